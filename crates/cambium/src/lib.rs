@@ -1,0 +1,1 @@
+//! State engine for EVM blockchains: the facade library and the cambium program.

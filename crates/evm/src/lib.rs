@@ -1,0 +1,1 @@
+//! From a block to its state changes: block execution on revm.

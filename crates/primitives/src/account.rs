@@ -1,0 +1,122 @@
+//! Accounts and slot values, and their compact form in pages and logs.
+
+use crate::codec::{DecodeError, Reader, put_varint};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256, b256};
+
+/// Keccak-256 of nothing: the code hash of an account without code.
+pub const KECCAK_EMPTY: B256 =
+    b256!("c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470");
+
+/// An account without its storage: the storage root is the trie's to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Account {
+    /// Transactions sent, or contracts created.
+    pub nonce: u64,
+    /// Balance in wei.
+    pub balance: U256,
+    /// Keccak-256 of the code; [`KECCAK_EMPTY`] where there is none.
+    pub code_hash: B256,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { nonce: 0, balance: U256::ZERO, code_hash: KECCAK_EMPTY }
+    }
+}
+
+/// Bit of the first byte: a code hash follows.
+const HAS_CODE: u8 = 0x80;
+/// Bits of the first byte that hold the balance's length in bytes (0 to 32).
+const BALANCE_LEN: u8 = 0x3f;
+
+impl Account {
+    /// Whether EIP-161 calls it empty: no nonce, no balance, no code. Storage is not looked at.
+    pub fn is_empty(&self) -> bool {
+        self.nonce == 0 && self.balance.is_zero() && self.code_hash == KECCAK_EMPTY
+    }
+
+    /// Appends the compact form.
+    ///
+    /// | offset | size | meaning |
+    /// |---|---|---|
+    /// | 0 | 1 | bit 7: a code hash follows; bits 0-5: length B of the balance |
+    /// | 1 | B | balance, big-endian, no leading zero |
+    /// | 1+B | 1-10 | nonce, LEB128 |
+    /// | .. | 0 or 32 | code hash |
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let balance = self.balance.to_be_bytes::<32>();
+        let len = self.balance.byte_len();
+        let has_code = self.code_hash != KECCAK_EMPTY;
+        out.push(len as u8 | if has_code { HAS_CODE } else { 0 });
+        out.extend_from_slice(&balance[32 - len..]);
+        put_varint(out, self.nonce);
+        if has_code {
+            out.extend_from_slice(self.code_hash.as_slice());
+        }
+    }
+
+    /// Reads the compact form.
+    pub fn decode_from(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let head = reader.u8()?;
+        if head & !(HAS_CODE | BALANCE_LEN) != 0 {
+            return Err(reader.error("unknown bits in an account's head"));
+        }
+        let balance = uint(reader, usize::from(head & BALANCE_LEN))?;
+        let nonce = reader.varint()?;
+        let code_hash = if head & HAS_CODE != 0 { reader.b256()? } else { KECCAK_EMPTY };
+        if head & HAS_CODE != 0 && code_hash == KECCAK_EMPTY {
+            return Err(reader.error("the empty code hash written out"));
+        }
+        Ok(Self { nonce, balance, code_hash })
+    }
+
+    /// Reads the compact form from all of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let account = Self::decode_from(&mut reader)?;
+        reader.finish()?;
+        Ok(account)
+    }
+}
+
+/// A slot's value in its compact form: big-endian bytes without leading zeros.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotValue {
+    len: u8,
+    bytes: [u8; 32],
+}
+
+impl SlotValue {
+    /// The compact form of `value`; of no bytes if it is zero.
+    pub fn new(value: U256) -> Self {
+        Self { len: value.byte_len() as u8, bytes: value.to_be_bytes() }
+    }
+
+    /// The bytes: 0 to 32, no leading zero.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[32 - usize::from(self.len)..]
+    }
+
+    /// Reads a stored (so never zero) value from all of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<U256, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let value = uint(&mut reader, bytes.len())?;
+        if value.is_zero() {
+            return Err(reader.error("a stored zero"));
+        }
+        Ok(value)
+    }
+}
+
+/// An unsigned number of `len` big-endian bytes, at most 32, without a leading zero.
+pub(crate) fn uint(reader: &mut Reader<'_>, len: usize) -> Result<U256, DecodeError> {
+    if len > 32 {
+        return Err(reader.error("number over 256 bits"));
+    }
+    let bytes = reader.take(len)?;
+    if bytes.first() == Some(&0) {
+        return Err(reader.error("leading zero"));
+    }
+    Ok(U256::from_be_slice(bytes))
+}

@@ -1,0 +1,317 @@
+//! What a block does to the state: sorted, unique, keyed by path.
+
+use crate::{
+    Account, SlotValue,
+    account::uint,
+    codec::{DecodeError, Reader, put_varint},
+};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256};
+
+/// What happens to the account itself, its storage aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountUpdate {
+    /// Nonce, balance and code stay; only slots change.
+    Keep,
+    /// The account exists with these fields afterwards.
+    Put(Account),
+    /// The account does not exist afterwards, nor does any slot of it.
+    Delete,
+}
+
+/// All that happens to one account.
+///
+/// Order of effect: `account`, then `wipe`, then `slots`. `Delete` implies the wipe and has no
+/// slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountChange {
+    /// keccak(address).
+    pub path: B256,
+    /// What happens to nonce, balance and code.
+    pub account: AccountUpdate,
+    /// Whether all slots held before are cleared.
+    pub wipe: bool,
+    /// Slots afterwards: keccak(slot) and value, sorted by path and unique; zero removes.
+    pub slots: Vec<(B256, U256)>,
+}
+
+/// The changes of one block, or of several taken together; sorted by account path, unique.
+///
+/// Applying them to the state before gives the state after. The way back is also a `Changes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    accounts: Vec<AccountChange>,
+}
+
+/// Head bits of an encoded account change.
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const WIPE: u8 = 4;
+
+impl Changes {
+    /// Takes changes in any order. Panics if an account or a slot is named twice, or a deleted
+    /// account has slots: whoever built them is wrong.
+    pub fn new(mut accounts: Vec<AccountChange>) -> Self {
+        accounts.sort_unstable_by_key(|change| change.path);
+        for change in &mut accounts {
+            change.slots.sort_unstable_by_key(|(slot, _)| *slot);
+            if change.account == AccountUpdate::Delete {
+                change.wipe = true;
+            }
+        }
+        let changes = Self { accounts };
+        if let Err(what) = changes.check() {
+            panic!("{what}");
+        }
+        changes
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if !self.accounts.is_sorted_by(|a, b| a.path < b.path) {
+            return Err("accounts of a change set are not sorted and unique");
+        }
+        for change in &self.accounts {
+            if !change.slots.is_sorted_by(|a, b| a.0 < b.0) {
+                return Err("slots of a change set are not sorted and unique");
+            }
+            if change.account == AccountUpdate::Delete && !change.slots.is_empty() {
+                return Err("a deleted account has slots");
+            }
+        }
+        Ok(())
+    }
+
+    /// The changes, by account path.
+    pub fn accounts(&self) -> &[AccountChange] {
+        &self.accounts
+    }
+
+    /// The changes, by account path.
+    pub fn into_accounts(self) -> Vec<AccountChange> {
+        self.accounts
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.accounts.is_empty()
+    }
+
+    /// Number of accounts named, and of slots.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.accounts.len(), self.accounts.iter().map(|change| change.slots.len()).sum())
+    }
+
+    /// The change of the account at `path`, if it is named.
+    pub fn account(&self, path: &B256) -> Option<&AccountChange> {
+        let at = self.accounts.binary_search_by_key(path, |change| change.path).ok()?;
+        Some(&self.accounts[at])
+    }
+
+    /// These changes and then `later`, as one.
+    #[must_use]
+    pub fn then(self, later: Self) -> Self {
+        let mut merged = Vec::with_capacity(self.accounts.len() + later.accounts.len());
+        let mut old = self.accounts.into_iter().peekable();
+        for new in later.accounts {
+            while let Some(before) = old.next_if(|before| before.path < new.path) {
+                merged.push(before);
+            }
+            match old.next_if(|before| before.path == new.path) {
+                Some(before) => merged.push(merge_account(before, new)),
+                None => merged.push(new),
+            }
+        }
+        merged.extend(old);
+        Self { accounts: merged }
+    }
+
+    /// The encoded form.
+    ///
+    /// | size | meaning |
+    /// |---|---|
+    /// | 1-10 | number of accounts, LEB128 |
+    /// | each account: 32 | path |
+    /// | 1 | bit 0: put, bit 1: delete, bit 2: wipe |
+    /// | | compact account, if put |
+    /// | 1-10 | number of slots, LEB128 |
+    /// | each slot: 32 | path |
+    /// | 1 | length L of the value |
+    /// | L | value, big-endian, no leading zero |
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16 + self.accounts.len() * 56);
+        put_varint(&mut out, self.accounts.len() as u64);
+        for change in &self.accounts {
+            out.extend_from_slice(change.path.as_slice());
+            let wipe = if change.wipe { WIPE } else { 0 };
+            match &change.account {
+                AccountUpdate::Keep => out.push(wipe),
+                AccountUpdate::Delete => out.push(wipe | DELETE),
+                AccountUpdate::Put(account) => {
+                    out.push(wipe | PUT);
+                    account.encode_to(&mut out);
+                }
+            }
+            put_varint(&mut out, change.slots.len() as u64);
+            for (slot, value) in &change.slots {
+                out.extend_from_slice(slot.as_slice());
+                let value = SlotValue::new(*value);
+                out.push(value.as_bytes().len() as u8);
+                out.extend_from_slice(value.as_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads the encoded form from all of `bytes`; every rule of the form is checked.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let count = reader.count(34)?;
+        let mut accounts = Vec::with_capacity(count);
+        for _ in 0..count {
+            accounts.push(decode_account(&mut reader)?);
+        }
+        reader.finish()?;
+        let changes = Self { accounts };
+        changes.check().map_err(|what| reader.error(what))?;
+        Ok(changes)
+    }
+}
+
+fn decode_account(reader: &mut Reader<'_>) -> Result<AccountChange, DecodeError> {
+    let path = reader.b256()?;
+    let head = reader.u8()?;
+    let account = match head & !WIPE {
+        0 => AccountUpdate::Keep,
+        PUT => AccountUpdate::Put(Account::decode_from(reader)?),
+        DELETE => AccountUpdate::Delete,
+        _ => return Err(reader.error("unknown kind of account change")),
+    };
+    let wipe = head & WIPE != 0;
+    if account == AccountUpdate::Delete && !wipe {
+        return Err(reader.error("a deletion without a wipe"));
+    }
+    let count = reader.count(33)?;
+    let mut slots = Vec::with_capacity(count);
+    for _ in 0..count {
+        let slot = reader.b256()?;
+        let len = reader.u8()?;
+        slots.push((slot, uint(reader, usize::from(len))?));
+    }
+    Ok(AccountChange { path, account, wipe, slots })
+}
+
+fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
+    let account = match new.account {
+        AccountUpdate::Keep => old.account,
+        update => update,
+    };
+    if new.wipe {
+        return AccountChange { account, wipe: true, ..new };
+    }
+    let mut slots = Vec::with_capacity(old.slots.len() + new.slots.len());
+    let mut before = old.slots.into_iter().peekable();
+    for slot in new.slots {
+        while let Some(kept) = before.next_if(|kept| kept.0 < slot.0) {
+            slots.push(kept);
+        }
+        before.next_if(|kept| kept.0 == slot.0);
+        slots.push(slot);
+    }
+    slots.extend(before);
+    AccountChange { path: new.path, account, wipe: old.wipe, slots }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    type Model = BTreeMap<u8, (u64, BTreeMap<u8, u64>)>;
+
+    /// A change set over at most four accounts with at most four slots each.
+    fn changes() -> impl Strategy<Value = Changes> {
+        let slots = proptest::collection::btree_map(0u8..4, 0u64..3, 0..4);
+        let change = (0u8..4, any::<bool>(), slots);
+        proptest::collection::btree_map(0u8..4, change, 0..4).prop_map(|accounts| {
+            let list = accounts.into_iter().map(|(path, (kind, wipe, slots))| {
+                let account = match kind {
+                    0 => AccountUpdate::Delete,
+                    nonce => AccountUpdate::Put(Account { nonce: nonce.into(), ..Default::default() }),
+                };
+                let slots = match account {
+                    AccountUpdate::Delete => Vec::new(),
+                    _ => slots.iter().map(|(s, v)| (B256::repeat_byte(*s), U256::from(*v))).collect(),
+                };
+                AccountChange { path: B256::repeat_byte(path), account, wipe, slots }
+            });
+            Changes::new(list.collect())
+        })
+    }
+
+    fn apply(model: &mut Model, changes: &Changes) {
+        for change in changes.accounts() {
+            let key = change.path[0];
+            match change.account {
+                AccountUpdate::Delete => {
+                    model.remove(&key);
+                    continue;
+                }
+                AccountUpdate::Put(account) => model.entry(key).or_default().0 = account.nonce,
+                AccountUpdate::Keep => {}
+            }
+            let slots = &mut model.entry(key).or_default().1;
+            if change.wipe {
+                slots.clear();
+            }
+            for (slot, value) in &change.slots {
+                match value.to::<u64>() {
+                    0 => slots.remove(&slot[0]),
+                    value => slots.insert(slot[0], value),
+                };
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_change_sets_as_one_do_what_both_do(a in changes(), b in changes(), c in changes()) {
+            let (mut apart, mut together) = (Model::new(), Model::new());
+            for set in [&a, &b, &c] {
+                apply(&mut apart, set);
+            }
+            apply(&mut together, &a);
+            apply(&mut together, &b.then(c));
+            prop_assert_eq!(apart, together);
+        }
+
+        #[test]
+        fn encoding_is_exact_and_every_cut_is_refused(changes in changes()) {
+            let bytes = changes.encode();
+            prop_assert_eq!(Changes::decode(&bytes).unwrap(), changes);
+            for end in 0..bytes.len() {
+                prop_assert!(Changes::decode(&bytes[..end]).is_err());
+            }
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Changes::decode(&bytes);
+            let _ = Account::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_account_survives_its_compact_form() {
+        for nonce in [0, 127, 128, u64::MAX] {
+            for balance in [U256::ZERO, U256::from(255), U256::MAX] {
+                for code_hash in [crate::KECCAK_EMPTY, B256::repeat_byte(9)] {
+                    let account = Account { nonce, balance, code_hash };
+                    let mut bytes = Vec::new();
+                    account.encode_to(&mut bytes);
+                    assert_eq!(Account::decode(&bytes), Ok(account));
+                }
+            }
+        }
+    }
+}

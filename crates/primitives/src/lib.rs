@@ -1,0 +1,35 @@
+//! Nouns that cross Cambium's layers.
+//!
+//! A block's execution ends in [`Changes`]: sorted, unique, keyed by *paths* (the Keccak-256 of
+//! an address or of a slot's index). Everything below execution (trie, pages, log) speaks of
+//! paths and changes alone.
+//!
+//! ```
+//! use alloy_primitives::{B256, U256};
+//! use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+//!
+//! let rich = Account { nonce: 0, balance: U256::from(1_000), ..Account::default() };
+//! let changes = Changes::new(vec![AccountChange {
+//!     path: B256::repeat_byte(1),
+//!     account: AccountUpdate::Put(rich),
+//!     wipe: false,
+//!     slots: vec![(B256::repeat_byte(2), U256::from(7))],
+//! }]);
+//! let bytes = changes.encode();
+//! assert_eq!(Changes::decode(&bytes).unwrap(), changes);
+//! ```
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+mod account;
+mod changes;
+mod codec;
+mod ids;
+mod path;
+
+pub use account::{Account, KECCAK_EMPTY, SlotValue};
+pub use changes::{AccountChange, AccountUpdate, Changes};
+pub use codec::{DecodeError, Reader};
+pub use ids::{BlockId, BlockNumber};
+pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};

@@ -1,0 +1,1 @@
+//! The state engine: views, sessions, layers, merges, forks and proofs over trie and store.

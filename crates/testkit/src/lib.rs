@@ -1,0 +1,1 @@
+//! Reference models, public fixtures and crash drivers, for Cambium's own tests.

@@ -1,0 +1,1 @@
+//! The partial trie: Ethereum-exact commitments, proofs, witnesses and their verifiers.
