@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends `value` as LEB128.
-pub(crate) fn put_varint(out: &mut alloc::vec::Vec<u8>, mut value: u64) {
+pub fn put_varint(out: &mut alloc::vec::Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -30,6 +30,6 @@ mod path;
 
 pub use account::{Account, KECCAK_EMPTY, SlotValue};
 pub use changes::{AccountChange, AccountUpdate, Changes};
-pub use codec::{DecodeError, Reader};
+pub use codec::{DecodeError, Reader, put_varint};
 pub use ids::{BlockId, BlockNumber};
 pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
