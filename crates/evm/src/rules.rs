@@ -10,8 +10,15 @@ use revm::primitives::hardfork::SpecId;
 pub struct Rules {
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// The fork, as revm names it.
+    /// The fork, as revm names it; [`SpecId::AMSTERDAM`] only if all of its EIPs are meant.
     pub spec: SpecId,
+    /// Constantinople without Petersburg: EIP-1283 prices of storage writes, which revm has no
+    /// fork for. `spec` is then [`SpecId::PETERSBURG`].
+    pub eip1283: bool,
+    /// Whether a signature may be bound to the chain's id (EIP-155).
+    pub eip155: bool,
+    /// Whether a block carries the hash of its access list (EIP-7928).
+    pub block_access_list: bool,
     /// Blob gas target, maximum and price curve, from Cancun on.
     pub blobs: Option<BlobParams>,
     /// Wei paid to the miner, uncles and their inclusion aside; zero from the merge on.
@@ -20,4 +27,11 @@ pub struct Rules {
     pub dao_change: bool,
     /// Where deposit requests are logged (EIP-6110).
     pub deposit_contract: Address,
+}
+
+impl Rules {
+    /// Whether `fork`'s rules are in force.
+    pub fn is(&self, fork: SpecId) -> bool {
+        self.spec.is_enabled_in(fork)
+    }
 }

@@ -1,0 +1,377 @@
+//! A chain's fork rules: what its genesis file's `config` says, and what follows from it.
+//!
+//! Forks before the merge come at a block number, the merge at a total difficulty, forks after
+//! it at a time. So a block's fork depends on its number, its time and on which side of the merge
+//! it is; [`ChainSpec::is_post_merge`] decides the last from its parent's total difficulty.
+
+use alloy_eips::{eip7594::MAX_BLOBS_PER_TX_FUSAKA, eip7840::BLOB_BASE_COST, eip7840::BlobParams};
+use alloy_primitives::{Address, U256, address};
+use cambium_evm::Rules;
+use revm::primitives::hardfork::SpecId;
+
+/// Where mainnet's deposits are logged; the default where a genesis file names no other.
+pub const MAINNET_DEPOSIT_CONTRACT: Address = address!("00000000219ab540356cBB839Cbe05303d7705Fa");
+
+/// Number of forks that may change only the blob schedule (EIP-7892), which have a name.
+pub const BPO_FORKS: usize = 5;
+
+/// The forks that change more than the difficulty bomb, the blob schedule or one account, in
+/// order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Fork {
+    Frontier,
+    Homestead,
+    Tangerine,
+    SpuriousDragon,
+    Byzantium,
+    Constantinople,
+    Petersburg,
+    Istanbul,
+    Berlin,
+    London,
+    Paris,
+    Shanghai,
+    Cancun,
+    Prague,
+    Osaka,
+    Amsterdam,
+}
+
+/// Blob targets, limits and price curves by the fork that brings them. A fork without an entry
+/// keeps its predecessor's.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[allow(missing_docs)]
+pub struct BlobSchedule {
+    pub cancun: Option<BlobParams>,
+    pub prague: Option<BlobParams>,
+    pub osaka: Option<BlobParams>,
+    /// BPO1 to BPO5.
+    pub bpo: [Option<BlobParams>; BPO_FORKS],
+    pub amsterdam: Option<BlobParams>,
+}
+
+impl BlobSchedule {
+    /// Mainnet's values for the forks that have become final.
+    pub const fn mainnet() -> Self {
+        Self {
+            cancun: Some(BlobParams::cancun()),
+            prague: Some(BlobParams::prague()),
+            osaka: Some(BlobParams::osaka()),
+            bpo: [
+                Some(BlobParams::bpo1()),
+                Some(BlobParams::bpo2()),
+                None,
+                None,
+                None,
+            ],
+            amsterdam: None,
+        }
+    }
+}
+
+/// The fork configuration of a chain. `None` is a fork that never comes.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct ChainSpec {
+    /// EIP-155 chain id.
+    pub chain_id: u64,
+
+    pub homestead_block: Option<u64>,
+    pub dao_fork_block: Option<u64>,
+    /// Whether the chain makes the DAO's irregular state change at `dao_fork_block`.
+    pub dao_fork_support: bool,
+    pub eip150_block: Option<u64>,
+    pub eip155_block: Option<u64>,
+    pub eip158_block: Option<u64>,
+    pub byzantium_block: Option<u64>,
+    pub constantinople_block: Option<u64>,
+    /// Absent: Petersburg comes with Constantinople.
+    pub petersburg_block: Option<u64>,
+    pub istanbul_block: Option<u64>,
+    pub muir_glacier_block: Option<u64>,
+    pub berlin_block: Option<u64>,
+    pub london_block: Option<u64>,
+    pub arrow_glacier_block: Option<u64>,
+    pub gray_glacier_block: Option<u64>,
+    /// A name for the network's split after the merge. Decides the merge only where no terminal
+    /// total difficulty is given.
+    pub merge_netsplit_block: Option<u64>,
+
+    /// The merge: children of a block whose chain has reached this are proof of stake.
+    pub terminal_total_difficulty: Option<U256>,
+    /// Said of chains that have merged. Decides the merge only where no terminal total difficulty
+    /// is given.
+    pub terminal_total_difficulty_passed: bool,
+
+    pub shanghai_time: Option<u64>,
+    pub cancun_time: Option<u64>,
+    pub prague_time: Option<u64>,
+    pub osaka_time: Option<u64>,
+    /// BPO1 to BPO5.
+    pub bpo_times: [Option<u64>; BPO_FORKS],
+    pub amsterdam_time: Option<u64>,
+
+    pub blob_schedule: BlobSchedule,
+    /// Where deposits are logged (EIP-6110).
+    pub deposit_contract: Address,
+}
+
+impl Default for ChainSpec {
+    /// Chain 1 in Frontier for ever, with mainnet's blob schedule and deposit contract should
+    /// forks be added.
+    fn default() -> Self {
+        Self {
+            chain_id: 1,
+            homestead_block: None,
+            dao_fork_block: None,
+            dao_fork_support: false,
+            eip150_block: None,
+            eip155_block: None,
+            eip158_block: None,
+            byzantium_block: None,
+            constantinople_block: None,
+            petersburg_block: None,
+            istanbul_block: None,
+            muir_glacier_block: None,
+            berlin_block: None,
+            london_block: None,
+            arrow_glacier_block: None,
+            gray_glacier_block: None,
+            merge_netsplit_block: None,
+            terminal_total_difficulty: None,
+            terminal_total_difficulty_passed: false,
+            shanghai_time: None,
+            cancun_time: None,
+            prague_time: None,
+            osaka_time: None,
+            bpo_times: [None; BPO_FORKS],
+            amsterdam_time: None,
+            blob_schedule: BlobSchedule::mainnet(),
+            deposit_contract: MAINNET_DEPOSIT_CONTRACT,
+        }
+    }
+}
+
+/// Wei in an ether.
+const ETHER: u64 = 1_000_000_000_000_000_000;
+
+/// Blocks around the DAO fork, from it on, that carry its mark in their extra data.
+const DAO_EXTRA_DATA_BLOCKS: u64 = 10;
+
+impl ChainSpec {
+    /// Whether a block is past the merge, by its number and the total difficulty of the chain up
+    /// to its parent.
+    pub fn is_post_merge(&self, number: u64, parent_total_difficulty: U256) -> bool {
+        match self.terminal_total_difficulty {
+            Some(terminal) => parent_total_difficulty >= terminal,
+            None => self.terminal_total_difficulty_passed || at(self.merge_netsplit_block, number),
+        }
+    }
+
+    /// The latest fork in force for a block.
+    pub fn fork_at(&self, number: u64, timestamp: u64, post_merge: bool) -> Fork {
+        let by_time = [
+            (self.amsterdam_time, Fork::Amsterdam),
+            (self.osaka_time, Fork::Osaka),
+            (self.prague_time, Fork::Prague),
+            (self.cancun_time, Fork::Cancun),
+            (self.shanghai_time, Fork::Shanghai),
+        ];
+        let by_number = [
+            (self.london_block, Fork::London),
+            (self.berlin_block, Fork::Berlin),
+            (self.istanbul_block, Fork::Istanbul),
+            (
+                self.petersburg_block.or(self.constantinople_block),
+                Fork::Petersburg,
+            ),
+            (self.constantinople_block, Fork::Constantinople),
+            (self.byzantium_block, Fork::Byzantium),
+            (self.eip158_block, Fork::SpuriousDragon),
+            (self.eip150_block, Fork::Tangerine),
+            (self.homestead_block, Fork::Homestead),
+        ];
+        let latest = |forks: &[(Option<u64>, Fork)], point| {
+            forks
+                .iter()
+                .find(|(activation, _)| at(*activation, point))
+                .map(|(_, fork)| *fork)
+        };
+        if post_merge {
+            return latest(&by_time, timestamp).unwrap_or(Fork::Paris);
+        }
+        latest(&by_number, number).unwrap_or(Fork::Frontier)
+    }
+
+    /// Blob parameters in force at a time, `None` before Cancun.
+    pub fn blob_params_at(&self, timestamp: u64) -> Option<BlobParams> {
+        if !at(self.cancun_time, timestamp) {
+            return None;
+        }
+        let schedule = &self.blob_schedule;
+        let bpo = self
+            .bpo_times
+            .iter()
+            .zip(&schedule.bpo)
+            .map(|(time, params)| (*time, *params));
+        let mut params = [
+            (self.cancun_time, schedule.cancun),
+            (self.prague_time, schedule.prague),
+            (self.osaka_time, schedule.osaka),
+        ]
+        .into_iter()
+        .chain(bpo)
+        .chain([(self.amsterdam_time, schedule.amsterdam)])
+        .filter(|(time, _)| at(*time, timestamp))
+        .filter_map(|(_, params)| params)
+        .last()
+        .unwrap_or(BlobParams::cancun());
+        params.max_blobs_per_tx = params.max_blob_count;
+        params.blob_base_cost = 0;
+        if at(self.osaka_time, timestamp) || at(self.amsterdam_time, timestamp) {
+            params.max_blobs_per_tx = params.max_blob_count.min(MAX_BLOBS_PER_TX_FUSAKA);
+            params.blob_base_cost = BLOB_BASE_COST;
+        }
+        Some(params)
+    }
+
+    /// The rules that a block is executed by.
+    pub fn rules_at(&self, number: u64, timestamp: u64, post_merge: bool) -> Rules {
+        let fork = self.fork_at(number, timestamp, post_merge);
+        Rules {
+            chain_id: self.chain_id,
+            spec: spec_id(fork),
+            eip1283: fork == Fork::Constantinople,
+            eip155: post_merge || at(self.eip155_block, number) || fork >= Fork::Byzantium,
+            block_access_list: fork >= Fork::Amsterdam,
+            blobs: if fork >= Fork::Cancun {
+                self.blob_params_at(timestamp)
+            } else {
+                None
+            },
+            block_reward: block_reward(fork),
+            dao_change: self.dao_fork_support && self.dao_fork_block == Some(number),
+            deposit_contract: self.deposit_contract,
+        }
+    }
+
+    /// Blocks by which the difficulty bomb is set back at a block before the merge.
+    pub fn bomb_delay_blocks(&self, number: u64) -> u64 {
+        let delays = [
+            (self.gray_glacier_block, 11_400_000),
+            (self.arrow_glacier_block, 10_700_000),
+            (self.london_block, 9_700_000),
+            (self.muir_glacier_block, 9_000_000),
+            (self.constantinople_block, 5_000_000),
+            (self.byzantium_block, 3_000_000),
+        ];
+        let delay = delays
+            .iter()
+            .find(|(activation, _)| at(*activation, number));
+        delay.map_or(0, |(_, blocks)| *blocks)
+    }
+
+    /// Whether a block's extra data must be the fork's mark, `dao-hard-fork`.
+    pub fn is_dao_marked(&self, number: u64) -> bool {
+        let Some(fork) = self.dao_fork_block else {
+            return false;
+        };
+        self.dao_fork_support
+            && number
+                .checked_sub(fork)
+                .is_some_and(|n| n < DAO_EXTRA_DATA_BLOCKS)
+    }
+}
+
+/// Whether a fork that comes at `activation` has come at `point`.
+fn at(activation: Option<u64>, point: u64) -> bool {
+    activation.is_some_and(|activation| activation <= point)
+}
+
+/// The fork as revm names it. Amsterdam is Osaka with block access lists (EIP-7928): its other
+/// EIPs are drafts.
+fn spec_id(fork: Fork) -> SpecId {
+    match fork {
+        Fork::Frontier => SpecId::FRONTIER,
+        Fork::Homestead => SpecId::HOMESTEAD,
+        Fork::Tangerine => SpecId::TANGERINE,
+        Fork::SpuriousDragon => SpecId::SPURIOUS_DRAGON,
+        Fork::Byzantium => SpecId::BYZANTIUM,
+        Fork::Constantinople | Fork::Petersburg => SpecId::PETERSBURG,
+        Fork::Istanbul => SpecId::ISTANBUL,
+        Fork::Berlin => SpecId::BERLIN,
+        Fork::London => SpecId::LONDON,
+        Fork::Paris => SpecId::MERGE,
+        Fork::Shanghai => SpecId::SHANGHAI,
+        Fork::Cancun => SpecId::CANCUN,
+        Fork::Prague => SpecId::PRAGUE,
+        Fork::Osaka | Fork::Amsterdam => SpecId::OSAKA,
+    }
+}
+
+fn block_reward(fork: Fork) -> U256 {
+    let ethers: u64 = match fork {
+        Fork::Frontier | Fork::Homestead | Fork::Tangerine | Fork::SpuriousDragon => 5,
+        Fork::Byzantium => 3,
+        Fork::Constantinople | Fork::Petersburg | Fork::Istanbul | Fork::Berlin | Fork::London => 2,
+        _ => 0,
+    };
+    U256::from(ethers) * U256::from(ETHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged_at(terminal: u64) -> ChainSpec {
+        ChainSpec {
+            homestead_block: Some(0),
+            constantinople_block: Some(5),
+            petersburg_block: Some(7),
+            terminal_total_difficulty: Some(U256::from(terminal)),
+            shanghai_time: Some(100),
+            cancun_time: Some(200),
+            osaka_time: Some(300),
+            bpo_times: [Some(400), None, None, None, None],
+            ..ChainSpec::default()
+        }
+    }
+
+    #[test]
+    fn the_child_of_the_block_that_reaches_the_terminal_difficulty_is_the_first_past_the_merge() {
+        let spec = merged_at(1_000);
+        assert!(!spec.is_post_merge(9, U256::from(999)));
+        assert!(spec.is_post_merge(9, U256::from(1_000)));
+        assert_eq!(spec.fork_at(9, 500, false), Fork::Petersburg);
+        assert_eq!(spec.fork_at(9, 99, true), Fork::Paris);
+        assert_eq!(spec.fork_at(9, 100, true), Fork::Shanghai);
+    }
+
+    #[test]
+    fn constantinople_alone_is_told_from_petersburg() {
+        let spec = merged_at(1_000);
+        assert!(!spec.rules_at(4, 0, false).eip1283);
+        assert!(spec.rules_at(5, 0, false).eip1283);
+        assert!(!spec.rules_at(7, 0, false).eip1283);
+        let together = ChainSpec {
+            petersburg_block: None,
+            ..spec
+        };
+        assert!(!together.rules_at(5, 0, false).eip1283);
+    }
+
+    #[test]
+    fn a_fork_without_blob_parameters_keeps_its_predecessors_but_for_osakas_limits() {
+        let mut spec = merged_at(0);
+        spec.blob_schedule.osaka = None;
+        assert_eq!(spec.blob_params_at(199), None);
+        assert_eq!(spec.blob_params_at(200).unwrap().target_blob_count, 3);
+        let osaka = spec.blob_params_at(300).unwrap();
+        assert_eq!(
+            (osaka.target_blob_count, osaka.blob_base_cost),
+            (3, BLOB_BASE_COST)
+        );
+        assert_eq!(spec.blob_params_at(400), Some(BlobParams::bpo1()));
+    }
+}
