@@ -1,0 +1,108 @@
+//! Errors of the disk: what was tried, on which file, where, and what may help.
+
+use std::{fmt, io};
+
+/// An operation that the disk refused.
+#[derive(Debug)]
+pub struct DiskError {
+    /// What was tried, as a verb: "read", "write", "sync".
+    pub op: &'static str,
+    /// The file or directory, as its owner may look it up.
+    pub path: String,
+    /// Where in the file, if that matters.
+    pub offset: Option<u64>,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl DiskError {
+    /// An error of `op` on `path` as a whole.
+    pub fn new(op: &'static str, path: impl Into<String>, source: io::Error) -> Self {
+        Self {
+            op,
+            path: path.into(),
+            offset: None,
+            source,
+        }
+    }
+
+    /// An error of `op` on `path` at byte `offset`.
+    pub fn at(op: &'static str, path: impl Into<String>, offset: u64, source: io::Error) -> Self {
+        Self {
+            op,
+            path: path.into(),
+            offset: Some(offset),
+            source,
+        }
+    }
+
+    /// Whether the file or directory does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether the disk is full.
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+
+    /// What the owner can do about it, where that is known.
+    fn hint(&self) -> Option<&'static str> {
+        // The one kind without a name in the standard library: too many open files.
+        let open_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        if open_files
+            .iter()
+            .any(|e| self.source.raw_os_error() == Some(e.raw_os_error()))
+        {
+            return Some("too many open files: raise the limit (`ulimit -n`) and run again");
+        }
+        match self.source.kind() {
+            io::ErrorKind::StorageFull => Some("disk full: free some space and run again"),
+            io::ErrorKind::QuotaExceeded => Some("quota used up: free some space and run again"),
+            io::ErrorKind::PermissionDenied => {
+                Some("check the owner and the mode of the file and of its directories")
+            }
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Some("the file system is read-only: mount it for writing and run again")
+            }
+            io::ErrorKind::UnexpectedEof => Some("the file is shorter than it should be"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.op, self.path)?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.source)?;
+        self.hint().map_or(Ok(()), |hint| write!(f, " ({hint})"))
+    }
+}
+
+impl std::error::Error for DiskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Why a lock was not obtained.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error("{path} is locked{}", .pid.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    Held {
+        /// The lock file.
+        path: String,
+        /// The holder, if it left its process id.
+        pid: Option<u32>,
+    },
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
