@@ -1,1 +1,43 @@
 //! Durable parts of the state engine: leaf pages, segments, block log, checkpoints, recovery.
+//!
+//! To this crate leaves and cached digests are bytes under a path, whatever they mean; it knows no
+//! trie. Everything goes through a [`cambium_disk::Disk`], under these names:
+//!
+//! ```text
+//!  cambium.db             Manifest     what the directory is, written once
+//!  cambium.lock           lock_data_dir
+//!  log/00000001.log ...   BlockLog     each block's changes, in order: a commit is one append + sync
+//!  segments/00000001.seg  Segments     leaf pages, appended by merges, never overwritten
+//!  codes.dat              Codes        contract code by hash
+//!  blocks.idx             BlockIndex   canonical number -> place in the log; can be rebuilt from it
+//!  checkpoint-00000007    Checkpoint   whatever else a start needs; the last two are kept
+//! ```
+//!
+//! # The order in which things become durable
+//!
+//! 1. A commit appends to the log and syncs it. Nothing else is needed for the block to survive.
+//! 2. A checkpoint syncs segments, codes and index *first*, and is then written itself: it speaks
+//!    only of what is durable. It names the log position from which to replay.
+//! 3. What a checkpoint made superfluous (dead segments) is removed only after it is durable, and
+//!    only if the checkpoint before it, to which a damaged newest one falls back, does not need it.
+//!
+//! A part whose write or sync failed is *poisoned*: it takes no more writes, since the system may
+//! have dropped what was not yet durable, and reports the first failure whenever asked.
+
+mod block_index;
+mod block_log;
+mod checkpoint;
+mod codes;
+mod error;
+mod manifest;
+mod page;
+mod segments;
+
+pub use block_index::{BlockEntry, BlockIndex, IndexState};
+pub use block_log::{BlockLog, LogOptions, LogPosition, LogRecovery, LogScan, Record, TornTail};
+pub use checkpoint::{Checkpoint, CheckpointWriter, LoadedCheckpoint, load_latest_checkpoint};
+pub use codes::{Codes, CodesRecovery};
+pub use error::StoreError;
+pub use manifest::{DataDirLock, Manifest, lock_data_dir};
+pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, leaf_bytes};
+pub use segments::{PageAddr, SegmentOptions, SegmentStats, Segments, SegmentsRecovery};

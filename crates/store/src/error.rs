@@ -1,0 +1,102 @@
+//! What can go wrong in the store, by consequence.
+
+use cambium_disk::DiskError;
+
+/// An error of the store. Messages name the file, the place and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk refused.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+
+    /// Bytes are not what was written.
+    #[error("{file} is damaged at byte {offset}: {what}; {advice}")]
+    Corrupt {
+        /// The file, as its owner may look it up.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        advice: &'static str,
+    },
+
+    /// A record of the block log is damaged although it, or one after it, was durable.
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; blocks from there on can be dropped and \
+         imported again"
+    )]
+    CorruptLog {
+        /// The log file, as its owner may look it up.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// The same place, for [`BlockLog::truncate_from`](crate::BlockLog::truncate_from).
+        position: crate::LogPosition,
+        /// What is wrong.
+        what: String,
+    },
+
+    /// An earlier write or sync of this part failed, and what it held may be lost.
+    #[error(
+        "no more writes to the {part} after an earlier failure ({cause}): remove its cause and \
+         start again; what was committed before is safe"
+    )]
+    Poisoned {
+        /// Which part.
+        part: &'static str,
+        /// The first failure.
+        cause: String,
+    },
+
+    /// The directory holds no database.
+    #[error("{dir} is not a Cambium database: initialise it first, or name another directory")]
+    NotADatabase {
+        /// The directory.
+        dir: String,
+    },
+
+    /// There is already a database.
+    #[error("{dir} already holds a Cambium database")]
+    AlreadyADatabase {
+        /// The directory.
+        dir: String,
+    },
+
+    /// Written by a later version of Cambium.
+    #[error(
+        "{file} was written by a newer Cambium (format {found}, this one reads {supported}): upgrade"
+    )]
+    NewerFormat {
+        /// The file, as its owner may look it up.
+        file: String,
+        /// The format found in it.
+        found: u32,
+        /// The newest format that this version reads.
+        supported: u32,
+    },
+
+    /// Another process has the data directory.
+    #[error(
+        "{dir} is in use by another process{}: stop it, or name another directory",
+        .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The directory.
+        dir: String,
+        /// The other process, if it left its id.
+        pid: Option<u32>,
+    },
+
+    /// More than the format holds.
+    #[error("{what} of {bytes} bytes: at most {max} are possible")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+}
