@@ -1,0 +1,279 @@
+//! Chain files as `geth export` writes them: the RLP of block after block, perhaps gzipped.
+//!
+//! There is no index and no count: the file ends where the last block ends, and anything else is
+//! a file cut short.
+
+use super::{
+    BLOCK_BYTES_MAX, BUFFER_BYTES, Block, Counted, FileError, GZIP_MAGIC, Opened, Place, Progress,
+    RawBlock, buffered, open_file, peek_number, read_claimed,
+};
+use alloy_primitives::Bytes;
+use alloy_rlp::Encodable;
+use flate2::{Compression, bufread::MultiGzDecoder, write::GzEncoder};
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::Path,
+    sync::Arc,
+};
+
+/// Reads a chain file block by block, in memory for one block.
+///
+/// After an error the iterator ends.
+#[derive(Debug)]
+pub struct ChainReader {
+    file: Arc<str>,
+    source: Source,
+    progress: Progress,
+    offset: u64,
+    index: u64,
+    after: Option<u64>,
+    bytes_max: usize,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Plain(io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>),
+    Gzip(Box<BufReader<MultiGzDecoder<io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>>>>),
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(source) => source.read(buffer),
+            Self::Gzip(source) => source.read(buffer),
+        }
+    }
+}
+
+impl ChainReader {
+    /// Opens `path`; gzip is told by its magic number.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        Ok(Self::from_opened(open_file(path.as_ref())?))
+    }
+
+    pub(super) fn from_opened(opened: Opened) -> Self {
+        let progress = Progress::new(opened.bytes);
+        let gzip = opened.magic == GZIP_MAGIC;
+        let plain = io::Cursor::new(opened.unread()).chain(buffered(opened.file, &progress));
+        let source = if gzip {
+            let unpacked = MultiGzDecoder::new(plain);
+            Source::Gzip(Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked)))
+        } else {
+            Source::Plain(plain)
+        };
+        Self {
+            file: opened.name,
+            source,
+            progress,
+            offset: 0,
+            index: 0,
+            after: None,
+            bytes_max: BLOCK_BYTES_MAX,
+            done: false,
+        }
+    }
+
+    /// Takes blocks of at most `bytes_max` bytes instead of [`BLOCK_BYTES_MAX`].
+    #[must_use]
+    pub const fn with_limit(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Whether the file is gzipped.
+    pub const fn is_gzip(&self) -> bool {
+        matches!(self.source, Source::Gzip(_))
+    }
+
+    /// How far it has been read.
+    pub const fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            file: self.file.clone(),
+            offset: self.offset,
+            index: self.index,
+            after: self.after,
+            unpacked: self.is_gzip(),
+        }
+    }
+
+    fn read_block(&mut self) -> Result<Option<RawBlock>, FileError> {
+        let place = self.place();
+        let boxed = || Box::new(place.clone());
+        let read = |source| FileError::Read {
+            place: boxed(),
+            source,
+        };
+
+        let mut rlp = Vec::new();
+        if read_claimed(&mut self.source, 1, &mut rlp).map_err(read)? == 0 {
+            return Ok(None);
+        }
+        let prefix = rlp[0];
+        let payload = match prefix {
+            0xc0..=0xf7 => u64::from(prefix - 0xc0),
+            0xf8.. => {
+                let len = usize::from(prefix - 0xf7);
+                let there = read_claimed(&mut self.source, len, &mut rlp).map_err(read)?;
+                if there < len {
+                    return Err(FileError::CutShort {
+                        place: boxed(),
+                        claimed: 1 + len as u64,
+                        there: 1 + there as u64,
+                    });
+                }
+                let payload = rlp[1..]
+                    .iter()
+                    .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+                if rlp[1] == 0 || payload < 56 {
+                    let what = "no block: its length is not in its shortest form".into();
+                    return Err(FileError::Malformed {
+                        place: boxed(),
+                        what,
+                    });
+                }
+                payload
+            }
+            _ => {
+                let what = format!("no block: begins with 0x{prefix:02x}, which is no RLP list");
+                return Err(FileError::Malformed {
+                    place: boxed(),
+                    what,
+                });
+            }
+        };
+        let claimed = payload.saturating_add(rlp.len() as u64);
+        if claimed > self.bytes_max as u64 {
+            let limit = self.bytes_max as u64;
+            return Err(FileError::TooLong {
+                place: boxed(),
+                claimed,
+                limit,
+            });
+        }
+        read_claimed(&mut self.source, payload as usize, &mut rlp).map_err(read)?;
+        if (rlp.len() as u64) < claimed {
+            let there = rlp.len() as u64;
+            return Err(FileError::CutShort {
+                place: boxed(),
+                claimed,
+                there,
+            });
+        }
+
+        self.offset += claimed;
+        self.index += 1;
+        self.after = peek_number(&rlp);
+        let rlp = Bytes::from(rlp);
+        Ok(Some(RawBlock {
+            rlp,
+            receipts: None,
+            total_difficulty: None,
+            place,
+        }))
+    }
+}
+
+impl Iterator for ChainReader {
+    type Item = Result<RawBlock, FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let next = self.read_block().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// Writes a chain file, gzipped if its name ends in `.gz`.
+///
+/// The file is whole only after [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct ChainWriter {
+    file: Arc<str>,
+    sink: Sink,
+    scratch: Vec<u8>,
+    blocks: u64,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Plain(BufWriter<File>),
+    Gzip(GzEncoder<BufWriter<File>>),
+}
+
+impl ChainWriter {
+    /// Creates `path`, or empties it.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        let path = path.as_ref();
+        let file: Arc<str> = path.display().to_string().into();
+        let created = File::create(path).map_err(|source| FileError::Open {
+            file: file.clone(),
+            source,
+        })?;
+        let plain = BufWriter::with_capacity(BUFFER_BYTES, created);
+        let sink = if path.extension().is_some_and(|extension| extension == "gz") {
+            Sink::Gzip(GzEncoder::new(plain, Compression::default()))
+        } else {
+            Sink::Plain(plain)
+        };
+        Ok(Self {
+            file,
+            sink,
+            scratch: Vec::new(),
+            blocks: 0,
+        })
+    }
+
+    /// Appends a block.
+    pub fn write(&mut self, block: &Block) -> Result<(), FileError> {
+        let mut rlp = std::mem::take(&mut self.scratch);
+        rlp.clear();
+        block.encode(&mut rlp);
+        let written = self.write_rlp(&rlp);
+        self.scratch = rlp;
+        written
+    }
+
+    /// Appends a block that is already encoded.
+    pub fn write_rlp(&mut self, rlp: &[u8]) -> Result<(), FileError> {
+        let written = match &mut self.sink {
+            Sink::Plain(sink) => sink.write_all(rlp),
+            Sink::Gzip(sink) => sink.write_all(rlp),
+        };
+        written.map_err(|source| FileError::Write {
+            file: self.file.clone(),
+            source,
+        })?;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Ends the file and syncs it; the number of blocks in it.
+    pub fn finish(self) -> Result<u64, FileError> {
+        let finish = |sink: Sink| -> io::Result<()> {
+            let plain = match sink {
+                Sink::Plain(sink) => sink,
+                Sink::Gzip(sink) => sink.finish()?,
+            };
+            let file = plain.into_inner().map_err(io::IntoInnerError::into_error)?;
+            match file.sync_all() {
+                // Pipes and terminals can't be synced, and need not be.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                synced => synced,
+            }
+        };
+        finish(self.sink).map_err(|source| FileError::Write {
+            file: self.file,
+            source,
+        })?;
+        Ok(self.blocks)
+    }
+}
