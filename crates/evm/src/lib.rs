@@ -1,5 +1,25 @@
 //! From a block to its state changes: block execution on revm.
+//!
+//! [`recover_senders`] finds who signed what, an [`Executor`] runs a block on its parent's state
+//! (any revm [`DatabaseRef`](revm::DatabaseRef)) and gives its [`Outcome`]: receipts, gas,
+//! requests, and the [`Changes`](cambium_primitives::Changes) for the state. What a header claims
+//! of these is compared elsewhere.
 
+mod block;
+mod constantinople;
+mod dao;
+mod env;
+mod overlay;
+mod recorder;
 mod rules;
+mod senders;
+mod sequential;
+mod system;
 
+pub use block::{
+    Block, BlockInput, ExecutionError, Outcome, Receipt, RootAfter, Transaction, TransactionFault,
+};
+pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
+pub use senders::{SignatureError, recover_senders};
+pub use sequential::{Executor, Sequential};

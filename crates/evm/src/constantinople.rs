@@ -1,0 +1,53 @@
+//! Constantinople's price of storage writes (EIP-1283), in force on chains where Petersburg
+//! comes later. revm goes from Byzantium straight to Petersburg, which took it back.
+//!
+//! Istanbul's price (EIP-2200) is the same formula with a dearer read and a gas floor, so the
+//! formula is revm's own with EIP-1283's numbers.
+
+use revm::{
+    context_interface::{
+        cfg::gas_params::{GasId, GasParams},
+        host::Host,
+    },
+    interpreter::{
+        InstructionContext, InstructionExecResult, InstructionResult, InterpreterTypes,
+        instructions::host::sstore_with_gas_accounting,
+    },
+    primitives::hardfork::SpecId,
+};
+
+const NO_CHANGE: u64 = 200;
+const SET: u64 = 20_000;
+const RESET: u64 = 5_000;
+
+/// Gas prices to go with [`sstore`].
+pub(crate) fn gas_params() -> GasParams {
+    let mut params = GasParams::new_spec(SpecId::PETERSBURG);
+    params.override_gas([
+        (GasId::sstore_static(), NO_CHANGE),
+        (GasId::sstore_set_without_load_cost(), SET - NO_CHANGE),
+        (GasId::sstore_set_refund(), SET - NO_CHANGE),
+        (
+            GasId::sstore_reset_without_cold_load_cost(),
+            RESET - NO_CHANGE,
+        ),
+        (GasId::sstore_reset_refund(), RESET - NO_CHANGE),
+    ]);
+    params
+}
+
+/// SSTORE with net gas metering.
+pub(crate) fn sstore<H: Host + ?Sized, W: InterpreterTypes>(
+    context: InstructionContext<'_, H, W>,
+) -> InstructionExecResult {
+    sstore_with_gas_accounting(context, |context, _, load| {
+        let prices = context.host.gas_params();
+        let cost = prices.sstore_dynamic_gas(true, &load.data, false);
+        let refund = prices.sstore_refund(true, &load.data);
+        if !context.interpreter.gas.record_regular_cost(cost) {
+            return Err(InstructionResult::OutOfGas);
+        }
+        context.interpreter.gas.record_refund(refund);
+        Ok(())
+    })
+}

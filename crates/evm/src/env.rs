@@ -1,0 +1,105 @@
+//! Blocks, transactions and rules as revm takes them.
+
+use crate::{BlockInput, Rules, Transaction, constantinople};
+use alloy_consensus::{Header, Transaction as _, Typed2718};
+use alloy_primitives::{Address, U256};
+use revm::{
+    Context, Database, MainBuilder, MainnetEvm,
+    bytecode::opcode::SSTORE,
+    context::{BlockEnv, CfgEnv, Journal, TxEnv},
+    context_interface::{block::BlobExcessGasAndPrice, either::Either},
+    interpreter::Instruction,
+    primitives::hardfork::SpecId,
+};
+
+/// revm's context over a database.
+pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, ()>;
+
+/// revm over a database.
+pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;
+
+/// An EVM for the transactions of one block.
+pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
+    let rules = &input.rules;
+    let cfg = config(rules);
+    let block = block(input.header, rules);
+    let context = EvmContext::new(db, rules.spec)
+        .with_cfg(cfg)
+        .with_block(block);
+    let mut evm = context.build_mainnet();
+    if rules.eip1283 {
+        evm.instruction
+            .insert_instruction(SSTORE, Instruction::new(constantinople::sstore), 0);
+    }
+    evm
+}
+
+fn config(rules: &Rules) -> CfgEnv {
+    let mut cfg = CfgEnv::new_with_spec(rules.spec).with_chain_id(rules.chain_id);
+    if rules.eip1283 {
+        cfg.set_gas_params(constantinople::gas_params());
+    }
+    if let Some(blobs) = &rules.blobs {
+        cfg.max_blobs_per_tx = Some(blobs.max_blobs_per_tx);
+        cfg.blob_base_fee_update_fraction = Some(update_fraction(blobs.update_fraction));
+    }
+    cfg
+}
+
+fn block(header: &Header, rules: &Rules) -> BlockEnv {
+    let merged = rules.is(SpecId::MERGE);
+    let blob_price = rules
+        .blobs
+        .as_ref()
+        .zip(header.excess_blob_gas)
+        .map(|(blobs, excess)| {
+            BlobExcessGasAndPrice::new(excess, update_fraction(blobs.update_fraction))
+        });
+    BlockEnv {
+        number: U256::from(header.number),
+        beneficiary: header.beneficiary,
+        timestamp: U256::from(header.timestamp),
+        gas_limit: header.gas_limit,
+        basefee: header.base_fee_per_gas.unwrap_or(0),
+        difficulty: if merged {
+            U256::ZERO
+        } else {
+            header.difficulty
+        },
+        prevrandao: merged.then_some(header.mix_hash),
+        blob_excess_gas_and_price: blob_price,
+        slot_num: header.slot_number.unwrap_or(0),
+    }
+}
+
+fn update_fraction(fraction: u128) -> u64 {
+    u64::try_from(fraction).unwrap_or(u64::MAX)
+}
+
+/// A transaction for revm.
+pub(crate) fn transaction(transaction: &Transaction, sender: Address) -> TxEnv {
+    TxEnv {
+        tx_type: transaction.ty(),
+        caller: sender,
+        gas_limit: transaction.gas_limit(),
+        gas_price: transaction.max_fee_per_gas(),
+        kind: transaction.kind(),
+        value: transaction.value(),
+        data: transaction.input().clone(),
+        nonce: transaction.nonce(),
+        chain_id: transaction.chain_id(),
+        access_list: transaction.access_list().cloned().unwrap_or_default(),
+        gas_priority_fee: transaction.max_priority_fee_per_gas(),
+        blob_hashes: transaction
+            .blob_versioned_hashes()
+            .unwrap_or_default()
+            .to_vec(),
+        max_fee_per_blob_gas: transaction.max_fee_per_blob_gas().unwrap_or(0),
+        authorization_list: transaction
+            .authorization_list()
+            .unwrap_or_default()
+            .iter()
+            .map(|authorization| Either::Left(authorization.clone()))
+            .collect(),
+    }
+}

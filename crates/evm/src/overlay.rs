@@ -1,0 +1,302 @@
+//! The state in the middle of a block: what was read and written so far, over the parent's.
+//!
+//! One transaction's writes come in whole through [`Overlay::commit`]; what leaves at the end is
+//! the difference to the parent, as [`Changes`]. Before EIP-161 an account may exist and be
+//! empty; revm marks the accounts that stay so as created, so that deleting every other touched
+//! empty account is right in all forks.
+
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use revm::{
+    Database, DatabaseRef,
+    bytecode::Bytecode,
+    state::{AccountInfo, EvmState},
+};
+use std::collections::hash_map::Entry as MapEntry;
+
+/// A state database with a block's writes on top.
+pub(crate) struct Overlay<DB> {
+    db: DB,
+    accounts: HashMap<Address, Entry>,
+    codes: HashMap<B256, Bytecode>,
+    /// What changed since [`Overlay::take_step`], if somebody asks for steps.
+    step: Option<Changes>,
+}
+
+/// An account that the block has touched.
+struct Entry {
+    before: Option<AccountInfo>,
+    now: Option<AccountInfo>,
+    /// Whether the storage before the block is gone.
+    wiped: bool,
+    slots: HashMap<U256, Slot>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    before: U256,
+    now: U256,
+}
+
+impl<DB: DatabaseRef> Overlay<DB> {
+    /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called.
+    pub(crate) fn new(db: DB, steps: bool) -> Self {
+        Self {
+            db,
+            accounts: HashMap::default(),
+            codes: HashMap::default(),
+            step: steps.then(Changes::default),
+        }
+    }
+
+    fn entry(&mut self, address: Address) -> Result<&mut Entry, DB::Error> {
+        match self.accounts.entry(address) {
+            MapEntry::Occupied(entry) => Ok(entry.into_mut()),
+            MapEntry::Vacant(entry) => {
+                let info = self.db.basic_ref(address)?;
+                Ok(entry.insert(Entry {
+                    before: info.clone(),
+                    now: info,
+                    wiped: false,
+                    slots: HashMap::default(),
+                }))
+            }
+        }
+    }
+
+    /// The account as it is now.
+    pub(crate) fn account(&mut self, address: Address) -> Result<Option<&AccountInfo>, DB::Error> {
+        Ok(self.entry(address)?.now.as_ref())
+    }
+
+    /// Sets a balance outside any transaction. `keep_empty`: whether an account that is left
+    /// empty exists (before EIP-161) or not.
+    pub(crate) fn set_balance(
+        &mut self,
+        address: Address,
+        balance: U256,
+        keep_empty: bool,
+    ) -> Result<(), DB::Error> {
+        let entry = self.entry(address)?;
+        let existed = entry.now.is_some();
+        let info = entry.now.get_or_insert_default();
+        info.balance = balance;
+        let update = AccountUpdate::Put(account(info));
+        if info.is_empty() && !keep_empty {
+            entry.delete();
+            if existed {
+                self.record(address, AccountUpdate::Delete);
+            }
+        } else {
+            self.record(address, update);
+        }
+        Ok(())
+    }
+
+    /// Takes in what one transaction or system call did.
+    pub(crate) fn commit(&mut self, state: EvmState) -> Result<(), DB::Error> {
+        let mut step = Vec::new();
+        let stepwise = self.step.is_some();
+        for (address, touched) in state {
+            if !touched.is_touched() {
+                continue;
+            }
+            let entry = self.entry(address)?;
+            let existed = entry.now.is_some();
+            let mut change = AccountChange {
+                path: B256::ZERO,
+                account: AccountUpdate::Delete,
+                wipe: existed,
+                slots: Vec::new(),
+            };
+            if touched.is_selfdestructed() || touched.is_empty() && !touched.is_created() {
+                entry.delete();
+                if !existed {
+                    continue;
+                }
+            } else {
+                let new_code = touched.info.code.as_ref().filter(|code| {
+                    let known = entry
+                        .now
+                        .as_ref()
+                        .is_some_and(|i| i.code_hash == touched.info.code_hash);
+                    !known && !code.is_empty()
+                });
+                let new_code = new_code.map(|code| (touched.info.code_hash, code.clone()));
+                change.wipe = existed && touched.is_created();
+                if touched.is_created() {
+                    entry.wiped = true;
+                    entry.slots.clear();
+                }
+                entry.now = Some(touched.info);
+                for (key, slot) in touched.storage {
+                    if slot.present_value == slot.original_value {
+                        continue;
+                    }
+                    entry
+                        .slots
+                        .entry(key)
+                        .or_insert(Slot {
+                            before: slot.original_value,
+                            now: slot.original_value,
+                        })
+                        .now = slot.present_value;
+                    if stepwise {
+                        change
+                            .slots
+                            .push((keccak256(key.to_be_bytes::<32>()), slot.present_value));
+                    }
+                }
+                change.account = AccountUpdate::Put(account(entry.now.as_ref().expect("just put")));
+                if let Some((hash, code)) = new_code {
+                    self.codes.insert(hash, code);
+                }
+            }
+            if stepwise {
+                change.path = keccak256(address);
+                step.push(change);
+            }
+        }
+        self.extend_step(step);
+        Ok(())
+    }
+
+    fn record(&mut self, address: Address, account: AccountUpdate) {
+        let wipe = account == AccountUpdate::Delete;
+        let path = keccak256(address);
+        self.extend_step(vec![AccountChange {
+            path,
+            account,
+            wipe,
+            slots: Vec::new(),
+        }]);
+    }
+
+    fn extend_step(&mut self, changes: Vec<AccountChange>) {
+        if let Some(step) = self.step.take() {
+            self.step = Some(step.then(Changes::new(changes)));
+        }
+    }
+
+    /// What changed since this was last called.
+    pub(crate) fn take_step(&mut self) -> Changes {
+        self.step.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What changed since the parent, and the code that came with it.
+    pub(crate) fn finish(self) -> (Changes, Vec<(B256, Bytes)>) {
+        let changes = self
+            .accounts
+            .iter()
+            .filter_map(|(address, entry)| entry.change(address));
+        let changes = Changes::new(changes.collect());
+        let mut codes: Vec<_> = self
+            .codes
+            .into_iter()
+            .map(|(hash, code)| (hash, code.original_bytes()))
+            .collect();
+        codes.sort_unstable_by_key(|(hash, _)| *hash);
+        (changes, codes)
+    }
+}
+
+impl Entry {
+    fn delete(&mut self) {
+        self.now = None;
+        self.wiped = true;
+        self.slots.clear();
+    }
+
+    /// The difference to the parent, if there is one.
+    fn change(&self, address: &Address) -> Option<AccountChange> {
+        let Some(now) = &self.now else {
+            self.before.as_ref()?;
+            return Some(AccountChange {
+                path: keccak256(address),
+                account: AccountUpdate::Delete,
+                wipe: true,
+                slots: Vec::new(),
+            });
+        };
+        let now = account(now);
+        let account = match &self.before {
+            Some(before) if account(before) == now => AccountUpdate::Keep,
+            _ => AccountUpdate::Put(now),
+        };
+        let wipe = self.wiped && self.before.is_some();
+        let slots: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| {
+                if self.wiped {
+                    !slot.now.is_zero()
+                } else {
+                    slot.now != slot.before
+                }
+            })
+            .map(|(key, slot)| (keccak256(key.to_be_bytes::<32>()), slot.now))
+            .collect();
+        if account == AccountUpdate::Keep && !wipe && slots.is_empty() {
+            return None;
+        }
+        Some(AccountChange {
+            path: keccak256(address),
+            account,
+            wipe,
+            slots,
+        })
+    }
+}
+
+fn account(info: &AccountInfo) -> Account {
+    let code_hash = if info.code_hash.is_zero() {
+        KECCAK_EMPTY
+    } else {
+        info.code_hash
+    };
+    Account {
+        nonce: info.nonce,
+        balance: info.balance,
+        code_hash,
+    }
+}
+
+impl<DB: DatabaseRef> Database for Overlay<DB> {
+    type Error = DB::Error;
+
+    fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        Ok(self.entry(address)?.now.clone())
+    }
+
+    fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, DB::Error> {
+        match self.codes.get(&hash) {
+            Some(code) => Ok(code.clone()),
+            None => self.db.code_by_hash_ref(hash),
+        }
+    }
+
+    fn storage(&mut self, address: Address, key: U256) -> Result<U256, DB::Error> {
+        let entry = self.entry(address)?;
+        if let Some(slot) = entry.slots.get(&key) {
+            return Ok(slot.now);
+        }
+        if entry.wiped || entry.now.is_none() {
+            return Ok(U256::ZERO);
+        }
+        let value = self.db.storage_ref(address, key)?;
+        if let Some(entry) = self.accounts.get_mut(&address) {
+            entry.slots.insert(
+                key,
+                Slot {
+                    before: value,
+                    now: value,
+                },
+            );
+        }
+        Ok(value)
+    }
+
+    fn block_hash(&mut self, number: u64) -> Result<B256, DB::Error> {
+        self.db.block_hash_ref(number)
+    }
+}

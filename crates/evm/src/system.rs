@@ -1,0 +1,194 @@
+//! Calls that the protocol makes around a block's transactions, and the requests that come of
+//! them.
+
+use crate::{BlockInput, ExecutionError, Receipt, env::Evm, overlay::Overlay};
+use alloy_eips::{
+    eip2935::HISTORY_STORAGE_ADDRESS,
+    eip4788::{BEACON_ROOTS_ADDRESS, SYSTEM_ADDRESS},
+    eip6110::DEPOSIT_REQUEST_TYPE,
+    eip7002::{WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_TYPE},
+    eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_TYPE},
+    eip7685::Requests,
+};
+use alloy_primitives::{Address, B256, Bytes, TxKind, b256};
+use revm::{
+    DatabaseRef,
+    context::{
+        ContextSetters, TxEnv,
+        result::{EVMError, ExecutionResult},
+    },
+    handler::{EvmTr, Handler, MainnetHandler},
+    primitives::hardfork::SpecId,
+    state::EvmState,
+};
+
+/// Gas of a system call; it counts towards nothing.
+const SYSTEM_GAS: u64 = 30_000_000;
+
+/// keccak("DepositEvent(bytes,bytes,bytes,bytes,bytes)").
+const DEPOSIT_EVENT: B256 =
+    b256!("649bbc62d0e31342afea4e5cd82d4049e7e1ee912fc0889aa790803be39038c5");
+
+/// Where a deposit's log keeps its fields: offset of the length word, and the length.
+const DEPOSIT_FIELDS: [(usize, usize); 5] = [(160, 48), (256, 32), (320, 8), (384, 96), (512, 8)];
+
+/// Size of a deposit's log.
+const DEPOSIT_LOG_BYTES: usize = 576;
+
+/// Before the first transaction: the parent beacon block's root (EIP-4788) and the parent's hash
+/// (EIP-2935) go into their contracts. Where a contract is missing or fails, nothing happens.
+pub(crate) fn before_block<DB: DatabaseRef>(
+    evm: &mut Evm<Overlay<DB>>,
+    input: &BlockInput<'_>,
+) -> Result<(), ExecutionError<DB::Error>> {
+    let header = input.header;
+    if input.rules.is(SpecId::CANCUN)
+        && let Some(root) = header.parent_beacon_block_root
+    {
+        let (_, state) = call(evm, BEACON_ROOTS_ADDRESS, root.into())?;
+        commit(evm, state)?;
+    }
+    if input.rules.is(SpecId::PRAGUE) {
+        let (_, state) = call(evm, HISTORY_STORAGE_ADDRESS, header.parent_hash.into())?;
+        commit(evm, state)?;
+    }
+    Ok(())
+}
+
+/// After the last transaction, from Prague on: deposits from the logs (EIP-6110), withdrawals
+/// (EIP-7002) and consolidations (EIP-7251) from their contracts. Without those contracts, or if
+/// they fail, the block is invalid.
+pub(crate) fn requests<DB: DatabaseRef>(
+    evm: &mut Evm<Overlay<DB>>,
+    input: &BlockInput<'_>,
+    receipts: &[Receipt],
+) -> Result<Requests, ExecutionError<DB::Error>> {
+    let mut requests = Requests::default();
+    if !input.rules.is(SpecId::PRAGUE) {
+        return Ok(requests);
+    }
+    let deposits = deposits(input.rules.deposit_contract, receipts)?;
+    if !deposits.is_empty() {
+        requests.push_request_with_type(DEPOSIT_REQUEST_TYPE, deposits);
+    }
+    for (kind, contract) in [
+        (
+            WITHDRAWAL_REQUEST_TYPE,
+            WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+        ),
+        (
+            CONSOLIDATION_REQUEST_TYPE,
+            CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+        ),
+    ] {
+        let output = demand(evm, contract)?;
+        if !output.is_empty() {
+            requests.push_request_with_type(kind, output);
+        }
+    }
+    Ok(requests)
+}
+
+/// Calls a contract that must be there and must succeed.
+fn demand<DB: DatabaseRef>(
+    evm: &mut Evm<Overlay<DB>>,
+    contract: Address,
+) -> Result<Bytes, ExecutionError<DB::Error>> {
+    let account = evm.ctx.journaled_state.database.account(contract);
+    let has_code = account
+        .map_err(ExecutionError::Database)?
+        .is_some_and(|a| !a.is_empty_code_hash());
+    if !has_code {
+        let reason = "there is no code".to_owned();
+        return Err(ExecutionError::SystemCall { contract, reason });
+    }
+    let (result, state) = call(evm, contract, Bytes::new())?;
+    let output = match result {
+        ExecutionResult::Success { output, .. } => output.into_data(),
+        ExecutionResult::Revert { .. } => {
+            let reason = "it reverts".to_owned();
+            return Err(ExecutionError::SystemCall { contract, reason });
+        }
+        ExecutionResult::Halt { reason, .. } => {
+            let reason = format!("it halts ({reason:?})");
+            return Err(ExecutionError::SystemCall { contract, reason });
+        }
+    };
+    commit(evm, state)?;
+    Ok(output)
+}
+
+fn call<DB: DatabaseRef>(
+    evm: &mut Evm<Overlay<DB>>,
+    contract: Address,
+    data: Bytes,
+) -> Result<(ExecutionResult, EvmState), ExecutionError<DB::Error>> {
+    evm.ctx().set_tx(TxEnv {
+        caller: SYSTEM_ADDRESS,
+        kind: TxKind::Call(contract),
+        gas_limit: SYSTEM_GAS,
+        gas_price: 0,
+        data,
+        ..TxEnv::default()
+    });
+    let result: Result<_, EVMError<DB::Error>> = MainnetHandler::default().run_system_call(evm);
+    let state = evm.ctx.journaled_state.finalize();
+    match result {
+        Ok(result) => Ok((result, state)),
+        Err(EVMError::Database(error)) => Err(ExecutionError::Database(error)),
+        Err(other) => Err(ExecutionError::SystemCall {
+            contract,
+            reason: other.to_string(),
+        }),
+    }
+}
+
+fn commit<DB: DatabaseRef>(
+    evm: &mut Evm<Overlay<DB>>,
+    state: EvmState,
+) -> Result<(), ExecutionError<DB::Error>> {
+    evm.ctx
+        .journaled_state
+        .database
+        .commit(state)
+        .map_err(ExecutionError::Database)
+}
+
+/// All deposits that the receipts' logs speak of, each 192 bytes.
+fn deposits<E>(contract: Address, receipts: &[Receipt]) -> Result<Bytes, ExecutionError<E>> {
+    let mut deposits = Vec::new();
+    for log in receipts.iter().flat_map(|receipt| receipt.logs()) {
+        if log.address != contract || log.topics().first() != Some(&DEPOSIT_EVENT) {
+            continue;
+        }
+        append_deposit(&log.data.data, &mut deposits).ok_or(ExecutionError::MalformedDeposit)?;
+    }
+    Ok(deposits.into())
+}
+
+/// A deposit's log: five byte strings, as Solidity's ABI lays them out.
+///
+/// | offset | size | meaning |
+/// |---|---|---|
+/// | 0 | 5 * 32 | offset of each field |
+/// | 160 | 32 + 64 | length 48, public key, padding |
+/// | 256 | 32 + 32 | length 32, withdrawal credentials |
+/// | 320 | 32 + 32 | length 8, amount, padding |
+/// | 384 | 32 + 96 | length 96, signature |
+/// | 512 | 32 + 32 | length 8, index, padding |
+fn append_deposit(data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    if data.len() != DEPOSIT_LOG_BYTES {
+        return None;
+    }
+    let word = |at: usize, value: usize| {
+        let word = &data[at..at + 32];
+        word[..30].iter().all(|byte| *byte == 0) && word[30..] == (value as u16).to_be_bytes()
+    };
+    for (index, (offset, len)) in DEPOSIT_FIELDS.into_iter().enumerate() {
+        if !word(index * 32, offset) || !word(offset, len) {
+            return None;
+        }
+        out.extend_from_slice(&data[offset + 32..offset + 32 + len]);
+    }
+    Some(())
+}
