@@ -1,0 +1,228 @@
+//! Writing a page.
+
+use super::{CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, run::head_of, top_key_len};
+use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Data of a run up to this length has offsets of two bytes, of which one bit is taken.
+const NARROW_DATA_BYTES_MAX: usize = 0x7fff;
+
+/// Writes one page.
+#[derive(Debug)]
+pub struct PageBuilder {
+    prefix: Path,
+    entries: Vec<Pending>,
+    slots: Vec<([u8; 32], Range<usize>)>,
+    values: Vec<u8>,
+    digests: Vec<(Path, Vec<u8>)>,
+    last: Option<Path>,
+    leaves: usize,
+}
+
+/// An entry of the outermost run: an account, or a slot in a page of slots.
+#[derive(Debug)]
+struct Pending {
+    path: Path,
+    value: Option<Range<usize>>,
+    slots: Range<usize>,
+}
+
+/// One entry as it will be written.
+struct Ready<'a> {
+    key: &'a [u8],
+    has_slots: bool,
+    /// All that follows the key.
+    body: Vec<u8>,
+}
+
+impl PageBuilder {
+    /// A page of all the leaves under `prefix` (or those of them that the caller chooses).
+    pub fn new(prefix: &Path) -> Self {
+        Self {
+            prefix: *prefix,
+            entries: Vec::new(),
+            slots: Vec::new(),
+            values: Vec::new(),
+            digests: Vec::new(),
+            last: None,
+            leaves: 0,
+        }
+    }
+
+    /// Adds a leaf: an account's (64 nibbles) or a slot's (128). Panics unless `path` is under the
+    /// prefix and comes after the leaf before. A slot's account need not be in the page.
+    pub fn leaf(&mut self, path: &Path, value: &[u8]) -> &mut Self {
+        assert!(
+            matches!(path.len(), ACCOUNT_NIBBLES | SLOT_NIBBLES),
+            "leaf at {path}"
+        );
+        assert!(
+            path.starts_with(&self.prefix),
+            "leaf {path} in the page of {}",
+            self.prefix
+        );
+        assert!(
+            self.last.is_none_or(|last| last < *path),
+            "leaf {path} out of order"
+        );
+        self.last = Some(*path);
+        self.leaves += 1;
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        let value = start..self.values.len();
+        let slots = self.slots.len()..self.slots.len();
+        if path.len() == ACCOUNT_NIBBLES || self.prefix.len() > ACCOUNT_NIBBLES {
+            self.entries.push(Pending {
+                path: *path,
+                value: Some(value),
+                slots,
+            });
+            return self;
+        }
+        let account = path.prefix(ACCOUNT_NIBBLES);
+        if self
+            .entries
+            .last()
+            .is_none_or(|entry| entry.path != account)
+        {
+            self.entries.push(Pending {
+                path: account,
+                value: None,
+                slots,
+            });
+        }
+        self.slots
+            .push((path.slot_part().expect("128 nibbles").0, value));
+        self.entries.last_mut().expect("just seen to").slots.end += 1;
+        self
+    }
+
+    /// Adds the cached digest of the subtrie at `path`, in any order. Panics if it is over 32
+    /// bytes, or `path` is not under the prefix. A path can have only one.
+    pub fn digest(&mut self, path: &Path, digest: &[u8]) -> &mut Self {
+        assert!(
+            digest.len() <= DIGEST_BYTES_MAX,
+            "digest of {} bytes",
+            digest.len()
+        );
+        assert!(
+            path.starts_with(&self.prefix),
+            "digest {path} in the page of {}",
+            self.prefix
+        );
+        self.digests.push((*path, digest.to_vec()));
+        self
+    }
+
+    /// Number of leaves so far.
+    pub const fn len(&self) -> usize {
+        self.leaves
+    }
+
+    /// Whether there is no leaf yet.
+    pub const fn is_empty(&self) -> bool {
+        self.leaves == 0
+    }
+
+    /// The page's bytes. Over [`PAGE_BYTES_MAX`](super::PAGE_BYTES_MAX), segments refuse it.
+    /// Panics if a path was given two digests.
+    pub fn finish(&self) -> Vec<u8> {
+        let (run, wide) = match self.run(false) {
+            Some(run) => (run, false),
+            None => (self.run(true).expect("wide offsets reach anywhere"), true),
+        };
+        let mut page = vec![0; CHECKED_FROM + 4];
+        page.extend([FORMAT, wide.into(), self.prefix.len() as u8]);
+        page.extend(self.prefix.packed());
+        put_varint(&mut page, self.leaves as u64);
+        page.extend(run);
+        self.put_digests(&mut page);
+        let len = u32::try_from(page.len()).expect("a page under 4 GiB");
+        page[8..12].copy_from_slice(&len.to_le_bytes());
+        let sum = xxh3_64(&page[CHECKED_FROM..]);
+        page[..8].copy_from_slice(&sum.to_le_bytes());
+        page
+    }
+
+    /// The outermost run. `None` if it is too long for narrow offsets.
+    fn run(&self, wide: bool) -> Option<Vec<u8>> {
+        let key_len = top_key_len(self.prefix.len());
+        let mut ready = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let packed = entry.path.packed();
+            let key = &packed[packed.len() - key_len..];
+            let value = entry.value.clone().map(|range| &self.values[range]);
+            let has_slots = !entry.slots.is_empty();
+            let mut body = Vec::new();
+            if has_slots {
+                put_varint(&mut body, value.map_or(0, |value| value.len() as u64 + 1));
+            }
+            body.extend(value.unwrap_or_default());
+            if has_slots {
+                let slots = self.slots[entry.slots.clone()]
+                    .iter()
+                    .map(|(key, range)| Ready {
+                        key,
+                        has_slots: false,
+                        body: self.values[range.clone()].to_vec(),
+                    });
+                body.extend(put_run(&slots.collect::<Vec<_>>(), wide)?);
+            }
+            ready.push(Ready {
+                key,
+                has_slots,
+                body,
+            });
+        }
+        put_run(&ready, wide)
+    }
+
+    fn put_digests(&self, out: &mut Vec<u8>) {
+        let mut digests: Vec<&(Path, Vec<u8>)> = self.digests.iter().collect();
+        digests.sort_by_key(|(path, _)| *path);
+        put_varint(out, digests.len() as u64);
+        let mut before = self.prefix;
+        for (at, (path, digest)) in digests.into_iter().enumerate() {
+            assert!(at == 0 || before < *path, "two digests of {path}");
+            let shared = path.common_prefix_len(&before);
+            out.extend([shared as u8, (path.len() - shared) as u8]);
+            out.extend(path.suffix(shared).packed());
+            out.push(digest.len() as u8);
+            out.extend(digest);
+            before = *path;
+        }
+    }
+}
+
+/// A run of these entries. `None` if it is too long for narrow offsets.
+fn put_run(entries: &[Ready<'_>], wide: bool) -> Option<Vec<u8>> {
+    let rest = |entry: &Ready<'_>| entry.key.len().saturating_sub(HEAD_BYTES);
+    let data_len: usize = entries
+        .iter()
+        .map(|entry| rest(entry) + entry.body.len())
+        .sum();
+    if !wide && data_len > NARROW_DATA_BYTES_MAX {
+        return None;
+    }
+    let mut out = Vec::with_capacity(data_len + entries.len() * 6 + 8);
+    put_varint(&mut out, entries.len() as u64);
+    put_varint(&mut out, data_len as u64);
+    for entry in entries {
+        out.extend(head_of(entry.key).to_le_bytes());
+    }
+    let mut offset = 0;
+    for entry in entries {
+        if wide {
+            out.extend((offset as u32 | u32::from(entry.has_slots) << 31).to_le_bytes());
+        } else {
+            out.extend((offset as u16 | u16::from(entry.has_slots) << 15).to_le_bytes());
+        }
+        offset += rest(entry) + entry.body.len();
+    }
+    for entry in entries {
+        out.extend(&entry.key[entry.key.len() - rest(entry)..]);
+        out.extend(&entry.body);
+    }
+    Some(out)
+}

@@ -1,0 +1,316 @@
+//! Leaf pages: the run of leaves of one subtrie, with the cached digests of its inner subtries.
+//!
+//! A page is all that a cold read needs to fetch, and all that the trie needs below its resident
+//! part. It is laid out for one reader above all, [`Page::get`]: a search in a dense array of two
+//! leading key bytes, one look into the offsets beside it, one comparison. Key bytes shared with
+//! the prefix are not kept; nor are an account's bytes with each of its slots, which form a run
+//! of their own inside the account's entry:
+//!
+//! ```text
+//!  page   | header | run of accounts                              | digests |
+//!  run    | heads: 2 bytes of each key | offsets | entries        |
+//!  entry  | rest of key | value |                 an account alone, or a slot
+//!         | rest of key | value | run of slots |  an account with slots in this page
+//! ```
+//!
+//! A page whose prefix is longer than an account's path has a run of slots instead.
+//!
+//! Bytes are checked once, by [`Page::parse`]: the checksum, then every offset and the order of
+//! all keys, so that access has nothing left to check. The checksum alone would do against
+//! accidents; the rest is for bytes that somebody made.
+
+mod builder;
+mod run;
+
+pub use builder::PageBuilder;
+
+use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLES};
+use run::{Entry, Run};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Size limit of a page.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+
+// Page. Numbers are little-endian, `varint` is LEB128.
+//
+// OFFSET     SIZE    MEANING
+// 0          8       xxh3-64 of all that follows, to the end of the page
+// 8          4       length of the page
+// 12         1       format: 1
+// 13         1       1 if offsets are of four bytes, 0 if of two
+// 14         1       length p of the prefix, in nibbles
+// 15         ⌈p/2⌉   prefix, packed
+// then       varint  number of leaves
+// then               run of accounts if p <= 64, else of slots
+// then       varint  number of digests, followed by as many digests in order of their paths
+//
+// Run, of keys of k bytes: 32 - ⌊p/2⌋ for accounts, 64 - ⌊p/2⌋ for slots in a page of their own,
+// 32 for slots after their account.
+//
+// 0          varint  number n of entries
+// then       varint  length of the data
+// then       2n      heads: the first two bytes of each key as a big-endian number
+// then       2n, 4n  offset of each entry in the data; topmost bit: the account has slots here
+// then               data: the entries
+//
+// Entry
+//
+// 0          k - 2   the rest of the key (none if k < 2)
+// then               value, to the start of the next entry; or, of an account with slots here:
+//            varint  length of its value + 1, or 0 if the account's own leaf is not in the page
+//                    value
+//                    run of slots, to the start of the next entry
+//
+// Digest
+//
+// 0          1       nibbles shared with the digest before, or with the prefix
+// 1          1       a: nibbles that follow
+// 2          ⌈a/2⌉   these, packed
+// then       1       length of the digest, at most 32
+// then               digest
+const FORMAT: u8 = 1;
+const PREFIX_AT: usize = 15;
+const CHECKED_FROM: usize = 8;
+const DIGEST_BYTES_MAX: usize = 32;
+const HEAD_BYTES: usize = 2;
+
+/// Why bytes are not a page.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// Not the bytes that were written.
+    #[error("checksum of a page does not match")]
+    Checksum,
+    /// The checksum matches, the content makes no sense: whoever wrote it was wrong.
+    #[error("malformed page: {0}")]
+    Malformed(#[from] DecodeError),
+}
+
+/// A page, checked once so that access can't go wrong later. Share it in an `Arc`.
+#[derive(Debug)]
+pub struct Page {
+    bytes: Box<[u8]>,
+    top: Run,
+    leaves: u32,
+    digests_at: u32,
+    prefix: Path,
+}
+
+impl Page {
+    /// Checks `bytes`, which may have zeros after the page's end.
+    pub fn parse(bytes: impl Into<Box<[u8]>>) -> Result<Self, PageError> {
+        let bytes = bytes.into();
+        let len = page_len(&bytes).ok_or(PageError::Checksum)?;
+        let sum = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+        if sum != xxh3_64(&bytes[CHECKED_FROM..len]) || bytes[len..].iter().any(|&b| b != 0) {
+            return Err(PageError::Checksum);
+        }
+        let mut reader = Reader::new(&bytes[..len]);
+        reader.take(CHECKED_FROM + 4)?;
+        if reader.u8()? != FORMAT {
+            return Err(reader.error("unknown page format").into());
+        }
+        let wide = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(reader.error("unknown page flags").into()),
+        };
+        let prefix_len = usize::from(reader.u8()?);
+        let packed = reader.take(prefix_len.div_ceil(2))?;
+        let prefix =
+            Path::from_packed(packed, prefix_len).ok_or_else(|| reader.error("bad prefix"))?;
+        let leaves = reader.count(1)?;
+        let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
+        let digests_at = reader.offset();
+        if top.check(&bytes, &prefix)? != leaves {
+            return Err(reader.error("wrong number of leaves").into());
+        }
+        check_digests(reader, &prefix)?;
+        let (leaves, digests_at) = (leaves as u32, digests_at as u32);
+        Ok(Self {
+            bytes,
+            top,
+            leaves,
+            digests_at,
+            prefix,
+        })
+    }
+
+    /// What all its paths begin with.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The value of the leaf at `path`.
+    #[inline]
+    pub fn get(&self, path: &Path) -> Option<&[u8]> {
+        if !path.starts_with(&self.prefix) {
+            return None;
+        }
+        let (shared, packed) = (self.prefix.len() / 2, path.packed());
+        let key_end = if self.prefix.len() > ACCOUNT_NIBBLES {
+            64
+        } else {
+            32
+        };
+        let entry = self.top.find(&self.bytes, packed.get(shared..key_end)?)?;
+        match path.len() {
+            ACCOUNT_NIBBLES => entry.value(&self.bytes),
+            SLOT_NIBBLES if key_end == 64 => entry.value(&self.bytes),
+            SLOT_NIBBLES => {
+                let slots = entry.slots(&self.bytes, self.top.wide())?;
+                slots.find(&self.bytes, &packed[32..])?.value(&self.bytes)
+            }
+            _ => None,
+        }
+    }
+
+    /// All leaves, in order of their paths.
+    pub fn leaves(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
+        let shared = self.prefix.len() / 2;
+        let mut packed = [0; 64];
+        packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
+        Leaves {
+            page: self,
+            packed,
+            next: 0,
+            slots: None,
+        }
+    }
+
+    /// All cached digests, in order of their paths.
+    pub fn digests(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
+        let len = page_len(&self.bytes).expect("checked when parsed");
+        let mut reader = Reader::new(&self.bytes[self.digests_at as usize..len]);
+        let count = reader.varint().expect("checked when parsed");
+        let mut path = self.prefix;
+        (0..count).map(move |_| {
+            let digest;
+            (path, digest) = read_digest(&mut reader, &path).expect("checked when parsed");
+            (path, digest)
+        })
+    }
+
+    /// Number of leaves.
+    pub const fn len(&self) -> usize {
+        self.leaves as usize
+    }
+
+    /// Whether there is no leaf.
+    pub const fn is_empty(&self) -> bool {
+        self.leaves == 0
+    }
+
+    /// Bytes of memory: for a cache's budget.
+    pub const fn size_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+}
+
+struct Leaves<'a> {
+    page: &'a Page,
+    /// Path of the leaf, of whose account the first half stays while slots go by.
+    packed: [u8; 64],
+    next: usize,
+    slots: Option<(Run, usize)>,
+}
+
+impl<'a> Iterator for Leaves<'a> {
+    type Item = (Path, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Page {
+            bytes, top, prefix, ..
+        } = self.page;
+        let end = if prefix.len() > ACCOUNT_NIBBLES {
+            64
+        } else {
+            32
+        };
+        loop {
+            if let Some((run, at)) = &mut self.slots {
+                if *at < run.len() {
+                    let entry = run.entry(bytes, *at);
+                    *at += 1;
+                    entry.key_to(bytes, &mut self.packed[32..]);
+                    return Some((path_of(&self.packed), entry.value(bytes)?));
+                }
+                self.slots = None;
+            }
+            if self.next == top.len() {
+                return None;
+            }
+            let entry: Entry = top.entry(bytes, self.next);
+            self.next += 1;
+            entry.key_to(bytes, &mut self.packed[prefix.len() / 2..end]);
+            self.slots = entry.slots(bytes, top.wide()).map(|run| (run, 0));
+            if let Some(value) = entry.value(bytes) {
+                return Some((path_of(&self.packed[..end]), value));
+            }
+        }
+    }
+}
+
+fn path_of(packed: &[u8]) -> Path {
+    Path::from_packed(packed, packed.len() * 2).expect("32 or 64 bytes")
+}
+
+/// Length of the keys of a page's run.
+const fn top_key_len(prefix_len: usize) -> usize {
+    let whole = if prefix_len > ACCOUNT_NIBBLES { 64 } else { 32 };
+    whole - prefix_len / 2
+}
+
+/// The length that a page claims, if its bytes are all there.
+fn page_len(bytes: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
+    (len >= PREFIX_AT && len <= bytes.len() && len <= PAGE_BYTES_MAX).then_some(len)
+}
+
+fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(), DecodeError> {
+    let count = reader.count(3)?;
+    let mut before = None;
+    for _ in 0..count {
+        let (path, _) = read_digest(&mut reader, before.as_ref().unwrap_or(prefix))?;
+        if !path.starts_with(prefix) {
+            return Err(reader.error("digest outside the prefix"));
+        }
+        if before.is_some_and(|before| path <= before) {
+            return Err(reader.error("digests out of order"));
+        }
+        before = Some(path);
+    }
+    reader.finish()
+}
+
+fn read_digest<'a>(
+    reader: &mut Reader<'a>,
+    before: &Path,
+) -> Result<(Path, &'a [u8]), DecodeError> {
+    let shared = usize::from(reader.u8()?);
+    let added = usize::from(reader.u8()?);
+    let packed = reader.take(added.div_ceil(2))?;
+    let tail = Path::from_packed(packed, added).ok_or_else(|| reader.error("bad path"))?;
+    if shared > before.len() || shared + added > SLOT_NIBBLES {
+        return Err(reader.error("bad path length of a digest"));
+    }
+    let len = usize::from(reader.u8()?);
+    if len > DIGEST_BYTES_MAX {
+        return Err(reader.error("digest over 32 bytes"));
+    }
+    Ok((before.prefix(shared).join(&tail), reader.take(len)?))
+}
+
+/// Bytes that a leaf takes in a page: for planning where one page ends. The page itself takes some
+/// 25 bytes more, an account with slots in the page up to 10 more, each digest some 36, and in
+/// pages of over 32 KiB each leaf 2 more. A slot is counted without its account's bytes.
+pub const fn leaf_bytes(prefix_len: usize, path_len: usize, value_len: usize) -> usize {
+    let key = if path_len > ACCOUNT_NIBBLES && prefix_len <= ACCOUNT_NIBBLES {
+        32
+    } else {
+        top_key_len(prefix_len)
+    };
+    HEAD_BYTES + 2 + key.saturating_sub(HEAD_BYTES) + value_len
+}
+
+#[cfg(test)]
+mod tests;
