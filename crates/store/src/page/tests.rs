@@ -235,11 +235,8 @@ fn the_size_of_leaves_is_foretold() {
         let first = size(prefix, &[Path::account(&account), slot(1)]);
         assert!(first - alone <= leaf_bytes(prefix, 128, 12) + 10);
         let second = size(prefix, &[Path::account(&account), slot(1), slot(2)]);
-        assert_eq!(
-            second - first,
-            leaf_bytes(prefix, 128, 12),
-            "slot under {prefix} nibbles"
-        );
+        let surplus = second - first - leaf_bytes(prefix, 128, 12);
+        assert!(surplus <= 1, "only a run's length may take a byte more");
     }
     for prefix in [65, 66, 100, 126, 127, 128] {
         let slot = slot(0x11);
