@@ -1,0 +1,600 @@
+//! Applying a block's changes.
+//!
+//! The sorted changes are split over the children of each branch on the way down, so a node is
+//! visited once however many changes lie below it. Above the leaves accounts and slots are edited
+//! by the same code: only what becomes of one leaf differs.
+
+use crate::{
+    arena::{Key, Link, Slot, nibble, shared_nibbles, truncated, with_nibble},
+    node_ref::{NodeKind, NodeRef, Stub},
+    partial::PartialTrie,
+};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, AccountUpdate, Path};
+
+/// Loads absent subtries that stand in the way.
+pub trait Resolve {
+    /// Why a subtrie could not be loaded.
+    type Error;
+
+    /// Builds the subtrie's root, and as much below it as is at hand, in `into` (see
+    /// [`PartialTrie::graft_node`] and [`PartialTrie::graft_leaves`]) and returns its link. The
+    /// trie takes the stub's word for the root's reference, or checks it where the root brings
+    /// its own.
+    fn resolve(
+        &mut self,
+        path: &Path,
+        stub: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, Self::Error>;
+}
+
+/// Loads nothing: for tries that hold all they are asked for, such as witnesses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoResolve;
+
+/// A node that is needed is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no node at path {path}: only its reference {node} is known")]
+pub struct Missing {
+    /// Where the node would sit.
+    pub path: Path,
+    /// What is known of it.
+    pub node: NodeRef,
+}
+
+impl Resolve for NoResolve {
+    type Error = Missing;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        stub: &Stub,
+        _into: &mut PartialTrie,
+    ) -> Result<Link, Missing> {
+        Err(Missing {
+            path: *path,
+            node: stub.node,
+        })
+    }
+}
+
+/// What is wrong with a trie, or with what was asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrieError {
+    /// What was loaded is not what the trie commits to.
+    #[error("the node at path {path} should be {expected}, but is {got}")]
+    Mismatch {
+        /// Where the node sits.
+        path: Path,
+        /// The reference that its stub has.
+        expected: NodeRef,
+        /// The reference of what was loaded.
+        got: NodeRef,
+    },
+    /// What was loaded can't sit where its stub sits.
+    #[error("what was loaded for path {path} is of another kind or place")]
+    Misplaced {
+        /// Where the stub sits.
+        path: Path,
+    },
+    /// Slots are set on an account that doesn't exist.
+    #[error("slots are set on account {path}, which does not exist")]
+    NoAccount {
+        /// The account.
+        path: Path,
+    },
+    /// Paths are not sorted and unique.
+    #[error("path {path} is not above the one before it")]
+    Unsorted {
+        /// The path out of order.
+        path: Path,
+    },
+    /// A path is not below the trie's or the subtrie's root, or not that of a leaf.
+    #[error("path {path} does not belong below {under}")]
+    Outside {
+        /// The path.
+        path: Path,
+        /// Where the root sits.
+        under: Path,
+    },
+    /// A slot comes without its account.
+    #[error("slot {path} does not follow its account")]
+    Orphan {
+        /// The slot.
+        path: Path,
+    },
+    /// A slot of value zero is no leaf.
+    #[error("slot {path} is a leaf of value zero")]
+    ZeroSlot {
+        /// The slot.
+        path: Path,
+    },
+    /// No node sits at a path.
+    #[error("no node sits at path {path}")]
+    NoNode {
+        /// The path.
+        path: Path,
+    },
+    /// A node's reference is needed, but the node has not been hashed.
+    #[error("the node at path {path} is not hashed")]
+    NotHashed {
+        /// The path.
+        path: Path,
+    },
+}
+
+/// Why changes could not be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError<E> {
+    /// A subtrie could not be loaded.
+    #[error("{0}")]
+    Resolve(E),
+    /// The trie, or what was loaded into it, is wrong.
+    #[error(transparent)]
+    Trie(#[from] TrieError),
+}
+
+impl PartialTrie {
+    /// Applies changes, sorted by path and unique, to all that they name; loads only what stands
+    /// in their way, and clears the memos along it.
+    ///
+    /// On an error the trie is half changed: it is emptied down to a single stub of no known
+    /// reference, so that nothing can be read from it, and must be discarded.
+    pub fn apply<R: Resolve>(
+        &mut self,
+        changes: &[AccountChange],
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        let Some(first) = changes.first() else {
+            return Ok(());
+        };
+        self.check_changes(changes)?;
+        let mut cx = Context {
+            resolver,
+            account: first.path,
+        };
+        let root = self.root;
+        match self.edit(&mut cx, root, self.base.len(), changes) {
+            Ok(root) => {
+                self.root = root;
+                Ok(())
+            }
+            Err(error) => {
+                *self = Self::from_stub(self.base, Stub::bare(NodeRef::UNKNOWN));
+                Err(error)
+            }
+        }
+    }
+
+    fn check_changes(&self, changes: &[AccountChange]) -> Result<(), TrieError> {
+        for ends in [changes.first(), changes.last()].into_iter().flatten() {
+            let path = Path::account(&ends.path);
+            if !path.starts_with(&self.base) {
+                return Err(TrieError::Outside {
+                    path,
+                    under: self.base,
+                });
+            }
+        }
+        for pair in changes.windows(2) {
+            if pair[0].path >= pair[1].path {
+                return Err(TrieError::Unsorted {
+                    path: Path::account(&pair[1].path),
+                });
+            }
+        }
+        for change in changes {
+            for pair in change.slots.windows(2) {
+                if pair[0].0 >= pair[1].0 {
+                    let path = Path::slot(&change.path, &pair[1].0);
+                    return Err(TrieError::Unsorted { path });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies `edits`, of which there is at least one, to the node at `link`, which sits at
+    /// `depth` of their keys. Returns what sits there afterwards.
+    fn edit<E: Edit, R: Resolve>(
+        &mut self,
+        cx: &mut Context<'_, R>,
+        link: Link,
+        depth: usize,
+        edits: &[E],
+    ) -> Result<Link, UpdateError<R::Error>> {
+        match link.slot() {
+            Slot::Branch(index) => self.edit_branch(cx, index, depth, edits),
+            Slot::Extension(index) => self.edit_extension(cx, index, depth, edits),
+            Slot::Stub(_) => {
+                let path = E::path(&cx.account, edits[0].key(), depth);
+                let link = self.expand(link, &path, cx.resolver)?;
+                self.edit(cx, link, depth, edits)
+            }
+            Slot::Empty | Slot::Account(_) | Slot::Storage(_) => {
+                self.edit_leaf(cx, link, depth, edits)
+            }
+        }
+    }
+
+    fn edit_branch<E: Edit, R: Resolve>(
+        &mut self,
+        cx: &mut Context<'_, R>,
+        index: u32,
+        depth: usize,
+        edits: &[E],
+    ) -> Result<Link, UpdateError<R::Error>> {
+        self.arena.branches[index].memo = NodeRef::UNKNOWN;
+        let mut rest = edits;
+        while let Some(first) = rest.first() {
+            let at = nibble(first.key(), depth);
+            let len = rest.partition_point(|edit| nibble(edit.key(), depth) == at);
+            let (group, others) = rest.split_at(len);
+            let child = self.arena.branches[index].children[at];
+            let child = self.edit(cx, child, depth + 1, group)?;
+            self.arena.branches[index].children[at] = child;
+            rest = others;
+        }
+        self.collapse::<E, R>(cx, index, depth, edits[0].key())
+    }
+
+    /// Gives the branch its canonical form: as it is if it has two children or more, nothing if
+    /// it has none, and else its only child, moved up to `depth`.
+    fn collapse<E: Edit, R: Resolve>(
+        &mut self,
+        cx: &mut Context<'_, R>,
+        index: u32,
+        depth: usize,
+        key: &Key,
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let children = &self.arena.branches[index].children;
+        let mut present = (0..16).filter(|&at| !children[at].is_empty());
+        let (only, more) = (present.next(), present.next());
+        let branch = Link::branch(index);
+        if more.is_some() {
+            return Ok(branch);
+        }
+        let Some(only) = only else {
+            self.arena.free_node(branch);
+            return Ok(Link::EMPTY);
+        };
+        let mut child = children[only];
+        let key = with_nibble(key, depth, only);
+        if child.is_stub() && self.kind(child) != Some(NodeKind::Branch) {
+            let path = E::path(&cx.account, &key, depth + 1);
+            child = self.expand(child, &path, cx.resolver)?;
+        }
+        self.arena.free_node(branch);
+        Ok(self.lift(child, E::LEVEL, depth + 1, depth, &key))
+    }
+
+    fn edit_extension<E: Edit, R: Resolve>(
+        &mut self,
+        cx: &mut Context<'_, R>,
+        index: u32,
+        depth: usize,
+        edits: &[E],
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let node = &self.arena.extensions[index];
+        let (key, child, end) = (node.key, node.child, usize::from(node.end) - E::LEVEL);
+        let ends = [edits[0].key(), edits[edits.len() - 1].key()];
+        let fork = ends
+            .map(|edit| shared_nibbles(edit, &key))
+            .into_iter()
+            .min()
+            .unwrap_or(end);
+        self.arena.extensions[index].memo = NodeRef::UNKNOWN;
+        if fork >= end {
+            let child = self.edit(cx, child, end, edits)?;
+            if self.kind(child) == Some(NodeKind::Branch) {
+                self.arena.extensions[index].child = child;
+                return Ok(Link::extension(index));
+            }
+            self.arena.free_node(Link::extension(index));
+            return Ok(self.lift(child, E::LEVEL, end, depth, &key));
+        }
+        // Some edit leaves the extension at `fork`: a branch is needed there.
+        let mut children = [Link::EMPTY; 16];
+        children[nibble(&key, fork)] = if fork + 1 < end {
+            self.arena.extensions[index].start = (E::LEVEL + fork + 1) as u8;
+            Link::extension(index)
+        } else {
+            self.arena.free_node(Link::extension(index));
+            child
+        };
+        let Slot::Branch(branch) = self.arena.add_branch(children).slot() else {
+            unreachable!("a branch was added")
+        };
+        let forked = self.edit_branch(cx, branch, fork, edits)?;
+        Ok(self.lift(forked, E::LEVEL, fork, depth, &key))
+    }
+
+    /// Applies edits where there is nothing, or only one leaf.
+    fn edit_leaf<E: Edit, R: Resolve>(
+        &mut self,
+        cx: &mut Context<'_, R>,
+        link: Link,
+        depth: usize,
+        edits: &[E],
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let mut there = Some(link).filter(|link| !link.is_empty());
+        let key = there.map(|link| *self.leaf_key(link));
+        if let [edit] = edits
+            && key.is_none_or(|key| key == *edit.key())
+        {
+            let link = edit.settle(self, cx, link, depth)?;
+            self.set_leaf_depth(link, depth);
+            return Ok(link);
+        }
+        let mut leaves = Vec::with_capacity(edits.len() + 1);
+        for edit in edits {
+            if key.is_some_and(|key| key < *edit.key()) {
+                leaves.extend(there.take());
+            }
+            let mine = if key == Some(*edit.key()) {
+                there.take()
+            } else {
+                None
+            };
+            let leaf = edit.settle(self, cx, mine.unwrap_or(Link::EMPTY), depth)?;
+            leaves.extend(Some(leaf).filter(|leaf| !leaf.is_empty()));
+        }
+        leaves.extend(there);
+        Ok(self.join_leaves(E::LEVEL, depth, &leaves))
+    }
+
+    /// The subtrie at `depth` of sorted leaves that agree in all nibbles above it.
+    pub(crate) fn join_leaves(&mut self, level: usize, depth: usize, leaves: &[Link]) -> Link {
+        match leaves {
+            [] => Link::EMPTY,
+            [leaf] => {
+                self.set_leaf_depth(*leaf, depth);
+                *leaf
+            }
+            [first, .., last] => {
+                let key = *self.leaf_key(*first);
+                let fork = shared_nibbles(&key, self.leaf_key(*last));
+                let mut children = [Link::EMPTY; 16];
+                let mut rest = leaves;
+                while let Some(first) = rest.first() {
+                    let at = nibble(self.leaf_key(*first), fork);
+                    let len = rest.partition_point(|leaf| nibble(self.leaf_key(*leaf), fork) == at);
+                    let (group, others) = rest.split_at(len);
+                    children[at] = self.join_leaves(level, fork + 1, group);
+                    rest = others;
+                }
+                let branch = self.arena.add_branch(children);
+                self.lift(branch, level, fork, depth, &key)
+            }
+        }
+    }
+
+    /// Moves the node at `link` up from depth `from` to depth `to` of its level, along `key`. A
+    /// stub must be that of a branch.
+    pub(crate) fn lift(
+        &mut self,
+        link: Link,
+        level: usize,
+        from: usize,
+        to: usize,
+        key: &Key,
+    ) -> Link {
+        debug_assert!(to <= from);
+        match link.slot() {
+            _ if from == to => link,
+            Slot::Empty => link,
+            Slot::Account(_) | Slot::Storage(_) => {
+                self.set_leaf_depth(link, to);
+                link
+            }
+            Slot::Extension(index) => {
+                let node = &mut self.arena.extensions[index];
+                node.start = (level + to) as u8;
+                node.memo = NodeRef::UNKNOWN;
+                link
+            }
+            Slot::Branch(_) | Slot::Stub(_) => {
+                debug_assert_eq!(self.kind(link), Some(NodeKind::Branch));
+                self.arena
+                    .add_extension(level + to, level + from, truncated(key, from), link)
+            }
+        }
+    }
+
+    pub(crate) fn leaf_key(&self, leaf: Link) -> &Key {
+        match leaf.slot() {
+            Slot::Account(index) => &self.arena.accounts[index].key,
+            Slot::Storage(index) => &self.arena.slots[index].key,
+            _ => unreachable!("{leaf:?} is no leaf"),
+        }
+    }
+
+    /// Says at which depth of its level a leaf (or nothing) sits.
+    fn set_leaf_depth(&mut self, leaf: Link, depth: usize) {
+        let (at, memo) = match leaf.slot() {
+            Slot::Account(index) => {
+                let node = &mut self.arena.accounts[index];
+                (&mut node.depth, &mut node.memo)
+            }
+            Slot::Storage(index) => {
+                let node = &mut self.arena.slots[index];
+                (&mut node.depth, &mut node.memo)
+            }
+            Slot::Empty => return,
+            _ => unreachable!("{leaf:?} is no leaf"),
+        };
+        if usize::from(*at) != depth {
+            *at = depth as u8;
+            *memo = NodeRef::UNKNOWN;
+        }
+    }
+
+    /// Loads what the stub at `link` stands for, and frees the stub. Its parent's link is the
+    /// caller's to set.
+    pub(crate) fn expand<R: Resolve>(
+        &mut self,
+        link: Link,
+        path: &Path,
+        resolver: &mut R,
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let Slot::Stub(index) = link.slot() else {
+            unreachable!("{link:?} is no stub")
+        };
+        let stub = self.arena.stubs[index];
+        let loaded = resolver
+            .resolve(path, &stub, self)
+            .map_err(UpdateError::Resolve)?;
+        self.check_loaded(loaded, path, &stub)?;
+        self.arena.free_node(link);
+        Ok(loaded)
+    }
+
+    fn check_loaded(&mut self, loaded: Link, path: &Path, stub: &Stub) -> Result<(), TrieError> {
+        let depth = match loaded.slot() {
+            Slot::Branch(_) => path.len(),
+            Slot::Extension(index) => self.arena.extensions[index].start.into(),
+            Slot::Account(index) => self.arena.accounts[index].depth.into(),
+            Slot::Storage(index) => ACCOUNT_NIBBLES + usize::from(self.arena.slots[index].depth),
+            Slot::Empty | Slot::Stub(_) => return Err(TrieError::Misplaced { path: *path }),
+        };
+        let kind_known = stub.kind.is_none() || stub.kind == self.kind(loaded);
+        if depth != path.len() || !kind_known {
+            return Err(TrieError::Misplaced { path: *path });
+        }
+        match self.memo(loaded) {
+            None => {
+                self.set_memo(loaded, stub.node);
+                Ok(())
+            }
+            Some(got) if got == stub.node => Ok(()),
+            Some(got) => Err(TrieError::Mismatch {
+                path: *path,
+                expected: stub.node,
+                got,
+            }),
+        }
+    }
+}
+
+/// What stays the same on the way down.
+struct Context<'a, R> {
+    resolver: &'a mut R,
+    /// The account whose slots are being edited.
+    account: B256,
+}
+
+/// One leaf's change.
+trait Edit {
+    /// Depth at which the leaf's key begins: 0 for accounts, 64 for slots.
+    const LEVEL: usize;
+
+    fn key(&self) -> &Key;
+
+    /// The path of the first `depth` nibbles of `key`.
+    fn path(account: &B256, key: &Key, depth: usize) -> Path;
+
+    /// What becomes of the leaf at `leaf` (or of nothing): a leaf, or nothing.
+    fn settle<R: Resolve>(
+        &self,
+        trie: &mut PartialTrie,
+        cx: &mut Context<'_, R>,
+        leaf: Link,
+        depth: usize,
+    ) -> Result<Link, UpdateError<R::Error>>;
+}
+
+impl Edit for (B256, U256) {
+    const LEVEL: usize = ACCOUNT_NIBBLES;
+
+    fn key(&self) -> &Key {
+        &self.0.0
+    }
+
+    fn path(account: &B256, key: &Key, depth: usize) -> Path {
+        Path::slot(account, &B256::from(*key)).prefix(ACCOUNT_NIBBLES + depth)
+    }
+
+    fn settle<R: Resolve>(
+        &self,
+        trie: &mut PartialTrie,
+        _cx: &mut Context<'_, R>,
+        leaf: Link,
+        depth: usize,
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let (key, value) = self;
+        if value.is_zero() {
+            trie.arena.free_node(leaf);
+            return Ok(Link::EMPTY);
+        }
+        let Slot::Storage(index) = leaf.slot() else {
+            return Ok(trie.arena.add_slot(depth, key.0, *value));
+        };
+        let node = &mut trie.arena.slots[index];
+        node.value = value.to_be_bytes();
+        node.memo = NodeRef::UNKNOWN;
+        Ok(leaf)
+    }
+}
+
+impl Edit for AccountChange {
+    const LEVEL: usize = 0;
+
+    fn key(&self) -> &Key {
+        &self.path.0
+    }
+
+    fn path(_account: &B256, key: &Key, depth: usize) -> Path {
+        Path::account(&B256::from(*key)).prefix(depth)
+    }
+
+    fn settle<R: Resolve>(
+        &self,
+        trie: &mut PartialTrie,
+        cx: &mut Context<'_, R>,
+        leaf: Link,
+        depth: usize,
+    ) -> Result<Link, UpdateError<R::Error>> {
+        let index = match (leaf.slot(), &self.account) {
+            (_, AccountUpdate::Delete) => {
+                trie.arena.free_subtrie(leaf);
+                return Ok(Link::EMPTY);
+            }
+            (Slot::Account(index), AccountUpdate::Keep) => index,
+            (Slot::Account(index), AccountUpdate::Put(account)) => {
+                trie.arena.set_account(index, account);
+                index
+            }
+            (_, AccountUpdate::Keep) => {
+                if self.slots.iter().any(|(_, value)| !value.is_zero()) {
+                    let path = Path::account(&self.path);
+                    return Err(TrieError::NoAccount { path }.into());
+                }
+                return Ok(Link::EMPTY);
+            }
+            (_, AccountUpdate::Put(account)) => {
+                let added = trie
+                    .arena
+                    .add_account(depth, self.path.0, account, Link::EMPTY);
+                let Slot::Account(index) = added.slot() else {
+                    unreachable!("an account was added")
+                };
+                index
+            }
+        };
+        let node = &mut trie.arena.accounts[index];
+        node.memo = NodeRef::UNKNOWN;
+        let mut storage = node.storage;
+        if self.wipe {
+            trie.arena.free_subtrie(storage);
+            storage = Link::EMPTY;
+        }
+        if !self.slots.is_empty() {
+            cx.account = self.path;
+            storage = trie.edit(cx, storage, 0, &self.slots)?;
+        }
+        trie.arena.accounts[index].storage = storage;
+        Ok(Link::account(index))
+    }
+}

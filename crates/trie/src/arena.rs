@@ -1,0 +1,529 @@
+//! Where nodes live: one slab for each type of node, and links that say slab and index.
+//!
+//! Nodes hold *absolute* keys: a leaf all 64 nibbles of its account's or slot's path, an
+//! extension all nibbles from the path's start to its child. A leaf that moves up or down only
+//! changes the depth at which it sits, and a walk compares whole words instead of nibbles.
+
+use crate::node_ref::{NodeRef, Stub};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, KECCAK_EMPTY};
+use core::fmt;
+
+/// The 64 nibbles of an account's or of a slot's path, packed.
+pub(crate) type Key = [u8; 32];
+
+/// The nibble at `at`.
+#[inline]
+pub(crate) const fn nibble(key: &Key, at: usize) -> usize {
+    let byte = key[at / 2];
+    (if at.is_multiple_of(2) {
+        byte >> 4
+    } else {
+        byte & 0x0f
+    }) as usize
+}
+
+/// The first `len` nibbles of `key`, the rest zero.
+pub(crate) fn truncated(key: &Key, len: usize) -> Key {
+    let mut cut = [0; 32];
+    cut[..len.div_ceil(2)].copy_from_slice(&key[..len.div_ceil(2)]);
+    if !len.is_multiple_of(2) {
+        cut[len / 2] &= 0xf0;
+    }
+    cut
+}
+
+/// The first `at` nibbles of `key`, then `nibble`, the rest zero.
+pub(crate) fn with_nibble(key: &Key, at: usize, nibble: usize) -> Key {
+    let mut key = truncated(key, at);
+    key[at / 2] |= (if at.is_multiple_of(2) {
+        nibble << 4
+    } else {
+        nibble
+    }) as u8;
+    key
+}
+
+/// How many nibbles the two share from the start.
+#[inline]
+pub(crate) fn shared_nibbles(a: &Key, b: &Key) -> usize {
+    for at in (0..32).step_by(8) {
+        let word = |key: &Key| u64::from_be_bytes(*key[at..].first_chunk().expect("in bounds"));
+        let diff = word(a) ^ word(b);
+        if diff != 0 {
+            return at * 2 + diff.leading_zeros() as usize / 4;
+        }
+    }
+    64
+}
+
+/// A reference to a node within one arena.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link(u32);
+
+const INDEX_BITS: u32 = 29;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+/// A link taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Empty,
+    Branch(u32),
+    Extension(u32),
+    Account(u32),
+    Storage(u32),
+    Stub(u32),
+}
+
+impl Link {
+    /// No node.
+    pub const EMPTY: Self = Self(0);
+
+    /// Whether there is no node.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 >> INDEX_BITS == 0
+    }
+
+    /// Whether a stub is there.
+    #[inline]
+    pub const fn is_stub(self) -> bool {
+        self.0 >> INDEX_BITS == 5
+    }
+
+    #[inline]
+    pub(crate) const fn slot(self) -> Slot {
+        let index = self.0 & INDEX_MASK;
+        match self.0 >> INDEX_BITS {
+            0 => Slot::Empty,
+            1 => Slot::Branch(index),
+            2 => Slot::Extension(index),
+            3 => Slot::Account(index),
+            4 => Slot::Storage(index),
+            _ => Slot::Stub(index),
+        }
+    }
+
+    const fn tagged(tag: u32, index: u32) -> Self {
+        Self(tag << INDEX_BITS | index)
+    }
+
+    pub(crate) const fn branch(index: u32) -> Self {
+        Self::tagged(1, index)
+    }
+
+    pub(crate) const fn extension(index: u32) -> Self {
+        Self::tagged(2, index)
+    }
+
+    pub(crate) const fn account(index: u32) -> Self {
+        Self::tagged(3, index)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, index) = match self.slot() {
+            Slot::Empty => return f.write_str("Link(empty)"),
+            Slot::Branch(index) => ("branch", index),
+            Slot::Extension(index) => ("extension", index),
+            Slot::Account(index) => ("account", index),
+            Slot::Storage(index) => ("slot", index),
+            Slot::Stub(index) => ("stub", index),
+        };
+        write!(f, "Link({name} {index})")
+    }
+}
+
+/// Things of one type by index, with the indices of freed ones used again.
+#[derive(Clone)]
+pub(crate) struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    const fn new() -> Self {
+        Self {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    fn insert(&mut self, item: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.items[index as usize] = item;
+            return index;
+        }
+        let index = self.items.len();
+        assert!(
+            index < INDEX_MASK as usize,
+            "an arena of 2^29 nodes of one type is full"
+        );
+        if index == self.items.capacity() {
+            // An index is big and long-lived: an eighth of slack, not as much again.
+            self.items.reserve_exact((index / 8).max(4));
+        }
+        self.items.push(item);
+        index as u32
+    }
+
+    fn remove(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.items.capacity() * size_of::<T>() + self.free.capacity() * 4
+    }
+
+    fn len(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        &self.items[index as usize]
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        &mut self.items[index as usize]
+    }
+}
+
+/// Sixteen children.
+#[derive(Clone)]
+pub(crate) struct BranchNode {
+    pub(crate) children: [Link; 16],
+    pub(crate) memo: NodeRef,
+}
+
+/// Nibbles `start..end` (absolute: 0 to 64 above an account's leaf, 64 to 128 below) that all
+/// leaves below share; the child is a branch.
+#[derive(Clone)]
+pub(crate) struct ExtensionNode {
+    pub(crate) child: Link,
+    /// Nibbles from the start of the account's or of the slot's path to the child, then zeros.
+    pub(crate) key: Key,
+    pub(crate) start: u8,
+    pub(crate) end: u8,
+    pub(crate) memo: NodeRef,
+}
+
+impl ExtensionNode {
+    /// Nibbles of the path before `key` begins: 0, or an account's 64.
+    pub(crate) const fn level(&self) -> usize {
+        if (self.start as usize) < ACCOUNT_NIBBLES {
+            0
+        } else {
+            ACCOUNT_NIBBLES
+        }
+    }
+}
+
+/// Balances under this many bytes need no [`Rare`] part: more ether than exists.
+const BALANCE_BYTES: usize = 12;
+
+/// An account. Code hash and a balance over 96 bits are kept apart: most accounts have neither.
+#[derive(Clone)]
+pub(crate) struct AccountNode {
+    pub(crate) key: Key,
+    pub(crate) memo: NodeRef,
+    /// Nibbles above this leaf.
+    pub(crate) depth: u8,
+    balance: [u8; BALANCE_BYTES],
+    nonce: u64,
+    pub(crate) storage: Link,
+    /// Index of the rare part, plus one; 0 if there is none.
+    rare: u32,
+}
+
+#[derive(Clone)]
+struct Rare {
+    balance: U256,
+    code_hash: B256,
+}
+
+/// A storage slot.
+#[derive(Clone)]
+pub(crate) struct StorageNode {
+    pub(crate) key: Key,
+    pub(crate) memo: NodeRef,
+    /// Nibbles of the slot's own path above this leaf: 0 to 64.
+    pub(crate) depth: u8,
+    /// Big-endian.
+    pub(crate) value: [u8; 32],
+}
+
+const _: () = assert!(size_of::<BranchNode>() <= 112);
+const _: () = assert!(size_of::<AccountNode>() <= 100);
+const _: () = assert!(size_of::<StorageNode>() <= 100);
+
+/// All nodes of one trie.
+#[derive(Clone)]
+pub(crate) struct Arena {
+    pub(crate) branches: Slab<BranchNode>,
+    pub(crate) extensions: Slab<ExtensionNode>,
+    pub(crate) accounts: Slab<AccountNode>,
+    rares: Slab<Rare>,
+    pub(crate) slots: Slab<StorageNode>,
+    pub(crate) stubs: Slab<Stub>,
+}
+
+impl Arena {
+    pub(crate) const fn new() -> Self {
+        Self {
+            branches: Slab::new(),
+            extensions: Slab::new(),
+            accounts: Slab::new(),
+            rares: Slab::new(),
+            slots: Slab::new(),
+            stubs: Slab::new(),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.branches.memory_bytes()
+            + self.extensions.memory_bytes()
+            + self.accounts.memory_bytes()
+            + self.rares.memory_bytes()
+            + self.slots.memory_bytes()
+            + self.stubs.memory_bytes()
+    }
+
+    /// Nodes that are not stubs, and stubs.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let nodes = [
+            self.branches.len(),
+            self.extensions.len(),
+            self.accounts.len(),
+        ];
+        (
+            nodes.iter().sum::<usize>() + self.slots.len(),
+            self.stubs.len(),
+        )
+    }
+
+    pub(crate) fn add_branch(&mut self, children: [Link; 16]) -> Link {
+        Link::branch(self.branches.insert(BranchNode {
+            children,
+            memo: NodeRef::UNKNOWN,
+        }))
+    }
+
+    /// An extension from `start` to `end` (absolute) along `key`.
+    pub(crate) fn add_extension(
+        &mut self,
+        start: usize,
+        end: usize,
+        key: Key,
+        child: Link,
+    ) -> Link {
+        debug_assert!(start < end && end <= 2 * ACCOUNT_NIBBLES);
+        let (start, end) = (start as u8, end as u8);
+        let node = ExtensionNode {
+            child,
+            key,
+            start,
+            end,
+            memo: NodeRef::UNKNOWN,
+        };
+        Link::extension(self.extensions.insert(node))
+    }
+
+    pub(crate) fn add_account(
+        &mut self,
+        depth: usize,
+        key: Key,
+        account: &Account,
+        storage: Link,
+    ) -> Link {
+        let index = self.accounts.insert(AccountNode {
+            key,
+            memo: NodeRef::UNKNOWN,
+            depth: depth as u8,
+            balance: [0; BALANCE_BYTES],
+            nonce: 0,
+            storage,
+            rare: 0,
+        });
+        self.set_account(index, account);
+        Link::account(index)
+    }
+
+    pub(crate) fn add_slot(&mut self, depth: usize, key: Key, value: U256) -> Link {
+        let (depth, value) = (depth as u8, value.to_be_bytes());
+        let node = StorageNode {
+            key,
+            memo: NodeRef::UNKNOWN,
+            depth,
+            value,
+        };
+        Link::tagged(4, self.slots.insert(node))
+    }
+
+    pub(crate) fn add_stub(&mut self, stub: Stub) -> Link {
+        Link::tagged(5, self.stubs.insert(stub))
+    }
+
+    /// Sets the fields of the account at `index`; the memo is the caller's to clear.
+    pub(crate) fn set_account(&mut self, index: u32, account: &Account) {
+        let wide = account.balance.byte_len() > BALANCE_BYTES;
+        let rare = wide || account.code_hash != KECCAK_EMPTY;
+        let node = &mut self.accounts[index];
+        node.nonce = account.nonce;
+        let balance = account.balance.to_be_bytes::<32>();
+        node.balance = *balance.last_chunk().expect("12 of 32 bytes");
+        let part = Rare {
+            balance: account.balance,
+            code_hash: account.code_hash,
+        };
+        match (node.rare.checked_sub(1), rare) {
+            (None, false) => {}
+            (None, true) => node.rare = self.rares.insert(part) + 1,
+            (Some(at), true) => self.rares[at] = part,
+            (Some(at), false) => {
+                self.rares.remove(at);
+                node.rare = 0;
+            }
+        }
+    }
+
+    /// The fields of the account at `index`.
+    pub(crate) fn account(&self, index: u32) -> Account {
+        let node = &self.accounts[index];
+        match node.rare.checked_sub(1) {
+            Some(at) => {
+                let Rare { balance, code_hash } = self.rares[at];
+                Account {
+                    nonce: node.nonce,
+                    balance,
+                    code_hash,
+                }
+            }
+            None => Account {
+                nonce: node.nonce,
+                balance: U256::from_be_slice(&node.balance),
+                code_hash: KECCAK_EMPTY,
+            },
+        }
+    }
+
+    /// Frees one node; its children are the caller's to see to.
+    pub(crate) fn free_node(&mut self, link: Link) {
+        match link.slot() {
+            Slot::Empty => {}
+            Slot::Branch(index) => self.branches.remove(index),
+            Slot::Extension(index) => self.extensions.remove(index),
+            Slot::Account(index) => {
+                if let Some(rare) = self.accounts[index].rare.checked_sub(1) {
+                    self.rares.remove(rare);
+                }
+                self.accounts.remove(index);
+            }
+            Slot::Storage(index) => self.slots.remove(index),
+            Slot::Stub(index) => self.stubs.remove(index),
+        }
+    }
+
+    /// Frees a whole subtrie. Recursion is bounded by the path's 128 nibbles.
+    pub(crate) fn free_subtrie(&mut self, link: Link) {
+        match link.slot() {
+            Slot::Branch(index) => {
+                for child in self.branches[index].children {
+                    self.free_subtrie(child);
+                }
+            }
+            Slot::Extension(index) => self.free_subtrie(self.extensions[index].child),
+            Slot::Account(index) => self.free_subtrie(self.accounts[index].storage),
+            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+        }
+        self.free_node(link);
+    }
+
+    /// The memo of a node, [`NodeRef::UNKNOWN`] if it has none or there is no node.
+    #[inline]
+    pub(crate) fn memo(&self, link: Link) -> NodeRef {
+        match link.slot() {
+            Slot::Empty => NodeRef::UNKNOWN,
+            Slot::Branch(index) => self.branches[index].memo,
+            Slot::Extension(index) => self.extensions[index].memo,
+            Slot::Account(index) => self.accounts[index].memo,
+            Slot::Storage(index) => self.slots[index].memo,
+            Slot::Stub(index) => self.stubs[index].node,
+        }
+    }
+
+    /// Sets the memo of an expanded node.
+    pub(crate) fn set_memo(&mut self, link: Link, memo: NodeRef) {
+        match link.slot() {
+            Slot::Branch(index) => self.branches[index].memo = memo,
+            Slot::Extension(index) => self.extensions[index].memo = memo,
+            Slot::Account(index) => self.accounts[index].memo = memo,
+            Slot::Storage(index) => self.slots[index].memo = memo,
+            Slot::Empty | Slot::Stub(_) => panic!("{link:?} has no memo to set"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn shared_nibbles_counts_to_the_first_difference() {
+        let base = [0x11; 32];
+        for at in 0..64 {
+            let other = with_nibble(&base, at, 2);
+            let cut = truncated(&base, at + 1);
+            assert_eq!(shared_nibbles(&other, &base), at);
+            assert_eq!(
+                shared_nibbles(&cut, &base),
+                if at == 63 { 64 } else { at + 1 }
+            );
+            assert_eq!((nibble(&base, at), nibble(&other, at)), (1, 2));
+        }
+    }
+
+    #[test]
+    fn an_account_keeps_its_fields_through_rare_and_common_forms() {
+        let mut arena = Arena::new();
+        let link = arena.add_account(0, [1; 32], &Account::default(), Link::EMPTY);
+        let Slot::Account(index) = link.slot() else {
+            panic!("not an account")
+        };
+        for account in [
+            Account {
+                nonce: u64::MAX,
+                balance: (U256::ONE << 96) - U256::ONE,
+                ..Account::default()
+            },
+            Account {
+                nonce: 1,
+                balance: U256::ONE << 96,
+                ..Account::default()
+            },
+            Account {
+                nonce: 2,
+                balance: U256::MAX,
+                code_hash: B256::repeat_byte(7),
+            },
+            Account::default(),
+        ] {
+            arena.set_account(index, &account);
+            assert_eq!(arena.account(index), account);
+        }
+        assert_eq!(arena.rares.len(), 0);
+        let stubs = vec![arena.add_stub(Stub::bare(NodeRef::hash(B256::ZERO))), link];
+        stubs.into_iter().for_each(|link| arena.free_subtrie(link));
+        assert_eq!(arena.counts(), (0, 0));
+    }
+}

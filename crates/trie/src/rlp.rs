@@ -1,0 +1,366 @@
+//! Nodes as RLP, written and read.
+//!
+//! | node | RLP |
+//! |---|---|
+//! | leaf | list of hex-prefix(path, 1) and the value as a string |
+//! | extension | list of hex-prefix(path, 0) and the child |
+//! | branch | list of sixteen children and a value, a string that secure tries leave empty |
+//! | child | the hash as a string; or the child's own RLP, where that is under 32 bytes; or "" |
+//! | account's value | list of nonce, balance, storage root, code hash |
+//! | slot's value | the number as a string, big-endian without leading zeros |
+//!
+//! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
+//! nibble if even, then the nibbles (Yellow Paper, appendix C).
+//!
+//! What is read comes from strangers: lengths are checked before they are believed, and only the
+//! canonical form is taken.
+
+use crate::node_ref::NodeRef;
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256};
+use alloy_rlp::{Decodable, Header};
+use cambium_primitives::{Account, Path};
+
+/// RLP of the empty string: no child.
+const EMPTY: u8 = 0x80;
+
+fn header_len(payload: usize) -> usize {
+    if payload < 56 {
+        1
+    } else {
+        1 + payload
+            .to_be_bytes()
+            .iter()
+            .skip_while(|b| **b == 0)
+            .count()
+    }
+}
+
+fn put_header(out: &mut Vec<u8>, short: u8, payload: usize) {
+    if payload < 56 {
+        out.push(short + payload as u8);
+        return;
+    }
+    let bytes = payload.to_be_bytes();
+    let len = header_len(payload) - 1;
+    out.push(short + 55 + len as u8);
+    out.extend_from_slice(&bytes[bytes.len() - len..]);
+}
+
+fn string_len(bytes: &[u8]) -> usize {
+    match bytes {
+        [byte] if *byte < EMPTY => 1,
+        _ => header_len(bytes.len()) + bytes.len(),
+    }
+}
+
+fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    if !matches!(bytes, [byte] if *byte < EMPTY) {
+        put_header(out, 0x80, bytes.len());
+    }
+    out.extend_from_slice(bytes);
+}
+
+/// Hex-prefix of `nibbles` nibbles from `from` on of the packed `key`; the bytes and their number.
+fn hex_prefix(key: &[u8], from: usize, nibbles: usize, leaf: bool) -> ([u8; 33], usize) {
+    let mut packed = [0; 33];
+    let flag = if leaf { 0x20 } else { 0 };
+    let odd = nibbles % 2;
+    let at = |index: usize| {
+        let byte = key[index / 2];
+        if index.is_multiple_of(2) {
+            byte >> 4
+        } else {
+            byte & 0x0f
+        }
+    };
+    packed[0] = if odd == 1 {
+        flag | 0x10 | at(from)
+    } else {
+        flag
+    };
+    let start = from + odd;
+    if start.is_multiple_of(2) {
+        packed[1..=nibbles / 2].copy_from_slice(&key[start / 2..start / 2 + nibbles / 2]);
+    } else {
+        for pair in 0..nibbles / 2 {
+            packed[1 + pair] = at(start + 2 * pair) << 4 | at(start + 2 * pair + 1);
+        }
+    }
+    (packed, 1 + nibbles / 2)
+}
+
+/// Appends the leaf whose remaining path is the nibbles `from..to` of the packed `key`. `to` minus
+/// `from` is at most 64.
+pub(crate) fn put_leaf(out: &mut Vec<u8>, key: &[u8], from: usize, to: usize, value: &[u8]) {
+    let (path, len) = hex_prefix(key, from, to - from, true);
+    let path = &path[..len];
+    put_header(out, 0xc0, string_len(path) + string_len(value));
+    put_string(out, path);
+    put_string(out, value);
+}
+
+fn put_extension(out: &mut Vec<u8>, key: &[u8], from: usize, to: usize, child: &NodeRef) {
+    let (path, len) = hex_prefix(key, from, to - from, false);
+    let path = &path[..len];
+    put_header(out, 0xc0, string_len(path) + child.rlp_len());
+    put_string(out, path);
+    put_ref(out, child);
+}
+
+fn put_ref(out: &mut Vec<u8>, node: &NodeRef) {
+    if !node.is_inline() {
+        out.push(EMPTY + 32);
+    }
+    out.extend_from_slice(node.as_bytes());
+}
+
+/// Appends a branch. A child that is not known to the caller as such is one without a node.
+pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[NodeRef; 16], value: &[u8]) {
+    let refs: usize = children.iter().map(|child| child.rlp_len().max(1)).sum();
+    put_header(out, 0xc0, refs + string_len(value));
+    for child in children {
+        match child.known() {
+            Some(child) => put_ref(out, &child),
+            None => out.push(EMPTY),
+        }
+    }
+    put_string(out, value);
+}
+
+/// Appends the RLP of a leaf node: for tries of raw values. `path` is what remains of the key, at
+/// most 64 nibbles.
+pub fn encode_leaf(path: &Path, value: &[u8], out: &mut Vec<u8>) {
+    put_leaf(out, path.packed(), 0, path.len(), value);
+}
+
+/// Appends the RLP of an extension node: for tries of raw values.
+pub fn encode_extension(path: &Path, child: &NodeRef, out: &mut Vec<u8>) {
+    put_extension(out, path.packed(), 0, path.len(), child);
+}
+
+/// Appends the RLP of a branch node: for tries of raw values. The value is empty if no key ends
+/// at the branch.
+pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut Vec<u8>) {
+    put_branch(
+        out,
+        &children.map(|child| child.unwrap_or(NodeRef::UNKNOWN)),
+        value,
+    );
+}
+
+/// Appends the extension of nibbles `from..to` of `key`.
+pub(crate) fn put_extension_at(
+    out: &mut Vec<u8>,
+    key: &[u8; 32],
+    from: usize,
+    to: usize,
+    child: &NodeRef,
+) {
+    put_extension(out, key, from, to, child);
+}
+
+/// Appends the value of an account's leaf, at most 112 bytes.
+pub(crate) fn put_account(out: &mut Vec<u8>, account: &Account, storage_root: &B256) {
+    let nonce = account.nonce.to_be_bytes();
+    let nonce = &nonce[account.nonce.leading_zeros() as usize / 8..];
+    let balance = account.balance.to_be_bytes::<32>();
+    let balance = &balance[32 - account.balance.byte_len()..];
+    put_header(out, 0xc0, string_len(nonce) + string_len(balance) + 66);
+    put_string(out, nonce);
+    put_string(out, balance);
+    put_string(out, storage_root.as_slice());
+    put_string(out, account.code_hash.as_slice());
+}
+
+/// The value of a slot's leaf, at most 33 bytes.
+pub(crate) fn put_slot(out: &mut Vec<u8>, value: &[u8; 32]) {
+    let zeros = value.iter().take_while(|byte| **byte == 0).count();
+    put_string(out, &value[zeros..]);
+}
+
+/// A child as it stands in its parent's RLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child<'a> {
+    Empty,
+    Hash(B256),
+    /// The child's own RLP, under 32 bytes.
+    Inline(&'a [u8]),
+}
+
+impl Child<'_> {
+    /// The reference; `None` if there is no child.
+    pub(crate) fn node_ref(&self) -> Option<NodeRef> {
+        match self {
+            Self::Empty => None,
+            Self::Hash(hash) => Some(NodeRef::hash(*hash)),
+            Self::Inline(rlp) => NodeRef::inline(rlp),
+        }
+    }
+}
+
+/// A node read from RLP. Paths are relative, at most 64 nibbles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RawNode<'a> {
+    Branch([Child<'a>; 16]),
+    Extension(Path, Child<'a>),
+    Leaf(Path, &'a [u8]),
+}
+
+/// What is wrong with a node's RLP.
+pub(crate) type Malformed = &'static str;
+
+impl<'a> RawNode<'a> {
+    /// Reads a node of a secure trie from all of `rlp`.
+    pub(crate) fn decode(mut rlp: &'a [u8]) -> Result<Self, Malformed> {
+        let mut items = take_list(&mut rlp)?;
+        if !rlp.is_empty() {
+            return Err("bytes after the node");
+        }
+        let whole = items;
+        let (first, second) = (take_item(&mut items)?, take_item(&mut items)?);
+        if !items.is_empty() {
+            return Self::decode_branch(whole);
+        }
+        let (path, leaf) = decode_path(first.string()?)?;
+        if leaf {
+            return Ok(Self::Leaf(path, second.string()?));
+        }
+        match second.child()? {
+            Child::Empty => Err("an extension without a child"),
+            _ if path.is_empty() => Err("an extension without nibbles"),
+            child => Ok(Self::Extension(path, child)),
+        }
+    }
+
+    fn decode_branch(mut items: &'a [u8]) -> Result<Self, Malformed> {
+        let mut children = [Child::Empty; 16];
+        for child in &mut children {
+            *child = take_item(&mut items)?.child()?;
+        }
+        if !take_item(&mut items)?.string()?.is_empty() {
+            return Err("a branch with a value");
+        }
+        if !items.is_empty() {
+            return Err("a branch of over 17 items");
+        }
+        if children
+            .iter()
+            .filter(|child| **child != Child::Empty)
+            .count()
+            < 2
+        {
+            return Err("a branch with less than two children");
+        }
+        Ok(Self::Branch(children))
+    }
+}
+
+/// One item: its whole encoding, and its payload.
+struct Item<'a> {
+    list: bool,
+    whole: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    fn string(self) -> Result<&'a [u8], Malformed> {
+        if self.list {
+            Err("a list instead of a string")
+        } else {
+            Ok(self.payload)
+        }
+    }
+
+    fn child(self) -> Result<Child<'a>, Malformed> {
+        match (self.list, self.payload.len()) {
+            (true, _) if self.whole.len() < 32 => Ok(Child::Inline(self.whole)),
+            (true, _) => Err("an inlined node of 32 bytes or more"),
+            (false, 0) => Ok(Child::Empty),
+            (false, 32) => Ok(Child::Hash(B256::from_slice(self.payload))),
+            (false, _) => Err("a child's hash that is not of 32 bytes"),
+        }
+    }
+}
+
+fn take_item<'a>(rlp: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
+    let start = *rlp;
+    let header = Header::decode(rlp).map_err(|_| "malformed RLP")?;
+    let (payload, rest) = rlp
+        .split_at_checked(header.payload_length)
+        .ok_or("RLP that is cut short")?;
+    *rlp = rest;
+    Ok(Item {
+        list: header.list,
+        whole: &start[..start.len() - rest.len()],
+        payload,
+    })
+}
+
+fn take_list<'a>(rlp: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let item = take_item(rlp)?;
+    if item.list {
+        Ok(item.payload)
+    } else {
+        Err("a string instead of a list")
+    }
+}
+
+fn decode_path(bytes: &[u8]) -> Result<(Path, bool), Malformed> {
+    let (&first, rest) = bytes.split_first().ok_or("an empty path")?;
+    let odd = first & 0x10 != 0;
+    if first & 0xc0 != 0 || (!odd && first & 0x0f != 0) {
+        return Err("unknown bits in a path's prefix");
+    }
+    if rest.len() * 2 + usize::from(odd) > 64 {
+        return Err("a path of over 64 nibbles");
+    }
+    let mut path = Path::EMPTY;
+    if odd {
+        path.push(first & 0x0f);
+    }
+    for byte in rest {
+        path.push(byte >> 4);
+        path.push(byte & 0x0f);
+    }
+    Ok((path, first & 0x20 != 0))
+}
+
+/// Reads the value of an account's leaf: fields and storage root.
+pub(crate) fn decode_account(mut value: &[u8]) -> Result<(Account, B256), Malformed> {
+    let mut items = take_list(&mut value)?;
+    if !value.is_empty() {
+        return Err("bytes after the account");
+    }
+    let nonce = u64::decode(&mut items).map_err(|_| "an account's nonce is malformed")?;
+    let balance = U256::decode(&mut items).map_err(|_| "an account's balance is malformed")?;
+    let mut hash = || {
+        let bytes = take_item(&mut items)?.string()?;
+        B256::try_from(bytes).map_err(|_| "an account's hash is not of 32 bytes")
+    };
+    let (storage_root, code_hash) = (hash()?, hash()?);
+    if !items.is_empty() {
+        return Err("an account of over four items");
+    }
+    Ok((
+        Account {
+            nonce,
+            balance,
+            code_hash,
+        },
+        storage_root,
+    ))
+}
+
+/// Reads the value of a slot's leaf: never zero.
+pub(crate) fn decode_slot(mut value: &[u8]) -> Result<U256, Malformed> {
+    let number = U256::decode(&mut value).map_err(|_| "a slot's value is malformed")?;
+    if !value.is_empty() {
+        return Err("bytes after a slot's value");
+    }
+    if number.is_zero() {
+        Err("a slot of value zero")
+    } else {
+        Ok(number)
+    }
+}
