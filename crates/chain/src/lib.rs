@@ -1,10 +1,19 @@
 //! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
 
+mod body;
+mod difficulty;
 mod files;
+mod header;
 mod spec;
+mod verify;
 
+pub use body::{
+    Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_body, validate_ommers,
+};
 pub use files::{
     BLOCK_BYTES_MAX, Block, BlockSource, ChainReader, ChainWriter, ERA1_BLOCKS_MAX, Era1Reader,
     FileError, FileKind, Place, Progress, RawBlock, Transaction,
 };
+pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
+pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};

@@ -225,7 +225,7 @@ impl ChainSpec {
         .chain([(self.amsterdam_time, schedule.amsterdam)])
         .filter(|(time, _)| at(*time, timestamp))
         .filter_map(|(_, params)| params)
-        .last()
+        .next_back()
         .unwrap_or(BlobParams::cancun());
         params.max_blobs_per_tx = params.max_blob_count;
         params.blob_base_cost = 0;

@@ -1,0 +1,95 @@
+//! What execution gave, against what the header claims.
+
+use alloy_consensus::{Header, proofs::calculate_receipt_root};
+use alloy_eip7928::compute_block_access_list_hash;
+use alloy_primitives::{B256, Bloom, keccak256};
+use cambium_evm::Outcome;
+
+/// A header's claim that execution does not bear out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum VerifyError {
+    #[error("gasUsed is {got} in the header, {expected} by execution")]
+    GasUsed { got: u64, expected: u64 },
+    #[error("blobGasUsed is {got} in the header, {expected} by execution")]
+    BlobGasUsed { got: u64, expected: u64 },
+    #[error("logsBloom has hash {got} in the header, {expected} by execution")]
+    LogsBloom { got: B256, expected: B256 },
+    #[error("receiptsRoot is {got} in the header, {expected} by execution")]
+    ReceiptsRoot { got: B256, expected: B256 },
+    #[error("requestsHash is {got} in the header, {expected} by execution")]
+    RequestsHash { got: B256, expected: B256 },
+    #[error("blockAccessListHash is {got} in the header, {expected} by execution")]
+    BlockAccessListHash { got: B256, expected: B256 },
+    #[error("stateRoot is {got} in the header, {expected} by execution")]
+    StateRoot { got: B256, expected: B256 },
+}
+
+/// What [`verify_outcome`] could check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the receipts' root may be unchecked"]
+pub struct Verified {
+    /// False before Byzantium if execution was given no roots for its receipts.
+    pub receipts_root: bool,
+}
+
+/// Compares everything that execution gives, but for the state's root, with the header.
+pub fn verify_outcome(header: &Header, outcome: &Outcome) -> Result<Verified, VerifyError> {
+    let (got, expected) = (header.gas_used, outcome.gas_used);
+    if got != expected {
+        return Err(VerifyError::GasUsed { got, expected });
+    }
+    if let Some(got) = header.blob_gas_used
+        && got != outcome.blob_gas_used
+    {
+        return Err(VerifyError::BlobGasUsed {
+            got,
+            expected: outcome.blob_gas_used,
+        });
+    }
+    verify_bloom(header.logs_bloom, outcome.logs_bloom())?;
+    if outcome.receipts_complete {
+        let (got, expected) = (
+            header.receipts_root,
+            calculate_receipt_root(&outcome.receipts),
+        );
+        if got != expected {
+            return Err(VerifyError::ReceiptsRoot { got, expected });
+        }
+    }
+    if let Some(got) = header.requests_hash {
+        let expected = outcome.requests.requests_hash();
+        if got != expected {
+            return Err(VerifyError::RequestsHash { got, expected });
+        }
+    }
+    if let Some(got) = header.block_access_list_hash {
+        let list = outcome.access_list.as_deref().unwrap_or_default();
+        let expected = compute_block_access_list_hash(list);
+        if got != expected {
+            return Err(VerifyError::BlockAccessListHash { got, expected });
+        }
+    }
+    Ok(Verified {
+        receipts_root: outcome.receipts_complete,
+    })
+}
+
+fn verify_bloom(got: Bloom, expected: Bloom) -> Result<(), VerifyError> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(VerifyError::LogsBloom {
+        got: keccak256(got),
+        expected: keccak256(expected),
+    })
+}
+
+/// Compares the state's root after the block with the header's.
+pub fn verify_state_root(header: &Header, expected: B256) -> Result<(), VerifyError> {
+    let got = header.state_root;
+    if got != expected {
+        return Err(VerifyError::StateRoot { got, expected });
+    }
+    Ok(())
+}
