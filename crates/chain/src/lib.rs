@@ -4,6 +4,7 @@ mod body;
 mod difficulty;
 mod files;
 mod header;
+mod genesis;
 mod spec;
 mod verify;
 
@@ -15,5 +16,6 @@ pub use files::{
     FileError, FileKind, Place, Progress, RawBlock, Transaction,
 };
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
+pub use genesis::{Genesis, GenesisAccount, GenesisError};
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};

@@ -1,5 +1,7 @@
 //! Chain files and era1 archives: real ones are read whole, broken ones end in an error.
 
+mod support;
+
 use alloy_consensus::{Header, proofs::calculate_transaction_root};
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::Encodable;
@@ -13,16 +15,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-
-/// The unpacked fixture data, or `None`, said aloud.
-fn data(path: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("CAMBIUM_DATA").map(|root| Path::new(&root).join(path));
-    let found = found.filter(|path| path.exists());
-    if found.is_none() {
-        eprintln!("SKIPPED: {path} is not under CAMBIUM_DATA");
-    }
-    found
-}
+use support::data;
 
 fn chain() -> Option<PathBuf> {
     data("execution-apis/tests/chain.rlp")

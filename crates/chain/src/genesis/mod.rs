@@ -1,0 +1,210 @@
+//! Genesis files, as geth, reth and hive write them.
+//!
+//! A genesis file is one JSON object: `config` (the fork rules), the fields of block 0's header,
+//! and `alloc`, the accounts that there are from the start. `alloc` may hold millions of accounts
+//! and may come before `config`, so the file is streamed: [`Genesis::stream`] hands over account
+//! by account and keeps none; only the largest single account must fit in memory.
+//!
+//! Names of fields are matched without regard to case, as geth does (`mixhash` is common).
+//! Numbers may be JSON numbers, decimal strings or hex strings. Fields that are not known are
+//! passed over and listed in [`Genesis::ignored`]. One of them is `stateRoot`: the accounts decide
+//! the root, and there are files in use in which it is wrong.
+
+mod config;
+mod known;
+mod parse;
+mod values;
+
+use crate::ChainSpec;
+use alloy_consensus::{
+    Header,
+    constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
+};
+use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip7685::EMPTY_REQUESTS_HASH};
+use alloy_primitives::{Address, B256, Bytes, U256};
+use std::{fs::File, io, path::Path, sync::Arc};
+
+/// An account as a genesis file gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct GenesisAccount {
+    /// Balance in wei.
+    pub balance: U256,
+    /// Nonce.
+    pub nonce: u64,
+    /// Code; empty for most.
+    pub code: Bytes,
+    /// Slots and values in the order of the file; a zero value is a slot that isn't there.
+    pub storage: Vec<(B256, U256)>,
+}
+
+/// All of a genesis file but its accounts.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Genesis {
+    /// The file, as it was named.
+    pub file: Arc<str>,
+    /// The fork rules, if the file has any: see [`spec`](Self::spec).
+    pub config: Option<ChainSpec>,
+    /// Nonce of the header.
+    pub nonce: u64,
+    /// Timestamp of the header.
+    pub timestamp: u64,
+    /// Extra data, of any length.
+    pub extra_data: Bytes,
+    /// Gas limit of the header.
+    pub gas_limit: u64,
+    /// Gas used, as the header says it.
+    pub gas_used: u64,
+    /// Difficulty of the header.
+    pub difficulty: U256,
+    /// Mix hash, or previous randao.
+    pub mix_hash: B256,
+    /// Beneficiary of the header.
+    pub coinbase: Address,
+    /// Number: 0 but in some tests.
+    pub number: u64,
+    /// Parent: zero but in some tests.
+    pub parent_hash: B256,
+    /// Base fee, used from London on; 1 gwei if not given.
+    pub base_fee_per_gas: Option<u64>,
+    /// Excess blob gas, used from Cancun on.
+    pub excess_blob_gas: Option<u64>,
+    /// Blob gas used, used from Cancun on.
+    pub blob_gas_used: Option<u64>,
+    /// Root of the parent beacon block, used from Cancun on; zero if not given.
+    pub parent_beacon_block_root: Option<B256>,
+    /// How many accounts there were.
+    pub accounts: u64,
+    /// Fields that were passed over: `config.verkleTime`, `alloc.*.comment`.
+    pub ignored: Vec<String>,
+}
+
+/// Why a genesis file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GenesisError {
+    /// The file can't be opened.
+    #[error("{file}: can't be opened: {source}")]
+    Open {
+        /// The file.
+        file: Arc<str>,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The file is no JSON, or a field has a value that it can't have, or reading failed.
+    #[error("{file}: {source}")]
+    Parse {
+        /// The file.
+        file: Arc<str>,
+        /// What is wrong, with field, line and column.
+        source: serde_json::Error,
+    },
+    /// The file gives one account twice.
+    #[error("{file}: alloc has account {address} twice")]
+    Twice {
+        /// The file.
+        file: Arc<str>,
+        /// The account.
+        address: Address,
+    },
+    /// The file has no fork rules, and is of no chain whose rules are known.
+    #[error("{file}: has no `config`, and is not the genesis of a public chain known here")]
+    NoConfig {
+        /// The file.
+        file: Arc<str>,
+    },
+}
+
+impl Genesis {
+    /// Reads `path`, handing each account to `on_account` as it comes.
+    ///
+    /// An address that the file gives twice comes twice. An error of `on_account` ends the
+    /// reading and is returned.
+    pub fn stream<E: From<GenesisError>>(
+        path: impl AsRef<Path>,
+        on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|source| GenesisError::Open {
+            file: name.as_str().into(),
+            source,
+        })?;
+        Self::stream_from(
+            &name,
+            io::BufReader::with_capacity(256 << 10, file),
+            on_account,
+        )
+    }
+
+    /// As [`stream`](Self::stream), from anything that can be read; `name` is for errors.
+    pub fn stream_from<E: From<GenesisError>>(
+        name: &str,
+        reader: impl io::Read,
+        on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        parse::parse(name, reader, on_account)
+    }
+
+    /// Reads `path` whole: for small files.
+    pub fn read(
+        path: impl AsRef<Path>,
+    ) -> Result<(Self, Vec<(Address, GenesisAccount)>), GenesisError> {
+        let mut accounts = Vec::new();
+        let genesis = Self::stream(path, |address, account| {
+            accounts.push((address, account));
+            Ok::<_, GenesisError>(())
+        })?;
+        let mut seen = std::collections::HashSet::with_capacity(accounts.len());
+        match accounts.iter().find(|(address, _)| !seen.insert(*address)) {
+            Some(&(address, _)) => Err(GenesisError::Twice {
+                file: genesis.file,
+                address,
+            }),
+            None => Ok((genesis, accounts)),
+        }
+    }
+
+    /// The fork rules: the file's own or, of a file without, those of the public chain of which
+    /// this is the genesis block, given the root of its accounts.
+    pub fn spec(&self, state_root: B256) -> Result<ChainSpec, GenesisError> {
+        let known = || known::spec_of(self, state_root);
+        let spec = self.config.clone().or_else(known);
+        spec.ok_or_else(|| GenesisError::NoConfig {
+            file: self.file.clone(),
+        })
+    }
+
+    /// The header of the genesis block, given the root of its accounts.
+    pub fn header(&self, spec: &ChainSpec, state_root: B256) -> Header {
+        let by_number = |fork: Option<u64>| fork.is_some_and(|number| number <= self.number);
+        let by_time = |fork: Option<u64>| fork.is_some_and(|time| time <= self.timestamp);
+        // A genesis block is past the merge if its forks say so; its difficulty may say otherwise.
+        let london = by_number(spec.london_block);
+        let shanghai = london && by_time(spec.shanghai_time);
+        let cancun = london && by_time(spec.cancun_time);
+        let prague = london && by_time(spec.prague_time);
+        let amsterdam = london && by_time(spec.amsterdam_time);
+        Header {
+            parent_hash: self.parent_hash,
+            beneficiary: self.coinbase,
+            state_root,
+            difficulty: self.difficulty,
+            number: self.number,
+            gas_limit: self.gas_limit,
+            gas_used: self.gas_used,
+            timestamp: self.timestamp,
+            extra_data: self.extra_data.clone(),
+            mix_hash: self.mix_hash,
+            nonce: self.nonce.into(),
+            base_fee_per_gas: london.then(|| self.base_fee_per_gas.unwrap_or(INITIAL_BASE_FEE)),
+            withdrawals_root: shanghai.then_some(EMPTY_WITHDRAWALS),
+            blob_gas_used: cancun.then(|| self.blob_gas_used.unwrap_or(0)),
+            excess_blob_gas: cancun.then(|| self.excess_blob_gas.unwrap_or(0)),
+            parent_beacon_block_root: cancun
+                .then(|| self.parent_beacon_block_root.unwrap_or_default()),
+            requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
+            // Both are the hash of an empty RLP list.
+            block_access_list_hash: amsterdam.then_some(EMPTY_OMMER_ROOT_HASH),
+            ..Header::default()
+        }
+    }
+}

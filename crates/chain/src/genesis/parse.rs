@@ -1,0 +1,222 @@
+//! The genesis file's own object: header fields, `config`, and `alloc` account by account.
+
+use super::{
+    Genesis, GenesisAccount, GenesisError,
+    config::ConfigFields,
+    values::{Fields, Ignored, Object, Value, object, optional, required, shown},
+};
+use alloy_primitives::{Address, B256, U256};
+use serde::de::{DeserializeSeed, Error, MapAccess};
+use std::io;
+
+pub(super) fn parse<E: From<GenesisError>>(
+    name: &str,
+    reader: impl io::Read,
+    on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+) -> Result<Genesis, E> {
+    let mut top = TopFields {
+        genesis: Genesis {
+            file: name.into(),
+            ..Genesis::default()
+        },
+        has_difficulty: false,
+        has_gas_limit: false,
+        has_alloc: false,
+        alloc: AllocFields {
+            on_account,
+            accounts: 0,
+            failure: None,
+            ignored: Ignored::default(),
+        },
+    };
+    let mut deserializer = serde_json::Deserializer::from_reader(reader);
+    let parsed = Object(&mut top)
+        .deserialize(&mut deserializer)
+        .and_then(|is_object| {
+            deserializer.end()?;
+            is_object
+                .then_some(())
+                .ok_or_else(|| serde_json::Error::custom("null"))
+        });
+    if let Some(failure) = top.alloc.failure {
+        return Err(failure);
+    }
+    let fail = |source| GenesisError::Parse {
+        file: name.into(),
+        source,
+    };
+    parsed.map_err(fail)?;
+    for (there, field) in [
+        (top.has_alloc, "alloc"),
+        (top.has_difficulty, "difficulty"),
+        (top.has_gas_limit, "gasLimit"),
+    ] {
+        if !there {
+            let source = serde_json::Error::custom(format_args!("has no field `{field}`"));
+            return Err(fail(source).into());
+        }
+    }
+    let mut genesis = top.genesis;
+    genesis.accounts = top.alloc.accounts;
+    genesis.ignored.extend(top.alloc.ignored.0);
+    Ok(genesis)
+}
+
+struct TopFields<E, F> {
+    genesis: Genesis,
+    has_difficulty: bool,
+    has_gas_limit: bool,
+    has_alloc: bool,
+    alloc: AllocFields<E, F>,
+}
+
+impl<'de, E, F> Fields<'de> for TopFields<E, F>
+where
+    F: FnMut(Address, GenesisAccount) -> Result<(), E>,
+{
+    const EXPECTED: &'static str = "a genesis object";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        let genesis = &mut self.genesis;
+        match key.to_ascii_lowercase().as_str() {
+            "alloc" if self.has_alloc => return Err(M::Error::custom("a second `alloc`")),
+            "alloc" => self.has_alloc = object(map, "alloc", &mut self.alloc)?,
+            "config" if genesis.config.is_some() => {
+                return Err(M::Error::custom("a second `config`"));
+            }
+            "config" => {
+                let mut fields = ConfigFields::default();
+                if object(map, "config", &mut fields)? {
+                    let (spec, ignored) = fields.finish().map_err(M::Error::custom)?;
+                    genesis.config = Some(spec);
+                    genesis.ignored.extend(ignored);
+                }
+            }
+            "nonce" => set(map, key, &mut genesis.nonce)?,
+            "timestamp" => set(map, key, &mut genesis.timestamp)?,
+            "extradata" => set(map, key, &mut genesis.extra_data)?,
+            "gaslimit" => {
+                genesis.gas_limit = required(map, key)?;
+                self.has_gas_limit = true;
+            }
+            "gasused" => set(map, key, &mut genesis.gas_used)?,
+            "difficulty" => {
+                genesis.difficulty = required(map, key)?;
+                self.has_difficulty = true;
+            }
+            "mixhash" => set(map, key, &mut genesis.mix_hash)?,
+            "coinbase" => set(map, key, &mut genesis.coinbase)?,
+            "number" => set(map, key, &mut genesis.number)?,
+            "parenthash" => set(map, key, &mut genesis.parent_hash)?,
+            "basefeepergas" => genesis.base_fee_per_gas = optional(map, key)?,
+            "excessblobgas" => genesis.excess_blob_gas = optional(map, key)?,
+            "blobgasused" => genesis.blob_gas_used = optional(map, key)?,
+            "parentbeaconblockroot" => genesis.parent_beacon_block_root = optional(map, key)?,
+            _ => {
+                let mut ignored = Ignored(std::mem::take(&mut genesis.ignored));
+                ignored.pass(map, shown(key))?;
+                genesis.ignored = ignored.0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets `value` unless there is `null`.
+fn set<'de, T: Value, M: MapAccess<'de>>(
+    map: &mut M,
+    key: &str,
+    value: &mut T,
+) -> Result<(), M::Error> {
+    if let Some(given) = optional(map, key)? {
+        *value = given;
+    }
+    Ok(())
+}
+
+struct AllocFields<E, F> {
+    on_account: F,
+    accounts: u64,
+    /// What `on_account` said when it stopped the reading.
+    failure: Option<E>,
+    ignored: Ignored,
+}
+
+impl<'de, E, F> Fields<'de> for AllocFields<E, F>
+where
+    F: FnMut(Address, GenesisAccount) -> Result<(), E>,
+{
+    const EXPECTED: &'static str = "an object of accounts by address";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        let Some(address) = Address::from_text(key) else {
+            let key = shown(key);
+            return Err(M::Error::custom(format_args!(
+                "`{key}` is not {}",
+                Address::EXPECTED
+            )));
+        };
+        let mut fields = AccountFields {
+            account: GenesisAccount::default(),
+            has_balance: false,
+            ignored: &mut self.ignored,
+        };
+        if !object(map, address, &mut fields)? || !fields.has_balance {
+            return Err(M::Error::custom(format_args!(
+                "{address}: has no field `balance`"
+            )));
+        }
+        self.accounts += 1;
+        (self.on_account)(address, fields.account).map_err(|failure| {
+            self.failure = Some(failure);
+            M::Error::custom("stopped")
+        })
+    }
+}
+
+struct AccountFields<'a> {
+    account: GenesisAccount,
+    has_balance: bool,
+    ignored: &'a mut Ignored,
+}
+
+impl<'de> Fields<'de> for AccountFields<'_> {
+    const EXPECTED: &'static str = "an account object";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "balance" => {
+                self.account.balance = required(map, key)?;
+                self.has_balance = true;
+            }
+            "nonce" => set(map, key, &mut self.account.nonce)?,
+            "code" => set(map, key, &mut self.account.code)?,
+            "storage" => {
+                object(map, key, &mut StorageFields(&mut self.account.storage))?;
+            }
+            _ => self
+                .ignored
+                .pass(map, format_args!("alloc.*.{}", shown(key)))?,
+        }
+        Ok(())
+    }
+}
+
+struct StorageFields<'a>(&'a mut Vec<(B256, U256)>);
+
+impl<'de> Fields<'de> for StorageFields<'_> {
+    const EXPECTED: &'static str = "an object of values by slot";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        let Some(slot) = B256::from_text(key) else {
+            let key = shown(key);
+            return Err(M::Error::custom(format_args!(
+                "`{key}` is not {}",
+                B256::EXPECTED
+            )));
+        };
+        let value: B256 = required(map, slot)?;
+        self.0.push((slot, value.into()));
+        Ok(())
+    }
+}
