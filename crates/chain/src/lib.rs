@@ -3,19 +3,20 @@
 mod body;
 mod difficulty;
 mod files;
-mod header;
 mod genesis;
+mod header;
 mod spec;
 mod verify;
 
 pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_body, validate_ommers,
 };
+pub use cambium_evm::{Block, Transaction};
 pub use files::{
-    BLOCK_BYTES_MAX, Block, BlockSource, ChainReader, ChainWriter, ERA1_BLOCKS_MAX, Era1Reader,
-    FileError, FileKind, Place, Progress, RawBlock, Transaction,
+    BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter, ERA1_BLOCKS_MAX, Era1Reader, FileError,
+    FileKind, Place, Progress, RawBlock,
 };
-pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use genesis::{Genesis, GenesisAccount, GenesisError};
+pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};

@@ -19,9 +19,10 @@ mod rlp;
 pub use era1::{ERA1_BLOCKS_MAX, Era1Reader};
 pub use rlp::{ChainReader, ChainWriter};
 
-use alloy_consensus::{EthereumTxEnvelope, ReceiptEnvelope, TxEip4844};
+use alloy_consensus::ReceiptEnvelope;
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::{Decodable, Encodable};
+use cambium_evm::Block;
 use std::{
     fmt,
     fs::File,
@@ -32,12 +33,6 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-
-/// A signed transaction as blocks carry it: of any type, a blob transaction without its blobs.
-pub type Transaction = EthereumTxEnvelope<TxEip4844>;
-
-/// A block as chain files carry it.
-pub type Block = alloy_consensus::Block<Transaction>;
 
 /// The longest encoding of one block (or of its receipts) that a reader takes: 64 MiB.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;

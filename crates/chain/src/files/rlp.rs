@@ -4,11 +4,12 @@
 //! a file cut short.
 
 use super::{
-    BLOCK_BYTES_MAX, BUFFER_BYTES, Block, Counted, FileError, GZIP_MAGIC, Opened, Place, Progress,
+    BLOCK_BYTES_MAX, BUFFER_BYTES, Counted, FileError, GZIP_MAGIC, Opened, Place, Progress,
     RawBlock, buffered, open_file, peek_number, read_claimed,
 };
 use alloy_primitives::Bytes;
 use alloy_rlp::Encodable;
+use cambium_evm::Block;
 use flate2::{Compression, bufread::MultiGzDecoder, write::GzEncoder};
 use std::{
     fs::File,
