@@ -100,3 +100,23 @@ pub enum StoreError {
         max: u64,
     },
 }
+
+/// Advice where nothing less helps.
+const START_AFRESH: &str = "restore the directory from a copy, or import the chain into a new one";
+
+impl StoreError {
+    /// Damage of a kind that can't be repaired from what else is in the directory.
+    pub(crate) fn corrupt(file: String, offset: u64, what: impl ToString) -> Self {
+        Self::Corrupt {
+            file,
+            offset,
+            what: what.to_string(),
+            advice: START_AFRESH,
+        }
+    }
+
+    /// Whether this says that bytes are not what was written, not that they can't be had.
+    pub const fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::CorruptLog { .. })
+    }
+}

@@ -31,6 +31,7 @@ mod codes;
 mod error;
 mod manifest;
 mod page;
+mod poison;
 mod segments;
 
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
