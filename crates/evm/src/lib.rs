@@ -1,15 +1,17 @@
 //! From a block to its state changes: block execution on revm.
 //!
 //! [`recover_senders`] finds who signed what, an [`Executor`] runs a block on its parent's state
-//! (any revm [`DatabaseRef`](revm::DatabaseRef)) and gives its [`Outcome`]: receipts, gas,
+//! (any [`StateRead`]) and gives its [`Outcome`]: receipts, gas,
 //! requests, and the [`Changes`](cambium_primitives::Changes) for the state. What a header claims
 //! of these is compared elsewhere.
 
 mod block;
 mod constantinople;
+mod create;
 mod dao;
 mod env;
 mod overlay;
+mod read;
 mod recorder;
 mod rules;
 mod senders;
@@ -19,6 +21,7 @@ mod system;
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, RootAfter, Transaction, TransactionFault,
 };
+pub use read::StateRead;
 pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
 pub use senders::{SignatureError, recover_senders};

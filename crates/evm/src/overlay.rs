@@ -5,10 +5,11 @@
 //! empty; revm marks the accounts that stay so as created, so that deleting every other touched
 //! empty account is right in all forks.
 
+use crate::StateRead;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use revm::{
-    Database, DatabaseRef,
+    Database,
     bytecode::Bytecode,
     state::{AccountInfo, EvmState},
 };
@@ -21,6 +22,8 @@ pub(crate) struct Overlay<DB> {
     codes: HashMap<B256, Bytecode>,
     /// What changed since [`Overlay::take_step`], if somebody asks for steps.
     step: Option<Changes>,
+    /// An account that the EVM is to see with a nonce of one.
+    feigned: Option<Address>,
 }
 
 /// An account that the block has touched.
@@ -38,7 +41,7 @@ struct Slot {
     now: U256,
 }
 
-impl<DB: DatabaseRef> Overlay<DB> {
+impl<DB: StateRead> Overlay<DB> {
     /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called.
     pub(crate) fn new(db: DB, steps: bool) -> Self {
         Self {
@@ -46,6 +49,7 @@ impl<DB: DatabaseRef> Overlay<DB> {
             accounts: HashMap::default(),
             codes: HashMap::default(),
             step: steps.then(Changes::default),
+            feigned: None,
         }
     }
 
@@ -67,6 +71,24 @@ impl<DB: DatabaseRef> Overlay<DB> {
     /// The account as it is now.
     pub(crate) fn account(&mut self, address: Address) -> Result<Option<&AccountInfo>, DB::Error> {
         Ok(self.entry(address)?.now.as_ref())
+    }
+
+    /// Whether an account has storage, but neither code nor nonce.
+    pub(crate) fn has_bare_storage(&mut self, address: Address) -> Result<bool, DB::Error> {
+        let entry = self.entry(address)?;
+        let bare = |info: &AccountInfo| info.nonce == 0 && info.is_empty_code_hash();
+        if !entry.now.as_ref().is_some_and(bare) {
+            return Ok(false);
+        }
+        if entry.slots.values().any(|slot| !slot.now.is_zero()) {
+            return Ok(true);
+        }
+        Ok(!entry.wiped && self.db.has_storage(address)?)
+    }
+
+    /// Names the account that [`Database::basic`] gives a nonce of one, if any.
+    pub(crate) fn feign_nonce(&mut self, address: Option<Address>) {
+        self.feigned = address;
     }
 
     /// Sets a balance outside any transaction. `keep_empty`: whether an account that is left
@@ -261,11 +283,15 @@ fn account(info: &AccountInfo) -> Account {
     }
 }
 
-impl<DB: DatabaseRef> Database for Overlay<DB> {
+impl<DB: StateRead> Database for Overlay<DB> {
     type Error = DB::Error;
 
     fn basic(&mut self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
-        Ok(self.entry(address)?.now.clone())
+        let mut info = self.entry(address)?.now.clone();
+        if self.feigned == Some(address) {
+            info.get_or_insert_default().nonce = 1;
+        }
+        Ok(info)
     }
 
     fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, DB::Error> {

@@ -1,5 +1,6 @@
 //! What execution reads: the raw material of a witness.
 
+use crate::StateRead;
 use alloy_primitives::{Address, B256, U256};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -78,5 +79,14 @@ impl<DB: DatabaseRef> DatabaseRef for Recorder<DB> {
             touched.block_hashes.insert(number, hash);
         });
         Ok(hash)
+    }
+}
+
+impl<DB: StateRead> StateRead for Recorder<DB> {
+    fn has_storage(&self, address: Address) -> Result<bool, DB::Error> {
+        self.note(|touched| {
+            touched.accounts.entry(address).or_default();
+        });
+        self.db.has_storage(address)
     }
 }

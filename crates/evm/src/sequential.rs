@@ -1,9 +1,10 @@
 //! Transactions one after another: the executor that all others must equal.
 
 use crate::{
-    BlockInput, ExecutionError, Outcome, Receipt, RootAfter, TransactionFault,
+    BlockInput, ExecutionError, Outcome, Receipt, RootAfter, StateRead, TransactionFault,
+    create::BlockEvm,
     dao::{DRAINED, REFUND_CONTRACT},
-    env::{self, Evm},
+    env,
     overlay::Overlay,
     system,
 };
@@ -11,8 +12,11 @@ use alloy_consensus::{Eip658Value, Transaction as _};
 use alloy_eips::eip4844::DATA_GAS_PER_BLOB;
 use alloy_primitives::{Address, B256, U256};
 use revm::{
-    DatabaseRef, ExecuteEvm,
-    context::result::{EVMError, ExecutionResult},
+    context::{
+        ContextSetters,
+        result::{EVMError, ExecutionResult},
+    },
+    handler::{EvmTr, Handler, MainnetHandler},
     primitives::hardfork::SpecId,
     state::EvmState,
 };
@@ -21,7 +25,7 @@ use revm::{
 pub trait Executor {
     /// Executes a block on its parent's state. `roots` is asked for the state's root after each
     /// transaction if receipts hold it, so before Byzantium.
-    fn execute<DB: DatabaseRef>(
+    fn execute<DB: StateRead>(
         &self,
         input: &BlockInput<'_>,
         db: DB,
@@ -34,7 +38,7 @@ pub trait Executor {
 pub struct Sequential;
 
 impl Executor for Sequential {
-    fn execute<DB: DatabaseRef>(
+    fn execute<DB: StateRead>(
         &self,
         input: &BlockInput<'_>,
         db: DB,
@@ -54,7 +58,7 @@ impl Executor for Sequential {
         };
         let mut run = Run {
             input,
-            evm: env::evm(input, Overlay::new(db, roots.is_some())),
+            evm: BlockEvm(env::evm(input, Overlay::new(db, roots.is_some()))),
             roots,
             receipts: Vec::with_capacity(transactions),
             gas_used: 0,
@@ -68,18 +72,18 @@ impl Executor for Sequential {
     }
 }
 
-struct Run<'a, 'r, DB: DatabaseRef> {
+struct Run<'a, 'r, DB: StateRead> {
     input: &'a BlockInput<'a>,
-    evm: Evm<Overlay<DB>>,
+    evm: BlockEvm<DB>,
     roots: Option<RootAfter<'r, DB::Error>>,
     receipts: Vec<Receipt>,
     gas_used: u64,
     blob_gas_used: u64,
 }
 
-impl<DB: DatabaseRef> Run<'_, '_, DB> {
+impl<DB: StateRead> Run<'_, '_, DB> {
     fn overlay(&mut self) -> &mut Overlay<DB> {
-        &mut self.evm.ctx.journaled_state.database
+        self.evm.overlay()
     }
 
     fn balance(&mut self, address: Address) -> Result<U256, ExecutionError<DB::Error>> {
@@ -125,8 +129,9 @@ impl<DB: DatabaseRef> Run<'_, '_, DB> {
         self.check_limits(index).map_err(fault)?;
         let transaction = &self.input.transactions[index];
         let env = env::transaction(transaction, self.input.senders[index]);
-        let result = self.evm.transact_one(env);
-        let state = self.evm.finalize();
+        self.evm.ctx().set_tx(env);
+        let result: Result<_, EVMError<DB::Error>> = MainnetHandler::default().run(&mut self.evm);
+        let state = self.evm.ctx().journaled_state.finalize();
         let result = result.map_err(|error| match error {
             EVMError::Transaction(reason) => fault(TransactionFault::Evm(reason)),
             EVMError::Header(reason) => ExecutionError::Header(reason.to_string()),
@@ -224,7 +229,7 @@ impl<DB: DatabaseRef> Run<'_, '_, DB> {
         let receipts_complete = self.input.rules.is(SpecId::BYZANTIUM)
             || self.roots.is_some()
             || self.receipts.is_empty();
-        let (changes, codes) = self.evm.ctx.journaled_state.database.finish();
+        let (changes, codes) = self.evm.0.ctx.journaled_state.database.finish();
         Ok(Outcome {
             receipts: self.receipts,
             receipts_complete,

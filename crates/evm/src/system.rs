@@ -1,7 +1,7 @@
 //! Calls that the protocol makes around a block's transactions, and the requests that come of
 //! them.
 
-use crate::{BlockInput, ExecutionError, Receipt, env::Evm, overlay::Overlay};
+use crate::{BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm};
 use alloy_eips::{
     eip2935::HISTORY_STORAGE_ADDRESS,
     eip4788::{BEACON_ROOTS_ADDRESS, SYSTEM_ADDRESS},
@@ -12,7 +12,6 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bytes, TxKind, b256};
 use revm::{
-    DatabaseRef,
     context::{
         ContextSetters, TxEnv,
         result::{EVMError, ExecutionResult},
@@ -37,8 +36,8 @@ const DEPOSIT_LOG_BYTES: usize = 576;
 
 /// Before the first transaction: the parent beacon block's root (EIP-4788) and the parent's hash
 /// (EIP-2935) go into their contracts. Where a contract is missing or fails, nothing happens.
-pub(crate) fn before_block<DB: DatabaseRef>(
-    evm: &mut Evm<Overlay<DB>>,
+pub(crate) fn before_block<DB: StateRead>(
+    evm: &mut BlockEvm<DB>,
     input: &BlockInput<'_>,
 ) -> Result<(), ExecutionError<DB::Error>> {
     let header = input.header;
@@ -58,8 +57,8 @@ pub(crate) fn before_block<DB: DatabaseRef>(
 /// After the last transaction, from Prague on: deposits from the logs (EIP-6110), withdrawals
 /// (EIP-7002) and consolidations (EIP-7251) from their contracts. Without those contracts, or if
 /// they fail, the block is invalid.
-pub(crate) fn requests<DB: DatabaseRef>(
-    evm: &mut Evm<Overlay<DB>>,
+pub(crate) fn requests<DB: StateRead>(
+    evm: &mut BlockEvm<DB>,
     input: &BlockInput<'_>,
     receipts: &[Receipt],
 ) -> Result<Requests, ExecutionError<DB::Error>> {
@@ -90,11 +89,11 @@ pub(crate) fn requests<DB: DatabaseRef>(
 }
 
 /// Calls a contract that must be there and must succeed.
-fn demand<DB: DatabaseRef>(
-    evm: &mut Evm<Overlay<DB>>,
+fn demand<DB: StateRead>(
+    evm: &mut BlockEvm<DB>,
     contract: Address,
 ) -> Result<Bytes, ExecutionError<DB::Error>> {
-    let account = evm.ctx.journaled_state.database.account(contract);
+    let account = evm.overlay().account(contract);
     let has_code = account
         .map_err(ExecutionError::Database)?
         .is_some_and(|a| !a.is_empty_code_hash());
@@ -118,8 +117,8 @@ fn demand<DB: DatabaseRef>(
     Ok(output)
 }
 
-fn call<DB: DatabaseRef>(
-    evm: &mut Evm<Overlay<DB>>,
+fn call<DB: StateRead>(
+    evm: &mut BlockEvm<DB>,
     contract: Address,
     data: Bytes,
 ) -> Result<(ExecutionResult, EvmState), ExecutionError<DB::Error>> {
@@ -132,7 +131,7 @@ fn call<DB: DatabaseRef>(
         ..TxEnv::default()
     });
     let result: Result<_, EVMError<DB::Error>> = MainnetHandler::default().run_system_call(evm);
-    let state = evm.ctx.journaled_state.finalize();
+    let state = evm.ctx().journaled_state.finalize();
     match result {
         Ok(result) => Ok((result, state)),
         Err(EVMError::Database(error)) => Err(ExecutionError::Database(error)),
@@ -143,13 +142,11 @@ fn call<DB: DatabaseRef>(
     }
 }
 
-fn commit<DB: DatabaseRef>(
-    evm: &mut Evm<Overlay<DB>>,
+fn commit<DB: StateRead>(
+    evm: &mut BlockEvm<DB>,
     state: EvmState,
 ) -> Result<(), ExecutionError<DB::Error>> {
-    evm.ctx
-        .journaled_state
-        .database
+    evm.overlay()
         .commit(state)
         .map_err(ExecutionError::Database)
 }

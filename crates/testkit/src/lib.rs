@@ -1,1 +1,15 @@
 //! Reference models, public fixtures and crash drivers, for Cambium's own tests.
+
+mod backend;
+mod blockchain_test;
+mod fixtures;
+mod model;
+mod naive_chain;
+mod networks;
+
+pub use backend::Backend;
+pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
+pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite};
+pub use model::{Model, ModelAccount, ModelError};
+pub use naive_chain::NaiveChain;
+pub use networks::{blob_schedule, network};

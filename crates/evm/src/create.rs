@@ -1,0 +1,110 @@
+//! revm, but for contracts created where there is storage already (EIP-7610).
+//!
+//! revm refuses to create a contract over code or a nonce, and knows nothing of storage. So for
+//! the time of such a creation the account gets a nonce.
+
+use crate::{
+    StateRead,
+    env::{Evm, EvmContext},
+    overlay::Overlay,
+};
+use alloy_primitives::Address;
+use revm::{
+    context::FrameStack,
+    handler::{
+        EthFrame, EthPrecompiles, EvmTr, FrameInitOrResult, FrameResult, ItemOrResult,
+        evm::{ContextDbError, FrameInitResult, FrameTr},
+        instructions::EthInstructions,
+    },
+    interpreter::{FrameInput, interpreter::EthInterpreter, interpreter_action::FrameInit},
+};
+
+type Context<DB> = EvmContext<Overlay<DB>>;
+type Frame = EthFrame<EthInterpreter>;
+
+/// An EVM that executes a block's transactions.
+pub(crate) struct BlockEvm<DB: StateRead>(pub(crate) Evm<Overlay<DB>>);
+
+impl<DB: StateRead> BlockEvm<DB> {
+    pub(crate) fn overlay(&mut self) -> &mut Overlay<DB> {
+        &mut self.0.ctx.journaled_state.database
+    }
+
+    /// Where a frame is about to create a contract, if there is storage and nothing else.
+    fn storage_in_the_way(&mut self, frame: &FrameInit) -> Result<Option<Address>, DB::Error> {
+        let FrameInput::Create(inputs) = &frame.frame_input else {
+            return Ok(None);
+        };
+        let Some(caller) = self.0.ctx.journaled_state.state.get(&inputs.caller()) else {
+            return Ok(None);
+        };
+        let address = inputs.created_address(caller.info.nonce);
+        Ok(self.overlay().has_bare_storage(address)?.then_some(address))
+    }
+
+    /// Gives an account a nonce of one in the eyes of the EVM, or takes it back.
+    fn feign_nonce(&mut self, address: Address, feign: bool) {
+        self.overlay().feign_nonce(feign.then_some(address));
+        if let Some(account) = self.0.ctx.journaled_state.state.get_mut(&address) {
+            account.info.nonce = feign.into();
+            account.original_info_mut().nonce = 0;
+        }
+    }
+}
+
+impl<DB: StateRead> EvmTr for BlockEvm<DB> {
+    type Context = Context<DB>;
+    type Instructions = EthInstructions<EthInterpreter, Context<DB>>;
+    type Precompiles = EthPrecompiles;
+    type Frame = Frame;
+
+    fn all(
+        &self,
+    ) -> (
+        &Self::Context,
+        &Self::Instructions,
+        &Self::Precompiles,
+        &FrameStack<Frame>,
+    ) {
+        self.0.all()
+    }
+
+    fn all_mut(
+        &mut self,
+    ) -> (
+        &mut Self::Context,
+        &mut Self::Instructions,
+        &mut Self::Precompiles,
+        &mut FrameStack<Frame>,
+    ) {
+        self.0.all_mut()
+    }
+
+    fn frame_init(
+        &mut self,
+        frame: FrameInit,
+    ) -> Result<FrameInitResult<'_, Frame>, ContextDbError<Self::Context>> {
+        let Some(address) = self.storage_in_the_way(&frame)? else {
+            return self.0.frame_init(frame);
+        };
+        self.feign_nonce(address, true);
+        let refused = match self.0.frame_init(frame) {
+            Ok(ItemOrResult::Result(result)) => Ok(ItemOrResult::Result(result)),
+            Ok(ItemOrResult::Item(_)) => unreachable!("a contract created over a nonce"),
+            Err(error) => Err(error),
+        };
+        self.feign_nonce(address, false);
+        refused
+    }
+
+    fn frame_run(&mut self) -> Result<FrameInitOrResult<Frame>, ContextDbError<Self::Context>> {
+        self.0.frame_run()
+    }
+
+    fn frame_return_result(
+        &mut self,
+        result: <Frame as FrameTr>::FrameResult,
+    ) -> Result<Option<FrameResult>, ContextDbError<Self::Context>> {
+        self.0.frame_return_result(result)
+    }
+}

@@ -1,0 +1,38 @@
+//! What a chain must do to face the suites.
+
+use alloy_consensus::Header;
+use alloy_primitives::{Address, B256, Bytes, U256};
+use cambium_chain::ChainSpec;
+use cambium_primitives::{Account, Changes};
+
+/// A chain of blocks with branches. Blocks come in any order that has parents first.
+pub trait Backend: Sized {
+    /// What to call it.
+    fn name() -> &'static str;
+
+    /// A chain of its genesis block alone, whose state is `changes` to the empty state. An error
+    /// if that state's root is not the header's.
+    fn new(
+        spec: ChainSpec,
+        genesis: Header,
+        changes: Changes,
+        codes: Vec<(B256, Bytes)>,
+    ) -> Result<Self, String>;
+
+    /// Checks a block in all ways and adds it. The head becomes, past the merge, every new block;
+    /// before it, the one of the highest total difficulty, the first of equals. An error leaves
+    /// the chain as it was.
+    fn import(&mut self, rlp: &[u8]) -> Result<(), String>;
+
+    /// The hash of the head.
+    fn head(&self) -> B256;
+
+    /// An account at the head.
+    fn account(&self, address: Address) -> Option<Account>;
+
+    /// A slot at the head.
+    fn slot(&self, address: Address, slot: U256) -> U256;
+
+    /// The root of the state at the head.
+    fn state_root(&self) -> B256;
+}

@@ -1,0 +1,257 @@
+//! Blockchain tests in the form that ethereum/tests and the execution specs share: a genesis,
+//! blocks of which some must be refused, and the head and state at the end.
+
+use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
+use alloy_consensus::Header;
+use alloy_eips::eip7840::BlobParams;
+use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
+use alloy_rlp::Decodable;
+use cambium_chain::{Block, ChainSpec};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
+
+/// Accounts as fixtures and genesis files give them.
+pub type Alloc = BTreeMap<Address, AllocAccount>;
+
+/// An account as fixtures and genesis files give it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AllocAccount {
+    /// Balance in wei.
+    pub balance: U256,
+    /// Nonce.
+    pub nonce: U64,
+    /// Code.
+    pub code: Bytes,
+    /// Slots and values.
+    pub storage: BTreeMap<U256, U256>,
+}
+
+/// Accounts as changes to the empty state, and their code.
+pub fn alloc_changes(alloc: &Alloc) -> (Changes, Vec<(B256, Bytes)>) {
+    let mut codes = Vec::new();
+    let accounts = alloc.iter().map(|(address, account)| {
+        if !account.code.is_empty() {
+            codes.push((keccak256(&account.code), account.code.clone()));
+        }
+        let slots = account.storage.iter().filter(|(_, value)| !value.is_zero());
+        AccountChange {
+            path: keccak256(address),
+            account: AccountUpdate::Put(plain(account)),
+            wipe: false,
+            slots: slots
+                .map(|(s, value)| (keccak256(s.to_be_bytes::<32>()), *value))
+                .collect(),
+        }
+    });
+    let changes = Changes::new(accounts.collect());
+    (changes, codes)
+}
+
+fn plain(account: &AllocAccount) -> Account {
+    let code_hash = if account.code.is_empty() {
+        KECCAK_EMPTY
+    } else {
+        keccak256(&account.code)
+    };
+    Account {
+        nonce: account.nonce.to(),
+        balance: account.balance,
+        code_hash,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fixture {
+    network: String,
+    #[serde(rename = "genesisRLP")]
+    genesis_rlp: Bytes,
+    pre: Alloc,
+    post_state: Option<Alloc>,
+    post_state_hash: Option<B256>,
+    lastblockhash: B256,
+    blocks: Vec<FixtureBlock>,
+    config: Option<Config>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FixtureBlock {
+    /// Not always hex, in blocks that must be refused.
+    rlp: String,
+    expect_exception: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Config {
+    chainid: Option<U64>,
+    blob_schedule: Option<BTreeMap<String, Blobs>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Blobs {
+    target: U64,
+    max: U64,
+    base_fee_update_fraction: U64,
+}
+
+/// One blockchain test over a backend.
+pub struct BlockchainCase<B> {
+    name: String,
+    fixture: Fixture,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend> BlockchainCase<B> {
+    fn spec(&self) -> Option<ChainSpec> {
+        let mut spec = network(&self.fixture.network)?;
+        let Some(config) = &self.fixture.config else {
+            return Some(spec);
+        };
+        if let Some(id) = config.chainid {
+            spec.chain_id = id.to();
+        }
+        if let Some(schedule) = &config.blob_schedule {
+            let params = schedule.iter().map(|(fork, blobs)| {
+                let params = BlobParams {
+                    target_blob_count: blobs.target.to(),
+                    max_blob_count: blobs.max.to(),
+                    update_fraction: blobs.base_fee_update_fraction.to(),
+                    ..BlobParams::cancun()
+                };
+                (fork.clone(), params)
+            });
+            spec.blob_schedule = blob_schedule(&params.collect());
+        }
+        Some(spec)
+    }
+
+    fn check(&self, spec: ChainSpec) -> Result<(), String> {
+        let genesis = Block::decode(&mut self.fixture.genesis_rlp.as_ref())
+            .map_err(|error| format!("the genesis block: {error}"))?;
+        let mut chain = start::<B>(spec, genesis.header, &self.fixture.pre)?;
+        for (index, block) in self.fixture.blocks.iter().enumerate() {
+            let imported = match block.rlp.parse::<Bytes>() {
+                Ok(rlp) => chain.import(&rlp),
+                Err(error) => Err(error.to_string()),
+            };
+            match (imported, &block.expect_exception) {
+                (Ok(()), None) | (Err(_), Some(_)) => {}
+                (Ok(()), Some(fault)) => {
+                    return Err(format!("block {index} is imported in spite of {fault}"));
+                }
+                (Err(error), None) => return Err(format!("block {index} is refused: {error}")),
+            }
+        }
+        self.check_end(&chain)
+    }
+
+    fn check_end(&self, chain: &B) -> Result<(), String> {
+        let (got, wanted) = (chain.head(), self.fixture.lastblockhash);
+        if got != wanted {
+            return Err(format!("the head is {got}, not {wanted}"));
+        }
+        if let Some(wanted) = self.fixture.post_state_hash
+            && chain.state_root() != wanted
+        {
+            return Err(format!(
+                "the state's root is {}, not {wanted}",
+                chain.state_root()
+            ));
+        }
+        for (address, wanted) in self.fixture.post_state.iter().flatten() {
+            let (got, wanted_account) = (chain.account(*address), Some(plain(wanted)));
+            if got != wanted_account {
+                return Err(format!("{address} is {got:?}, not {wanted_account:?}"));
+            }
+            for (slot, wanted) in &wanted.storage {
+                let got = chain.slot(*address, *slot);
+                if got != *wanted {
+                    return Err(format!("slot {slot} of {address} is {got}, not {wanted}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn start<B: Backend>(spec: ChainSpec, genesis: Header, pre: &Alloc) -> Result<B, String> {
+    let (changes, codes) = alloc_changes(pre);
+    B::new(spec, genesis, changes, codes).map_err(|error| format!("the genesis: {error}"))
+}
+
+impl<B: Backend> Case for BlockchainCase<B> {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn run(&self) -> Verdict {
+        let Some(spec) = self.spec() else {
+            return Verdict::Skipped(format!("network {} is not known", self.fixture.network));
+        };
+        match self.check(spec) {
+            Ok(()) => Verdict::Passed,
+            Err(why) => Verdict::Failed(why),
+        }
+    }
+}
+
+/// Blockchain tests in one folder of a pack, over a backend.
+pub struct BlockchainSuite<B> {
+    root: PathBuf,
+    folder: &'static str,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B> BlockchainSuite<B> {
+    /// All tests under `folder` of `pack`; `None` if the pack is not there.
+    pub fn new(pack: Pack, folder: &'static str) -> Option<Self> {
+        Some(Self {
+            root: pack.open()?,
+            folder,
+            backend: PhantomData,
+        })
+    }
+}
+
+/// What a file holds that is kept elsewhere.
+const GIT_LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/";
+
+impl<B: Backend> Suite for BlockchainSuite<B> {
+    type Case = BlockchainCase<B>;
+
+    fn name(&self) -> String {
+        format!("{} over the {}", self.folder, B::name())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let hidden = |path: &PathBuf| path.iter().any(|part| part == ".meta");
+        let mut files = json_files(&self.root.join(self.folder));
+        files.retain(|path| !hidden(path));
+        files
+    }
+
+    fn cases(&self, file: &Path) -> Result<Vec<Self::Case>, String> {
+        let bytes = fs::read(file).map_err(|error| error.to_string())?;
+        if bytes.starts_with(GIT_LFS_POINTER) {
+            return Err("the pack has only a Git LFS pointer to this file".to_owned());
+        }
+        let fixtures: BTreeMap<String, Fixture> = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let cases = fixtures.into_iter().map(|(name, fixture)| BlockchainCase {
+            name,
+            fixture,
+            backend: PhantomData,
+        });
+        Ok(cases.collect())
+    }
+}

@@ -1,0 +1,256 @@
+//! Where public fixtures are, and how suites of them are run.
+//!
+//! A suite is a name and files; each file holds cases; each case passes, fails or is skipped for
+//! a reason. The same cases are stamped over every backend.
+
+use rayon::prelude::*;
+use std::{
+    collections::BTreeMap,
+    env, fmt, fs,
+    io::{self, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process,
+};
+
+/// Frames of the packs refer back this far: log2 of bytes.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// A pack of fixtures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Pack {
+    TrieGenesisEra,
+    ExecutionApis,
+    EthereumTests,
+    Eest,
+    Amsterdam,
+    MainnetExec,
+    MainnetProofs,
+    MainnetAccess,
+}
+
+impl Pack {
+    /// The pack's name, which its file has before `.tar.zst`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TrieGenesisEra => "01-trie-genesis-era",
+            Self::ExecutionApis => "02-execution-apis",
+            Self::EthereumTests => "03-ethereum-tests",
+            Self::Eest => "04-eest-v5.4.0",
+            Self::Amsterdam => "05-eest-amsterdam-bal",
+            Self::MainnetExec => "06-mainnet-exec",
+            Self::MainnetProofs => "07-mainnet-proofs",
+            Self::MainnetAccess => "08-mainnet-bal-rlp",
+        }
+    }
+
+    /// A folder that holds the pack's content: the one named by `CAMBIUM_DATA`, else what is
+    /// unpacked, once, from the pack beside the checkout. `None`, and a loud line, if there is
+    /// neither.
+    pub fn open(self) -> Option<PathBuf> {
+        if let Some(dir) = env::var_os("CAMBIUM_DATA") {
+            return Some(dir.into());
+        }
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let pack = workspace
+            .join("../shared/data")
+            .join(format!("{}.tar.zst", self.name()));
+        if !pack.is_file() {
+            say(&format!(
+                "SKIPPED: no fixtures of {}: set CAMBIUM_DATA",
+                self.name()
+            ));
+            return None;
+        }
+        match unpack(&pack, &workspace.join("target/fixtures"), self.name()) {
+            Ok(dir) => Some(dir),
+            Err(error) => panic!("{} can't be unpacked: {error}", pack.display()),
+        }
+    }
+}
+
+/// Prints past the test harness, which keeps what passing tests print to itself.
+fn say(text: &str) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
+}
+
+/// Unpacks into a folder of its own and gives it its name at the end, so that a folder of that
+/// name is whole whoever else unpacks.
+fn unpack(pack: &Path, cache: &Path, name: &str) -> io::Result<PathBuf> {
+    let done = cache.join(name);
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let partial = cache.join(format!("{name}.{}.partial", process::id()));
+    fs::create_dir_all(&partial)?;
+    let mut decoder = zstd::Decoder::new(fs::File::open(pack)?)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+    tar::Archive::new(decoder).unpack(&partial)?;
+    if fs::rename(&partial, &done).is_err() {
+        fs::remove_dir_all(&partial)?;
+    }
+    Ok(done)
+}
+
+/// All files under `dir` whose name ends in `.json`, in order.
+pub fn json_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As the fixture says.
+    Passed,
+    /// Not as the fixture says.
+    Failed(String),
+    /// Not run, for this reason.
+    Skipped(String),
+}
+
+/// One case of a suite.
+pub trait Case: Sync {
+    /// What the case is called.
+    fn name(&self) -> String;
+    /// Runs it.
+    fn run(&self) -> Verdict;
+}
+
+/// Cases in files.
+pub trait Suite: Sync {
+    /// What a file holds.
+    type Case: Case;
+    /// What the suite is called, its backend included.
+    fn name(&self) -> String;
+    /// The files.
+    fn files(&self) -> Vec<PathBuf>;
+    /// The cases of one file; an error skips the whole file.
+    fn cases(&self, file: &Path) -> Result<Vec<Self::Case>, String>;
+}
+
+/// How a suite went.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    name: String,
+    passed: usize,
+    failed: Vec<(String, String)>,
+    skipped: BTreeMap<String, Vec<String>>,
+}
+
+impl Report {
+    fn add(&mut self, name: String, verdict: Verdict) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed(why) => self.failed.push((name, why)),
+            Verdict::Skipped(why) => self.skipped.entry(why).or_default().push(name),
+        }
+    }
+
+    fn join(mut self, other: Self) -> Self {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        for (why, names) in other.skipped {
+            self.skipped.entry(why).or_default().extend(names);
+        }
+        self
+    }
+
+    /// Cases that were run.
+    pub fn run_count(&self) -> usize {
+        self.passed + self.failed.len()
+    }
+
+    /// Prints the counts, every skipped case and every failure; panics if one failed, or if fewer
+    /// were run than `at_least`.
+    pub fn conclude(self, at_least: usize) {
+        say(&self.to_string());
+        let (failed, run) = (self.failed.len(), self.run_count());
+        assert!(failed == 0, "{failed} of {run} cases of {} fail", self.name);
+        assert!(
+            run >= at_least,
+            "{run} cases of {}, {at_least} expected",
+            self.name
+        );
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let skipped: usize = self.skipped.values().map(Vec::len).sum();
+        let (run, failed) = (self.run_count(), self.failed.len());
+        write!(
+            f,
+            "suite {}: {run} cases run, {failed} failed, {skipped} skipped",
+            self.name
+        )?;
+        for (why, names) in &self.skipped {
+            write!(f, "\n  skipped ({why}): {}", names.len())?;
+            for name in names {
+                write!(f, "\n    {name}")?;
+            }
+        }
+        for (name, why) in &self.failed {
+            write!(f, "\n  FAILED {name}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs all cases of a suite, on all cores. A case that panics has failed.
+pub fn run_suite<S: Suite>(suite: &S) -> Report {
+    let report = suite
+        .files()
+        .par_iter()
+        .map(|file| run_file(suite, file))
+        .reduce(Report::default, Report::join);
+    Report {
+        name: suite.name(),
+        ..report
+    }
+}
+
+fn run_file<S: Suite>(suite: &S, file: &Path) -> Report {
+    let mut report = Report::default();
+    let cases = match suite.cases(file) {
+        Ok(cases) => cases,
+        Err(why) => {
+            let name = file
+                .file_name()
+                .unwrap_or(file.as_os_str())
+                .to_string_lossy();
+            report.add(name.into_owned(), Verdict::Skipped(why));
+            return report;
+        }
+    };
+    let verdicts: Vec<_> = cases
+        .par_iter()
+        .map(|case| {
+            let run = catch_unwind(AssertUnwindSafe(|| case.run()));
+            (
+                case.name(),
+                run.unwrap_or_else(|_| Verdict::Failed("it panics".into())),
+            )
+        })
+        .collect();
+    for (name, verdict) in verdicts {
+        report.add(name, verdict);
+    }
+    report
+}

@@ -1,0 +1,196 @@
+//! A state too simple to be wrong: sorted maps, every root computed from scratch.
+//!
+//! Its tries are alloy-trie's, so that it shares no code with the engine that is compared with
+//! it. Like the engine it is keyed by paths.
+
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use alloy_rlp::Encodable;
+use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, TrieAccount};
+use cambium_evm::StateRead;
+use cambium_primitives::{Account, AccountUpdate, Changes};
+use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// An account with its storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelAccount {
+    /// Nonce, balance, code hash.
+    pub account: Account,
+    /// Values by keccak(slot), none of them zero.
+    pub slots: BTreeMap<B256, U256>,
+}
+
+/// A whole state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    accounts: BTreeMap<B256, Arc<ModelAccount>>,
+    codes: BTreeMap<B256, Bytes>,
+    block_hashes: BTreeMap<u64, B256>,
+}
+
+/// What is not in the model, and must be if execution is right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// No code of that hash.
+    #[error("no code of hash {0}")]
+    Code(B256),
+    /// No hash of a block of that height.
+    #[error("no hash of block {0}")]
+    BlockHash(u64),
+}
+
+impl revm::database_interface::DBErrorMarker for ModelError {}
+
+impl Model {
+    /// Puts changes into effect.
+    pub fn apply(&mut self, changes: &Changes) {
+        for change in changes.accounts() {
+            if change.account == AccountUpdate::Delete {
+                self.accounts.remove(&change.path);
+                continue;
+            }
+            let entry = Arc::make_mut(self.accounts.entry(change.path).or_default());
+            if let AccountUpdate::Put(account) = change.account {
+                entry.account = account;
+            }
+            if change.wipe {
+                entry.slots.clear();
+            }
+            for (slot, value) in &change.slots {
+                match value.is_zero() {
+                    true => entry.slots.remove(slot),
+                    false => entry.slots.insert(*slot, *value),
+                };
+            }
+        }
+    }
+
+    /// Adds code.
+    pub fn add_codes(&mut self, codes: impl IntoIterator<Item = (B256, Bytes)>) {
+        self.codes.extend(codes);
+    }
+
+    /// Tells the hash of a block, for BLOCKHASH.
+    pub fn add_block_hash(&mut self, number: u64, hash: B256) {
+        self.block_hashes.insert(number, hash);
+    }
+
+    /// The account at `path`.
+    pub fn account(&self, path: &B256) -> Option<&ModelAccount> {
+        self.accounts.get(path).map(AsRef::as_ref)
+    }
+
+    /// All accounts, in path order.
+    pub fn accounts(&self) -> impl Iterator<Item = (&B256, &ModelAccount)> {
+        self.accounts
+            .iter()
+            .map(|(path, account)| (path, account.as_ref()))
+    }
+
+    /// The code of that hash; that of no code is empty.
+    pub fn code(&self, hash: &B256) -> Option<&Bytes> {
+        self.codes.get(hash)
+    }
+
+    /// The state's root.
+    pub fn root(&self) -> B256 {
+        root(
+            self.accounts
+                .iter()
+                .map(|(path, account)| (path, account.leaf())),
+        )
+    }
+}
+
+impl ModelAccount {
+    /// The root of the account's storage.
+    pub fn storage_root(&self) -> B256 {
+        root(
+            self.slots
+                .iter()
+                .map(|(slot, value)| (slot, alloy_rlp::encode(value))),
+        )
+    }
+
+    fn leaf(&self) -> Vec<u8> {
+        let Account {
+            nonce,
+            balance,
+            code_hash,
+        } = self.account;
+        let mut leaf = Vec::new();
+        let account = TrieAccount {
+            nonce,
+            balance,
+            storage_root: self.storage_root(),
+            code_hash,
+        };
+        account.encode(&mut leaf);
+        leaf
+    }
+}
+
+/// The root of a trie of these leaves, which come in order.
+fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
+    let mut leaves = leaves.peekable();
+    if leaves.peek().is_none() {
+        return EMPTY_ROOT_HASH;
+    }
+    let mut builder = HashBuilder::default();
+    for (path, value) in leaves {
+        builder.add_leaf(Nibbles::unpack(path), &value);
+    }
+    builder.root()
+}
+
+impl DatabaseRef for Model {
+    type Error = ModelError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ModelError> {
+        let Some(entry) = self.accounts.get(&keccak256(address)) else {
+            return Ok(None);
+        };
+        let Account {
+            nonce,
+            balance,
+            code_hash,
+        } = entry.account;
+        Ok(Some(
+            AccountInfo {
+                nonce,
+                balance,
+                code_hash,
+                ..AccountInfo::default()
+            }
+            .without_code(),
+        ))
+    }
+
+    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, ModelError> {
+        let code = self.codes.get(&hash).ok_or(ModelError::Code(hash))?;
+        Ok(Bytecode::new_raw(code.clone()))
+    }
+
+    fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, ModelError> {
+        let account = self.accounts.get(&keccak256(address));
+        let slot = keccak256(slot.to_be_bytes::<32>());
+        Ok(account
+            .and_then(|account| account.slots.get(&slot))
+            .copied()
+            .unwrap_or_default())
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, ModelError> {
+        self.block_hashes
+            .get(&number)
+            .copied()
+            .ok_or(ModelError::BlockHash(number))
+    }
+}
+
+impl StateRead for Model {
+    fn has_storage(&self, address: Address) -> Result<bool, ModelError> {
+        let account = self.accounts.get(&keccak256(address));
+        Ok(account.is_some_and(|account| !account.slots.is_empty()))
+    }
+}

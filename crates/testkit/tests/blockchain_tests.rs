@@ -1,0 +1,29 @@
+//! Public blockchain tests over the naive model. The counts are those of the packs: fewer means
+//! that cases got lost on the way.
+
+use cambium_testkit::{BlockchainSuite, NaiveChain, Pack, run_suite};
+
+fn run(pack: Pack, folder: &'static str, at_least: usize) {
+    if let Some(suite) = BlockchainSuite::<NaiveChain>::new(pack, folder) {
+        run_suite(&suite).conclude(at_least);
+    }
+}
+
+#[test]
+fn ethereum_tests_hold() {
+    run(Pack::EthereumTests, "ethereum-tests/BlockchainTests", 594);
+}
+
+#[test]
+fn legacy_tests_hold() {
+    run(
+        Pack::EthereumTests,
+        "legacytests/Cancun/BlockchainTests",
+        2_672,
+    );
+}
+
+#[test]
+fn execution_spec_tests_hold() {
+    run(Pack::Eest, "eest-erigon/blockchain_tests", 6_574);
+}
