@@ -460,7 +460,9 @@ impl PartialTrie {
             Slot::Empty | Slot::Stub(_) => return Err(TrieError::Misplaced { path: *path }),
         };
         let kind_known = stub.kind.is_none() || stub.kind == self.kind(loaded);
-        if depth != path.len() || !kind_known {
+        // A path of 64 nibbles is a storage root's.
+        let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(loaded.slot(), Slot::Account(_));
+        if depth != path.len() || !kind_known || account_at_64 {
             return Err(TrieError::Misplaced { path: *path });
         }
         match self.memo(loaded) {

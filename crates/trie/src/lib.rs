@@ -6,6 +6,7 @@ extern crate alloc;
 mod apply;
 mod arena;
 mod crown;
+mod encode;
 mod graft;
 mod hash;
 mod node_ref;
