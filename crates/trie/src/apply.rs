@@ -9,7 +9,7 @@ use crate::{
     node_ref::{NodeKind, NodeRef, Stub},
     partial::PartialTrie,
 };
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, AccountUpdate, Path};
 
@@ -60,19 +60,24 @@ impl Resolve for NoResolve {
     }
 }
 
-/// What is wrong with a trie, or with what was asked of it.
+/// What was loaded is not what the trie commits to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node at path {path} should be {expected}, but is {got}")]
+pub struct Mismatch {
+    /// Where the node sits.
+    pub path: Path,
+    /// The reference that its stub has.
+    pub expected: NodeRef,
+    /// The reference of what was loaded.
+    pub got: NodeRef,
+}
+
+/// What is wrong with a trie, or with what was asked of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrieError {
     /// What was loaded is not what the trie commits to.
-    #[error("the node at path {path} should be {expected}, but is {got}")]
-    Mismatch {
-        /// Where the node sits.
-        path: Path,
-        /// The reference that its stub has.
-        expected: NodeRef,
-        /// The reference of what was loaded.
-        got: NodeRef,
-    },
+    #[error(transparent)]
+    Mismatch(Box<Mismatch>),
     /// What was loaded can't sit where its stub sits.
     #[error("what was loaded for path {path} is of another kind or place")]
     Misplaced {
@@ -97,7 +102,7 @@ pub enum TrieError {
         /// The path.
         path: Path,
         /// Where the root sits.
-        under: Path,
+        under: Box<Path>,
     },
     /// A slot comes without its account.
     #[error("slot {path} does not follow its account")]
@@ -126,7 +131,7 @@ pub enum TrieError {
 }
 
 /// Why changes could not be applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError<E> {
     /// A subtrie could not be loaded.
     #[error("{0}")]
@@ -174,7 +179,7 @@ impl PartialTrie {
             if !path.starts_with(&self.base) {
                 return Err(TrieError::Outside {
                     path,
-                    under: self.base,
+                    under: Box::new(self.base),
                 });
             }
         }
@@ -471,11 +476,14 @@ impl PartialTrie {
                 Ok(())
             }
             Some(got) if got == stub.node => Ok(()),
-            Some(got) => Err(TrieError::Mismatch {
-                path: *path,
-                expected: stub.node,
-                got,
-            }),
+            Some(got) => {
+                let mismatch = Mismatch {
+                    path: *path,
+                    expected: stub.node,
+                    got,
+                };
+                Err(TrieError::Mismatch(Box::new(mismatch)))
+            }
         }
     }
 }

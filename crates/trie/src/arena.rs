@@ -416,6 +416,14 @@ impl Arena {
         }
     }
 
+    /// Takes the places from all stubs.
+    pub(crate) fn forget_places(&mut self) {
+        self.stubs
+            .items
+            .iter_mut()
+            .for_each(|stub| stub.place = None);
+    }
+
     /// Frees one node; its children are the caller's to see to.
     pub(crate) fn free_node(&mut self, link: Link) {
         match link.slot() {

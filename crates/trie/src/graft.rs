@@ -6,7 +6,7 @@ use crate::{
     node_ref::{NodeKind, NodeRef, Stub},
     partial::{PartialTrie, key_at},
 };
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::U256;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SLOT_NIBBLES};
 
@@ -116,7 +116,7 @@ impl PartialTrie {
         for (path, digest) in digests {
             let outside = TrieError::Outside {
                 path,
-                under: *prefix,
+                under: Box::new(*prefix),
             };
             if !path.starts_with(prefix) {
                 return Err(outside);
@@ -197,7 +197,7 @@ impl PartialTrie {
             let LeafValue::Slot(value) = value else {
                 return Err(TrieError::Outside {
                     path,
-                    under: *prefix,
+                    under: Box::new(*prefix),
                 });
             };
             slots.push(
@@ -224,7 +224,7 @@ fn check_leaf(
     if path.len() != len || !path.starts_with(prefix) {
         return Err(TrieError::Outside {
             path,
-            under: *prefix,
+            under: Box::new(*prefix),
         });
     }
     if matches!(value, LeafValue::Slot(value) if value.is_zero()) {

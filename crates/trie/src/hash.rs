@@ -118,14 +118,16 @@ impl PartialTrie {
         hash_levels(&mut [self], &levels, batch);
     }
 
-    /// Gives all children of the node at `link` their memos.
-    pub(crate) fn hash_children(&mut self, link: Link, batch: &mut Batch) {
-        match link.slot() {
-            Slot::Branch(index) => self.hash_nodes(self.arena.branches[index].children, batch),
-            Slot::Extension(index) => self.hash_nodes([self.arena.extensions[index].child], batch),
-            Slot::Account(index) => self.hash_nodes([self.arena.accounts[index].storage], batch),
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+    /// Gives whatever [`Self::graft_node`] stubs below the nodes at `links` its memo.
+    pub(crate) fn hash_to_graft(&mut self, links: &[Link], batch: &mut Batch) {
+        let mut below = Vec::new();
+        for child in links.iter().flat_map(|link| self.children(*link)) {
+            below.push(child);
+            if let Slot::Account(index) = child.slot() {
+                below.push(self.arena.accounts[index].storage);
+            }
         }
+        self.hash_nodes(below, batch);
     }
 
     /// Appends the RLP of an expanded node whose children are all hashed.

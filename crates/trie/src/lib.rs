@@ -1,4 +1,54 @@
 //! The partial trie: Ethereum-exact commitments, proofs, witnesses and their verifiers.
+//!
+//! One structure ([`PartialTrie`]) in which any subtrie may be a [`Stub`] is the resident index
+//! (stubs say at which page the rest is), the dirty paths of recent blocks, a shard, and a
+//! witness (stubs say only what is missing). Pure: no I/O, no threads, no clock, `no_std` with
+//! `alloc`. Whoever holds pages gives a [`Resolve`] to whatever may need one.
+//!
+//! | to | use |
+//! |---|---|
+//! | read | [`PartialTrie::lookup`], [`PartialTrie::visit`], [`PartialTrie::find`] |
+//! | change | [`PartialTrie::apply`], then [`commit`] over any number of tries |
+//! | join 256 tries to a state root | [`crown`] |
+//! | build from pages and other tries | [`PartialTrie::graft_leaves`], [`PartialTrie::graft_node`] |
+//! | evict | [`PartialTrie::replace_by_stub`] |
+//! | keep | [`PartialTrie::encode_to`], [`PartialTrie::decode`] |
+//! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
+//! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
+//! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
+//!
+//! A witness of two accounts, and a transfer between them applied to it alone:
+//!
+//! ```
+//! use alloy_primitives::{B256, U256};
+//! use cambium_keccak::Batch;
+//! use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+//! use cambium_trie::{Keys, NoResolve, PartialTrie, commit};
+//!
+//! let put = |key: u8, wei: u64| AccountChange {
+//!     path: B256::repeat_byte(key),
+//!     account: AccountUpdate::Put(Account { balance: U256::from(wei), ..Account::default() }),
+//!     wipe: false,
+//!     slots: vec![],
+//! };
+//! let mut batch = Batch::new();
+//! let mut state = PartialTrie::new(Path::EMPTY);
+//! state.apply(&(0..200).map(|key| put(key, 5)).collect::<Vec<_>>(), &mut NoResolve).unwrap();
+//! commit(&mut [&mut state], &mut batch);
+//!
+//! let transfer = [put(3, 1), put(77, 9)];
+//! let part = state.extract_for_changes(&Keys::default(), &transfer, &mut NoResolve).unwrap();
+//! let nodes = part.witness_nodes();
+//! let root = state.state_root().unwrap();
+//! let (mut witness, _) = PartialTrie::from_witness(root, &nodes).unwrap();
+//! assert_eq!(witness.state_root(), Some(root));
+//!
+//! for trie in [&mut state, &mut witness] {
+//!     trie.apply(&transfer, &mut NoResolve).unwrap();
+//!     commit(&mut [trie], &mut batch);
+//! }
+//! assert_eq!(witness.state_root(), state.state_root());
+//! ```
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -7,17 +57,29 @@ mod apply;
 mod arena;
 mod crown;
 mod encode;
+mod extract;
 mod graft;
 mod hash;
+mod multiproof;
 mod node_ref;
 mod partial;
+mod proof;
+#[cfg(feature = "serde")]
+mod proof_json;
 mod rlp;
+mod witness;
 
-pub use apply::{Missing, NoResolve, Resolve, TrieError, UpdateError};
+pub use apply::{Mismatch, Missing, NoResolve, Resolve, TrieError, UpdateError};
 pub use arena::Link;
 pub use crown::{CrownError, SHARD_NIBBLES, SHARDS, crown};
+pub use extract::Keys;
 pub use graft::LeafValue;
 pub use hash::commit;
+pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};
+pub use proof::{
+    AccountProof, ProofError, ProofFault, StorageKey, StorageProof, Verified, verify_account_proof,
+};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
+pub use witness::{Witness, WitnessError};

@@ -436,10 +436,7 @@ impl PartialTrie {
             place,
         });
         self.free(link);
-        match parent.is_empty() {
-            true => self.root = stub,
-            false => self.set_child(parent, path.nibbles().next_back().unwrap_or(0), stub),
-        }
+        self.hang(parent, path, stub);
         Ok(stub)
     }
 }

@@ -188,19 +188,12 @@ pub(crate) enum Child<'a> {
     Inline(&'a [u8]),
 }
 
-impl Child<'_> {
-    /// The reference; `None` if there is no child.
-    pub(crate) fn node_ref(&self) -> Option<NodeRef> {
-        match self {
-            Self::Empty => None,
-            Self::Hash(hash) => Some(NodeRef::hash(*hash)),
-            Self::Inline(rlp) => NodeRef::inline(rlp),
-        }
-    }
-}
-
 /// A node read from RLP. Paths are relative, at most 64 nibbles.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "read, looked at and dropped, never kept"
+)]
 pub(crate) enum RawNode<'a> {
     Branch([Child<'a>; 16]),
     Extension(Path, Child<'a>),

@@ -10,7 +10,7 @@ use cambium_trie::{
     CrownError, LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub,
     TrieError, commit, crown,
 };
-use common::{Model, Random, steps};
+use common::{Model, NodeByNode, Random, steps};
 
 /// Loads from a whole trie and its model, in one of the ways in which the engine does.
 struct FromWhole<'a> {
@@ -282,21 +282,9 @@ fn what_is_loaded_must_be_what_the_stub_commits_to() {
     commit(&mut [&mut whole], &mut Batch::new());
     let wrong = Stub::bare(NodeRef::hash(B256::repeat_byte(1)));
     let mut partial = PartialTrie::from_stub(Path::EMPTY, wrong);
-    struct Direct<'a>(&'a PartialTrie);
-    impl Resolve for Direct<'_> {
-        type Error = TrieError;
-        fn resolve(
-            &mut self,
-            path: &Path,
-            _: &Stub,
-            into: &mut PartialTrie,
-        ) -> Result<Link, TrieError> {
-            into.graft_node(self.0, self.0.find(path).expect("there"))
-        }
-    }
     let changes = random.changes(&model, &accounts, &slots);
     let error = partial
-        .apply(changes.accounts(), &mut Direct(&whole))
+        .apply(changes.accounts(), &mut NodeByNode(&whole))
         .unwrap_err();
     assert!(error.to_string().contains("should be 0x0101"), "{error}");
     let path = Path::account(&changes.accounts()[0].path);

@@ -1,12 +1,17 @@
 //! What all of the tests stand on: a seeded source of numbers, keys that share long prefixes, and
 //! a model of the state too simple to be wrong, whose roots alloy-trie computes.
-#![allow(dead_code)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test takes what it needs of it"
+)]
 
-use alloy_primitives::{B256, KECCAK256_EMPTY, U256};
+use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{HashBuilder, Nibbles};
+use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
-use cambium_trie::{EMPTY_ROOT, LeafValue};
+use cambium_trie::{EMPTY_ROOT, LeafValue, Link, PartialTrie, Resolve, Stub, TrieError, commit};
 use std::collections::BTreeMap;
 
 /// SplitMix64: numbers by seed.
@@ -55,7 +60,11 @@ impl Random {
                     self.below(64)
                 };
                 let nibble = 1 + self.below(15) as u8;
-                key[at / 2] ^= if at % 2 == 0 { nibble << 4 } else { nibble };
+                key[at / 2] ^= if at.is_multiple_of(2) {
+                    nibble << 4
+                } else {
+                    nibble
+                };
             }
             if !keys.contains(&key) {
                 keys.push(key);
@@ -227,4 +236,78 @@ pub fn steps(short: usize, long: usize) -> usize {
     } else {
         short
     }
+}
+
+/// A state of real (hashed) addresses and slots, and some that are not in it.
+pub struct Hashed {
+    pub model: Model,
+    pub addresses: Vec<Address>,
+    pub slots: Vec<B256>,
+}
+
+pub fn hashed(random: &mut Random, accounts: usize, slots: usize) -> Hashed {
+    let addresses: Vec<_> = (0..accounts * 2)
+        .map(|_| Address::from_slice(&random.b256()[..20]))
+        .collect();
+    let slots: Vec<_> = (0..slots * 2).map(|_| shifted(random)).collect();
+    let mut model = Model::default();
+    for address in &addresses[..accounts] {
+        let mut set = Slots::new();
+        if random.one_in(2) {
+            for slot in &slots[..random.below(slots.len() / 2 + 1)] {
+                set.insert(keccak256(slot), random.value() + U256::ONE);
+            }
+        }
+        model.0.insert(keccak256(address), (random.account(), set));
+    }
+    Hashed {
+        model,
+        addresses,
+        slots,
+    }
+}
+
+/// A number of any length as a slot.
+fn shifted(random: &mut Random) -> B256 {
+    B256::from((U256::from_be_bytes(random.b256().0) >> random.below(256)).to_be_bytes())
+}
+
+/// The whole trie of a model, hashed.
+pub fn trie_of(model: &Model) -> PartialTrie {
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    let leaves = model.leaves(&Path::EMPTY).into_iter();
+    let root = trie
+        .graft_leaves(&Path::EMPTY, leaves, std::iter::empty())
+        .expect("sorted leaves");
+    trie.set_root(root);
+    commit(&mut [&mut trie], &mut Batch::new());
+    assert_eq!(trie.state_root(), Some(model.root()));
+    trie
+}
+
+/// Loads one node at a time from a whole, hashed trie.
+pub struct NodeByNode<'a>(pub &'a PartialTrie);
+
+impl Resolve for NodeByNode<'_> {
+    type Error = TrieError;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        _: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, TrieError> {
+        into.graft_node(
+            self.0,
+            self.0.find(path).ok_or(TrieError::NoNode { path: *path })?,
+        )
+    }
+}
+
+/// The trie of which nothing but the root is there.
+pub fn root_stub(trie: &PartialTrie) -> PartialTrie {
+    let stub = trie
+        .as_stub(trie.root())
+        .expect("a hashed trie with leaves");
+    PartialTrie::from_stub(Path::EMPTY, stub)
 }

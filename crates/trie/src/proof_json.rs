@@ -1,0 +1,51 @@
+//! How `eth_getProof` writes numbers and slots.
+
+use crate::proof::StorageKey;
+use alloc::{format, string::String};
+use alloy_primitives::{B256, U256};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// A number as a hex quantity.
+pub(crate) mod quantity {
+    use super::{Deserialize, Deserializer, Error, Serialize, Serializer, U256};
+
+    pub(crate) fn serialize<S: Serializer>(number: &u64, to: S) -> Result<S::Ok, S::Error> {
+        U256::from(*number).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let number = U256::deserialize(from)?;
+        u64::try_from(number).map_err(|_| Error::custom("a number over 64 bits"))
+    }
+}
+
+/// All of its 32 bytes, or a hex quantity.
+impl Serialize for StorageKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.quantity {
+            U256::from_be_bytes(self.slot.0).serialize(to)
+        } else {
+            self.slot.serialize(to)
+        }
+    }
+}
+
+/// Hex of 64 digits is a slot's 32 bytes; any shorter is a number, odd digits and leading zeros
+/// included.
+impl<'de> Deserialize<'de> for StorageKey {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.strip_prefix("0x").unwrap_or(&text);
+        if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit())
+        {
+            return Err(Error::custom(format!(
+                "a slot is of 1 to 64 hex digits, not {text:?}"
+            )));
+        }
+        let number = U256::from_str_radix(digits, 16).map_err(Error::custom)?;
+        Ok(Self {
+            slot: B256::from(number.to_be_bytes()),
+            quantity: digits.len() < 64,
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! Witnesses: the nodes that a block's execution needs, from which its state transition is run
+//! again with no database.
+//!
+//! A witness lists nodes as bytes and in no order. What binds them is the state root: a node is
+//! taken only where a parent, or the root, names its hash. Whatever is not there stays a stub,
+//! and running the block ends in "no node at path .." if it is needed after all.
+
+use crate::{
+    arena::{Link, Slot},
+    node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
+    partial::PartialTrie,
+    rlp::{Child, Malformed, RawNode, decode_account, decode_slot},
+};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, Bytes};
+use cambium_keccak::Batch;
+use cambium_primitives::{ACCOUNT_NIBBLES, Path};
+use hashbrown::{HashMap, HashSet};
+
+/// What a block needs to be executed without a database, in the form of
+/// `debug_executionWitness`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Witness {
+    /// RLP of trie nodes, of the state trie and of storage tries alike.
+    pub state: Vec<Bytes>,
+    /// Contract codes.
+    pub codes: Vec<Bytes>,
+    /// Addresses and slots that were asked for: unhashed, for those who want to know. Not needed.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub keys: Vec<Bytes>,
+    /// RLP of headers: the parent's, and whatever earlier ones `BLOCKHASH` asks for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub headers: Vec<Bytes>,
+}
+
+/// What is wrong with a witness's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WitnessError {
+    /// A node is not what a node can be.
+    #[error("the node {hash} at path {path}: {what}")]
+    Malformed {
+        /// The node's hash; of an inlined node, that of the node which it is part of.
+        hash: B256,
+        /// Where it sits.
+        path: Path,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Nodes name each other so often that the trie would be far bigger than the witness.
+    #[error("the nodes unfold to a trie of over {nodes_max} nodes")]
+    TooBig {
+        /// The limit.
+        nodes_max: usize,
+    },
+}
+
+/// Nodes that a witness may unfold to whatever its size, and for each that it lists: two accounts
+/// with equal storage share its nodes, so nodes may be named more than once.
+const UNFOLDED_MAX: usize = 1 << 20;
+const UNFOLDED_MAX_EACH: usize = 16;
+
+impl PartialTrie {
+    /// The trie with that root, of whichever of `nodes` hang together with it, based at the empty
+    /// path; and how many of `nodes` were not reached. Takes nothing on trust.
+    pub fn from_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
+        let mut trie = Self::new(Path::EMPTY);
+        if root == EMPTY_ROOT {
+            return Ok((trie, nodes.len()));
+        }
+        let mut unfold = Unfold {
+            nodes: by_hash(nodes),
+            reached: HashSet::new(),
+            nodes_left: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
+            within: root,
+        };
+        let child = Child::Hash(root);
+        trie.root = unfold
+            .child(&mut trie, child, &Path::EMPTY, false)
+            .map_err(|fault| match fault {
+                Fault::TooBig => WitnessError::TooBig {
+                    nodes_max: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
+                },
+                Fault::Malformed(path, what) => WitnessError::Malformed {
+                    hash: unfold.within,
+                    path,
+                    what,
+                },
+            })?;
+        Ok((trie, nodes.len() - unfold.reached.len()))
+    }
+
+    /// The RLP of every expanded node, each once; inlined nodes are part of their parents'. All
+    /// must be hashed (as in what [`Self::extract`] gives). Sorted by hash.
+    pub fn witness_nodes(&self) -> Vec<Bytes> {
+        let mut nodes = Vec::new();
+        let mut listed = HashSet::new();
+        self.list_nodes(self.root, true, &mut listed, &mut nodes);
+        nodes.sort_unstable();
+        nodes.into_iter().map(|(_, rlp)| rlp).collect()
+    }
+
+    fn list_nodes(
+        &self,
+        link: Link,
+        is_root: bool,
+        listed: &mut HashSet<B256>,
+        nodes: &mut Vec<(B256, Bytes)>,
+    ) {
+        if link.is_empty() || link.is_stub() {
+            return;
+        }
+        let memo = self.arena.memo(link);
+        debug_assert!(memo.known().is_some(), "{link:?} is not hashed");
+        if is_root || !memo.is_inline() {
+            let hash = memo.root_hash();
+            if listed.insert(hash) {
+                let mut rlp = Vec::new();
+                self.encode_node(link, &mut rlp);
+                nodes.push((hash, rlp.into()));
+            }
+        }
+        let child_is_root = matches!(link.slot(), Slot::Account(_));
+        for child in self.children(link) {
+            self.list_nodes(child, child_is_root, listed, nodes);
+        }
+    }
+}
+
+fn by_hash(nodes: &[Bytes]) -> HashMap<B256, &Bytes> {
+    let mut by_hash = HashMap::with_capacity(nodes.len());
+    let mut batch = Batch::new();
+    for group in nodes.chunks(512) {
+        batch.clear();
+        for node in group {
+            batch.push(node);
+        }
+        by_hash.extend(batch.run().iter().copied().zip(group));
+    }
+    by_hash
+}
+
+/// Why unfolding stopped.
+enum Fault {
+    TooBig,
+    Malformed(Path, Malformed),
+}
+
+struct Unfold<'a> {
+    nodes: HashMap<B256, &'a Bytes>,
+    reached: HashSet<B256>,
+    nodes_left: usize,
+    /// The hash of the node being read.
+    within: B256,
+}
+
+impl Unfold<'_> {
+    /// Adds the subtrie that a parent refers to as `child` and that sits at `at`. Recursion is
+    /// bounded by the path's 128 nibbles.
+    fn child(
+        &mut self,
+        trie: &mut PartialTrie,
+        child: Child<'_>,
+        at: &Path,
+        in_storage: bool,
+    ) -> Result<Link, Fault> {
+        match child {
+            Child::Empty => Ok(Link::EMPTY),
+            Child::Inline(rlp) => {
+                let memo = NodeRef::inline(rlp).expect("an inlined node is of 1 to 31 bytes");
+                self.node(trie, rlp, memo, at, in_storage)
+            }
+            Child::Hash(hash) => {
+                let memo = NodeRef::hash(hash);
+                let Some(rlp) = self.nodes.get(&hash).copied() else {
+                    return Ok(trie.push_stub(Stub::bare(memo)));
+                };
+                self.reached.insert(hash);
+                let parent = core::mem::replace(&mut self.within, hash);
+                let link = self.node(trie, rlp, memo, at, in_storage)?;
+                self.within = parent;
+                Ok(link)
+            }
+        }
+    }
+
+    fn node(
+        &mut self,
+        trie: &mut PartialTrie,
+        rlp: &[u8],
+        memo: NodeRef,
+        at: &Path,
+        in_storage: bool,
+    ) -> Result<Link, Fault> {
+        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Fault::TooBig)?;
+        let malformed = |what| Fault::Malformed(*at, what);
+        let left = if in_storage {
+            2 * ACCOUNT_NIBBLES
+        } else {
+            ACCOUNT_NIBBLES
+        } - at.len();
+        let link = match RawNode::decode(rlp).map_err(malformed)? {
+            RawNode::Branch(_) if left == 0 => {
+                return Err(malformed("a branch below a whole path"));
+            }
+            RawNode::Branch(raw) => {
+                let mut children = [Link::EMPTY; 16];
+                for (nibble, child) in raw.into_iter().enumerate() {
+                    if child != Child::Empty {
+                        let at = at.child(nibble as u8);
+                        children[nibble] = self.child(trie, child, &at, in_storage)?;
+                    }
+                }
+                trie.push_branch(children)
+            }
+            RawNode::Extension(path, _) if path.len() >= left => {
+                return Err(malformed("an extension past a whole path"));
+            }
+            RawNode::Extension(path, child) => {
+                let to = at.join(&path);
+                let child = self.child(trie, child, &to, in_storage)?;
+                match child.slot() {
+                    Slot::Stub(index) => {
+                        trie.arena.stubs[index].kind = Some(NodeKind::Branch);
+                    }
+                    Slot::Branch(_) => {}
+                    _ => return Err(malformed("an extension to something other than a branch")),
+                }
+                trie.push_extension(at.len(), &to, child)
+            }
+            RawNode::Leaf(path, _) if path.len() != left => {
+                return Err(malformed("a leaf whose path is not whole"));
+            }
+            RawNode::Leaf(path, value) if in_storage => {
+                let value = decode_slot(value).map_err(malformed)?;
+                let key = at.join(&path).slot_part().unwrap_or_default();
+                trie.push_slot(at.len(), &key, value)
+            }
+            RawNode::Leaf(path, value) => {
+                let (account, root) = decode_account(value).map_err(malformed)?;
+                let path = at.join(&path);
+                let storage = match root {
+                    EMPTY_ROOT => Child::Empty,
+                    root => Child::Hash(root),
+                };
+                let storage = self.child(trie, storage, &path, true)?;
+                let key = path.account_part().unwrap_or_default();
+                trie.push_account(at.len(), &key, &account, storage)
+            }
+        };
+        trie.set_memo(link, memo);
+        Ok(link)
+    }
+}

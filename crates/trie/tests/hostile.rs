@@ -1,0 +1,144 @@
+//! Bytes from strangers: no reader panics, hangs or allocates out of proportion, whatever comes.
+
+mod common;
+
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use cambium_primitives::Path;
+use cambium_trie::{
+    AccountProof, Keys, MultiProof, PartialTrie, Place, StorageProof, Stub, verify_account_proof,
+};
+use common::{Random, hashed, steps, trie_of};
+
+/// Bytes that look like RLP lists of strings now and then.
+fn noise(random: &mut Random) -> Bytes {
+    let len = random.below(80);
+    let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    if len > 3 && random.one_in(2) {
+        bytes[0] = if len < 57 { 0xc0 + len as u8 - 1 } else { 0xf8 };
+        bytes[1] = random.pick(&[len as u8 - 2, 0x80, 0xa0, 0x20, 0x31, 0x00, 0xe1]);
+        bytes[2] = random.pick(&[0x80, 0xa0, 0x20, 0x3f, 0xb8, 0xc2]);
+    }
+    bytes.into()
+}
+
+#[test]
+fn noise_is_no_node() {
+    let mut random = Random(17);
+    for _ in 0..steps(100_000, 10_000_000) {
+        let node = noise(&mut random);
+        let root = keccak256(&node);
+        let claim = StorageProof {
+            key: B256::ZERO.into(),
+            value: U256::ONE,
+            proof: vec![node.clone()],
+        };
+        let proof = AccountProof {
+            address: Address::ZERO,
+            account_proof: vec![node.clone()],
+            balance: U256::ZERO,
+            code_hash: B256::ZERO,
+            nonce: 0,
+            storage_hash: B256::ZERO,
+            storage_proof: vec![claim],
+        };
+        assert!(verify_account_proof(root, &proof).is_err());
+        let nodes = vec![node];
+        let _ = PartialTrie::from_witness(root, &nodes);
+        let _ = MultiProof { nodes }.verify(root, &Keys::new(vec![(B256::ZERO, vec![B256::ZERO])]));
+    }
+}
+
+/// A structure with every kind of node in it, as bytes.
+fn encoded(random: &mut Random) -> Vec<u8> {
+    let state = hashed(random, 30, 6);
+    let mut trie = trie_of(&state.model);
+    for at in 1..4 {
+        let path = Path::account(&keccak256(state.addresses[at])).prefix(at - 1);
+        let link = trie.find(&path);
+        if at > 1 && link.is_some_and(|link| !link.is_stub()) {
+            trie.replace_by_stub(&path, Place::new(at as u64))
+                .expect("hashed");
+        }
+    }
+    let mut bytes = vec![];
+    trie.encode_to(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_structure_cut_or_flipped_anywhere_is_read_or_refused() {
+    let mut random = Random(9);
+    let mut read = 0;
+    for _ in 0..steps(3, 100) {
+        let bytes = encoded(&mut random);
+        PartialTrie::decode(&bytes).expect("what was just encoded");
+        for at in 0..bytes.len() {
+            PartialTrie::decode(&bytes[..at]).expect_err("cut short");
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << random.below(8);
+            let Ok(trie) = PartialTrie::decode(&flipped) else {
+                continue;
+            };
+            // What is read is a sound structure: it is written again as it was.
+            let mut again = vec![];
+            trie.encode_to(&mut again);
+            assert_eq!(again, flipped);
+            read += 1;
+        }
+    }
+    println!("{read} flips were read: in hashes, keys and values, of which nothing is known here");
+    assert!(read > 0);
+}
+
+#[test]
+fn noise_is_no_structure() {
+    let mut random = Random(29);
+    for _ in 0..steps(100_000, 10_000_000) {
+        let mut bytes = noise(&mut random).to_vec();
+        bytes.splice(..0, [1, 0]);
+        if let Ok(trie) = PartialTrie::decode(&bytes) {
+            let mut again = vec![];
+            trie.encode_to(&mut again);
+            assert_eq!(again, bytes);
+        }
+    }
+}
+
+#[test]
+fn the_deepest_structure_is_read_and_written() {
+    // Branches all the way down to depth 64, and from there to depth 128.
+    let (account, slot) = (B256::repeat_byte(0x11), B256::repeat_byte(0x22));
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    let mut model = common::Model::default();
+    let beside = |key: &B256, at: usize| {
+        let mut key = *key;
+        key[at / 2] ^= if at.is_multiple_of(2) { 0x50 } else { 0x05 };
+        key
+    };
+    let slots = (0..64).map(|at| (beside(&slot, at), U256::from(at + 1)));
+    let slots: common::Slots = slots.chain([(slot, U256::MAX)]).collect();
+    for at in 0..64 {
+        model.0.insert(beside(&account, at), Default::default());
+    }
+    model.0.insert(account, (Default::default(), slots));
+    let leaves = model.leaves(&Path::EMPTY).into_iter();
+    let root = trie
+        .graft_leaves(&Path::EMPTY, leaves, std::iter::empty())
+        .expect("sorted");
+    trie.set_root(root);
+    let stubless = trie.counts();
+    let mut bytes = vec![];
+    trie.encode_to(&mut bytes);
+    let mut trie = PartialTrie::decode(&bytes).expect("what was just encoded");
+    assert_eq!(trie.counts(), stubless);
+    cambium_trie::commit(&mut [&mut trie], &mut cambium_keccak::Batch::new());
+    assert_eq!(trie.state_root(), Some(model.root()));
+    assert_eq!(
+        trie.lookup(&Path::slot(&account, &slot)),
+        cambium_trie::Lookup::Slot(U256::MAX)
+    );
+    let nodes = trie.witness_nodes();
+    let (unfolded, unreached) = PartialTrie::from_witness(model.root(), &nodes).expect("true");
+    assert_eq!((unfolded.counts(), unreached), (stubless, 0));
+    let _ = Stub::bare(unfolded.memo(unfolded.root()).expect("hashed"));
+}

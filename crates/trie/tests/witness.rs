@@ -1,0 +1,192 @@
+//! Witnesses: a block's changes give the same root from the witness alone.
+
+mod common;
+
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_keccak::Batch;
+use cambium_primitives::Path;
+use cambium_trie::{
+    EMPTY_ROOT, Keys, Lookup, NoResolve, NodeRef, PartialTrie, UpdateError, Witness, WitnessError,
+    commit, encode_branch, encode_leaf,
+};
+use common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
+
+#[test]
+fn a_witness_alone_gives_the_reads_and_the_root_after() {
+    let (mut needed, mut not_enough) = (0, 0);
+    for seed in 0..steps(60, 5_000) as u64 {
+        let mut random = Random(seed);
+        let few = 2 + random.below(30);
+        let (accounts, slots) = (random.close_keys(few), random.close_keys(12));
+        let mut model = Model::default();
+        for _ in 0..30 {
+            let before = model.clone();
+            let changes = random.changes(&model, &accounts, &slots);
+            model.apply(&changes);
+            if before.0.is_empty() {
+                continue;
+            }
+            let mut trie = trie_of(&before);
+            let read = (0..random.below(4)).map(|_| {
+                let slots = (0..random.below(3))
+                    .map(|_| random.pick(&slots))
+                    .collect::<Vec<_>>();
+                (random.pick(&accounts), slots)
+            });
+            let keys = Keys::new(read.collect());
+            let whole = trie.clone();
+            let mut bare = root_stub(&whole);
+            let extract = bare
+                .extract_for_changes(&keys, changes.accounts(), &mut NodeByNode(&whole))
+                .expect("the whole trie has all of it");
+            let nodes = extract.witness_nodes();
+            let same = trie.extract_for_changes(&keys, changes.accounts(), &mut NoResolve);
+            assert_eq!(same.expect("all is here").witness_nodes(), nodes);
+
+            let root = before.root();
+            let (mut witness, unreached) = PartialTrie::from_witness(root, &nodes).expect("true");
+            assert_eq!((unreached, witness.state_root()), (0, Some(root)));
+            assert_eq!(witness.witness_nodes(), nodes);
+            for (account, slots) in keys.accounts() {
+                let held = before.0.get(account);
+                let got = witness.lookup(&Path::account(account));
+                assert_eq!(
+                    got,
+                    held.map_or(Lookup::Absent, |held| Lookup::Account(held.0))
+                );
+                for slot in slots {
+                    let held = held.and_then(|(_, slots)| slots.get(slot));
+                    let got = witness.lookup(&Path::slot(account, slot));
+                    assert_eq!(
+                        got,
+                        held.map_or(Lookup::Absent, |value| Lookup::Slot(*value))
+                    );
+                }
+            }
+            witness
+                .apply(changes.accounts(), &mut NoResolve)
+                .expect("nothing else is needed");
+            commit(&mut [&mut witness], &mut Batch::new());
+            assert_eq!(witness.state_root(), Some(model.root()), "seed {seed}");
+
+            // Without one of the nodes it is an error, or the node was only there to be read.
+            let without = random.below(nodes.len());
+            let mut fewer = nodes.clone();
+            fewer.remove(without);
+            let (mut fewer, _) = PartialTrie::from_witness(root, &fewer).expect("still true");
+            match fewer.apply(changes.accounts(), &mut NoResolve) {
+                Err(UpdateError::Resolve(_)) => not_enough += 1,
+                Err(error) => panic!("{error}"),
+                Ok(()) => {
+                    commit(&mut [&mut fewer], &mut Batch::new());
+                    assert_eq!(fewer.state_root(), Some(model.root()));
+                }
+            }
+            needed += nodes.len();
+        }
+    }
+    println!("{needed} nodes in witnesses; {not_enough} witnesses without a node were refused");
+    assert!(not_enough > 0);
+}
+
+#[test]
+fn nodes_in_any_order_and_beside_the_way_make_the_same_trie() {
+    let state = common::hashed(&mut Random(4), 40, 5);
+    let root = state.model.root();
+    let mut nodes = trie_of(&state.model).witness_nodes();
+    nodes.reverse();
+    nodes.push(Bytes::from_static(b"no node at all"));
+    nodes.push(nodes[0].clone());
+    let (trie, unreached) = PartialTrie::from_witness(root, &nodes).expect("true");
+    assert_eq!(
+        (trie.state_root(), unreached, trie.counts().1),
+        (Some(root), 2, 0)
+    );
+    let (empty, unreached) = PartialTrie::from_witness(EMPTY_ROOT, &nodes).expect("empty");
+    assert!(empty.is_empty() && unreached == nodes.len());
+    let (nothing, _) = PartialTrie::from_witness(root, &[]).expect("nothing is no lie");
+    assert_eq!(
+        (nothing.state_root(), nothing.counts()),
+        (Some(root), (0, 1))
+    );
+}
+
+#[test]
+fn a_malformed_node_is_named() {
+    let malformed = |rlp: Vec<u8>| {
+        let hash = keccak256(&rlp);
+        let nodes = [Bytes::from(rlp)];
+        match PartialTrie::from_witness(hash, &nodes) {
+            Err(WitnessError::Malformed {
+                hash: named, what, ..
+            }) if named == hash => what,
+            other => panic!("{other:?}"),
+        }
+    };
+    let leaf = |nibbles: usize, value: &[u8]| {
+        let mut rlp = vec![];
+        encode_leaf(&Path::account(&B256::ZERO).prefix(nibbles), value, &mut rlp);
+        rlp
+    };
+    assert_eq!(
+        malformed(leaf(63, &[0x42; 40])),
+        "a leaf whose path is not whole"
+    );
+    assert_eq!(
+        malformed(leaf(64, &[0x42; 40])),
+        "a string instead of a list"
+    );
+    assert_eq!(malformed(b"\xf8".to_vec()), "malformed RLP");
+    let mut short = leaf(64, &[0x42; 40]);
+    short.pop();
+    assert_eq!(malformed(short), "malformed RLP");
+    let mut one_child = [None; 16];
+    one_child[3] = Some(NodeRef::hash(B256::ZERO));
+    let mut rlp = vec![];
+    encode_branch(&one_child, &[], &mut rlp);
+    assert_eq!(malformed(rlp), "a branch with less than two children");
+    let mut with_value = vec![];
+    encode_branch(&[one_child[3]; 16], b"value", &mut with_value);
+    assert_eq!(malformed(with_value), "a branch with a value");
+}
+
+#[test]
+fn nodes_that_unfold_without_end_are_refused() {
+    // Sixteen children all the same, ten levels deep: 16^10 leaves of eleven nodes.
+    let mut nodes = vec![];
+    let mut rlp = vec![];
+    let account = common::account_rlp(&Default::default(), EMPTY_ROOT);
+    encode_leaf(&Path::account(&B256::ZERO).prefix(54), &account, &mut rlp);
+    for _ in 0..11 {
+        let child = NodeRef::of_rlp(&rlp);
+        nodes.push(Bytes::from(std::mem::take(&mut rlp)));
+        encode_branch(&[Some(child); 16], &[], &mut rlp);
+    }
+    let root = keccak256(nodes.last().expect("eleven"));
+    let error = PartialTrie::from_witness(root, &nodes).unwrap_err();
+    assert!(matches!(error, WitnessError::TooBig { .. }), "{error}");
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_witness_has_the_json_form_of_debug_execution_witness() {
+    let witness = Witness {
+        state: vec![Bytes::from_static(&[1, 2])],
+        ..Witness::default()
+    };
+    let json = serde_json::to_string(&witness).expect("JSON");
+    assert_eq!(
+        json,
+        r#"{"state":["0x0102"],"codes":[],"keys":[],"headers":[]}"#
+    );
+    assert_eq!(
+        serde_json::from_str::<Witness>(&json).expect("back"),
+        witness
+    );
+}
+
+#[cfg(not(feature = "serde"))]
+#[test]
+fn a_witness_starts_empty() {
+    assert!(Witness::default().state.is_empty());
+}
