@@ -7,6 +7,7 @@ mod genesis;
 mod header;
 mod spec;
 mod verify;
+mod workload;
 
 pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_body, validate_ommers,
@@ -20,3 +21,7 @@ pub use genesis::{Genesis, GenesisAccount, GenesisError};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
+pub use workload::{
+    BlockSealer, Spread, TOKEN, TOKEN_CODE, Workload, WorkloadError, WorkloadParams,
+    token_balance_slot,
+};

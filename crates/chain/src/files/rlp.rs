@@ -33,10 +33,13 @@ pub struct ChainReader {
     done: bool,
 }
 
+/// The file's bytes as they are, after those that were looked at in a pipe.
+type Plain = io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>;
+
 #[derive(Debug)]
 enum Source {
-    Plain(io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>),
-    Gzip(Box<BufReader<MultiGzDecoder<io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>>>>),
+    Plain(Plain),
+    Gzip(Box<BufReader<MultiGzDecoder<Plain>>>),
 }
 
 impl Read for Source {

@@ -1,0 +1,120 @@
+//! Everything random of a workload: hashes of the seed, keys, and a generator of numbers.
+//!
+//! All of it is integer arithmetic, so that every machine makes the same chain.
+
+use super::Spread;
+use alloy_primitives::{Address, B256, keccak256};
+use rayon::prelude::*;
+use secp256k1::{PublicKey, SecretKey};
+
+/// An account with a key.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) secret: SecretKey,
+    pub(super) address: Address,
+}
+
+/// keccak(purpose, seed, index): the root of all that a workload calls random.
+pub(super) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
+    let mut input = Vec::with_capacity(64);
+    input.extend_from_slice(b"cambium workload ");
+    input.extend_from_slice(purpose.as_bytes());
+    input.extend_from_slice(&seed.to_be_bytes());
+    input.extend_from_slice(&index.to_be_bytes());
+    keccak256(input)
+}
+
+/// The first `count` accounts, on all cores.
+pub(super) fn derive_senders(seed: u64, count: u64) -> Vec<Sender> {
+    (0..count)
+        .into_par_iter()
+        .map(|index| derive_sender(seed, index))
+        .collect()
+}
+
+fn derive_sender(seed: u64, index: u64) -> Sender {
+    let mut scalar = hash("key", seed, index);
+    // One hash in 2^128 is no key: then its hash is tried.
+    let secret = loop {
+        match SecretKey::from_byte_array(scalar.0) {
+            Ok(secret) => break secret,
+            Err(_) => scalar = keccak256(scalar),
+        }
+    };
+    let public = PublicKey::from_secret_key_global(&secret).serialize_uncompressed();
+    Sender {
+        secret,
+        address: Address::from_raw_public_key(&public[1..]),
+    }
+}
+
+/// SplitMix64: small, fast, and defined by its few lines.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        let hash = hash("stream", seed, 0);
+        let mut state = [0; 8];
+        state.copy_from_slice(&hash[..8]);
+        Self(u64::from_be_bytes(state))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A number below `end`, which must not be 0.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// True `percent` times in 100.
+    pub(super) fn percent(&mut self, percent: u8) -> bool {
+        self.below(100) < u64::from(percent)
+    }
+
+    /// The index of one of `count` accounts, which must not be 0.
+    pub(super) fn account(&mut self, count: u64, spread: Spread) -> u64 {
+        match spread {
+            Spread::Uniform => self.below(count),
+            // Each run [2^k - 1, 2^(k+1) - 1) is as likely as any other, which makes account n
+            // likely as 1/n, to within a factor of two, without a logarithm.
+            Spread::Zipf => {
+                let runs = u64::from(count.ilog2()) + 1;
+                let start = (1 << self.below(runs)) - 1;
+                let end = (2 * start + 1).min(count);
+                start + self.below(end - start)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_account_is_in_reach_of_both_spreads_and_the_first_is_hot_in_one() {
+        for count in [1, 2, 3, 7, 8, 100] {
+            for spread in [Spread::Uniform, Spread::Zipf] {
+                let mut random = Random::new(count);
+                let mut hits = vec![0u32; count as usize];
+                for _ in 0..100 * count {
+                    hits[random.account(count, spread) as usize] += 1;
+                }
+                assert!(
+                    hits.iter().all(|&hits| hits > 0),
+                    "{spread:?} of {count}: {hits:?}"
+                );
+                if spread == Spread::Zipf && count == 100 {
+                    assert!(hits[0] > 20 * hits[99], "{hits:?}");
+                }
+            }
+        }
+    }
+}
