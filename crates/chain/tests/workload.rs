@@ -9,7 +9,7 @@ use cambium_chain::{
     TOKEN, Workload, WorkloadError, WorkloadParams, token_balance_slot, validate_body,
     validate_header, verify_outcome,
 };
-use cambium_evm::{BlockInput, Executor, Outcome, Sequential, recover_senders};
+use cambium_evm::{BlockInput, Executor, Outcome, Sequential, StateRead, recover_senders};
 use cambium_primitives::{AccountUpdate, Changes};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -115,7 +115,16 @@ impl Model {
     }
 }
 
-impl DatabaseRef for &Model {
+impl StateRead for Model {
+    fn has_storage(&self, address: Address) -> Result<bool, Infallible> {
+        Ok(self
+            .slots
+            .get(&keccak256(address))
+            .is_some_and(|slots| !slots.is_empty()))
+    }
+}
+
+impl DatabaseRef for Model {
     type Error = Infallible;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Infallible> {

@@ -70,6 +70,8 @@ pub struct Era1Reader {
     progress: Progress,
     /// Offset of the next record.
     position: u64,
+    /// Offset of the last record that was not skipped.
+    matched: u64,
     index: Index,
     /// Blocks read.
     read: u64,
@@ -132,6 +134,7 @@ impl Era1Reader {
             file,
             progress,
             position: 0,
+            matched: 0,
             index,
             read: 0,
             total_difficulty: None,
@@ -139,7 +142,7 @@ impl Era1Reader {
             accumulator: None,
             done: false,
         };
-        let version = reader.record(0)?;
+        let version = reader.record()?;
         if version.kind != VERSION || !version.data.is_empty() {
             return Err(reader.bad("no era1 file: it does not begin with a version record"));
         }
@@ -193,8 +196,8 @@ impl Era1Reader {
         }
     }
 
-    /// The next record, of at most `bytes_max` bytes of data.
-    fn record(&mut self, bytes_max: usize) -> Result<Record, FileError> {
+    /// The next record, of at most [`BLOCK_BYTES_MAX`] bytes of data.
+    fn record(&mut self) -> Result<Record, FileError> {
         let found = self.place();
         let place = || Box::new(found.clone());
         let mut head = Vec::with_capacity(8);
@@ -212,8 +215,8 @@ impl Era1Reader {
             });
         };
         let (kind, len) = record_head(head).map_err(|what| self.malformed(what))?;
-        if u64::from(len) > bytes_max as u64 {
-            let (claimed, limit) = (u64::from(len), bytes_max as u64);
+        if len as usize > BLOCK_BYTES_MAX {
+            let (claimed, limit) = (u64::from(len), BLOCK_BYTES_MAX as u64);
             return Err(FileError::TooLong {
                 place: place(),
                 claimed,
@@ -235,10 +238,12 @@ impl Era1Reader {
     }
 
     /// The data of the next record of a known type, which must be `kind`.
-    fn expect(&mut self, kind: u16, what: &str, bytes_max: usize) -> Result<Vec<u8>, FileError> {
+    fn expect(&mut self, kind: u16, what: &str) -> Result<Vec<u8>, FileError> {
         loop {
-            let record = self.record(bytes_max)?;
+            let start = self.position;
+            let record = self.record()?;
             if record.kind == kind {
+                self.matched = start;
                 return Ok(record.data);
             }
             if matches!(
@@ -257,7 +262,7 @@ impl Era1Reader {
         what: &str,
         bytes_max: usize,
     ) -> Result<Vec<u8>, FileError> {
-        let packed = self.expect(kind, what, bytes_max)?;
+        let packed = self.expect(kind, what)?;
         let mut unpacked = Vec::new();
         snap::read::FrameDecoder::new(packed.as_slice())
             .take(bytes_max as u64 + 1)
@@ -276,7 +281,7 @@ impl Era1Reader {
     }
 
     fn expect_32(&mut self, kind: u16, what: &str) -> Result<[u8; 32], FileError> {
-        let data = self.expect(kind, what, BLOCK_BYTES_MAX)?;
+        let data = self.expect(kind, what)?;
         let len = data.len();
         data.try_into()
             .map_err(|_| self.malformed(format!("{what} of {len} bytes, not 32")))
@@ -285,11 +290,14 @@ impl Era1Reader {
     fn read_block(&mut self) -> Result<RawBlock, FileError> {
         let place = self.place();
         let number = self.index.first + self.read;
-        let indexed = self.index.offsets[self.read as usize];
-        if indexed != self.position {
-            return Err(self.malformed(format!("the index has block {number} at byte {indexed}")));
-        }
         let header_rlp = self.expect_snappy(COMPRESSED_HEADER, "header", HEADER_BYTES_MAX)?;
+        // Where its first record is: records that are skipped may come before it.
+        let (start, indexed) = (self.matched, self.index.offsets[self.read as usize]);
+        if start != indexed {
+            return Err(self.malformed(format!(
+                "block {number} is at byte {start}, the index has it at {indexed}"
+            )));
+        }
         let body_rlp = self.expect_snappy(COMPRESSED_BODY, "body", BLOCK_BYTES_MAX)?;
         let receipts =
             self.expect_snappy(COMPRESSED_RECEIPTS, "list of receipts", BLOCK_BYTES_MAX)?;
@@ -330,7 +338,7 @@ impl Era1Reader {
     fn read_end(&mut self) -> Result<(), FileError> {
         let claimed = B256::from(self.expect_32(ACCUMULATOR, "accumulator root")?);
         while self.position < self.index.start {
-            let record = self.record(BLOCK_BYTES_MAX)?;
+            let record = self.record()?;
             if matches!(record.kind, COMPRESSED_HEADER..=ACCUMULATOR) {
                 return Err(self.bad("more blocks than its index has"));
             }
