@@ -2,14 +2,18 @@
 
 mod backend;
 mod blockchain_test;
+mod chain_file;
 mod fixtures;
+mod mainnet_blocks;
 mod model;
 mod naive_chain;
 mod networks;
 
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
-pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite};
+pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
+pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
+pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};
 pub use model::{Model, ModelAccount, ModelError};
 pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};

@@ -177,6 +177,9 @@ impl Backend for NaiveChain {
             return Err(format!("{} bytes after the block", rest.len()));
         }
         let (block, hash) = block.into_parts();
+        if alloy_rlp::encode(&block) != rlp {
+            return Err("not in its canonical encoding".to_owned());
+        }
         self.import_block(&block, hash)
     }
 
