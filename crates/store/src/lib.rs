@@ -32,6 +32,7 @@ mod error;
 mod manifest;
 mod page;
 mod poison;
+mod record;
 mod segments;
 
 pub use block_index::{BlockEntry, BlockIndex, IndexState};

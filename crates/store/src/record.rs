@@ -1,0 +1,220 @@
+//! Records: framed bytes in append-only files, and the question of what a damaged one means.
+//!
+//! After a power loss the end of an append-only file may hold anything: records that were never
+//! acknowledged are there, gone or torn, each by itself. That is normal, and they are dropped.
+//! Damage to a record that *was* acknowledged is another matter, and must not be taken for the
+//! first. So each record says up to where all was durable when it was written: a damaged record
+//! is a torn one unless a later record tells that it had been durable.
+//!
+//! ```text
+//!   A ok | B damaged | C ok, "durable to the end of A"   B and C were never acknowledged: drop both
+//!   A ok | B damaged | C ok, "durable to the end of B"   B has rotted: an error
+//! ```
+//!
+//! The checksums are salted with a number of the database's own. Payloads come from strangers,
+//! who could otherwise write into a block bytes that pass for a record when the block's own
+//! record is torn.
+
+use cambium_disk::{DiskError, DiskFile};
+use cambium_primitives::Reader;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+// Record, at a multiple of 8. Numbers are little-endian.
+//
+// OFFSET  SIZE  MEANING
+// 0       8     xxh3-64, seeded with the salt, of 8 .. 40 + n
+// 8       4     "CbRc"
+// 12      1     kind, the caller's
+// 13      3     zeros
+// 16      8     position of this record
+// 24      8     position up to which all was durable when this record was written
+// 32      4     length n of the payload
+// 36      4     low half of xxh3-64, seeded with the salt, of 8 .. 36
+// 40      n     payload
+// 40 + n        zeros to a multiple of 8
+const MAGIC: &[u8; 4] = b"CbRc";
+pub(crate) const FRAME_BYTES: usize = 40;
+const ALIGN_BYTES: u64 = 8;
+
+/// Length limit of a payload.
+pub(crate) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
+
+/// Files are searched in pieces of this size.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// What stands before a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) position: u64,
+    pub(crate) durable_to: u64,
+    pub(crate) len: u32,
+    checksum: u64,
+}
+
+/// What was found where a record could be.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Record(Frame, Vec<u8>),
+    /// No record: zeros, or the end of the file.
+    End,
+    /// Not a record, and not nothing.
+    Damage(&'static str),
+}
+
+/// A file of records, for reading: what the functions here need to know of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordFile<'a> {
+    pub(crate) file: &'a dyn DiskFile,
+    pub(crate) salt: u64,
+    /// Position of the file's first byte: positions are unique among all files of a kind.
+    pub(crate) base: u64,
+    /// Records end here at the latest.
+    pub(crate) len: u64,
+}
+
+/// Bytes of a record with this payload.
+pub(crate) const fn record_bytes(payload_len: u64) -> u64 {
+    (FRAME_BYTES as u64 + payload_len).next_multiple_of(ALIGN_BYTES)
+}
+
+/// Appends to `out`, whose length is a multiple of 8, the record of `parts` in a row.
+pub(crate) fn put_record(
+    out: &mut Vec<u8>,
+    salt: u64,
+    kind: u8,
+    position: u64,
+    durable_to: u64,
+    parts: &[&[u8]],
+) {
+    let start = out.len();
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend([0; 8]);
+    out.extend(MAGIC);
+    out.extend([kind, 0, 0, 0]);
+    out.extend(position.to_le_bytes());
+    out.extend(durable_to.to_le_bytes());
+    out.extend(
+        u32::try_from(len)
+            .expect("a payload within its limit")
+            .to_le_bytes(),
+    );
+    out.extend(frame_check(salt, &out[start + 8..]));
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    let checksum = xxh3_64_with_seed(&out[start + 8..], salt);
+    out[start..start + 8].copy_from_slice(&checksum.to_le_bytes());
+    out.resize(start + record_bytes(len as u64) as usize, 0);
+}
+
+fn frame_check(salt: u64, bytes: &[u8]) -> [u8; 4] {
+    (xxh3_64_with_seed(bytes, salt) as u32).to_le_bytes()
+}
+
+impl Frame {
+    fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+        let mut reader = Reader::new(bytes.get(..FRAME_BYTES)?);
+        let checksum = reader.u64().ok()?;
+        let magic = reader.take(4).ok()?;
+        let kind = reader.u8().ok()?;
+        let zeros = reader.take(3).ok()?;
+        let (position, durable_to) = (reader.u64().ok()?, reader.u64().ok()?);
+        let len = reader.u32().ok()?;
+        let sound = magic == MAGIC && zeros == [0; 3] && durable_to <= position;
+        (sound && bytes[36..40] == frame_check(salt, &bytes[8..36])).then_some(Self {
+            kind,
+            position,
+            durable_to,
+            len,
+            checksum,
+        })
+    }
+
+    /// Bytes that the record takes.
+    pub(crate) const fn size(&self) -> u64 {
+        record_bytes(self.len as u64)
+    }
+}
+
+impl RecordFile<'_> {
+    /// Reads the record at `offset`. What it claims is checked before memory is taken for it.
+    pub(crate) fn record(&self, offset: u64) -> Result<Found, DiskError> {
+        let room = self.len.saturating_sub(offset);
+        let mut head = [0; FRAME_BYTES];
+        let there = room.min(FRAME_BYTES as u64) as usize;
+        self.file.read_at(&mut head[..there], offset)?;
+        if head == [0; FRAME_BYTES] {
+            return Ok(Found::End);
+        }
+        let frame = Frame::decode(&head, self.salt)
+            .filter(|frame| frame.position == self.base + offset && frame.size() <= room);
+        let Some(frame) = frame else {
+            return Ok(Found::Damage("there is no whole record"));
+        };
+        let mut payload = vec![0; frame.size() as usize - FRAME_BYTES];
+        self.file
+            .read_at(&mut payload, offset + FRAME_BYTES as u64)?;
+        let mut hasher = Xxh3::with_seed(self.salt);
+        hasher.update(&head[8..]);
+        hasher.update(&payload[..frame.len as usize]);
+        let padding = &payload[frame.len as usize..];
+        if hasher.digest() != frame.checksum || padding.iter().any(|&byte| byte != 0) {
+            return Ok(Found::Damage("the checksum of a record does not match"));
+        }
+        payload.truncate(frame.len as usize);
+        Ok(Found::Record(frame, payload))
+    }
+
+    /// Reads a record's frame, and of its payload no more than `head` takes: whether the payload
+    /// is what was written remains to be seen. `None` if there is no frame.
+    pub(crate) fn frame(&self, offset: u64, head: &mut [u8]) -> Result<Option<Frame>, DiskError> {
+        let size = (FRAME_BYTES + head.len()) as u64;
+        let room = self.len.saturating_sub(offset);
+        if room < size {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; size as usize];
+        self.file.read_at(&mut bytes, offset)?;
+        head.copy_from_slice(&bytes[FRAME_BYTES..]);
+        Ok(Frame::decode(&bytes, self.salt).filter(|frame| {
+            frame.position == self.base + offset && frame.size() <= room && frame.size() >= size
+        }))
+    }
+
+    /// Looks after `from` for a whole record which tells that the byte at `position` was durable.
+    pub(crate) fn witness(&self, from: u64, position: u64) -> Result<Option<u64>, DiskError> {
+        let mut at = from.next_multiple_of(ALIGN_BYTES);
+        let mut piece = vec![0; SEARCH_BYTES];
+        while at + (FRAME_BYTES as u64) <= self.len {
+            let take = (self.len - at).min(SEARCH_BYTES as u64) as usize;
+            self.file.read_at(&mut piece[..take], at)?;
+            let last = take - FRAME_BYTES;
+            for start in (0..=last).step_by(ALIGN_BYTES as usize) {
+                if piece[start + 8..start + 12] == *MAGIC
+                    && let Some(frame) = Frame::decode(&piece[start..], self.salt)
+                    && frame.durable_to > position
+                    && matches!(self.record(at + start as u64)?, Found::Record(..))
+                {
+                    return Ok(Some(at + start as u64));
+                }
+            }
+            at += (last as u64 / ALIGN_BYTES + 1) * ALIGN_BYTES;
+        }
+        Ok(None)
+    }
+
+    /// Where the last byte from `from` on that is not zero ends. `None` if all are.
+    pub(crate) fn content_end(&self, from: u64) -> Result<Option<u64>, DiskError> {
+        let mut end = None;
+        let mut piece = vec![0; SEARCH_BYTES];
+        let mut at = from;
+        while at < self.len {
+            let take = (self.len - at).min(SEARCH_BYTES as u64) as usize;
+            self.file.read_at(&mut piece[..take], at)?;
+            if let Some(last) = piece[..take].iter().rposition(|&byte| byte != 0) {
+                end = Some(at + last as u64 + 1);
+            }
+            at += take as u64;
+        }
+        Ok(end)
+    }
+}
