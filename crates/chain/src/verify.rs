@@ -1,7 +1,7 @@
 //! What execution gave, against what the header claims.
 
 use alloy_consensus::{Header, proofs::calculate_receipt_root};
-use alloy_eip7928::compute_block_access_list_hash;
+use alloy_eip7928::{compute_block_access_list_hash, constants::ITEM_COST, total_bal_items};
 use alloy_primitives::{B256, Bloom, keccak256};
 use cambium_evm::Outcome;
 
@@ -21,6 +21,8 @@ pub enum VerifyError {
     RequestsHash { got: B256, expected: B256 },
     #[error("blockAccessListHash is {got} in the header, {expected} by execution")]
     BlockAccessListHash { got: B256, expected: B256 },
+    #[error("the access list has {items} items, the gas limit allows {max}")]
+    BlockAccessListItems { items: u64, max: u64 },
     #[error("stateRoot is {got} in the header, {expected} by execution")]
     StateRoot { got: B256, expected: B256 },
 }
@@ -65,6 +67,10 @@ pub fn verify_outcome(header: &Header, outcome: &Outcome) -> Result<Verified, Ve
     }
     if let Some(got) = header.block_access_list_hash {
         let list = outcome.access_list.as_deref().unwrap_or_default();
+        let (items, max) = (total_bal_items(list), header.gas_limit / ITEM_COST as u64);
+        if items > max {
+            return Err(VerifyError::BlockAccessListItems { items, max });
+        }
         let expected = compute_block_access_list_hash(list);
         if got != expected {
             return Err(VerifyError::BlockAccessListHash { got, expected });

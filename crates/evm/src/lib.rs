@@ -5,6 +5,7 @@
 //! requests, and the [`Changes`](cambium_primitives::Changes) for the state. What a header claims
 //! of these is compared elsewhere.
 
+mod access_list;
 mod block;
 mod constantinople;
 mod create;

@@ -5,7 +5,11 @@
 //! empty; revm marks the accounts that stay so as created, so that deleting every other touched
 //! empty account is right in all forks.
 
-use crate::StateRead;
+use crate::{
+    StateRead,
+    access_list::{AccessListBuilder, Left},
+};
+use alloy_eip7928::BlockAccessList;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use revm::{
@@ -24,6 +28,7 @@ pub(crate) struct Overlay<DB> {
     step: Option<Changes>,
     /// An account that the EVM is to see with a nonce of one.
     feigned: Option<Address>,
+    accesses: Option<AccessListBuilder>,
 }
 
 /// An account that the block has touched.
@@ -42,14 +47,16 @@ struct Slot {
 }
 
 impl<DB: StateRead> Overlay<DB> {
-    /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called.
-    pub(crate) fn new(db: DB, steps: bool) -> Self {
+    /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called;
+    /// `accesses`: whether to build the block's access list.
+    pub(crate) fn new(db: DB, steps: bool, accesses: bool) -> Self {
         Self {
             db,
             accounts: HashMap::default(),
             codes: HashMap::default(),
             step: steps.then(Changes::default),
             feigned: None,
+            accesses: accesses.then(AccessListBuilder::default),
         }
     }
 
@@ -99,6 +106,7 @@ impl<DB: StateRead> Overlay<DB> {
         balance: U256,
         keep_empty: bool,
     ) -> Result<(), DB::Error> {
+        self.touch(address)?;
         let entry = self.entry(address)?;
         let existed = entry.now.is_some();
         let info = entry.now.get_or_insert_default();
@@ -120,6 +128,12 @@ impl<DB: StateRead> Overlay<DB> {
         let mut step = Vec::new();
         let stepwise = self.step.is_some();
         for (address, touched) in state {
+            self.touch(address)?;
+            if let Some(accesses) = &mut self.accesses {
+                for (slot, value) in &touched.storage {
+                    accesses.touch_slot(address, *slot, value.original_value);
+                }
+            }
             if !touched.is_touched() {
                 continue;
             }
@@ -205,6 +219,31 @@ impl<DB: StateRead> Overlay<DB> {
         self.step.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    fn touch(&mut self, address: Address) -> Result<(), DB::Error> {
+        if self.accesses.is_none() {
+            return Ok(());
+        }
+        let found = self.entry(address)?.account();
+        if let Some(accesses) = &mut self.accesses {
+            accesses.touch(address, found);
+        }
+        Ok(())
+    }
+
+    /// Ends a step of the access list: the calls before the transactions, one transaction, or
+    /// all that comes after.
+    pub(crate) fn end_access_step(&mut self) {
+        if let Some(mut accesses) = self.accesses.take() {
+            accesses.end_step(self);
+            self.accesses = Some(accesses);
+        }
+    }
+
+    /// The block's access list, if one was asked for.
+    pub(crate) fn take_access_list(&mut self) -> Option<BlockAccessList> {
+        self.accesses.take().map(AccessListBuilder::finish)
+    }
+
     /// What changed since the parent, and the code that came with it.
     pub(crate) fn finish(self) -> (Changes, Vec<(B256, Bytes)>) {
         let changes = self
@@ -223,6 +262,11 @@ impl<DB: StateRead> Overlay<DB> {
 }
 
 impl Entry {
+    /// The account as it is now, zero if it does not exist.
+    fn account(&self) -> Account {
+        self.now.as_ref().map_or_else(Account::default, account)
+    }
+
     fn delete(&mut self) {
         self.now = None;
         self.wiped = true;
@@ -280,6 +324,27 @@ fn account(info: &AccountInfo) -> Account {
         nonce: info.nonce,
         balance: info.balance,
         code_hash,
+    }
+}
+
+impl<DB> Left for Overlay<DB> {
+    fn account(&self, address: &Address) -> Account {
+        self.accounts
+            .get(address)
+            .map_or_else(Account::default, Entry::account)
+    }
+
+    fn code(&self, account: &Account) -> Bytes {
+        self.codes
+            .get(&account.code_hash)
+            .map_or_else(Bytes::new, Bytecode::original_bytes)
+    }
+
+    fn slot(&self, address: &Address, slot: &U256) -> U256 {
+        let entry = self.accounts.get(address);
+        entry
+            .and_then(|entry| entry.slots.get(slot))
+            .map_or(U256::ZERO, |slot| slot.now)
     }
 }
 

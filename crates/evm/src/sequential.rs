@@ -58,15 +58,20 @@ impl Executor for Sequential {
         };
         let mut run = Run {
             input,
-            evm: BlockEvm(env::evm(input, Overlay::new(db, roots.is_some()))),
+            evm: BlockEvm(env::evm(
+                input,
+                Overlay::new(db, roots.is_some(), input.rules.block_access_list),
+            )),
             roots,
             receipts: Vec::with_capacity(transactions),
             gas_used: 0,
             blob_gas_used: 0,
         };
         run.before()?;
+        run.overlay().end_access_step();
         for index in 0..transactions {
             run.transaction(index)?;
+            run.overlay().end_access_step();
         }
         run.finish()
     }
@@ -226,6 +231,8 @@ impl<DB: StateRead> Run<'_, '_, DB> {
         }
         let requests = system::requests(&mut self.evm, self.input, &self.receipts)?;
         self.rewards()?;
+        self.overlay().end_access_step();
+        let access_list = self.overlay().take_access_list();
         let receipts_complete = self.input.rules.is(SpecId::BYZANTIUM)
             || self.roots.is_some()
             || self.receipts.is_empty();
@@ -238,7 +245,7 @@ impl<DB: StateRead> Run<'_, '_, DB> {
             requests,
             changes,
             codes,
-            access_list: None,
+            access_list,
         })
     }
 }

@@ -27,3 +27,13 @@ fn legacy_tests_hold() {
 fn execution_spec_tests_hold() {
     run(Pack::Eest, "eest-erigon/blockchain_tests", 6_574);
 }
+
+#[test]
+fn block_access_list_tests_hold() {
+    run(Pack::Amsterdam, "eest-fixtures/amsterdam-bal/blockchain_tests", 602);
+}
+
+#[test]
+fn block_access_list_benchmarks_hold() {
+    run(Pack::Amsterdam, "eest-fixtures/amsterdam-bal-benchmark-compute/blockchain_tests", 22);
+}
