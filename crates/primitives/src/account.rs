@@ -21,7 +21,11 @@ pub struct Account {
 
 impl Default for Account {
     fn default() -> Self {
-        Self { nonce: 0, balance: U256::ZERO, code_hash: KECCAK_EMPTY }
+        Self {
+            nonce: 0,
+            balance: U256::ZERO,
+            code_hash: KECCAK_EMPTY,
+        }
     }
 }
 
@@ -64,11 +68,19 @@ impl Account {
         }
         let balance = uint(reader, usize::from(head & BALANCE_LEN))?;
         let nonce = reader.varint()?;
-        let code_hash = if head & HAS_CODE != 0 { reader.b256()? } else { KECCAK_EMPTY };
+        let code_hash = if head & HAS_CODE != 0 {
+            reader.b256()?
+        } else {
+            KECCAK_EMPTY
+        };
         if head & HAS_CODE != 0 && code_hash == KECCAK_EMPTY {
             return Err(reader.error("the empty code hash written out"));
         }
-        Ok(Self { nonce, balance, code_hash })
+        Ok(Self {
+            nonce,
+            balance,
+            code_hash,
+        })
     }
 
     /// Reads the compact form from all of `bytes`.
@@ -90,7 +102,10 @@ pub struct SlotValue {
 impl SlotValue {
     /// The compact form of `value`; of no bytes if it is zero.
     pub fn new(value: U256) -> Self {
-        Self { len: value.byte_len() as u8, bytes: value.to_be_bytes() }
+        Self {
+            len: value.byte_len() as u8,
+            bytes: value.to_be_bytes(),
+        }
     }
 
     /// The bytes: 0 to 32, no leading zero.

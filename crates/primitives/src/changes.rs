@@ -98,12 +98,18 @@ impl Changes {
 
     /// Number of accounts named, and of slots.
     pub fn counts(&self) -> (usize, usize) {
-        (self.accounts.len(), self.accounts.iter().map(|change| change.slots.len()).sum())
+        (
+            self.accounts.len(),
+            self.accounts.iter().map(|change| change.slots.len()).sum(),
+        )
     }
 
     /// The change of the account at `path`, if it is named.
     pub fn account(&self, path: &B256) -> Option<&AccountChange> {
-        let at = self.accounts.binary_search_by_key(path, |change| change.path).ok()?;
+        let at = self
+            .accounts
+            .binary_search_by_key(path, |change| change.path)
+            .ok()?;
         Some(&self.accounts[at])
     }
 
@@ -197,7 +203,12 @@ fn decode_account(reader: &mut Reader<'_>) -> Result<AccountChange, DecodeError>
         let len = reader.u8()?;
         slots.push((slot, uint(reader, usize::from(len))?));
     }
-    Ok(AccountChange { path, account, wipe, slots })
+    Ok(AccountChange {
+        path,
+        account,
+        wipe,
+        slots,
+    })
 }
 
 fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
@@ -206,7 +217,11 @@ fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
         update => update,
     };
     if new.wipe {
-        return AccountChange { account, wipe: true, ..new };
+        return AccountChange {
+            account,
+            wipe: true,
+            ..new
+        };
     }
     let mut slots = Vec::with_capacity(old.slots.len() + new.slots.len());
     let mut before = old.slots.into_iter().peekable();
@@ -218,7 +233,12 @@ fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
         slots.push(slot);
     }
     slots.extend(before);
-    AccountChange { path: new.path, account, wipe: old.wipe, slots }
+    AccountChange {
+        path: new.path,
+        account,
+        wipe: old.wipe,
+        slots,
+    }
 }
 
 #[cfg(test)]
@@ -237,13 +257,24 @@ mod tests {
             let list = accounts.into_iter().map(|(path, (kind, wipe, slots))| {
                 let account = match kind {
                     0 => AccountUpdate::Delete,
-                    nonce => AccountUpdate::Put(Account { nonce: nonce.into(), ..Default::default() }),
+                    nonce => AccountUpdate::Put(Account {
+                        nonce: nonce.into(),
+                        ..Default::default()
+                    }),
                 };
                 let slots = match account {
                     AccountUpdate::Delete => Vec::new(),
-                    _ => slots.iter().map(|(s, v)| (B256::repeat_byte(*s), U256::from(*v))).collect(),
+                    _ => slots
+                        .iter()
+                        .map(|(s, v)| (B256::repeat_byte(*s), U256::from(*v)))
+                        .collect(),
                 };
-                AccountChange { path: B256::repeat_byte(path), account, wipe, slots }
+                AccountChange {
+                    path: B256::repeat_byte(path),
+                    account,
+                    wipe,
+                    slots,
+                }
             });
             Changes::new(list.collect())
         })
@@ -306,7 +337,11 @@ mod tests {
         for nonce in [0, 127, 128, u64::MAX] {
             for balance in [U256::ZERO, U256::from(255), U256::MAX] {
                 for code_hash in [crate::KECCAK_EMPTY, B256::repeat_byte(9)] {
-                    let account = Account { nonce, balance, code_hash };
+                    let account = Account {
+                        nonce,
+                        balance,
+                        code_hash,
+                    };
                     let mut bytes = Vec::new();
                     account.encode_to(&mut bytes);
                     assert_eq!(Account::decode(&bytes), Ok(account));

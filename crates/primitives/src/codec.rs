@@ -27,7 +27,10 @@ impl<'a> Reader<'a> {
 
     /// The error `what`, at the place reached.
     pub const fn error(&self, what: &'static str) -> DecodeError {
-        DecodeError { what, offset: self.offset }
+        DecodeError {
+            what,
+            offset: self.offset,
+        }
     }
 
     /// Bytes not yet read.
@@ -113,7 +116,11 @@ impl<'a> Reader<'a> {
 
     /// Checks that nothing is left.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.error("surplus bytes")) }
+        if self.remaining() == 0 {
+            Ok(())
+        } else {
+            Err(self.error("surplus bytes"))
+        }
     }
 }
 

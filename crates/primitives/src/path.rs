@@ -31,13 +31,19 @@ impl Default for Path {
 
 impl Path {
     /// The empty path: the root's.
-    pub const EMPTY: Self = Self { len: 0, bytes: [0; 64] };
+    pub const EMPTY: Self = Self {
+        len: 0,
+        bytes: [0; 64],
+    };
 
     /// The path of an account: all of `account`'s 64 nibbles.
     pub fn account(account: &B256) -> Self {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(account.as_slice());
-        Self { len: ACCOUNT_NIBBLES as u8, bytes }
+        Self {
+            len: ACCOUNT_NIBBLES as u8,
+            bytes,
+        }
     }
 
     /// The path of a slot: its account's 64 nibbles, then its own.
@@ -45,7 +51,10 @@ impl Path {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(account.as_slice());
         bytes[32..].copy_from_slice(slot.as_slice());
-        Self { len: SLOT_NIBBLES as u8, bytes }
+        Self {
+            len: SLOT_NIBBLES as u8,
+            bytes,
+        }
     }
 
     /// The first `len` nibbles packed in `packed`, high nibble first. `None` if `len` is over
@@ -60,7 +69,10 @@ impl Path {
         }
         let mut bytes = [0; 64];
         bytes[..packed.len()].copy_from_slice(packed);
-        Some(Self { len: len as u8, bytes })
+        Some(Self {
+            len: len as u8,
+            bytes,
+        })
     }
 
     /// From nibbles, one a byte. Panics if there are over 128 or one is over 15.
@@ -95,7 +107,11 @@ impl Path {
     pub fn nibble(&self, at: usize) -> u8 {
         assert!(at < self.len(), "nibble {at} of a path of {}", self.len());
         let byte = self.bytes[at / 2];
-        if at.is_multiple_of(2) { byte >> 4 } else { byte & 0x0f }
+        if at.is_multiple_of(2) {
+            byte >> 4
+        } else {
+            byte & 0x0f
+        }
     }
 
     /// The nibbles, in order.
@@ -105,9 +121,17 @@ impl Path {
 
     /// Appends a nibble. Panics at 128, or if `nibble` is over 15.
     pub fn push(&mut self, nibble: u8) {
-        assert!(nibble < 16 && self.len() < SLOT_NIBBLES, "nibble {nibble} after {}", self.len());
+        assert!(
+            nibble < 16 && self.len() < SLOT_NIBBLES,
+            "nibble {nibble} after {}",
+            self.len()
+        );
         let at = self.len();
-        self.bytes[at / 2] |= if at.is_multiple_of(2) { nibble << 4 } else { nibble };
+        self.bytes[at / 2] |= if at.is_multiple_of(2) {
+            nibble << 4
+        } else {
+            nibble
+        };
         self.len += 1;
     }
 
@@ -144,7 +168,11 @@ impl Path {
     /// The first `len` nibbles. Panics if there are fewer.
     #[must_use]
     pub fn prefix(&self, len: usize) -> Self {
-        assert!(len <= self.len(), "prefix {len} of a path of {}", self.len());
+        assert!(
+            len <= self.len(),
+            "prefix {len} of a path of {}",
+            self.len()
+        );
         let mut path = *self;
         path.truncate(len);
         path
@@ -153,12 +181,19 @@ impl Path {
     /// The nibbles from `from` on. Panics if there are fewer.
     #[must_use]
     pub fn suffix(&self, from: usize) -> Self {
-        assert!(from <= self.len(), "suffix {from} of a path of {}", self.len());
+        assert!(
+            from <= self.len(),
+            "suffix {from} of a path of {}",
+            self.len()
+        );
         if from.is_multiple_of(2) {
             let mut bytes = [0; 64];
             let end = self.len().div_ceil(2);
             bytes[..end - from / 2].copy_from_slice(&self.bytes[from / 2..end]);
-            return Self { len: self.len - from as u8, bytes };
+            return Self {
+                len: self.len - from as u8,
+                bytes,
+            };
         }
         let mut path = Self::EMPTY;
         for at in from..self.len() {
@@ -213,7 +248,8 @@ impl fmt::Display for Path {
         if self.is_empty() {
             return f.write_str("(root)");
         }
-        self.nibbles().try_for_each(|nibble| write!(f, "{nibble:x}"))
+        self.nibbles()
+            .try_for_each(|nibble| write!(f, "{nibble:x}"))
     }
 }
 

@@ -1,1 +1,75 @@
-//! The state engine: views, sessions, layers, merges, forks and proofs over trie and store.
+//! The state engine: Ethereum-exact roots and flat reads over one partial trie and leaf pages.
+//!
+//! A database holds the state of a chain's newest blocks and of any canonical block before them.
+//! Reads go through a [`View`]; a block goes `View -> Session -> Staged -> Sealed -> Committed`.
+//!
+//! ```
+//! use alloy_primitives::{B256, Bytes, U256};
+//! use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+//! use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options};
+//! use std::sync::Arc;
+//!
+//! // A disk in memory; a real one is `StdDisk`.
+//! let disk = Arc::new(FaultyDisk::new(1));
+//! let alice = B256::repeat_byte(0xa1);
+//! let mut loader = Loader::new();
+//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, &[]);
+//! let loaded = loader.load(disk, Options::default())?;
+//! let meta = |number, root, parent| BlockMeta {
+//!     id: BlockId::new(number, B256::with_last_byte(number as u8 + 1)),
+//!     parent,
+//!     state_root: root,
+//!     body: Bytes::new(),
+//! };
+//! let genesis = meta(0, loaded.root(), B256::ZERO);
+//! let db = loaded.create(genesis.clone(), vec![])?;
+//!
+//! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
+//! let changes = Changes::new(vec![AccountChange {
+//!     path: alice,
+//!     account: AccountUpdate::Put(spent),
+//!     wipe: false,
+//!     slots: vec![],
+//! }]);
+//! let staged = db.session(db.view()?).finish(changes, vec![])?;
+//! let block = meta(1, staged.root(), genesis.id.hash);
+//! staged.seal(block)?.commit()?;
+//! assert_eq!(db.view()?.account(&alice)?.unwrap().nonce, 1);
+//! assert_eq!(db.view_at(0)?.account(&alice)?.unwrap().nonce, 0);
+//! # Ok::<(), cambium_state::StateError>(())
+//! ```
+
+mod base;
+mod check;
+mod checkpoint;
+mod commit;
+mod counters;
+mod db;
+mod delta;
+mod error;
+mod forest;
+mod loader;
+mod merge;
+mod merger;
+mod open;
+mod overlay;
+mod pages;
+mod proof;
+mod records;
+mod session;
+mod stats;
+mod tree;
+mod view;
+
+pub use cambium_disk::{Disk, DiskError, FaultyDisk, StdDisk};
+pub use cambium_store::StoreError;
+pub use check::{CheckProgress, CheckReport};
+pub use counters::CounterValues;
+pub use db::{Db, Options};
+pub use error::StateError;
+pub use loader::{Loaded, Loader};
+pub use open::{Recovery, repair};
+pub use records::BlockMeta;
+pub use session::{Committed, Sealed, Session, Staged};
+pub use stats::Stats;
+pub use view::View;

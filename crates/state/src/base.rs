@@ -1,0 +1,220 @@
+//! What the newest blocks stand on: the snapshot on disk and, while it is being merged, the
+//! intermediate layer above it. Immutable; a merge makes a new one.
+//!
+//! ```text
+//!   delta (newest blocks)           crate::delta, crate::overlay
+//!   intermediate (being merged)     Intermediate: values by key, and its hashed dirty tries
+//!   snapshot                        Snapshot: resident index over leaf pages
+//! ```
+
+use crate::{
+    error::StateError,
+    forest::{Forest, shard_of},
+    overlay::{Lineage, Overlay},
+    pages::{Pages, ReadFor, account_in, decode_leaf, digests_of, leaves_of, slot_in},
+};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
+use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Resolve, Stub};
+use std::sync::Arc;
+
+/// The state at a block, on disk: the upper part of the trie in memory, its stubs naming pages.
+pub(crate) struct Snapshot {
+    pub(crate) block: BlockId,
+    pub(crate) parent_hash: B256,
+    pub(crate) state_root: B256,
+    /// One trie for each of the 256 first bytes of a path.
+    pub(crate) index: Vec<Arc<PartialTrie>>,
+    pub(crate) pages: Arc<Pages>,
+}
+
+impl Snapshot {
+    fn shard(&self, path: &Path) -> &PartialTrie {
+        &self.index[shard_of(path)]
+    }
+
+    pub(crate) fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
+        let path = Path::account(path);
+        match self.shard(&path).lookup(&path) {
+            Lookup::Account(account) => Ok(Some(account)),
+            Lookup::Stub { stub, depth } => account_in(
+                &*self.pages.read(stub, &path.prefix(depth), ReadFor::Value)?,
+                &path,
+            ),
+            Lookup::Absent | Lookup::Slot(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
+        let path = Path::slot(account, slot);
+        match self.shard(&path).lookup(&path) {
+            Lookup::Slot(value) => Ok(value),
+            Lookup::Stub { stub, depth } => slot_in(
+                &*self.pages.read(stub, &path.prefix(depth), ReadFor::Value)?,
+                &path,
+            ),
+            Lookup::Absent | Lookup::Account(_) => Ok(U256::ZERO),
+        }
+    }
+
+    /// All slots of an account, by path.
+    pub(crate) fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
+        let path = Path::account(account);
+        let index = self.shard(&path);
+        let mut slots = Vec::new();
+        if let Lookup::Stub { stub, depth } = index.lookup(&path) {
+            self.slots_in_page(stub, &path.prefix(depth), &path, &mut slots)?;
+            return Ok(slots);
+        }
+        let storage = index.find(&path);
+        let mut todo: Vec<(Link, Path)> = storage.map(|link| (link, path)).into_iter().collect();
+        while let Some((link, at)) = todo.pop() {
+            match index.visit(link) {
+                NodeView::Stub(stub) => self.slots_in_page(stub, &at, &path, &mut slots)?,
+                NodeView::Branch { children } => {
+                    let nibbles = children
+                        .iter()
+                        .zip(0u8..)
+                        .filter(|(child, _)| !child.is_empty());
+                    todo.extend(nibbles.map(|(child, nibble)| (*child, at.child(nibble))));
+                }
+                NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
+                NodeView::Slot { key, value, .. } => slots.push((key, value)),
+                NodeView::Account { .. } | NodeView::Empty => {}
+            }
+        }
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        Ok(slots)
+    }
+
+    fn slots_in_page(
+        &self,
+        stub: &Stub,
+        prefix: &Path,
+        account: &Path,
+        into: &mut Vec<(B256, U256)>,
+    ) -> Result<(), StateError> {
+        let page = self.pages.read(stub, prefix, ReadFor::Value)?;
+        for (leaf, bytes) in page.leaves().filter(|(leaf, _)| is_under(leaf, account)) {
+            if let (Some(slot), LeafValue::Slot(value)) =
+                (leaf.slot_part(), decode_leaf(&leaf, bytes)?)
+            {
+                into.push((slot, value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory of the resident index.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index.iter().map(|shard| shard.memory_bytes()).sum()
+    }
+}
+
+/// Layers frozen for merging: their values, and the tries of the newest of them.
+pub(crate) struct Intermediate {
+    pub(crate) block: BlockId,
+    pub(crate) parent_hash: B256,
+    pub(crate) state_root: B256,
+    pub(crate) lineage: Lineage,
+    pub(crate) forest: Forest,
+    pub(crate) overlay: Arc<Overlay>,
+}
+
+/// A state that layers stand on.
+pub(crate) struct Base {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) intermediate: Option<Arc<Intermediate>>,
+}
+
+impl Base {
+    pub(crate) fn block(&self) -> BlockId {
+        self.intermediate
+            .as_ref()
+            .map_or(self.snapshot.block, |middle| middle.block)
+    }
+
+    /// A trie of nothing but a stub that stands for shard `shard` of this state.
+    pub(crate) fn shard_root(&self, shard: usize) -> Result<PartialTrie, StateError> {
+        let trie = match &self.intermediate {
+            Some(middle) => middle.forest.shard(shard),
+            None => &self.snapshot.index[shard],
+        };
+        let mut root = PartialTrie::new(*trie.base());
+        if !trie.is_empty() {
+            let broken = StateError::Broken {
+                path: *trie.base(),
+                what: "a hashed root",
+            };
+            let stub = trie.as_stub(trie.root()).ok_or(broken)?;
+            let link = root.push_stub(Stub {
+                place: None,
+                ..stub
+            });
+            root.set_root(link);
+        }
+        Ok(root)
+    }
+}
+
+/// Whether a leaf is in the subtrie at `prefix`. At an account's path that is its storage: the
+/// account itself is a leaf above it.
+pub(crate) fn is_under(leaf: &Path, prefix: &Path) -> bool {
+    leaf.starts_with(prefix) && (prefix.len() < ACCOUNT_NIBBLES || leaf.len() > ACCOUNT_NIBBLES)
+}
+
+/// Finds what a stub of a trie above the base stands for: by path, so that a stub stays good
+/// when pages move.
+impl Resolve for &Base {
+    type Error = StateError;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        _stub: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, StateError> {
+        let shard = shard_of(path);
+        if let Some(middle) = &self.intermediate {
+            let trie = middle.forest.shard(shard);
+            if let Some(link) = trie.find(path)
+                && !link.is_stub()
+            {
+                return Ok(into.graft_node(trie, link)?);
+            }
+        }
+        let index = &self.snapshot.index[shard];
+        match index.find(path) {
+            Some(link) if !link.is_stub() => return Ok(into.graft_node(index, link)?),
+            _ => {}
+        }
+        let broken = StateError::Broken {
+            path: *path,
+            what: "a node or a page in the index",
+        };
+        let (stub, depth) = page_over(index, path).ok_or(broken)?;
+        let page = self
+            .snapshot
+            .pages
+            .read(stub, &path.prefix(depth), ReadFor::Trie)?;
+        let leaves = leaves_of(&page)?.into_iter();
+        let digests = digests_of(&page)?.into_iter();
+        // The page may by now cover more than the subtrie asked for.
+        Ok(into.graft_leaves(
+            path,
+            leaves.filter(|(leaf, _)| is_under(leaf, path)),
+            digests.filter(|(digest, _)| digest.starts_with(path)),
+        )?)
+    }
+}
+
+/// The page stub that covers the subtrie at `path`, and the depth at which it sits.
+pub(crate) fn page_over<'a>(index: &'a PartialTrie, path: &Path) -> Option<(&'a Stub, usize)> {
+    (index.base().len()..=path.len()).find_map(|depth| {
+        let link = index.find(&path.prefix(depth))?;
+        match index.visit(link) {
+            NodeView::Stub(stub) => Some((stub, depth)),
+            _ => None,
+        }
+    })
+}

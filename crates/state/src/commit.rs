@@ -1,0 +1,254 @@
+//! Making blocks durable, and moving the head: everything that appends to the block log.
+
+use crate::{
+    db::Inner,
+    error::StateError,
+    merger::MergeJob,
+    overlay::LayerId,
+    records::{BlockRecord, KIND_BLOCK, KIND_HEAD, KIND_REWIND, RewindRecord},
+    session::Sealed,
+    tree::{Layer, fold},
+};
+use alloy_primitives::B256;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_store::{BlockEntry, BlockIndex, BlockLog, LogPosition};
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+/// The block log, the index of its canonical blocks, and which layers are in it.
+pub(crate) struct LogWriter {
+    pub(crate) log: Arc<BlockLog>,
+    pub(crate) blocks: BlockIndex,
+    /// Where the blocks of the tree are in the log.
+    pub(crate) positions: HashMap<B256, LogPosition>,
+    /// Blocks brought back from below the base, which the log does not say yet.
+    pub(crate) rewound: HashMap<B256, RewindRecord>,
+    pub(crate) merge: Option<MergeJob>,
+}
+
+impl LogWriter {
+    /// The record of a canonical block.
+    pub(crate) fn block_record(
+        &self,
+        number: BlockNumber,
+    ) -> Result<Option<BlockRecord>, StateError> {
+        let Some(entry) = self.blocks.get(number)? else {
+            return Ok(None);
+        };
+        let record = self.log.read(entry.position)?;
+        let what = || format!("block {number} in the block log");
+        let record = BlockRecord::decode(&record.payload);
+        record.map(Some).map_err(|source| StateError::Damaged {
+            what: what(),
+            source,
+        })
+    }
+}
+
+impl Inner {
+    /// Appends blocks to the log with one sync; if `head`, the last of them is the head then.
+    pub(crate) fn commit(
+        self: Arc<Self>,
+        mut sealed: Vec<Sealed>,
+        head: bool,
+    ) -> Result<(), StateError> {
+        self.check_sound()?;
+        let Some(newest) = sealed.last().map(|sealed| sealed.layer().clone()) else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let mut log = self.log.lock();
+        let mut positions: Vec<(B256, LogPosition)> = Vec::with_capacity(sealed.len());
+        for block in &sealed {
+            let layer = block.layer();
+            if self.current.read().tree.get(layer.id).is_none() {
+                return Err(StateError::UnknownBlock(layer.block.hash));
+            }
+            let parent_in_group = positions.iter().any(|(hash, _)| *hash == layer.parent_hash);
+            if !parent_in_group && !self.ensure_logged(&mut log, &layer.parent_hash)? {
+                return Err(StateError::ParentNotCommitted(layer.block));
+            }
+            let Some(record) = block.record() else {
+                continue;
+            };
+            let payload = BlockRecord {
+                head,
+                ..record.clone()
+            }
+            .encode();
+            self.counters.log_bytes_written.add(payload.len() as u64);
+            let position = self.poison(log.log.append(KIND_BLOCK, &[&payload]))?;
+            positions.push((layer.block.hash, position));
+        }
+        self.sync_log(&log)?;
+        sealed.iter_mut().for_each(Sealed::is_committed);
+        self.counters.blocks_committed.add(positions.len() as u64);
+        log.positions.extend(positions);
+        if head {
+            self.move_head(&mut log, newest.id)?;
+        }
+        self.counters
+            .commit_ns
+            .add(start.elapsed().as_nanos() as u64);
+        self.freeze_if_large(&mut log)
+    }
+
+    fn sync_log(&self, log: &LogWriter) -> Result<(), StateError> {
+        self.counters.log_syncs.add(1);
+        self.poison(log.log.sync())
+    }
+
+    /// Makes a committed block the head.
+    pub(crate) fn set_head(self: &Arc<Self>, hash: &B256) -> Result<BlockId, StateError> {
+        self.check_sound()?;
+        let mut log = self.log.lock();
+        let known = self.current.read().tree.by_hash(hash).cloned();
+        let layer = match known {
+            Some(layer) => layer,
+            None => self.rewind_to(&mut log, hash)?,
+        };
+        if !self.ensure_logged(&mut log, hash)? {
+            return Err(StateError::UnknownBlock(*hash));
+        }
+        self.poison(log.log.append(KIND_HEAD, &[hash.as_slice()]))?;
+        self.sync_log(&log)?;
+        self.move_head(&mut log, layer.id)?;
+        self.freeze_if_large(&mut log)?;
+        Ok(layer.block)
+    }
+
+    /// Makes a layer the head, in memory and in the block index. The log must say so already.
+    pub(crate) fn move_head(&self, log: &mut LogWriter, to: LayerId) -> Result<(), StateError> {
+        let (gained, head, root) = {
+            let mut current = self.current.write();
+            let fork = current.tree.common_ancestor(current.tree.head().id, to);
+            current.tree.set_head(to);
+            let above = current.tree.chain(to).take_while(|layer| layer.id != fork);
+            let mut gained: Vec<_> = above.map(|layer| layer.block).collect();
+            gained.reverse();
+            (gained, current.tree.head().block, current.tree.root().block)
+        };
+        log.blocks
+            .truncate(gained.first().map_or(head.number + 1, |block| block.number))?;
+        // Back from a branch that began below the base: the index lost the blocks in between.
+        let lost_the_base = gained
+            .first()
+            .is_some_and(|block| block.number == root.number + 1)
+            && log
+                .blocks
+                .get(root.number)?
+                .is_none_or(|entry| entry.hash != root.hash);
+        if lost_the_base {
+            return rebuild_block_index(log, head);
+        }
+        for block in gained {
+            if let Some(position) = log.positions.get(&block.hash) {
+                let entry = BlockEntry {
+                    hash: block.hash,
+                    position: *position,
+                };
+                log.blocks.set(block.number, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a canonical block below the base back as a layer above it.
+    pub(crate) fn rewind_to(
+        self: &Arc<Self>,
+        log: &mut LogWriter,
+        hash: &B256,
+    ) -> Result<Arc<Layer>, StateError> {
+        let base = self.current.read().tree.root().clone();
+        let unknown = || StateError::UnknownBlock(*hash);
+        // Newest first, so that it is found soon where it is near.
+        let mut reverts = Vec::new();
+        let mut number = base.block.number;
+        let target = loop {
+            let record = log.block_record(number)?.ok_or_else(unknown)?;
+            if record.meta.id.hash == *hash {
+                break record.meta;
+            }
+            if number == self.genesis.number {
+                return Err(unknown());
+            }
+            reverts.push(record.reverts);
+            number -= 1;
+        };
+        let record = RewindRecord {
+            target,
+            base: base.block.hash,
+            changes: fold(reverts),
+        };
+        let layer = self.add_rewound(&base, &record)?;
+        log.rewound.insert(*hash, record);
+        Ok(layer)
+    }
+
+    /// Adds the layer of a rewind record, whose base is `base`.
+    pub(crate) fn add_rewound(
+        self: &Arc<Self>,
+        base: &Arc<Layer>,
+        record: &RewindRecord,
+    ) -> Result<Arc<Layer>, StateError> {
+        let way_back = self.view_of(base)?.reverts_of(&record.changes)?;
+        let changes = record.changes.clone();
+        Ok(self
+            .current
+            .write()
+            .add(base, &record.target, changes, way_back))
+    }
+
+    /// Whether a block is in the log; one brought back from below the base is put there now that
+    /// it matters.
+    fn ensure_logged(&self, log: &mut LogWriter, hash: &B256) -> Result<bool, StateError> {
+        if let Some(record) = log.rewound.remove(hash) {
+            let payload = record.encode();
+            self.poison(log.log.append(KIND_REWIND, &[&payload]))?;
+            if let Some(entry) = log.blocks.get(record.target.id.number)? {
+                log.positions.insert(*hash, entry.position);
+            }
+        }
+        Ok(log.positions.contains_key(hash))
+    }
+}
+
+/// Makes the block index of the chain that ends in `head` anew, from the whole log.
+pub(crate) fn rebuild_block_index(log: &LogWriter, head: BlockId) -> Result<(), StateError> {
+    let mut known: HashMap<B256, (BlockId, B256, LogPosition)> = HashMap::new();
+    for record in log.log.scan(LogPosition::START) {
+        let (position, record) = record?;
+        if record.kind == KIND_BLOCK {
+            let meta = BlockRecord::decode_meta(&record.payload).map_err(|source| {
+                StateError::Damaged {
+                    what: describe(position),
+                    source,
+                }
+            })?;
+            known.insert(meta.id.hash, (meta.id, meta.parent, position));
+        }
+    }
+    let mut chain = Vec::new();
+    let mut next = head.hash;
+    while let Some((id, parent, position)) = known.get(&next) {
+        chain.push((id, *position));
+        next = *parent;
+    }
+    let lowest = chain.last().map_or(0, |(id, _)| id.number);
+    log.blocks.truncate(lowest)?;
+    for (id, position) in chain.into_iter().rev() {
+        log.blocks.set(
+            id.number,
+            BlockEntry {
+                hash: id.hash,
+                position,
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// A record's place, for messages.
+pub(crate) fn describe(position: LogPosition) -> String {
+    let LogPosition { file, offset } = position;
+    format!("the record at byte {offset} of block log file {file}")
+}

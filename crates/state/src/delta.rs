@@ -1,0 +1,133 @@
+//! The trie above the base, at one block at a time: it walks the tree of layers by their changes
+//! and their reverts.
+//!
+//! Its stubs stand for what the base has. It is expanded wherever a layer between the base and
+//! its position changed something, so that what is a stub is the base's still.
+
+use crate::{
+    base::Base, counters::Counters, error::StateError, forest::Forest, overlay::LayerId, tree::Tree,
+};
+use alloy_primitives::B256;
+use cambium_primitives::Changes;
+use std::sync::Arc;
+
+/// Changes in the trie that no layer has yet.
+struct Floating {
+    owner: u64,
+    reverts: Changes,
+}
+
+pub(crate) struct Delta {
+    base: Arc<Base>,
+    forest: Forest,
+    /// The layer that is the base's own block.
+    root: LayerId,
+    at: LayerId,
+    floating: Option<Floating>,
+    counters: Arc<Counters>,
+}
+
+impl Delta {
+    /// At the base itself, which is the layer `at`.
+    pub(crate) fn on(
+        base: Arc<Base>,
+        at: LayerId,
+        counters: Arc<Counters>,
+    ) -> Result<Self, StateError> {
+        let forest = Forest::on(&base)?;
+        Ok(Self {
+            base,
+            forest,
+            root: at,
+            at,
+            floating: None,
+            counters,
+        })
+    }
+
+    pub(crate) fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    /// Takes a base of the same state: what was intermediate is in the snapshot now.
+    pub(crate) fn rebase(&mut self, base: Arc<Base>) {
+        assert_eq!(
+            self.base.block(),
+            base.block(),
+            "a merge does not change the state"
+        );
+        self.base = base;
+    }
+
+    pub(crate) fn forest(&self) -> &Forest {
+        &self.forest
+    }
+
+    /// The layer whose state this is, floating changes aside.
+    pub(crate) const fn at(&self) -> LayerId {
+        self.at
+    }
+
+    /// The changes that lead from here to the state of `to`.
+    pub(crate) fn way_to(&self, tree: &Tree, to: LayerId) -> Changes {
+        let undo = self
+            .floating
+            .as_ref()
+            .map(|floating| floating.reverts.clone());
+        undo.unwrap_or_default().then(tree.way(self.at, to))
+    }
+
+    /// Goes the way that `way_to` told. After an error the trie is at the base.
+    pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<B256, StateError> {
+        if !way.is_empty() {
+            self.apply(way)?;
+        }
+        self.floating = None;
+        self.at = to;
+        Ok(self.forest.root())
+    }
+
+    /// Puts changes into the trie that no layer has yet. `reverts` lead from all that `owner`
+    /// has put there back to the layer that the trie is at.
+    pub(crate) fn float(
+        &mut self,
+        owner: u64,
+        changes: &Changes,
+        reverts: Changes,
+    ) -> Result<B256, StateError> {
+        let root = self.apply(changes)?;
+        self.floating = Some(Floating { owner, reverts });
+        Ok(root)
+    }
+
+    /// Whether the changes of `owner` are in the trie.
+    pub(crate) fn floats(&self, owner: u64) -> bool {
+        self.floating
+            .as_ref()
+            .is_some_and(|floating| floating.owner == owner)
+    }
+
+    /// The floating changes of `owner`, if they are still there, are the layer `layer` now.
+    pub(crate) fn settle(&mut self, owner: u64, layer: LayerId) {
+        if self.floats(owner) {
+            self.floating = None;
+            self.at = layer;
+        }
+    }
+
+    fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        match self
+            .forest
+            .apply(changes.accounts(), &self.base, &self.counters)
+        {
+            Ok(root) => Ok(root),
+            Err(error) => {
+                // Half applied: start again from the base at the next use.
+                self.forest = Forest::on(&self.base)?;
+                self.floating = None;
+                self.at = self.root;
+                Err(error)
+            }
+        }
+    }
+}

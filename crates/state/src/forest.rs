@@ -1,0 +1,165 @@
+//! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
+//! two top levels: so that it is updated and hashed on all cores with nothing shared.
+
+use crate::{base::Base, counters::Counters, error::StateError};
+use alloy_primitives::B256;
+use cambium_keccak::Batch;
+use cambium_primitives::{AccountChange, Path};
+use cambium_trie::{CrownError, PartialTrie, Resolve, SHARDS, UpdateError};
+use rayon::prelude::*;
+use std::time::Instant;
+
+/// Tries that one task updates together, so that hashing fills its lanes.
+const SHARDS_PER_TASK: usize = 16;
+/// Fewer changed accounts than this are not worth waking other threads for.
+const PARALLEL_ACCOUNTS_MIN: usize = 32;
+
+/// The trie that a path belongs to. The path must have two nibbles.
+pub(crate) fn shard_of(path: &Path) -> usize {
+    usize::from(path.packed()[0])
+}
+
+/// 256 tries and their crown.
+#[derive(Clone)]
+pub(crate) struct Forest {
+    shards: Vec<PartialTrie>,
+    crown: PartialTrie,
+}
+
+impl Forest {
+    /// Stubs for all that `base` has.
+    pub(crate) fn on(base: &Base) -> Result<Self, StateError> {
+        let shards = (0..SHARDS)
+            .map(|shard| base.shard_root(shard))
+            .collect::<Result<_, _>>()?;
+        let mut forest = Self {
+            shards,
+            crown: PartialTrie::new(Path::EMPTY),
+        };
+        forest.seal(base)?;
+        Ok(forest)
+    }
+
+    pub(crate) fn shard(&self, shard: usize) -> &PartialTrie {
+        &self.shards[shard]
+    }
+
+    /// The two top levels, hashed.
+    pub(crate) fn crown(&self) -> &PartialTrie {
+        &self.crown
+    }
+
+    /// The state root.
+    pub(crate) fn root(&self) -> B256 {
+        self.crown
+            .state_root()
+            .expect("a crown is hashed when it is made")
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.shards.iter().map(PartialTrie::memory_bytes).sum()
+    }
+
+    /// Applies sorted changes and hashes what they touched. After an error the forest is of no
+    /// use: make another.
+    pub(crate) fn apply(
+        &mut self,
+        changes: &[AccountChange],
+        base: &Base,
+        counters: &Counters,
+    ) -> Result<B256, StateError> {
+        let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
+            let start = Instant::now();
+            let mut touched = Vec::with_capacity(shards.len());
+            for (at, trie) in shards.iter_mut().enumerate() {
+                let own = changes_of(changes, number * SHARDS_PER_TASK + at);
+                if !own.is_empty() {
+                    trie.apply(own, &mut &*base).map_err(update_error)?;
+                    touched.push(trie);
+                }
+            }
+            counters.apply_ns.add(start.elapsed().as_nanos() as u64);
+            if !touched.is_empty() {
+                hash(&mut touched, counters);
+            }
+            Ok(())
+        };
+        if changes.len() < PARALLEL_ACCOUNTS_MIN {
+            self.shards
+                .chunks_mut(SHARDS_PER_TASK)
+                .enumerate()
+                .try_for_each(task)?;
+        } else {
+            self.shards
+                .par_chunks_mut(SHARDS_PER_TASK)
+                .enumerate()
+                .try_for_each(task)?;
+        }
+        self.seal(base)?;
+        Ok(self.root())
+    }
+
+    /// Makes the crown anew from the roots of the tries.
+    fn seal(&mut self, base: &Base) -> Result<(), StateError> {
+        loop {
+            let shards: Vec<_> = self.shards.iter().collect();
+            match cambium_trie::crown(&shards) {
+                Ok(crown) => {
+                    self.crown = crown;
+                    return Ok(());
+                }
+                // The only trie of its branch: its root must be known to be joined to a prefix.
+                Err(CrownError::Unresolved { shard }) => {
+                    self.load_root(usize::from(shard), base)?
+                }
+                Err(CrownError::NotHashed { shard }) => {
+                    let path = shard_prefix(usize::from(shard));
+                    return Err(StateError::Broken {
+                        path,
+                        what: "a hashed root",
+                    });
+                }
+            }
+        }
+    }
+
+    fn load_root(&mut self, shard: usize, mut base: &Base) -> Result<(), StateError> {
+        let (path, trie) = (shard_prefix(shard), &mut self.shards[shard]);
+        let broken = StateError::Broken {
+            path,
+            what: "a stub at the root",
+        };
+        let stub = trie.as_stub(trie.root()).ok_or(broken)?;
+        let link = base.resolve(&path, &stub, trie)?;
+        trie.set_memo(link, stub.node);
+        trie.set_root(link);
+        Ok(())
+    }
+}
+
+/// The path at which a shard is rooted.
+pub(crate) fn shard_prefix(shard: usize) -> Path {
+    Path::from_nibbles(&[(shard >> 4) as u8, (shard & 15) as u8])
+}
+
+/// Hashes what has changed in the tries.
+pub(crate) fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
+    let start = Instant::now();
+    let mut batch = Batch::new();
+    cambium_trie::commit(tries, &mut batch);
+    counters.hash_ns.add(start.elapsed().as_nanos() as u64);
+}
+
+/// The part of sorted changes that falls into one shard.
+fn changes_of(changes: &[AccountChange], shard: usize) -> &[AccountChange] {
+    let from = changes.partition_point(|change| usize::from(change.path[0]) < shard);
+    let len = changes[from..].partition_point(|change| usize::from(change.path[0]) == shard);
+    &changes[from..from + len]
+}
+
+pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {
+    match error {
+        UpdateError::Resolve(error) => error,
+        UpdateError::Trie(error) => error.into(),
+    }
+}

@@ -1,0 +1,481 @@
+//! Merging: the dirty tries of the intermediate layer become pages, and the index takes their
+//! addresses.
+//!
+//! A page is a whole subtrie. Walking the dirty trie bottom-up, subtries that fit into one page
+//! stay *loose*; where a branch's loose children no longer fit together, each becomes a page of
+//! its own and the branch becomes part of the index. What the trie did not expand is the
+//! snapshot's still, and its part of the index is copied.
+//!
+//! ```text
+//!            index:     (branch)             too large for a page
+//!                      /   |    \
+//!            pages:  [..] [..]  [..]         whole subtries of up to PAGE_BYTES_MAX
+//! ```
+
+use crate::{
+    base::{Snapshot, is_under, page_over},
+    error::StateError,
+    forest::shard_prefix,
+    pages::{Pages, ReadFor, digests_of, page_addr, place},
+};
+use alloy_primitives::B256;
+use cambium_primitives::{Account, Path, SlotValue};
+use cambium_store::{PageAddr, PageBuilder, leaf_bytes};
+use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
+use rayon::prelude::*;
+use std::{collections::HashSet, sync::Arc};
+
+/// Leaves of more bytes than this are split over several pages: two blocks of a device.
+const PAGE_BYTES_MAX: usize = 8 * 1024;
+/// Neighbouring pages of fewer bytes than this together become one when one of them changes.
+const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
+/// An inner branch over at least this many leaves has its hash cached in the page.
+const DIGEST_LEAVES_MIN: usize = 6;
+/// An account of at least this many slots has its storage root cached in the page.
+const DIGEST_SLOTS_MIN: usize = 3;
+/// What a digest takes in a page, about.
+const DIGEST_BYTES: usize = 40;
+
+/// What a merge made.
+pub(crate) struct Merged {
+    pub(crate) index: Vec<Arc<PartialTrie>>,
+    pub(crate) dead: Vec<PageAddr>,
+    pub(crate) pages_written: u64,
+    pub(crate) bytes_written: u64,
+}
+
+/// Writes the pages of all that `tries` have expanded above `old`, and makes the index of the
+/// new snapshot. The tries are hashed and are those of the 256 shards.
+pub(crate) fn merge<'a>(
+    old: &Snapshot,
+    tries: impl Fn(usize) -> &'a PartialTrie + Sync,
+) -> Result<Merged, StateError> {
+    let shards: Vec<_> = (0..SHARDS)
+        .into_par_iter()
+        .map(|shard| merge_shard(shard, &old.index[shard], tries(shard), &old.pages))
+        .collect::<Result<_, _>>()?;
+    Ok(collect(shards))
+}
+
+/// The shards of a merge, in order, as one.
+pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
+    let mut merged = Merged {
+        index: Vec::new(),
+        dead: Vec::new(),
+        pages_written: 0,
+        bytes_written: 0,
+    };
+    for shard in shards {
+        merged.index.push(shard.index);
+        merged.dead.extend(shard.dead);
+        merged.pages_written += shard.pages;
+        merged.bytes_written += shard.bytes;
+    }
+    merged
+}
+
+/// What merging one shard made.
+pub(crate) struct MergedShard {
+    index: Arc<PartialTrie>,
+    dead: Vec<PageAddr>,
+    pages: u64,
+    bytes: u64,
+}
+
+/// Merges one shard: see [`merge`].
+pub(crate) fn merge_shard(
+    shard: usize,
+    old: &Arc<PartialTrie>,
+    trie: &PartialTrie,
+    pages: &Pages,
+) -> Result<MergedShard, StateError> {
+    if trie.root().is_stub() {
+        return Ok(MergedShard {
+            index: old.clone(),
+            dead: Vec::new(),
+            pages: 0,
+            bytes: 0,
+        });
+    }
+    let prefix = shard_prefix(shard);
+    let mut merger = Merger {
+        old,
+        trie,
+        pages,
+        index: PartialTrie::new(prefix),
+        leaves: Vec::new(),
+        digests: Vec::new(),
+        pages_written: 0,
+        bytes_written: 0,
+    };
+    let root = merger.node(trie.root(), &prefix)?;
+    let root = merger.settle(root, &prefix)?;
+    merger.index.set_root(root);
+    let mut before = HashSet::new();
+    places(old, &mut before);
+    let mut after = HashSet::new();
+    places(&merger.index, &mut after);
+    Ok(MergedShard {
+        dead: before.difference(&after).copied().collect(),
+        pages: merger.pages_written,
+        bytes: merger.bytes_written,
+        index: Arc::new(merger.index),
+    })
+}
+
+/// The pages that an index names.
+pub(crate) fn places(index: &PartialTrie, into: &mut HashSet<PageAddr>) {
+    let mut todo = vec![index.root()];
+    while let Some(link) = todo.pop() {
+        match index.visit(link) {
+            NodeView::Stub(stub) => into.extend(stub.place.map(page_addr)),
+            NodeView::Branch { children } => todo.extend(children),
+            NodeView::Extension { child, .. } => todo.push(child),
+            NodeView::Account { storage, .. } => todo.push(storage),
+            NodeView::Slot { .. } | NodeView::Empty => {}
+        }
+    }
+}
+
+struct LooseLeaf {
+    path: Path,
+    value: Vec<u8>,
+}
+
+/// What became of a subtrie.
+enum Outcome {
+    Empty,
+    /// In the index already.
+    Resident(Link),
+    /// Leaves from `from` on wait in the merger to be put into a page.
+    Loose {
+        from: usize,
+        bytes: usize,
+        node: NodeRef,
+        kind: NodeKind,
+    },
+    /// A page that was there before and is as it was.
+    Page(Stub),
+}
+
+struct Merger<'a> {
+    old: &'a PartialTrie,
+    trie: &'a PartialTrie,
+    pages: &'a Pages,
+    index: PartialTrie,
+    /// Leaves not yet in a page, in path order.
+    leaves: Vec<LooseLeaf>,
+    /// Hashes of inner branches over those leaves.
+    digests: Vec<(Path, NodeRef)>,
+    pages_written: u64,
+    bytes_written: u64,
+}
+
+impl Merger<'_> {
+    fn memo(&self, link: Link, path: &Path) -> Result<NodeRef, StateError> {
+        self.trie.memo(link).ok_or(StateError::Broken {
+            path: *path,
+            what: "a hashed node",
+        })
+    }
+
+    fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
+        match self.trie.visit(link) {
+            NodeView::Empty => Ok(Outcome::Empty),
+            NodeView::Stub(stub) => self.unchanged(stub, path),
+            NodeView::Branch { children } => self.branch(link, children, path),
+            NodeView::Extension { path: part, child } => {
+                let to = path.join(&part);
+                let node = self.memo(link, path)?;
+                match self.node(child, &to)? {
+                    Outcome::Loose { from, bytes, .. } => Ok(Outcome::Loose {
+                        from,
+                        bytes,
+                        node,
+                        kind: NodeKind::Extension,
+                    }),
+                    outcome => {
+                        let child = self.settle(outcome, &to)?;
+                        let extension = self.index.push_extension(path.len(), &to, child);
+                        self.index.set_memo(extension, node);
+                        Ok(Outcome::Resident(extension))
+                    }
+                }
+            }
+            NodeView::Account {
+                key,
+                account,
+                storage,
+                ..
+            } => self.account(link, path, &key, &account, storage),
+            NodeView::Slot {
+                path: part, value, ..
+            } => {
+                let from = self.leaves.len();
+                let value = SlotValue::new(value).as_bytes().to_vec();
+                let bytes = self.push_leaf(path, path.join(&part), value);
+                let node = self.memo(link, path)?;
+                Ok(Outcome::Loose {
+                    from,
+                    bytes,
+                    node,
+                    kind: NodeKind::Leaf,
+                })
+            }
+        }
+    }
+
+    fn push_leaf(&mut self, prefix: &Path, path: Path, value: Vec<u8>) -> usize {
+        let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
+        self.leaves.push(LooseLeaf { path, value });
+        bytes
+    }
+
+    fn branch(
+        &mut self,
+        link: Link,
+        children: &[Link; 16],
+        path: &Path,
+    ) -> Result<Outcome, StateError> {
+        let leaf_start = self.leaves.len();
+        let mut outcomes = Vec::with_capacity(16);
+        let (mut all_loose, mut any_loose, mut joinable, mut bytes_all) = (true, false, true, 0);
+        for (nibble, &child) in children.iter().enumerate() {
+            if child.is_empty() {
+                outcomes.push(Outcome::Empty);
+                continue;
+            }
+            let outcome = self.node(child, &path.child(nibble as u8))?;
+            match &outcome {
+                Outcome::Empty => {}
+                Outcome::Loose { bytes, .. } => {
+                    any_loose = true;
+                    bytes_all += bytes;
+                }
+                Outcome::Page(stub) => {
+                    all_loose = false;
+                    bytes_all += stub
+                        .place
+                        .map_or(0, |place| page_addr(place).len() as usize);
+                }
+                Outcome::Resident(_) => (all_loose, joinable) = (false, false),
+            }
+            outcomes.push(outcome);
+        }
+        if !all_loose && any_loose && joinable && bytes_all <= PAGE_BYTES_JOIN {
+            self.join(&mut outcomes, path, leaf_start)?;
+            all_loose = true;
+        }
+        let node = self.memo(link, path)?;
+        if all_loose && bytes_all <= PAGE_BYTES_MAX {
+            if self.leaves.len() - leaf_start >= DIGEST_LEAVES_MIN {
+                self.digests.push((*path, node));
+                bytes_all += DIGEST_BYTES;
+            }
+            let kind = NodeKind::Branch;
+            return Ok(Outcome::Loose {
+                from: leaf_start,
+                bytes: bytes_all,
+                node,
+                kind,
+            });
+        }
+        let mut links = [Link::EMPTY; 16];
+        // Later children first: each takes its leaves off the end.
+        for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
+            if !matches!(outcome, Outcome::Empty) {
+                links[nibble] = self.settle(outcome, &path.child(nibble as u8))?;
+            }
+        }
+        let branch = self.index.push_branch(links);
+        self.index.set_memo(branch, node);
+        Ok(Outcome::Resident(branch))
+    }
+
+    /// Reads small unchanged pages so that they go into one page with their loose neighbours.
+    fn join(
+        &mut self,
+        outcomes: &mut [Outcome],
+        path: &Path,
+        leaf_start: usize,
+    ) -> Result<(), StateError> {
+        let mut loose = self.leaves.split_off(leaf_start).into_iter().peekable();
+        for (nibble, outcome) in outcomes.iter_mut().enumerate() {
+            let prefix = path.child(nibble as u8);
+            if let Outcome::Page(stub) = outcome {
+                let page = self.pages.read(stub, &prefix, ReadFor::Trie)?;
+                let leaves = page.leaves();
+                self.leaves.extend(leaves.map(|(path, value)| LooseLeaf {
+                    path,
+                    value: value.to_vec(),
+                }));
+                self.digests.extend(digests_of(&page)?);
+                *outcome = Outcome::Empty;
+            } else {
+                while let Some(leaf) = loose.next_if(|leaf| leaf.path.starts_with(&prefix)) {
+                    self.leaves.push(leaf);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn account(
+        &mut self,
+        link: Link,
+        prefix: &Path,
+        key: &B256,
+        account: &Account,
+        storage: Link,
+    ) -> Result<Outcome, StateError> {
+        let path = Path::account(key);
+        let node = self.memo(link, prefix)?;
+        let kind = NodeKind::Leaf;
+        let from = self.leaves.len();
+        let mut value = Vec::with_capacity(48);
+        account.encode_to(&mut value);
+        let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
+        match self.node(storage, &path)? {
+            Outcome::Empty => {
+                self.leaves.push(LooseLeaf { path, value });
+                Ok(Outcome::Loose {
+                    from,
+                    bytes,
+                    node,
+                    kind,
+                })
+            }
+            Outcome::Loose {
+                bytes: more,
+                node: root,
+                ..
+            } if bytes + more <= PAGE_BYTES_MAX => {
+                self.leaves.insert(from, LooseLeaf { path, value });
+                let slots = self.leaves.len() - from - 1;
+                let known = self
+                    .digests
+                    .last()
+                    .is_some_and(|(digest, _)| *digest == path);
+                if slots >= DIGEST_SLOTS_MIN && !known {
+                    self.digests.push((path, root));
+                }
+                Ok(Outcome::Loose {
+                    from,
+                    bytes: bytes + more + DIGEST_BYTES,
+                    node,
+                    kind,
+                })
+            }
+            outcome => {
+                let storage = self.settle(outcome, &path)?;
+                let leaf = self.index.push_account(prefix.len(), key, account, storage);
+                self.index.set_memo(leaf, node);
+                Ok(Outcome::Resident(leaf))
+            }
+        }
+    }
+
+    /// What the trie left a stub is as the snapshot has it.
+    fn unchanged(&mut self, stub: &Stub, path: &Path) -> Result<Outcome, StateError> {
+        if let Some(link) = self.old.find(path) {
+            return Ok(match self.old.visit(link) {
+                NodeView::Stub(page) => Outcome::Page(*page),
+                _ => Outcome::Resident(self.copy(link, path)),
+            });
+        }
+        // The page has come to cover more than this subtrie: take this part of it.
+        let broken = StateError::Broken {
+            path: *path,
+            what: "a node or a page in the index",
+        };
+        let (page, depth) = page_over(self.old, path).ok_or(broken)?;
+        let page = self.pages.read(page, &path.prefix(depth), ReadFor::Trie)?;
+        let from = self.leaves.len();
+        let mut bytes = 0;
+        for (leaf, value) in page.leaves().filter(|(leaf, _)| is_under(leaf, path)) {
+            bytes += self.push_leaf(path, leaf, value.to_vec());
+        }
+        let kind = stub.kind.unwrap_or(NodeKind::Branch);
+        Ok(Outcome::Loose {
+            from,
+            bytes,
+            node: stub.node,
+            kind,
+        })
+    }
+
+    /// Copies a part of the old index.
+    fn copy(&mut self, link: Link, path: &Path) -> Link {
+        let copied = match self.old.visit(link) {
+            NodeView::Empty => return Link::EMPTY,
+            NodeView::Stub(stub) => return self.index.push_stub(*stub),
+            NodeView::Branch { children } => {
+                let mut copies = [Link::EMPTY; 16];
+                for (nibble, child) in children.iter().enumerate() {
+                    if !child.is_empty() {
+                        copies[nibble] = self.copy(*child, &path.child(nibble as u8));
+                    }
+                }
+                self.index.push_branch(copies)
+            }
+            NodeView::Extension { path: part, child } => {
+                let to = path.join(&part);
+                let child = self.copy(child, &to);
+                self.index.push_extension(path.len(), &to, child)
+            }
+            NodeView::Account {
+                key,
+                account,
+                storage,
+                ..
+            } => {
+                let storage = self.copy(storage, &Path::account(&key));
+                self.index.push_account(path.len(), &key, &account, storage)
+            }
+            NodeView::Slot { key, value, .. } => self.index.push_slot(path.len(), &key, value),
+        };
+        if let Some(memo) = self.old.memo(link) {
+            self.index.set_memo(copied, memo);
+        }
+        copied
+    }
+
+    /// Puts what is loose into a page, and gives the link for the index.
+    fn settle(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
+        match outcome {
+            Outcome::Empty => Ok(Link::EMPTY),
+            Outcome::Resident(link) => Ok(link),
+            Outcome::Page(stub) => Ok(self.index.push_stub(stub)),
+            Outcome::Loose {
+                from, node, kind, ..
+            } => {
+                let mut page = PageBuilder::new(prefix);
+                for leaf in self.leaves.drain(from..) {
+                    page.leaf(&leaf.path, &leaf.value);
+                }
+                let own = |digest: &(Path, NodeRef)| digest.0.starts_with(prefix);
+                let start = self
+                    .digests
+                    .iter()
+                    .position(own)
+                    .unwrap_or(self.digests.len());
+                let mut digests = self.digests.split_off(start);
+                digests.sort_unstable_by_key(|(path, _)| *path);
+                // The hash of the page's own root is in the index.
+                for (path, node) in digests.iter().filter(|(path, _)| path != prefix) {
+                    page.digest(path, node.as_bytes());
+                }
+                let bytes = page.finish();
+                self.pages_written += 1;
+                self.bytes_written += bytes.len() as u64;
+                let addr = self.pages.segments.append(&bytes)?;
+                let place = Some(place(addr));
+                Ok(self.index.push_stub(Stub {
+                    node,
+                    kind: Some(kind),
+                    place,
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Values newer than the snapshot: each key's versions, by the layer that wrote them.
+//!
+//! Blocks above the snapshot form a tree, and each block is a *layer*. An overlay holds the
+//! values of many layers in one map from key to versions, so that a read does not walk layers:
+//! it looks its key up once and takes the newest version that an ancestor wrote.
+//!
+//! ```text
+//!   key -> [(layer 7, value), (layer 9, value), (layer 12, value)]
+//!                                    ^ a view at layer 10 takes this one
+//! ```
+//!
+//! Layer ids grow, and a child's id is over its parent's. So "an ancestor of layer L" is "id at
+//! most L, and not one of the few on other branches" ([`Lineage`]).
+
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{Account, AccountUpdate, Changes};
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// A block above the snapshot, in this process: ids grow in the order of staging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LayerId(pub(crate) u32);
+
+/// Which layers a view sees.
+#[derive(Clone, Debug)]
+pub(crate) struct Lineage {
+    /// The newest layer seen.
+    pub(crate) newest: LayerId,
+    /// Layers of lower id on other branches; sorted, nearly always empty.
+    pub(crate) others: Arc<[LayerId]>,
+}
+
+impl Lineage {
+    fn sees(&self, layer: LayerId) -> bool {
+        layer <= self.newest && self.others.binary_search(&layer).is_err()
+    }
+}
+
+type Versions<T> = SmallVec<[(LayerId, T); 1]>;
+
+/// All versions of one account.
+#[derive(Default)]
+struct Entry {
+    account: Versions<Option<Account>>,
+    storage: Option<Box<Storage>>,
+}
+
+#[derive(Default)]
+struct Storage {
+    slots: HashMap<B256, Versions<U256>>,
+    /// Layers that cleared all slots before they set new ones.
+    wipes: SmallVec<[LayerId; 1]>,
+}
+
+impl Storage {
+    fn newest_wipe(&self, seen: &Lineage) -> Option<LayerId> {
+        self.wipes.iter().rev().copied().find(|id| seen.sees(*id))
+    }
+}
+
+type Shard = HashMap<B256, Entry>;
+
+/// The values of many layers, by key.
+pub(crate) struct Overlay {
+    shards: Box<[RwLock<Shard>]>,
+    bytes: AtomicUsize,
+}
+
+const SHARDS: usize = 64;
+/// What one version costs in memory, the map's spare room included.
+const ACCOUNT_BYTES: usize = 224;
+const SLOT_BYTES: usize = 144;
+
+impl Overlay {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+
+    fn shard(&self, account: &B256) -> &RwLock<Shard> {
+        &self.shards[usize::from(account[31]) % SHARDS]
+    }
+
+    /// Estimated memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds the values that `layer` wrote. Layers come in the order of their ids.
+    pub(crate) fn insert(&self, layer: LayerId, changes: &Changes) {
+        for change in changes.accounts() {
+            let mut shard = self.shard(&change.path).write();
+            let entry = shard.entry(change.path).or_default();
+            match change.account {
+                AccountUpdate::Keep => {}
+                AccountUpdate::Put(account) => entry.account.push((layer, Some(account))),
+                AccountUpdate::Delete => entry.account.push((layer, None)),
+            }
+            if change.wipe || !change.slots.is_empty() {
+                let storage = entry.storage.get_or_insert_default();
+                if change.wipe {
+                    storage.wipes.push(layer);
+                }
+                for (slot, value) in &change.slots {
+                    storage
+                        .slots
+                        .entry(*slot)
+                        .or_default()
+                        .push((layer, *value));
+                }
+            }
+        }
+        self.bytes
+            .fetch_add(size_of_changes(changes), Ordering::Relaxed);
+    }
+
+    /// Takes the values of `layer` out again.
+    pub(crate) fn remove(&self, layer: LayerId, changes: &Changes) {
+        for change in changes.accounts() {
+            let mut shard = self.shard(&change.path).write();
+            let Some(entry) = shard.get_mut(&change.path) else {
+                continue;
+            };
+            entry.account.retain(|(id, _)| *id != layer);
+            if let Some(storage) = &mut entry.storage {
+                storage.wipes.retain(|id| *id != layer);
+                for (slot, _) in &change.slots {
+                    if let Some(versions) = storage.slots.get_mut(slot) {
+                        versions.retain(|(id, _)| *id != layer);
+                        if versions.is_empty() {
+                            storage.slots.remove(slot);
+                        }
+                    }
+                }
+                if storage.slots.is_empty() && storage.wipes.is_empty() {
+                    entry.storage = None;
+                }
+            }
+            if entry.account.is_empty() && entry.storage.is_none() {
+                shard.remove(&change.path);
+            }
+        }
+        self.bytes
+            .fetch_sub(size_of_changes(changes), Ordering::Relaxed);
+    }
+
+    /// The account as the newest visible layer left it; outer `None` if no layer wrote it.
+    pub(crate) fn account(&self, path: &B256, seen: &Lineage) -> Option<Option<Account>> {
+        let shard = self.shard(path).read();
+        newest(&shard.get(path)?.account, seen).map(|(_, account)| account)
+    }
+
+    /// The slot as the newest visible layer left it, a wipe of the account's storage included;
+    /// `None` if no layer wrote it.
+    pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &Lineage) -> Option<U256> {
+        let shard = self.shard(account).read();
+        let storage = shard.get(account)?.storage.as_ref()?;
+        let wipe = storage.newest_wipe(seen);
+        match storage
+            .slots
+            .get(slot)
+            .and_then(|versions| newest(versions, seen))
+        {
+            Some((at, value)) if wipe.is_none_or(|wipe| at >= wipe) => Some(value),
+            _ => wipe.map(|_| U256::ZERO),
+        }
+    }
+
+    /// All slots of an account that a visible layer wrote, zeros included, and whether slots
+    /// below the layers count no more.
+    pub(crate) fn slots_of(&self, account: &B256, seen: &Lineage) -> (Vec<(B256, U256)>, bool) {
+        let shard = self.shard(account).read();
+        let Some(storage) = shard.get(account).and_then(|entry| entry.storage.as_ref()) else {
+            return (Vec::new(), false);
+        };
+        let wipe = storage.newest_wipe(seen);
+        let visible = storage.slots.iter().filter_map(|(slot, versions)| {
+            let (at, value) = newest(versions, seen)?;
+            wipe.is_none_or(|wipe| at >= wipe).then_some((*slot, value))
+        });
+        (visible.collect(), wipe.is_some())
+    }
+}
+
+/// Estimated memory of one layer's values.
+fn size_of_changes(changes: &Changes) -> usize {
+    let (accounts, slots) = changes.counts();
+    accounts * ACCOUNT_BYTES + slots * SLOT_BYTES
+}
+
+fn newest<T: Copy>(versions: &Versions<T>, seen: &Lineage) -> Option<(LayerId, T)> {
+    versions
+        .iter()
+        .rev()
+        .copied()
+        .find(|(id, _)| seen.sees(*id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_primitives::AccountChange;
+
+    fn lineage(newest: u32, others: &[u32]) -> Lineage {
+        Lineage {
+            newest: LayerId(newest),
+            others: others.iter().copied().map(LayerId).collect(),
+        }
+    }
+
+    fn slot_change(value: u64, wipe: bool) -> Changes {
+        Changes::new(vec![AccountChange {
+            path: B256::ZERO,
+            account: AccountUpdate::Keep,
+            wipe,
+            slots: vec![(B256::ZERO, U256::from(value))],
+        }])
+    }
+
+    #[test]
+    fn a_view_sees_its_ancestors_and_no_other_branch() {
+        let overlay = Overlay::new();
+        for (layer, value) in [(1, 10), (2, 20), (3, 30)] {
+            overlay.insert(LayerId(layer), &slot_change(value, false));
+        }
+        let read = |seen: &Lineage| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
+        assert_eq!(read(&lineage(0, &[])), None);
+        assert_eq!(read(&lineage(2, &[])), Some(U256::from(20)));
+        assert_eq!(read(&lineage(3, &[2])), Some(U256::from(30)));
+        assert_eq!(read(&lineage(4, &[2, 3])), Some(U256::from(10)));
+    }
+
+    #[test]
+    fn a_wipe_hides_older_slots_but_not_those_set_with_it() {
+        let overlay = Overlay::new();
+        overlay.insert(LayerId(1), &slot_change(10, false));
+        let wipe = Changes::new(vec![AccountChange {
+            path: B256::ZERO,
+            account: AccountUpdate::Delete,
+            wipe: true,
+            slots: vec![],
+        }]);
+        overlay.insert(LayerId(2), &wipe);
+        overlay.insert(LayerId(3), &slot_change(30, true));
+        let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &lineage(newest, &[]));
+        assert_eq!(read(1), Some(U256::from(10)));
+        assert_eq!(read(2), Some(U256::ZERO));
+        assert_eq!(read(3), Some(U256::from(30)));
+        overlay.remove(LayerId(2), &wipe);
+        overlay.remove(LayerId(3), &slot_change(30, true));
+        assert_eq!(read(3), Some(U256::from(10)));
+    }
+}

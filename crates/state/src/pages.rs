@@ -1,0 +1,167 @@
+//! Leaf pages as the engine reads and writes them: bytes become accounts and slots here.
+
+use crate::{
+    counters::{Counter, Counters},
+    error::StateError,
+};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{Account, DecodeError, Path, SLOT_NIBBLES, SlotValue};
+use cambium_store::{Page, PageAddr, Segments};
+use cambium_trie::{LeafValue, NodeRef, Place, Stub};
+use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
+
+/// Weighs a page by its bytes and what holding it costs.
+#[derive(Clone)]
+struct PageWeight;
+
+impl Weighter<PageAddr, Arc<Page>> for PageWeight {
+    fn weight(&self, _: &PageAddr, page: &Arc<Page>) -> u64 {
+        page.size_bytes() as u64 + 96
+    }
+}
+
+/// What a page is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadFor {
+    Value,
+    Trie,
+}
+
+/// Pages on disk and those kept in memory.
+pub(crate) struct Pages {
+    pub(crate) segments: Segments,
+    cache: Cache<PageAddr, Arc<Page>, PageWeight>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Pages {
+    pub(crate) fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
+        let entries = (cache_bytes / 1024).max(16) as usize;
+        let cache = Cache::with_weighter(entries, cache_bytes, PageWeight);
+        Self {
+            segments,
+            cache,
+            counters,
+        }
+    }
+
+    /// The page behind a stub at `prefix`, from the cache or with one device read.
+    pub(crate) fn read(
+        &self,
+        stub: &Stub,
+        prefix: &Path,
+        why: ReadFor,
+    ) -> Result<Arc<Page>, StateError> {
+        let place = stub.place.ok_or(StateError::Broken {
+            path: *prefix,
+            what: "a place",
+        })?;
+        let addr = page_addr(place);
+        if let Some(page) = self.cache.get(&addr) {
+            self.counters.page_cache_hits.add(1);
+            return Ok(page);
+        }
+        let page = Arc::new(self.read_uncached(stub, prefix, why)?);
+        self.cache.insert(addr, page.clone());
+        Ok(page)
+    }
+
+    /// The page behind a stub at `prefix`, from the disk.
+    pub(crate) fn read_uncached(
+        &self,
+        stub: &Stub,
+        prefix: &Path,
+        why: ReadFor,
+    ) -> Result<Page, StateError> {
+        let place = stub.place.ok_or(StateError::Broken {
+            path: *prefix,
+            what: "a place",
+        })?;
+        let page = self.segments.read(page_addr(place))?;
+        let counter: &Counter = match why {
+            ReadFor::Value => &self.counters.page_reads_value,
+            ReadFor::Trie => &self.counters.page_reads_trie,
+        };
+        counter.add(1);
+        self.counters.page_bytes_read.add(page.size_bytes() as u64);
+        let found = *page.prefix();
+        if found != *prefix {
+            return Err(StateError::WrongPage {
+                place: place.get(),
+                found,
+                expected: *prefix,
+            });
+        }
+        Ok(page)
+    }
+
+    /// Bytes of pages held in memory.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+}
+
+pub(crate) fn page_addr(place: Place) -> PageAddr {
+    PageAddr::from_u64(place.get()).expect("a place is not zero")
+}
+
+pub(crate) fn place(addr: PageAddr) -> Place {
+    Place::new(addr.to_u64()).expect("an address is not zero")
+}
+
+fn damaged(path: &Path, source: DecodeError) -> StateError {
+    StateError::Damaged {
+        what: format!("the leaf at {path}"),
+        source,
+    }
+}
+
+/// A leaf's value from its bytes: a slot's if its path is a slot's.
+pub(crate) fn decode_leaf(path: &Path, bytes: &[u8]) -> Result<LeafValue, StateError> {
+    let leaf = if path.len() == SLOT_NIBBLES {
+        SlotValue::decode(bytes).map(LeafValue::Slot)
+    } else {
+        Account::decode(bytes).map(LeafValue::Account)
+    };
+    leaf.map_err(|source| damaged(path, source))
+}
+
+/// The account at `path` in `page`.
+pub(crate) fn account_in(page: &Page, path: &Path) -> Result<Option<Account>, StateError> {
+    let bytes = page.get(path);
+    bytes
+        .map(|bytes| Account::decode(bytes).map_err(|source| damaged(path, source)))
+        .transpose()
+}
+
+/// The slot at `path` in `page`; zero if it is not there.
+pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
+    let Some(bytes) = page.get(path) else {
+        return Ok(U256::ZERO);
+    };
+    SlotValue::decode(bytes).map_err(|source| damaged(path, source))
+}
+
+/// All leaves of `page`, in path order.
+pub(crate) fn leaves_of(page: &Page) -> Result<Vec<(Path, LeafValue)>, StateError> {
+    page.leaves()
+        .map(|(path, bytes)| Ok((path, decode_leaf(&path, bytes)?)))
+        .collect()
+}
+
+/// The cached digests of `page`.
+pub(crate) fn digests_of(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
+    let digest = |(path, bytes): (Path, &[u8])| {
+        let hash = || B256::try_from(bytes).ok().map(NodeRef::hash);
+        let node = NodeRef::inline(bytes).or_else(hash);
+        Ok((
+            path,
+            node.ok_or(StateError::Broken {
+                path,
+                what: "a digest of 1 to 32 bytes",
+            })?,
+        ))
+    };
+    page.digests().map(digest).collect()
+}

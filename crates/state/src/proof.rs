@@ -1,0 +1,102 @@
+//! The part of a block's state trie that some leaves need: what proofs and witnesses are made of.
+
+use crate::{
+    base::Base,
+    db::{Db, Inner},
+    delta::Delta,
+    error::StateError,
+    forest::{Forest, shard_of, update_error},
+    view::View,
+};
+use cambium_primitives::{Changes, Path};
+use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
+use std::sync::Arc;
+
+/// Finds nodes below the crown in a forest, and below that in its base.
+struct ForestResolver<'a> {
+    forest: &'a Forest,
+    base: &'a Base,
+}
+
+impl Resolve for ForestResolver<'_> {
+    type Error = StateError;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        stub: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, StateError> {
+        let trie = self.forest.shard(shard_of(path));
+        match trie.find(path) {
+            Some(link) if !link.is_stub() => Ok(into.graft_node(trie, link)?),
+            _ => {
+                let mut base = self.base;
+                base.resolve(path, stub, into)
+            }
+        }
+    }
+}
+
+impl View {
+    /// The nodes on the way to `keys`, from the root on; all else are stubs. Has the state root.
+    pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
+        self.inner.with_forest(self, |forest, base| {
+            let mut trie = forest.crown().clone();
+            trie.extract(keys, &mut ForestResolver { forest, base })
+                .map_err(update_error)
+        })
+    }
+
+    /// As [`View::extract`], with all that applying `changes` needs besides.
+    pub fn extract_for_changes(
+        &self,
+        keys: &Keys,
+        changes: &Changes,
+    ) -> Result<PartialTrie, StateError> {
+        self.inner.with_forest(self, |forest, base| {
+            let mut trie = forest.crown().clone();
+            let mut resolver = ForestResolver { forest, base };
+            trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
+                .map_err(update_error)
+        })
+    }
+}
+
+impl Inner {
+    /// Works on the tries of the state of `view`. They are a second set beside the one that roots
+    /// are computed with, so that proofs and commits do not wait for each other.
+    fn with_forest<T>(
+        self: &Arc<Self>,
+        view: &View,
+        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        // A view may have outlived its place in the tree: it is brought back.
+        let fresh = Db {
+            inner: self.clone(),
+        }
+        .view_of(&view.block().hash)?;
+        let mut prover = self.prover.lock();
+        let (base, root, way) = {
+            let current = self.current.read();
+            let (tree, layer) = (&current.tree, fresh.layer.id);
+            if tree.get(layer).is_none() {
+                return Err(StateError::UnknownBlock(view.block().hash));
+            }
+            prover.take_if(|prover| {
+                !Arc::ptr_eq(prover.base(), &current.base) || tree.get(prover.at()).is_none()
+            });
+            let way = match &*prover {
+                Some(prover) => prover.way_to(tree, layer),
+                None => tree.way(tree.root().id, layer),
+            };
+            (current.base.clone(), tree.root().id, way)
+        };
+        let delta = match &mut *prover {
+            Some(delta) => delta,
+            none => none.insert(Delta::on(base, root, self.counters.clone())?),
+        };
+        delta.take_way(&way, fresh.layer.id)?;
+        work(delta.forest(), delta.base())
+    }
+}

@@ -1,0 +1,216 @@
+//! From a view to a durable block: `View -> Session -> Staged -> Sealed -> Committed`.
+//!
+//! ```text
+//!   View       the state after the parent
+//!   Session    what a block does to it, as far as it has run
+//!   Staged     all it does, and the root that results; dropped: as if it had not been
+//!   Sealed     named: other blocks can be built on it, though it is not durable
+//!   Committed  survives power loss
+//! ```
+
+use crate::{
+    db::{Db, Inner},
+    error::StateError,
+    records::{BlockMeta, BlockRecord},
+    tree::Layer,
+    view::View,
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::{BlockId, Changes};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
+
+/// A block being executed on a view.
+pub struct Session {
+    view: View,
+    id: u64,
+    /// The way back from the changes of which roots were asked for already.
+    floating_reverts: Changes,
+}
+
+impl Session {
+    pub(crate) fn new(view: View) -> Self {
+        let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
+        Self {
+            view,
+            id,
+            floating_reverts: Changes::default(),
+        }
+    }
+
+    /// The state before the block.
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The state root after `changes` on top of those of earlier calls, before the block ends:
+    /// what a receipt before Byzantium holds.
+    pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        let older = std::mem::take(&mut self.floating_reverts);
+        let reverts = older.then(self.view.reverts_of(changes)?);
+        self.floating_reverts = reverts.clone();
+        self.view
+            .inner
+            .float(&self.view.layer, self.id, changes, reverts)
+    }
+
+    /// Takes all that the block changed (what earlier calls gave included) and the code it
+    /// created, and computes the state root.
+    pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
+        let Self {
+            view,
+            id,
+            floating_reverts,
+        } = self;
+        let reverts = view.reverts_of(&changes)?;
+        // A slot that one transaction set and a later one set back is in no change set.
+        let root = if floating_reverts.is_empty() {
+            view.inner
+                .float(&view.layer, id, &changes, reverts.clone())?
+        } else {
+            let net = floating_reverts.then(changes.clone());
+            view.inner.float(&view.layer, id, &net, reverts.clone())?
+        };
+        Ok(Staged {
+            view,
+            id,
+            changes,
+            reverts,
+            codes,
+            root,
+        })
+    }
+}
+
+/// A block's changes and the root they lead to. Nothing is durable, nothing visible.
+pub struct Staged {
+    view: View,
+    id: u64,
+    changes: Changes,
+    reverts: Changes,
+    codes: Vec<(B256, Bytes)>,
+    root: B256,
+}
+
+impl Staged {
+    /// The state root after the block.
+    pub const fn root(&self) -> B256 {
+        self.root
+    }
+
+    /// What the block changes.
+    pub const fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Names the block, so that others can be built on it. Refused if its header claims another
+    /// state root.
+    pub fn seal(self, meta: BlockMeta) -> Result<Sealed, StateError> {
+        if meta.state_root != self.root {
+            let (got, expected) = (self.root, meta.state_root);
+            return Err(StateError::WrongRoot {
+                block: meta.id,
+                got,
+                expected,
+            });
+        }
+        let inner = self.view.inner.clone();
+        for (hash, code) in &self.codes {
+            inner.codes.put(*hash, code)?;
+        }
+        let (changes, reverts) = (self.changes.clone(), self.reverts.clone());
+        let layer = inner.seal(&self.view.layer, self.id, &meta, changes, reverts)?;
+        let record = BlockRecord {
+            meta,
+            head: true,
+            changes: self.changes,
+            reverts: self.reverts,
+            codes: self.codes,
+        };
+        Ok(Sealed {
+            inner,
+            layer,
+            record: Some(record),
+        })
+    }
+}
+
+/// A named block. Dropping it takes it, and all built on it, away again.
+pub struct Sealed {
+    inner: Arc<Inner>,
+    layer: Arc<Layer>,
+    /// Until the block is in the log.
+    record: Option<BlockRecord>,
+}
+
+impl Sealed {
+    /// The block.
+    pub fn id(&self) -> BlockId {
+        self.layer.block
+    }
+
+    /// The state after the block.
+    pub fn view(&self) -> Result<View, StateError> {
+        self.inner.view_of(&self.layer)
+    }
+
+    /// Makes the block durable, and the head. When this returns it survives power loss.
+    pub fn commit(self) -> Result<Committed, StateError> {
+        let id = self.id();
+        self.inner.clone().commit(vec![self], true)?;
+        Ok(Committed { id })
+    }
+
+    /// Makes the block durable without making it the head: a side branch.
+    pub fn commit_aside(self) -> Result<Committed, StateError> {
+        let id = self.id();
+        self.inner.clone().commit(vec![self], false)?;
+        Ok(Committed { id })
+    }
+
+    pub(crate) fn layer(&self) -> &Arc<Layer> {
+        &self.layer
+    }
+
+    pub(crate) fn record(&self) -> Option<&BlockRecord> {
+        self.record.as_ref()
+    }
+
+    /// The block is durable: dropping this takes nothing away.
+    pub(crate) fn is_committed(&mut self) {
+        self.record = None;
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        if self.record.is_some() {
+            self.inner.give_up(&self.layer);
+        }
+    }
+}
+
+/// A durable block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    id: BlockId,
+}
+
+impl Committed {
+    /// The block.
+    pub const fn id(&self) -> BlockId {
+        self.id
+    }
+}
+
+impl Db {
+    /// Makes several blocks durable with one sync, in order, each after its parent; the last is
+    /// the head then.
+    pub fn commit_all(&self, sealed: Vec<Sealed>) -> Result<(), StateError> {
+        self.inner.clone().commit(sealed, true)
+    }
+}

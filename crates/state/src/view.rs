@@ -1,0 +1,198 @@
+//! The state at one block: immutable, cheap to make, never in a writer's way.
+
+use crate::{
+    base::Base, counters::Counters, db::Inner, error::StateError, overlay::Overlay, tree::Layer,
+};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use cambium_primitives::{
+    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
+};
+use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+/// The state after a block. Clones are cheap; threads may share it.
+///
+/// It keeps what it needs in memory and on disk for as long as it lives, so don't hoard views.
+#[derive(Clone)]
+pub struct View {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) base: Arc<Base>,
+    pub(crate) overlay: Arc<Overlay>,
+    pub(crate) layer: Arc<Layer>,
+}
+
+impl View {
+    /// The block whose state this is.
+    pub fn block(&self) -> BlockId {
+        self.layer.block
+    }
+
+    /// The state root.
+    pub fn state_root(&self) -> B256 {
+        self.layer.state_root
+    }
+
+    /// The account at keccak(address); `None` if there is none.
+    pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
+        self.counters().reads.add(1);
+        let found = self.overlay.account(path, &self.layer.lineage).or_else(|| {
+            let middle = self.base.intermediate.as_ref()?;
+            middle.overlay.account(path, &middle.lineage)
+        });
+        match found {
+            Some(account) => {
+                self.counters().overlay_hits.add(1);
+                Ok(account)
+            }
+            None => self.base.snapshot.account(path),
+        }
+    }
+
+    /// The slot at keccak(slot) of the account at keccak(address); zero if it is not set.
+    pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
+        self.counters().reads.add(1);
+        let found = self
+            .overlay
+            .slot(account, slot, &self.layer.lineage)
+            .or_else(|| {
+                let middle = self.base.intermediate.as_ref()?;
+                middle.overlay.slot(account, slot, &middle.lineage)
+            });
+        match found {
+            Some(value) => {
+                self.counters().overlay_hits.add(1);
+                Ok(value)
+            }
+            None => self.base.snapshot.slot(account, slot),
+        }
+    }
+
+    /// All slots of an account that are not zero, by path.
+    pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
+        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.lineage);
+        let mut layers = vec![newest];
+        if !wiped {
+            let middle = self.base.intermediate.as_ref();
+            let (older, wiped) = middle
+                .map(|middle| middle.overlay.slots_of(account, &middle.lineage))
+                .unwrap_or_default();
+            layers.push(older);
+            if !wiped {
+                layers.push(self.base.snapshot.slots(account)?);
+            }
+        }
+        let mut slots = BTreeMap::new();
+        for layer in layers.into_iter().rev() {
+            slots.extend(layer);
+        }
+        slots.retain(|_, value| !value.is_zero());
+        Ok(slots.into_iter().collect())
+    }
+
+    /// Whether an account has any slot that is not zero.
+    pub fn has_storage(&self, account: &B256) -> Result<bool, StateError> {
+        Ok(!self.slots(account)?.is_empty())
+    }
+
+    /// The code of that hash.
+    pub fn code(&self, hash: &B256) -> Result<Bytes, StateError> {
+        if *hash == KECCAK_EMPTY {
+            return Ok(Bytes::new());
+        }
+        let code = self
+            .inner
+            .codes
+            .get(hash)?
+            .ok_or(StateError::MissingCode(*hash))?;
+        Ok(code.into())
+    }
+
+    /// The hash of an ancestor, or of this block itself; `None` above it.
+    pub fn block_hash(&self, number: BlockNumber) -> Result<Option<B256>, StateError> {
+        if number > self.layer.block.number {
+            return Ok(None);
+        }
+        self.inner.ancestor_hash(&self.layer, number)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+
+    /// What takes `changes` back: the values here of all that they touch.
+    pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
+        let start = Instant::now();
+        let reverts = changes
+            .accounts()
+            .iter()
+            .map(|change| self.revert_of(change));
+        let reverts = Changes::new(reverts.collect::<Result<_, _>>()?);
+        self.counters()
+            .revert_ns
+            .add(start.elapsed().as_nanos() as u64);
+        Ok(reverts)
+    }
+
+    fn revert_of(&self, change: &AccountChange) -> Result<AccountChange, StateError> {
+        let path = change.path;
+        let Some(account) = self.account(&path)? else {
+            let account = AccountUpdate::Delete;
+            return Ok(AccountChange {
+                path,
+                account,
+                wipe: true,
+                slots: Vec::new(),
+            });
+        };
+        let account = match change.account {
+            AccountUpdate::Keep => AccountUpdate::Keep,
+            AccountUpdate::Put(_) | AccountUpdate::Delete => AccountUpdate::Put(account),
+        };
+        let slots = if change.wipe {
+            // Back to exactly what there was: clear what came since, then all old slots.
+            self.slots(&path)?
+        } else {
+            let old = |(slot, _): &(B256, U256)| Ok((*slot, self.slot(&path, slot)?));
+            change
+                .slots
+                .iter()
+                .map(old)
+                .collect::<Result<Vec<_>, StateError>>()?
+        };
+        Ok(AccountChange {
+            path,
+            account,
+            wipe: change.wipe,
+            slots,
+        })
+    }
+}
+
+/// revm asks by address and slot number; paths are their hashes.
+impl DatabaseRef for View {
+    type Error = StateError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, StateError> {
+        Ok(self
+            .account(&keccak256(address))?
+            .map(|account| AccountInfo {
+                balance: account.balance,
+                nonce: account.nonce,
+                code_hash: account.code_hash,
+                code: None,
+                ..AccountInfo::default()
+            }))
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {
+        Ok(Bytecode::new_raw(self.code(&code_hash)?))
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, StateError> {
+        self.slot(&keccak256(address), &keccak256(index.to_be_bytes::<32>()))
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, StateError> {
+        Ok(self.block_hash(number)?.unwrap_or_default())
+    }
+}
