@@ -1,11 +1,17 @@
 //! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
 
 mod body;
+mod chain;
 mod difficulty;
+mod execute;
 mod files;
 mod genesis;
 mod header;
+mod import;
+mod reads;
+mod sealer;
 mod spec;
+mod stateless;
 mod verify;
 mod workload;
 
@@ -13,13 +19,18 @@ pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_body, validate_ommers,
 };
 pub use cambium_evm::{Block, Transaction};
+pub use chain::{Chain, ChainError};
+pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
 pub use files::{
     BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter, ERA1_BLOCKS_MAX, Era1Reader, FileError,
     FileKind, Place, Progress, RawBlock,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
+pub use import::{ImportProgress, ImportSummary};
+pub use sealer::ChainSealer;
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
+pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
 pub use workload::{
     BlockSealer, Spread, TOKEN, TOKEN_CODE, Workload, WorkloadError, WorkloadParams,

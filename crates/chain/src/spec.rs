@@ -40,7 +40,7 @@ pub enum Fork {
 
 /// Blob targets, limits and price curves by the fork that brings them. A fork without an entry
 /// keeps its predecessor's.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub struct BlobSchedule {
     pub cancun: Option<BlobParams>,
@@ -71,7 +71,7 @@ impl BlobSchedule {
 }
 
 /// The fork configuration of a chain. `None` is a fork that never comes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub struct ChainSpec {
     /// EIP-155 chain id.

@@ -1,0 +1,279 @@
+//! One block: validated, executed on its parent, held against its header, sealed.
+
+use crate::{
+    Ancestor, Block, BodyError, Chain, ChainError, HeaderError, OMMER_ANCESTORS, VerifyError,
+    chain::{KnownBlock, meta},
+    reads::TimedReads,
+    validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
+};
+use alloy_consensus::Header;
+use alloy_primitives::{Address, B256, Bytes};
+use cambium_evm::{
+    BlockInput, ExecutionError, Executor, Outcome, Sequential, SignatureError, recover_senders,
+};
+use cambium_primitives::BlockId;
+use cambium_state::{Sealed, StateError};
+use std::time::{Duration, Instant};
+
+/// What is wrong with a block. The state is as it was before.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockFault {
+    /// Its parent is not here.
+    #[error("its parent {0} is not in the database: import the blocks before it first")]
+    UnknownParent(B256),
+    /// Its header.
+    #[error("header: {0}")]
+    Header(#[from] HeaderError),
+    /// Its body.
+    #[error("body: {0}")]
+    Body(#[from] BodyError),
+    /// A signature.
+    #[error("{0}")]
+    Signature(#[from] SignatureError),
+    /// A transaction, or a system call.
+    #[error("{0}")]
+    Execution(String),
+    /// What execution gives is not what the header says.
+    #[error("{0}")]
+    Verify(#[from] VerifyError),
+}
+
+/// Where the time of importing went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Decoding and recovering senders, ahead of the others and in parallel to them.
+    pub recover: Duration,
+    /// Reading state, within execution.
+    pub read: Duration,
+    /// Validating and executing, without reading.
+    pub execute: Duration,
+    /// What overwritten values were, the trie and its hashing.
+    pub root: Duration,
+    /// Appending and syncing, in parallel to the others.
+    pub commit: Duration,
+}
+
+impl std::ops::AddAssign for Timings {
+    fn add_assign(&mut self, other: Self) {
+        self.recover += other.recover;
+        self.read += other.read;
+        self.execute += other.execute;
+        self.root += other.root;
+        self.commit += other.commit;
+    }
+}
+
+/// A block with all that can be known of it without the state.
+#[derive(Debug)]
+pub struct PreparedBlock {
+    pub(crate) id: BlockId,
+    pub(crate) block: Block,
+    pub(crate) rlp: Bytes,
+    pub(crate) senders: Result<Vec<Address>, SignatureError>,
+}
+
+/// A block that is valid and sealed, but not durable.
+pub struct ExecutedBlock {
+    pub(crate) sealed: Sealed,
+    pub(crate) becomes_head: bool,
+    pub(crate) transactions: u64,
+    pub(crate) gas: u64,
+    pub(crate) timings: Timings,
+}
+
+impl Chain {
+    /// Finds out what can be known of a block without the state: its hash and its senders.
+    pub fn prepare(&self, block: Block, rlp: Bytes) -> PreparedBlock {
+        let number = block.header.number;
+        let homestead = self
+            .spec()
+            .homestead_block
+            .is_some_and(|fork| fork <= number);
+        let senders = recover_senders(&block.body.transactions, homestead);
+        let id = BlockId::new(number, block.header.hash_slow());
+        PreparedBlock {
+            id,
+            block,
+            rlp,
+            senders,
+        }
+    }
+
+    /// Validates, executes and commits one block.
+    pub fn import_block(&self, block: Block, rlp: Bytes) -> Result<BlockId, ChainError> {
+        let executed = self.execute(self.prepare(block, rlp), self.db().head())?;
+        let id = executed.sealed.id();
+        if executed.becomes_head {
+            executed.sealed.commit()?;
+        } else {
+            executed.sealed.commit_aside()?;
+        }
+        Ok(id)
+    }
+
+    /// Validates and executes a block on its parent, whatever its branch, and seals it. `tip` is
+    /// the block that is, or once all executed before are committed will be, the head.
+    pub fn execute(
+        &self,
+        prepared: PreparedBlock,
+        tip: BlockId,
+    ) -> Result<ExecutedBlock, ChainError> {
+        let PreparedBlock {
+            id,
+            block,
+            rlp,
+            senders,
+        } = prepared;
+        let start = Instant::now();
+        let invalid = |fault: BlockFault| ChainError::Block { id, fault };
+        let header = &block.header;
+        let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
+        let parent_id = BlockId::new(header.number.saturating_sub(1), header.parent_hash);
+        let parent = self.known(parent_id)?.ok_or_else(unknown_parent)?;
+        let post_merge = self
+            .spec()
+            .is_post_merge(header.number, parent.total_difficulty);
+        self.validate(&block, &parent, post_merge)?
+            .map_err(invalid)?;
+        let senders = senders.map_err(|error| invalid(error.into()))?;
+
+        let view = match self.db().view_of(&header.parent_hash) {
+            Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
+            view => view?,
+        };
+        let mut session = self.db().session(view.clone());
+        let reads = TimedReads::new(view);
+        let input = self.input(&block, &senders, post_merge);
+        let mut roots = |changes: &_| session.intermediate_root(changes);
+        let outcome = Sequential.execute(&input, &reads, Some(&mut roots));
+        let outcome = outcome.map_err(|error| execution_error(id, error))?;
+        let _ = verify_outcome(header, &outcome).map_err(|error| invalid(error.into()))?;
+        let read = reads.spent();
+        let execute = start.elapsed().saturating_sub(read);
+
+        let start = Instant::now();
+        let Outcome { changes, codes, .. } = outcome;
+        let staged = session.finish(changes, codes)?;
+        verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
+        let known = KnownBlock {
+            total_difficulty: parent.total_difficulty.saturating_add(header.difficulty),
+            header: header.clone(),
+            ommers: block.body.ommers.iter().map(Header::hash_slow).collect(),
+        };
+        let becomes_head = self.becomes_head(&known, post_merge, tip)?;
+        let sealed = staged.seal(meta(&known, id.hash, &rlp))?;
+        self.remember(id.hash, known);
+        let root = start.elapsed();
+        Ok(ExecutedBlock {
+            sealed,
+            becomes_head,
+            transactions: block.body.transactions.len() as u64,
+            gas: block.header.gas_used,
+            timings: Timings {
+                read,
+                execute,
+                root,
+                ..Timings::default()
+            },
+        })
+    }
+
+    /// Everything that needs no state. The outer error is the database's.
+    fn validate(
+        &self,
+        block: &Block,
+        parent: &KnownBlock,
+        post_merge: bool,
+    ) -> Result<Result<(), BlockFault>, ChainError> {
+        let header = &block.header;
+        let checks = || {
+            validate_header(
+                self.spec(),
+                header,
+                &parent.header,
+                header.parent_hash,
+                post_merge,
+            )?;
+            validate_body(self.spec(), block, post_merge)?;
+            Ok(())
+        };
+        if let Err(fault) = checks() {
+            return Ok(Err(fault));
+        }
+        if block.body.ommers.is_empty() {
+            return Ok(Ok(()));
+        }
+        let ancestors = self.ancestors(parent, header.parent_hash)?;
+        Ok(validate_ommers(self.spec(), block, &ancestors).map_err(Into::into))
+    }
+
+    pub(crate) fn input<'a>(
+        &self,
+        block: &'a Block,
+        senders: &'a [Address],
+        post_merge: bool,
+    ) -> BlockInput<'a> {
+        let header = &block.header;
+        BlockInput {
+            rules: self
+                .spec()
+                .rules_at(header.number, header.timestamp, post_merge),
+            header,
+            transactions: &block.body.transactions,
+            senders,
+            ommers: &block.body.ommers,
+            withdrawals: block
+                .body
+                .withdrawals
+                .as_ref()
+                .map_or(&[], |list| &list[..]),
+        }
+    }
+
+    /// Whether a block, once valid, is the head. Before the merge the heaviest chain is, the
+    /// first one seen on a tie. After it that is for the consensus layer to say: whoever hands
+    /// over a block is taken to speak for it.
+    fn becomes_head(
+        &self,
+        block: &KnownBlock,
+        post_merge: bool,
+        tip: BlockId,
+    ) -> Result<bool, ChainError> {
+        if post_merge {
+            return Ok(true);
+        }
+        let tip = self.known(tip)?;
+        Ok(tip.is_none_or(|tip| block.total_difficulty > tip.total_difficulty))
+    }
+
+    fn ancestors(&self, parent: &KnownBlock, hash: B256) -> Result<Vec<Ancestor>, ChainError> {
+        let (mut next, mut hash) = (Some(parent.clone()), hash);
+        let mut ancestors = Vec::with_capacity(OMMER_ANCESTORS);
+        while let Some(KnownBlock { header, ommers, .. }) = next
+            && ancestors.len() < OMMER_ANCESTORS
+        {
+            let (number, parent) = (header.number, header.parent_hash);
+            ancestors.push(Ancestor {
+                hash,
+                header,
+                ommers,
+            });
+            hash = parent;
+            next = match number {
+                0 => None,
+                _ => self.known(BlockId::new(number - 1, hash))?,
+            };
+        }
+        Ok(ancestors)
+    }
+}
+
+pub(crate) fn execution_error(id: BlockId, error: ExecutionError<StateError>) -> ChainError {
+    match error {
+        ExecutionError::Database(error) => error.into(),
+        fault => ChainError::Block {
+            id,
+            fault: BlockFault::Execution(fault.to_string()),
+        },
+    }
+}

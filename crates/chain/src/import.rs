@@ -1,0 +1,213 @@
+//! Importing: three stages that run side by side, each handing its noun to the next.
+//!
+//! ```text
+//!   prepare   decode, recover senders of many blocks in parallel     PreparedBlock
+//!   execute   validate, run, root, one block after another           ExecutedBlock
+//!   commit    append, and one sync for all that is waiting           durable
+//! ```
+//!
+//! Execution of a block does not wait for its parent to be durable. After an error all blocks
+//! before the bad one are committed.
+
+use crate::{Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings};
+use alloy_primitives::B256;
+use cambium_primitives::BlockId;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rayon::prelude::*;
+use std::{
+    panic::resume_unwind,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Blocks whose senders are recovered together, so that even empty blocks keep all cores busy.
+const PREPARE_BLOCKS: usize = 32;
+/// Transactions after which such a batch is full.
+const PREPARE_TRANSACTIONS: usize = 1024;
+/// Batches that may wait for execution.
+const QUEUE_BATCHES: usize = 2;
+/// Blocks that may wait to be committed.
+const QUEUE_BLOCKS: usize = 32;
+
+/// How far an import has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ImportProgress {
+    /// Blocks that were there already.
+    pub skipped: u64,
+    /// Blocks executed and committed.
+    pub blocks: u64,
+    /// Transactions in them.
+    pub transactions: u64,
+    /// Gas used in them.
+    pub gas: u64,
+    /// The head.
+    pub head: BlockId,
+}
+
+/// What an import did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ImportSummary {
+    /// Counts.
+    pub done: ImportProgress,
+    /// Wall time.
+    pub elapsed: Duration,
+    /// Where it went. Stages run side by side: these may add up to more than the wall time.
+    pub timings: Timings,
+    /// The state root of the head.
+    pub state_root: B256,
+}
+
+/// Blocks on their way to execution: those that are there already as `None`.
+struct Batch {
+    blocks: Vec<Result<Option<PreparedBlock>, ChainError>>,
+    recover: Duration,
+}
+
+impl Chain {
+    /// Imports blocks in order. `progress` is told after each commit, on this thread.
+    ///
+    /// Blocks that are there already are skipped. The first bad block, or an error of the
+    /// source, ends the import with all before it committed.
+    pub fn import(
+        &self,
+        mut source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,
+        progress: &mut dyn FnMut(&ImportProgress),
+    ) -> Result<ImportSummary, ChainError> {
+        let start = Instant::now();
+        let (to_execute, prepared) = bounded(QUEUE_BATCHES);
+        let (to_commit, executed) = bounded(QUEUE_BLOCKS);
+        let mut summary = ImportSummary::default();
+        let (run, committed) = thread::scope(|scope| {
+            scope.spawn(move || {
+                while let Some(batch) = self.prepare_batch(&mut source) {
+                    if to_execute.send(batch).is_err() {
+                        return;
+                    }
+                }
+            });
+            let run = scope.spawn(move || self.execute_all(&prepared, &to_commit));
+            let committed = self.commit_executed(&executed, &mut summary, progress);
+            // Lets the other stages end if this one failed.
+            drop(executed);
+            (
+                run.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                committed,
+            )
+        });
+        committed?;
+        let commit = summary.timings.commit;
+        summary.timings = Timings { commit, ..run? };
+        summary.elapsed = start.elapsed();
+        let view = self.db().view()?;
+        summary.done.head = view.block();
+        summary.state_root = view.state_root();
+        Ok(summary)
+    }
+
+    /// The next blocks of the source; an error is the last of them.
+    fn prepare_batch(
+        &self,
+        source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
+    ) -> Option<Batch> {
+        let start = Instant::now();
+        let mut decoded = Vec::new();
+        let (mut transactions, mut failed) = (0, None);
+        while decoded.len() < PREPARE_BLOCKS && transactions < PREPARE_TRANSACTIONS {
+            let Some(raw) = source.next() else { break };
+            match raw.and_then(|raw| Ok((raw.decode()?, raw.rlp))) {
+                Ok((block, rlp)) => {
+                    transactions += block.body.transactions.len();
+                    decoded.push((block, rlp));
+                }
+                Err(error) => {
+                    failed = Some(Err(error.into()));
+                    break;
+                }
+            }
+        }
+        if decoded.is_empty() && failed.is_none() {
+            return None;
+        }
+        let prepare = |(block, rlp): (crate::Block, _)| {
+            let id = BlockId::new(block.header.number, block.header.hash_slow());
+            if id.number == self.db().genesis().number {
+                self.check_genesis(id.hash)?;
+            }
+            Ok(if self.has(id)? {
+                None
+            } else {
+                Some(self.prepare(block, rlp))
+            })
+        };
+        let mut blocks: Vec<_> = decoded.into_par_iter().map(prepare).collect();
+        blocks.extend(failed);
+        Some(Batch {
+            blocks,
+            recover: start.elapsed(),
+        })
+    }
+
+    fn execute_all(
+        &self,
+        prepared: &Receiver<Batch>,
+        to_commit: &Sender<Option<ExecutedBlock>>,
+    ) -> Result<Timings, ChainError> {
+        let mut tip = self.db().head();
+        let mut timings = Timings::default();
+        for batch in prepared {
+            timings.recover += batch.recover;
+            for block in batch.blocks {
+                let executed = match block? {
+                    None => None,
+                    Some(block) => {
+                        let id = block.id;
+                        let executed = self.execute(block, tip)?;
+                        if executed.becomes_head {
+                            tip = id;
+                        }
+                        timings += executed.timings;
+                        Some(executed)
+                    }
+                };
+                if to_commit.send(executed).is_err() {
+                    return Ok(timings);
+                }
+            }
+        }
+        Ok(timings)
+    }
+
+    fn commit_executed(
+        &self,
+        executed: &Receiver<Option<ExecutedBlock>>,
+        summary: &mut ImportSummary,
+        progress: &mut dyn FnMut(&ImportProgress),
+    ) -> Result<(), ChainError> {
+        while let Ok(first) = executed.recv() {
+            let start = Instant::now();
+            let waiting = std::iter::once(first).chain(executed.try_iter());
+            let mut group = Vec::new();
+            let done = &mut summary.done;
+            for block in waiting {
+                let Some(block) = block else {
+                    done.skipped += 1;
+                    continue;
+                };
+                done.blocks += 1;
+                done.transactions += block.transactions;
+                done.gas += block.gas;
+                if block.becomes_head {
+                    group.push(block.sealed);
+                } else {
+                    self.db().commit_all(std::mem::take(&mut group))?;
+                    block.sealed.commit_aside()?;
+                }
+            }
+            self.db().commit_all(group)?;
+            done.head = self.db().head();
+            summary.timings.commit += start.elapsed();
+            progress(&summary.done);
+        }
+        Ok(())
+    }
+}

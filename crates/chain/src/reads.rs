@@ -1,0 +1,62 @@
+//! A view as execution reads it, with the time that reading takes.
+
+use alloy_primitives::{Address, B256, U256, keccak256};
+use cambium_evm::StateRead;
+use cambium_state::{StateError, View};
+use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+pub(crate) struct TimedReads {
+    view: View,
+    spent_ns: AtomicU64,
+}
+
+impl TimedReads {
+    pub(crate) const fn new(view: View) -> Self {
+        Self {
+            view,
+            spent_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
+    }
+
+    fn time<T>(&self, read: impl FnOnce(&View) -> T) -> T {
+        let start = Instant::now();
+        let result = read(&self.view);
+        self.spent_ns
+            .fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+impl DatabaseRef for TimedReads {
+    type Error = StateError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, StateError> {
+        self.time(|view| view.basic_ref(address))
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {
+        self.time(|view| view.code_by_hash_ref(code_hash))
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, StateError> {
+        self.time(|view| view.storage_ref(address, index))
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, StateError> {
+        self.time(|view| view.block_hash_ref(number))
+    }
+}
+
+impl StateRead for TimedReads {
+    fn has_storage(&self, address: Address) -> Result<bool, StateError> {
+        self.time(|view| view.has_storage(&keccak256(address)))
+    }
+}

@@ -1,0 +1,67 @@
+//! Making blocks rather than checking them: for the workload generator.
+
+use crate::{
+    Block, Chain, ChainError,
+    chain::{KnownBlock, meta},
+    execute::execution_error,
+    reads::TimedReads,
+    workload::BlockSealer,
+};
+use alloy_consensus::proofs::calculate_receipt_root;
+use alloy_rlp::Encodable;
+use cambium_evm::{Executor, Outcome, Sequential};
+use cambium_primitives::BlockId;
+
+/// Executes drafts on the chain's head and commits the finished blocks.
+pub struct ChainSealer<'a>(pub &'a Chain);
+
+impl BlockSealer for ChainSealer<'_> {
+    type Error = ChainError;
+
+    fn seal(&mut self, draft: Block) -> Result<Block, ChainError> {
+        let chain = self.0;
+        let mut block = draft;
+        let prepared = chain.prepare(block.clone(), Default::default());
+        let id = prepared.id;
+        let senders = prepared.senders;
+        let senders = senders.map_err(|error| ChainError::Block {
+            id,
+            fault: error.into(),
+        })?;
+        let view = chain.db().view_of(&block.header.parent_hash)?;
+        let session = chain.db().session(view.clone());
+        let input = chain.input(&block, &senders, true);
+        let outcome = Sequential.execute(&input, TimedReads::new(view), None);
+        let outcome = outcome.map_err(|error| execution_error(id, error))?;
+        let bloom = outcome.logs_bloom();
+        let Outcome {
+            receipts,
+            gas_used,
+            blob_gas_used,
+            requests,
+            changes,
+            codes,
+            ..
+        } = outcome;
+        let staged = session.finish(changes, codes)?;
+        let header = &mut block.header;
+        header.receipts_root = calculate_receipt_root(&receipts);
+        header.logs_bloom = bloom;
+        header.gas_used = gas_used;
+        header.blob_gas_used = header.blob_gas_used.map(|_| blob_gas_used);
+        header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
+        header.state_root = staged.root();
+        let hash = header.hash_slow();
+        let mut rlp = Vec::new();
+        block.encode(&mut rlp);
+        let known = KnownBlock {
+            header: block.header.clone(),
+            total_difficulty: Default::default(),
+            ommers: vec![],
+        };
+        staged.seal(meta(&known, hash, &rlp))?.commit()?;
+        chain.remember(hash, known);
+        debug_assert_eq!(chain.db().head(), BlockId::new(block.header.number, hash));
+        Ok(block)
+    }
+}
