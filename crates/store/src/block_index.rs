@@ -1,9 +1,37 @@
 //! Canonical block number -> place in the log.
+//!
+//! Records of one width in one file, read one at a time, so that memory does not grow with the
+//! chain. It holds nothing that the log does not: it is written lazily, made durable only at
+//! checkpoints, and made again from the log when it is missing or damaged.
 
-use crate::{LogPosition, StoreError};
+use crate::{LogPosition, StoreError, poison::Poison};
 use alloy_primitives::B256;
-use cambium_disk::Disk;
-use std::sync::Arc;
+use cambium_disk::{Disk, DiskError, DiskFile};
+use parking_lot::RwLock;
+use std::{collections::BTreeMap, sync::Arc};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const NAME: &str = "blocks.idx";
+
+// Index. Numbers are little-endian.
+//
+// OFFSET        SIZE  MEANING
+// 0             8     "CambiIdx"
+// 8             4     format: 1
+// 12            36    zeros
+// 48 (1 + n)    48    record of block n; zeros if it has none
+//
+// Record
+//
+// 0             32    hash of the block's header
+// 32            8     `LogPosition::to_u64` of its record in the log
+// 40            8     xxh3-64, seeded with n, of 0 .. 40
+const MAGIC: &[u8; 8] = b"CambiIdx";
+const FORMAT: u32 = 1;
+const RECORD_BYTES: usize = 48;
+
+/// Entries are written when this many have gathered.
+const DIRTY_MAX: usize = 4096;
 
 /// What the index knows of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,43 +58,375 @@ pub enum IndexState {
 /// The index: a file of one record for each number, and a small buffer of what was not yet written.
 #[derive(Debug)]
 pub struct BlockIndex {
-    _disk: Arc<dyn Disk>,
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    state: RwLock<State>,
+    poison: Poison,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    dirty: BTreeMap<u64, BlockEntry>,
+    /// One more than the highest number that has an entry.
+    numbers: u64,
+    /// Records that the file has.
+    file_numbers: u64,
+    name_is_durable: bool,
 }
 
 impl BlockIndex {
     /// Opens the index, which must hold the numbers below `numbers`, or creates it if `numbers` is
     /// 0. Numbers from there on are dropped: replaying the log sets them again.
     pub fn open(disk: Arc<dyn Disk>, numbers: u64) -> Result<(Self, IndexState), StoreError> {
-        _ = (disk, numbers);
-        unimplemented!()
+        let file = if disk.exists(NAME)? {
+            disk.open(NAME)?
+        } else {
+            disk.create(NAME)?
+        };
+        let index = Self {
+            disk,
+            file,
+            state: RwLock::new(State::default()),
+            poison: Poison::new("block index"),
+        };
+        let Some(reason) = index.find_fault(numbers)? else {
+            index.file.set_len(offset_of(numbers))?;
+            let state = State {
+                numbers,
+                file_numbers: numbers,
+                ..State::default()
+            };
+            return Ok((
+                Self {
+                    state: RwLock::new(state),
+                    ..index
+                },
+                IndexState::Ready,
+            ));
+        };
+        index.file.set_len(0)?;
+        index.file.write_at(&header(), 0)?;
+        let state = if numbers == 0 {
+            IndexState::Ready
+        } else {
+            IndexState::Rebuild { reason }
+        };
+        Ok((index, state))
     }
 
     /// The entry of `number`. After [`StoreError::Corrupt`], truncate to 0 and set all entries again
     /// from a scan of the log.
     pub fn get(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
-        _ = number;
-        unimplemented!()
+        let state = self.state.read();
+        match state.dirty.get(&number) {
+            Some(entry) => Ok(Some(*entry)),
+            None if number < state.file_numbers => self.read(number),
+            None => Ok(None),
+        }
     }
 
     /// Sets the entry of `number`, written at leisure.
     pub fn set(&self, number: u64, entry: BlockEntry) -> Result<(), StoreError> {
-        _ = (number, entry);
-        unimplemented!()
+        let state = &mut *self.state.write();
+        self.poison.guard(|| {
+            state.dirty.insert(number, entry);
+            state.numbers = state.numbers.max(number + 1);
+            if state.dirty.len() >= DIRTY_MAX {
+                self.flush(state)
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Forgets `number` and all above it.
     pub fn truncate(&self, number: u64) -> Result<(), StoreError> {
-        _ = number;
-        unimplemented!()
+        let state = &mut *self.state.write();
+        self.poison.guard(|| {
+            state.dirty.split_off(&number);
+            state.numbers = state.numbers.min(number);
+            if state.file_numbers > number {
+                self.file.set_len(offset_of(number))?;
+                state.file_numbers = number;
+            }
+            Ok(())
+        })
     }
 
     /// One more than the highest number that has an entry.
     pub fn numbers(&self) -> u64 {
-        unimplemented!()
+        self.state.read().numbers
     }
 
     /// Writes what is buffered and makes all of it durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        unimplemented!()
+        let state = &mut *self.state.write();
+        self.poison.guard(|| {
+            self.flush(state)?;
+            self.file.sync()?;
+            if !state.name_is_durable {
+                self.disk.sync_dir("")?;
+                state.name_is_durable = true;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes the buffered entries, neighbours together.
+    fn flush(&self, state: &mut State) -> Result<(), StoreError> {
+        let (mut run, mut first) = (Vec::new(), 0);
+        for (&number, entry) in &state.dirty {
+            if first + (run.len() / RECORD_BYTES) as u64 != number {
+                self.write_run(&run, first)?;
+                run.clear();
+                first = number;
+            }
+            run.extend(encode(number, entry));
+        }
+        self.write_run(&run, first)?;
+        if let Some((&last, _)) = state.dirty.last_key_value() {
+            state.file_numbers = state.file_numbers.max(last + 1);
+        }
+        state.dirty.clear();
+        Ok(())
+    }
+
+    fn write_run(&self, run: &[u8], first: u64) -> Result<(), DiskError> {
+        if run.is_empty() {
+            Ok(())
+        } else {
+            self.file.write_at(run, offset_of(first))
+        }
+    }
+
+    fn read(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
+        let mut record = [0; RECORD_BYTES];
+        self.file.read_at(&mut record, offset_of(number))?;
+        if record == [0; RECORD_BYTES] {
+            return Ok(None);
+        }
+        decode(number, &record)
+            .map(Some)
+            .ok_or_else(|| StoreError::Corrupt {
+                file: self.disk.display_path(NAME),
+                offset: offset_of(number),
+                what: format!("the checksum of block {number} does not match"),
+                advice: "remove the file, it is made again from the log at the next start",
+            })
+    }
+
+    /// What stands against using the file for the numbers below `numbers`.
+    fn find_fault(&self, numbers: u64) -> Result<Option<String>, StoreError> {
+        let len = self.file.len()?;
+        let mut found = [0; RECORD_BYTES];
+        if len >= RECORD_BYTES as u64 {
+            self.file.read_at(&mut found, 0)?;
+        }
+        if found != header() {
+            let what = if len == 0 {
+                "it is missing"
+            } else {
+                "bad header"
+            };
+            return Ok(Some(what.to_owned()));
+        }
+        let there = len / RECORD_BYTES as u64 - 1;
+        if there < numbers {
+            return Ok(Some(format!("it holds {there} of {numbers} blocks")));
+        }
+        let Some(last) = numbers.checked_sub(1) else {
+            return Ok(None);
+        };
+        match self.read(last) {
+            Ok(Some(_)) => Ok(None),
+            Ok(None) => Ok(Some(format!("it lacks block {last}"))),
+            Err(e) if e.is_corruption() => Ok(Some(format!("block {last} is damaged"))),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+const fn offset_of(number: u64) -> u64 {
+    RECORD_BYTES as u64 * (1 + number)
+}
+
+fn header() -> [u8; RECORD_BYTES] {
+    let mut header = [0; RECORD_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header
+}
+
+fn encode(number: u64, entry: &BlockEntry) -> [u8; RECORD_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    record[..32].copy_from_slice(entry.hash.as_slice());
+    record[32..40].copy_from_slice(&entry.position.to_u64().to_le_bytes());
+    let sum = xxh3_64_with_seed(&record[..40], number);
+    record[40..].copy_from_slice(&sum.to_le_bytes());
+    record
+}
+
+fn decode(number: u64, record: &[u8; RECORD_BYTES]) -> Option<BlockEntry> {
+    let word = |at| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+    (word(40) == xxh3_64_with_seed(&record[..40], number)).then(|| BlockEntry {
+        hash: B256::from_slice(&record[..32]),
+        position: LogPosition::from_u64(word(32)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{b256, keccak256};
+    use cambium_disk::FaultyDisk;
+    use proptest::prelude::*;
+
+    fn open(disk: &FaultyDisk, numbers: u64) -> (BlockIndex, IndexState) {
+        BlockIndex::open(Arc::new(disk.clone()), numbers).unwrap()
+    }
+
+    fn entry(n: u64) -> BlockEntry {
+        let position = LogPosition {
+            file: 1 + n as u32 / 100,
+            offset: n as u32 * 8,
+        };
+        BlockEntry {
+            hash: keccak256(n.to_be_bytes()),
+            position,
+        }
+    }
+
+    fn filled(disk: &FaultyDisk, numbers: u64) -> BlockIndex {
+        let (index, state) = open(disk, 0);
+        assert_eq!(state, IndexState::Ready);
+        (0..numbers).for_each(|n| index.set(n, entry(n)).unwrap());
+        index.sync().unwrap();
+        index
+    }
+
+    #[test]
+    fn entries_are_read_back_from_the_buffer_and_from_the_file() {
+        let disk = FaultyDisk::new(1);
+        let index = filled(&disk, DIRTY_MAX as u64 + 100);
+        let numbers = index.numbers();
+        index.set(numbers, entry(numbers)).unwrap();
+        assert_eq!(index.numbers(), numbers + 1);
+        for n in 0..=numbers {
+            assert_eq!(index.get(n).unwrap(), Some(entry(n)));
+        }
+        assert_eq!(index.get(numbers + 1).unwrap(), None);
+        let (index, state) = open(&disk.crash(), numbers);
+        assert_eq!((state, index.numbers()), (IndexState::Ready, numbers));
+        assert!((0..numbers).all(|n| index.get(n).unwrap() == Some(entry(n))));
+        assert_eq!(index.get(numbers).unwrap(), None);
+    }
+
+    #[test]
+    fn a_missing_short_or_damaged_index_asks_to_be_rebuilt() {
+        let disk = FaultyDisk::new(2);
+        filled(&disk, 10);
+        let whole = disk.contents(NAME).unwrap();
+        let expect_rebuild = |expected: &str| {
+            let (index, state) = open(&disk, 10);
+            assert_eq!(
+                state,
+                IndexState::Rebuild {
+                    reason: expected.to_owned()
+                }
+            );
+            assert_eq!((index.numbers(), index.get(3).unwrap()), (0, None));
+            (0..10).for_each(|n| index.set(n, entry(n)).unwrap());
+            index.sync().unwrap();
+            assert_eq!(disk.contents(NAME).unwrap(), whole);
+        };
+        disk.remove(NAME).unwrap();
+        expect_rebuild("it is missing");
+        disk.flip_bit(NAME, 9, 0);
+        expect_rebuild("bad header");
+        disk.flip_bit(NAME, offset_of(9) + 5, 0);
+        expect_rebuild("block 9 is damaged");
+        disk.open(NAME).unwrap().set_len(offset_of(7) + 3).unwrap();
+        expect_rebuild("it holds 7 of 10 blocks");
+        disk.open(NAME).unwrap().set_len(offset_of(9)).unwrap();
+        disk.open(NAME).unwrap().set_len(offset_of(10)).unwrap();
+        expect_rebuild("it lacks block 9");
+    }
+
+    #[test]
+    fn any_flipped_bit_of_an_entry_is_an_error_that_names_the_block() {
+        let disk = FaultyDisk::new(3);
+        let index = filled(&disk, 3);
+        for at in 0..RECORD_BYTES as u64 {
+            disk.flip_bit(NAME, offset_of(1) + at, (at % 8) as u8);
+            let error = index.get(1).unwrap_err();
+            assert!(
+                error.is_corruption() && error.to_string().contains("block 1"),
+                "{error}"
+            );
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("blocks.idx is damaged at byte 96"),
+                "{error}"
+            );
+            disk.flip_bit(NAME, offset_of(1) + at, (at % 8) as u8);
+        }
+        index.truncate(0).unwrap();
+        index.set(1, entry(1)).unwrap();
+        assert_eq!(
+            (index.get(0).unwrap(), index.get(1).unwrap()),
+            (None, Some(entry(1)))
+        );
+    }
+
+    #[test]
+    fn a_failed_sync_poisons_the_index() {
+        let disk = FaultyDisk::new(4);
+        let index = filled(&disk, 3);
+        disk.fail_syncs(NAME, 1);
+        index.set(3, entry(3)).unwrap();
+        assert!(matches!(index.sync(), Err(StoreError::Disk(_))));
+        for result in [index.sync(), index.set(4, entry(4)), index.truncate(1)] {
+            assert!(matches!(result, Err(StoreError::Poisoned { .. })));
+        }
+        assert_eq!(index.get(2).unwrap(), Some(entry(2)));
+    }
+
+    #[test]
+    fn the_format_is_what_it_was() {
+        let disk = FaultyDisk::new(5);
+        filled(&disk, 20);
+        // Data directories in use hold one: another value here is another format number.
+        assert_eq!(
+            keccak256(disk.contents(NAME).unwrap()),
+            b256!("96c18e34e25a84cb9002ccd9a326b96db74f9201301b076bf7467998f556394a")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map(
+            steps in proptest::collection::vec((0u64..40, 0u64..1_000, 0u8..10), 1..60),
+        ) {
+            let disk = FaultyDisk::new(6);
+            let index = filled(&disk, 0);
+            let mut model = BTreeMap::new();
+            for (number, value, kind) in steps {
+                match kind {
+                    0 => {
+                        index.truncate(number).unwrap();
+                        model.split_off(&number);
+                    }
+                    1 => index.sync().unwrap(),
+                    _ => {
+                        index.set(number, entry(value)).unwrap();
+                        model.insert(number, entry(value));
+                    }
+                }
+                for number in 0..41 {
+                    prop_assert_eq!(index.get(number).unwrap(), model.get(&number).copied());
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,36 @@
 //! The manifest: what a data directory is, and the lock on it.
+//!
+//! Written once, when the directory is made; whoever opens a directory reads it first, and so
+//! learns whether it is a database, of this chain, in a format that it knows.
 
 use crate::StoreError;
-use cambium_disk::{Disk, DiskLock};
+use cambium_disk::{Disk, DiskLock, LockError};
+use cambium_primitives::{DecodeError, Reader, put_varint};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use xxhash_rust::xxh3::xxh3_64;
+
+const NAME: &str = "cambium.db";
+const TEMPORARY_NAME: &str = "cambium.db.tmp";
+const LOCK_NAME: &str = "cambium.lock";
+
+// Manifest. Numbers are little-endian, `varint` is LEB128.
+//
+// OFFSET  SIZE    MEANING
+// 0       8       "Cambium", line feed
+// 8       4       format of the whole directory: 1
+// 12      4       low half of xxh3-64 of 0 .. 12: damage is not taken for a newer format
+// 16      8       salt
+// 24      varint  number of properties, and of each:
+//         varint  length of the name, at least 1
+//                 name
+//         varint  length of the value
+//                 value
+// then    8       xxh3-64 of all before
+//
+// The first 16 bytes are the same in every format there will be.
+const MAGIC: &[u8; 8] = b"Cambium\n";
+const FORMAT: u32 = 1;
+const BYTES_MAX: u64 = 1 << 20;
 
 /// What a data directory is: written once, when it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,26 +40,73 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Makes an empty directory a database with these properties (the genesis hash, the kind of
-    /// commitment), durably. An error if there is one already.
+    /// Makes a directory, which must exist, a database with these properties (the genesis hash,
+    /// the kind of commitment), durably. An error if it is one already.
     pub fn create(
         disk: &dyn Disk,
         properties: impl IntoIterator<Item = (String, Vec<u8>)>,
     ) -> Result<Self, StoreError> {
-        _ = (disk, properties.into_iter());
-        unimplemented!()
+        if Self::exists(disk)? {
+            return Err(StoreError::AlreadyADatabase {
+                dir: disk.display_path(""),
+            });
+        }
+        // The standard library seeds these from the system's randomness.
+        let salt = RandomState::new().build_hasher().finish();
+        let manifest = Self {
+            salt,
+            properties: properties.into_iter().collect(),
+        };
+        let bytes = manifest.encode();
+        if bytes.len() as u64 > BYTES_MAX {
+            let (bytes, max) = (bytes.len() as u64, BYTES_MAX);
+            return Err(StoreError::TooLarge {
+                what: "manifest",
+                bytes,
+                max,
+            });
+        }
+        if disk.exists(TEMPORARY_NAME)? {
+            disk.remove(TEMPORARY_NAME)?;
+        }
+        let file = disk.create(TEMPORARY_NAME)?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        disk.rename(TEMPORARY_NAME, NAME)?;
+        disk.sync_dir("")?;
+        Ok(manifest)
     }
 
     /// Reads the manifest. Missing, of a newer format, and damaged are errors of their own.
     pub fn open(disk: &dyn Disk) -> Result<Self, StoreError> {
-        _ = disk;
-        unimplemented!()
+        if !Self::exists(disk)? {
+            return Err(StoreError::NotADatabase {
+                dir: disk.display_path(""),
+            });
+        }
+        let path = disk.display_path(NAME);
+        let file = disk.open(NAME)?;
+        let len = file.len()?;
+        if len > BYTES_MAX {
+            return Err(StoreError::corrupt(path, 0, "far too long for a manifest"));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_at(&mut bytes, 0)?;
+        let damaged = |e: DecodeError| StoreError::corrupt(path.clone(), e.offset as u64, e.what);
+        let format = decode_format(&mut Reader::new(&bytes)).map_err(damaged)?;
+        if format > FORMAT {
+            return Err(StoreError::NewerFormat {
+                file: path,
+                found: format,
+                supported: FORMAT,
+            });
+        }
+        Self::decode(&bytes).map_err(damaged)
     }
 
     /// Whether the directory holds a manifest, be it good or bad.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StoreError> {
-        _ = disk;
-        unimplemented!()
+        Ok(disk.exists(NAME)?)
     }
 
     /// The property `name`.
@@ -46,6 +122,58 @@ impl Manifest {
     pub const fn salt(&self) -> u64 {
         self.salt
     }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend((xxh3_64(&bytes) as u32).to_le_bytes());
+        bytes.extend(self.salt.to_le_bytes());
+        put_varint(&mut bytes, self.properties.len() as u64);
+        for (name, value) in &self.properties {
+            for part in [name.as_bytes(), value] {
+                put_varint(&mut bytes, part.len() as u64);
+                bytes.extend(part);
+            }
+        }
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let format = decode_format(&mut reader)?;
+        let Some((content, sum)) = bytes.split_last_chunk::<8>() else {
+            return Err(reader.error("cut short"));
+        };
+        if format != FORMAT || u64::from_le_bytes(*sum) != xxh3_64(content) {
+            return Err(reader.error("its checksum does not match"));
+        }
+        let mut reader = Reader::new(content);
+        decode_format(&mut reader)?;
+        let salt = reader.u64()?;
+        let mut properties = Vec::new();
+        for _ in 0..reader.count(2)? {
+            let len = reader.count(1)?;
+            let name = String::from_utf8(reader.take(len)?.to_vec())
+                .map_err(|_| reader.error("a name that is no text"))?;
+            let len = reader.count(1)?;
+            properties.push((name, reader.take(len)?.to_vec()));
+        }
+        reader.finish()?;
+        Ok(Self { salt, properties })
+    }
+}
+
+fn decode_format(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    let start = reader.clone().take(12)?;
+    if reader.take(8)? != MAGIC {
+        return Err(reader.error("this is no manifest"));
+    }
+    let format = reader.u32()?;
+    if reader.u32()? != xxh3_64(start) as u32 {
+        return Err(reader.error("its beginning is damaged"));
+    }
+    Ok(format)
 }
 
 /// The right to use a data directory, until dropped or the process ends.
@@ -56,6 +184,158 @@ pub struct DataDirLock {
 
 /// Takes the data directory for this process. The directory must exist.
 pub fn lock_data_dir(disk: &dyn Disk) -> Result<DataDirLock, StoreError> {
-    _ = disk;
-    unimplemented!()
+    match disk.lock(LOCK_NAME) {
+        Ok(lock) => Ok(DataDirLock { _lock: lock }),
+        Err(LockError::Held { pid, .. }) => Err(StoreError::InUse {
+            dir: disk.display_path(""),
+            pid,
+        }),
+        Err(LockError::Disk(e)) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_primitives::{b256, keccak256};
+    use cambium_disk::{FaultyDisk, StdDisk};
+    use proptest::prelude::*;
+
+    fn properties() -> [(String, Vec<u8>); 2] {
+        [
+            ("commitment".into(), b"mpt".to_vec()),
+            ("genesis".into(), vec![7; 32]),
+        ]
+    }
+
+    fn put(disk: &FaultyDisk, bytes: &[u8]) {
+        let file = disk.open(NAME).unwrap();
+        file.set_len(0).unwrap();
+        file.write_at(bytes, 0).unwrap();
+    }
+
+    #[test]
+    fn a_manifest_survives_a_crash_as_it_was_made() {
+        let disk = FaultyDisk::new(1);
+        assert!(!Manifest::exists(&disk).unwrap());
+        let made = Manifest::create(&disk, properties()).unwrap();
+        let read = Manifest::open(&disk.crash()).unwrap();
+        assert_eq!(read, made);
+        assert_eq!(read.property("commitment"), Some(&b"mpt"[..]));
+        assert_eq!(read.property("chain"), None);
+        let other = Manifest::create(&FaultyDisk::new(1), properties()).unwrap();
+        assert_ne!(read.salt(), other.salt());
+    }
+
+    #[test]
+    fn a_crash_while_it_is_made_leaves_it_whole_or_missing() {
+        for operations in 0..6 {
+            for seed in 0..20 {
+                let disk = FaultyDisk::new(seed);
+                disk.lose_power_after(operations);
+                let made = Manifest::create(&disk, properties());
+                let disk = disk.crash();
+                match Manifest::open(&disk) {
+                    Ok(read) => assert_eq!(read.properties, properties()),
+                    Err(StoreError::NotADatabase { .. }) => {
+                        assert!(made.is_err());
+                        Manifest::create(&disk, properties()).unwrap();
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_directory_is_told_apart() {
+        let disk = FaultyDisk::new(2);
+        let error = Manifest::open(&disk).unwrap_err().to_string();
+        assert!(error.contains("is not a Cambium database"), "{error}");
+        let made = Manifest::create(&disk, properties()).unwrap();
+        let again = Manifest::create(&disk, []).unwrap_err().to_string();
+        assert!(
+            again.contains("already holds a Cambium database"),
+            "{again}"
+        );
+
+        let mut newer = made.encode();
+        newer[8] = 9;
+        let sum = (xxh3_64(&newer[..12]) as u32).to_le_bytes();
+        newer[12..16].copy_from_slice(&sum);
+        newer.truncate(20);
+        put(&disk, &newer);
+        assert_eq!(
+            Manifest::open(&disk).unwrap_err().to_string(),
+            "cambium.db was written by a newer Cambium (format 9, this one reads 1): upgrade"
+        );
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_damage() {
+        let disk = FaultyDisk::new(3);
+        let mut bytes = Manifest::create(&disk, properties()).unwrap().encode();
+        for len in 0..bytes.len() {
+            put(&disk, &bytes[..len]);
+            let error = Manifest::open(&disk).unwrap_err();
+            assert!(
+                error.to_string().starts_with("cambium.db is damaged"),
+                "{error}"
+            );
+        }
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            put(&disk, &bytes);
+            let error = Manifest::open(&disk).unwrap_err();
+            assert!(
+                error.to_string().starts_with("cambium.db is damaged"),
+                "{error}"
+            );
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn the_format_is_what_it_was() {
+        let bytes = Manifest {
+            salt: 5,
+            properties: properties().to_vec(),
+        }
+        .encode();
+        // Data directories in use hold one: another value here is another format number.
+        assert_eq!(
+            keccak256(bytes),
+            b256!("771fe5d1524fc8d62d626dfaa23ac830c5723626441dca962db7812c2a4145f7")
+        );
+    }
+
+    #[test]
+    fn a_directory_in_use_is_refused_with_the_pid_of_who_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let disks: [Box<dyn Disk>; 2] = [
+            Box::new(FaultyDisk::new(4)),
+            Box::new(StdDisk::new(dir.path())),
+        ];
+        for disk in disks {
+            let held = lock_data_dir(&*disk).unwrap();
+            let error = lock_data_dir(&*disk).unwrap_err().to_string();
+            let expected = format!("in use by another process (pid {})", std::process::id());
+            assert!(error.contains(&expected), "{error}");
+            drop(held);
+            lock_data_dir(&*disk).unwrap();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn made_up_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(Manifest::decode(&bytes).is_err());
+            let mut whole = Manifest { salt: 0, properties: vec![] }.encode()[..24].to_vec();
+            whole.append(&mut bytes);
+            whole.extend(xxh3_64(&whole).to_le_bytes());
+            if let Ok(manifest) = Manifest::decode(&whole) {
+                prop_assert_eq!(manifest.encode(), whole);
+            }
+        }
+    }
 }

@@ -172,10 +172,8 @@ impl BlockLog {
             "log files of {}",
             options.file_bytes_max
         );
-        if !disk.exists(DIR)? {
-            disk.create_dir(DIR)?;
-            disk.sync_dir("")?;
-        }
+        disk.create_dir(DIR)?;
+        disk.sync_dir("")?;
         let found = recovery::find_end(&*disk, options.salt, from)?;
         let (file, end, torn_tail) = match found {
             Some(found) => (found.file, found.end, found.torn_tail),

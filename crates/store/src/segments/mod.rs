@@ -130,10 +130,8 @@ impl Segments {
         options: SegmentOptions,
         table: Option<&[u8]>,
     ) -> Result<(Self, SegmentsRecovery), StoreError> {
-        if !disk.exists(DIR)? {
-            disk.create_dir(DIR)?;
-            disk.sync_dir("")?;
-        }
+        disk.create_dir(DIR)?;
+        disk.sync_dir("")?;
         let stats = match table {
             Some(table) => decode_table(table).map_err(|e| {
                 StoreError::corrupt("the checkpoint's table of segments".into(), 0, e)

@@ -1,0 +1,452 @@
+//! Checkpoints: whatever a start needs besides the log, in one file.
+//!
+//! A checkpoint is named sections of bytes. It is written under a temporary name, synced, and only
+//! then given its own, so that a file with a checkpoint's name is whole unless it has rotted since.
+//! The last two are kept: a start that finds the newest damaged takes the one before, and replays
+//! more of the log. One found damaged is set aside under another name, and does not count as one
+//! of the two.
+//!
+//! Everything that a checkpoint speaks of (pages in segments, codes) must be durable before it is
+//! finished; whatever only the one before the last needs may be removed once it is.
+
+use crate::StoreError;
+use cambium_disk::{Disk, DiskError, DiskFile};
+use cambium_primitives::{DecodeError, Reader};
+use std::{fmt, sync::Arc};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+// Checkpoint. Numbers are little-endian.
+//
+// OFFSET    SIZE  MEANING
+// 0         8     "CambiCkp"
+// 8         4     format: 1
+// 12        4     zeros
+// 16        8     sequence number
+// 24              sections, back to back
+// d               directory: of each section, in order,
+//           1     length of its name
+//                 name
+//           8     length of the section
+//           8     xxh3-64 of the section
+// end - 24  8     d
+// end - 16  8     number of sections
+// end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
+const MAGIC: &[u8; 8] = b"CambiCkp";
+const FORMAT: u32 = 1;
+const HEADER_BYTES: u64 = 24;
+const TRAILER_BYTES: u64 = 24;
+const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
+
+const PREFIX: &str = "checkpoint-";
+const TEMPORARY: &str = ".tmp";
+const DAMAGED: &str = ".damaged";
+
+/// Written, and verified, in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A checkpoint being written: sections one after the other, each in any number of pieces.
+/// Dropped before it is finished, it never was.
+pub struct CheckpointWriter {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    sequence: u64,
+    sections: Vec<Section>,
+    hasher: Xxh3,
+    buffer: Vec<u8>,
+    written: u64,
+    finished: bool,
+}
+
+#[derive(Debug)]
+struct Section {
+    name: String,
+    offset: u64,
+    len: u64,
+    checksum: u64,
+}
+
+impl CheckpointWriter {
+    /// Begins the checkpoint after the newest one on disk.
+    pub fn create(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut sequence = 1;
+        for name in disk.list("")? {
+            if let Some((number, ending)) = sequence_of(&name) {
+                if ending == TEMPORARY {
+                    disk.remove(&name)?;
+                } else {
+                    sequence = sequence.max(number + 1);
+                }
+            }
+        }
+        let file = disk.create(&(name_of(sequence) + TEMPORARY))?;
+        let buffer = header_of(sequence).to_vec();
+        let (sections, hasher) = (Vec::new(), Xxh3::new());
+        Ok(Self {
+            disk,
+            file,
+            sequence,
+            sections,
+            hasher,
+            buffer,
+            written: 0,
+            finished: false,
+        })
+    }
+
+    /// Begins a section, which ends the one before. Panics if the name is used already or over 255
+    /// bytes.
+    pub fn section(&mut self, name: &str) -> Result<(), StoreError> {
+        assert!(name.len() <= 255, "section name of {} bytes", name.len());
+        assert!(
+            self.sections.iter().all(|section| section.name != name),
+            "two sections {name}"
+        );
+        self.end_section();
+        let offset = self.written + self.buffer.len() as u64;
+        self.sections.push(Section {
+            name: name.to_owned(),
+            offset,
+            len: 0,
+            checksum: 0,
+        });
+        Ok(())
+    }
+
+    /// Appends to the section. Panics before the first.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let section = self.sections.last_mut().expect("a section to write to");
+        section.len += bytes.len() as u64;
+        self.hasher.update(bytes);
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the checkpoint durable and then visible, removes all but the last two, and returns
+    /// its sequence number.
+    pub fn finish(mut self) -> Result<u64, StoreError> {
+        self.end_section();
+        let directory = encode_directory(self.sequence, &self.sections, self.end());
+        self.buffer.extend(directory);
+        self.flush()?;
+        self.file.sync()?;
+        let name = name_of(self.sequence);
+        self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
+        self.finished = true;
+        self.disk.sync_dir("")?;
+        let mut kept = sequences(&*self.disk)?;
+        kept.retain(|sequence| *sequence != self.sequence);
+        kept.pop();
+        for sequence in kept {
+            self.disk.remove(&name_of(sequence))?;
+        }
+        Ok(self.sequence)
+    }
+
+    fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn end_section(&mut self) {
+        if let Some(section) = self.sections.last_mut() {
+            section.checksum = self.hasher.digest();
+        }
+        self.hasher.reset();
+    }
+
+    fn flush(&mut self) -> Result<(), DiskError> {
+        self.file.write_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CheckpointWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointWriter")
+            .field("sequence", &self.sequence)
+            .field("sections", &self.sections)
+            .field("written", &self.written)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Only to free the space: the next start removes it otherwise.
+            let _ = self.disk.remove(&(name_of(self.sequence) + TEMPORARY));
+        }
+    }
+}
+
+/// A whole checkpoint, all of whose checksums were right.
+#[derive(Debug)]
+pub struct Checkpoint {
+    sequence: u64,
+    file: Arc<dyn DiskFile>,
+    path: String,
+    sections: Vec<Section>,
+}
+
+impl Checkpoint {
+    /// Its number: each is more than the one before.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The names of its sections, in the order in which they were written.
+    pub fn sections(&self) -> impl Iterator<Item = &str> + '_ {
+        self.sections.iter().map(|section| &*section.name)
+    }
+
+    /// The length of a section. `None` if there is none of that name.
+    pub fn section_len(&self, name: &str) -> Option<u64> {
+        self.sections
+            .iter()
+            .find(|section| section.name == name)
+            .map(|section| section.len)
+    }
+
+    /// All bytes of a section. An error if there is none of that name.
+    pub fn read_section(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        let section = self.section(name)?;
+        let mut bytes = vec![0; section.len as usize];
+        self.file.read_at(&mut bytes, section.offset)?;
+        if xxh3_64(&bytes) != section.checksum {
+            return Err(self.corrupt_section(section));
+        }
+        Ok(bytes)
+    }
+
+    /// Fills `buf` with the bytes at `offset` of a section: for those too large for memory. They
+    /// were verified when the checkpoint was loaded, and are not again.
+    pub fn read_section_at(
+        &self,
+        name: &str,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let section = self.section(name)?;
+        if offset
+            .checked_add(buf.len() as u64)
+            .is_none_or(|end| end > section.len)
+        {
+            let what = format!("its section {name} is shorter than was asked for");
+            return Err(StoreError::corrupt(self.path.clone(), section.offset, what));
+        }
+        Ok(self.file.read_at(buf, section.offset + offset)?)
+    }
+
+    fn section(&self, name: &str) -> Result<&Section, StoreError> {
+        let found = self.sections.iter().find(|section| section.name == name);
+        found.ok_or_else(|| {
+            StoreError::corrupt(self.path.clone(), 0, format!("it has no section {name}"))
+        })
+    }
+
+    fn open(disk: &dyn Disk, sequence: u64) -> Result<Self, StoreError> {
+        let name = name_of(sequence);
+        let path = disk.display_path(&name);
+        let file = disk.open(&name)?;
+        let len = file.len()?;
+        let corrupt = |offset, what: &str| Err(StoreError::corrupt(path.clone(), offset, what));
+        if len < HEADER_BYTES + TRAILER_BYTES {
+            return corrupt(len, "the file is cut short");
+        }
+        let mut ends = [0; (HEADER_BYTES + TRAILER_BYTES) as usize];
+        let (head, tail) = ends.split_at_mut(HEADER_BYTES as usize);
+        file.read_at(head, 0)?;
+        if head != header_of(sequence) {
+            return corrupt(0, "bad header");
+        }
+        file.read_at(tail, len - TRAILER_BYTES)?;
+        let start = u64::from_le_bytes(tail[..8].try_into().expect("8 bytes"));
+        let directory_len = (len - TRAILER_BYTES).checked_sub(start);
+        let Some(directory_len) = directory_len.filter(|&bytes| bytes <= DIRECTORY_BYTES_MAX)
+        else {
+            return corrupt(len - TRAILER_BYTES, "it is not the end of a checkpoint");
+        };
+        let mut directory = vec![0; (directory_len + TRAILER_BYTES) as usize];
+        file.read_at(&mut directory, start)?;
+        match decode_directory(sequence, &directory, start) {
+            Ok(sections) => Ok(Self {
+                sequence,
+                file,
+                path,
+                sections,
+            }),
+            Err(e) => corrupt(start + e.offset as u64, e.what),
+        }
+    }
+
+    fn verify(&self) -> Result<(), StoreError> {
+        let mut piece = vec![0; PIECE_BYTES];
+        for section in &self.sections {
+            let mut hasher = Xxh3::new();
+            let mut at = 0;
+            while at < section.len {
+                let take = (section.len - at).min(PIECE_BYTES as u64) as usize;
+                self.file.read_at(&mut piece[..take], section.offset + at)?;
+                hasher.update(&piece[..take]);
+                at += take as u64;
+            }
+            if hasher.digest() != section.checksum {
+                return Err(self.corrupt_section(section));
+            }
+        }
+        Ok(())
+    }
+
+    fn corrupt_section(&self, section: &Section) -> StoreError {
+        let what = format!(
+            "the checksum of its section {} does not match",
+            section.name
+        );
+        StoreError::corrupt(self.path.clone(), section.offset, what)
+    }
+}
+
+/// What was found of checkpoints.
+#[derive(Debug)]
+pub struct LoadedCheckpoint {
+    /// The newest whole one.
+    pub checkpoint: Checkpoint,
+    /// What is wrong with newer ones, for the owner to know. They were set aside, with
+    /// `.damaged` after their names.
+    pub damaged: Vec<StoreError>,
+}
+
+/// The newest whole checkpoint; `None` if there never was one. An error if there are some and all
+/// are damaged. Reads all of it to verify it.
+pub fn load_latest_checkpoint(
+    disk: &Arc<dyn Disk>,
+) -> Result<Option<LoadedCheckpoint>, StoreError> {
+    let mut damaged: Vec<(u64, StoreError)> = Vec::new();
+    for sequence in sequences(&**disk)?.into_iter().rev() {
+        let opened = Checkpoint::open(&**disk, sequence)
+            .and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint));
+        match opened {
+            Ok(checkpoint) => {
+                for (sequence, _) in &damaged {
+                    let name = name_of(*sequence);
+                    disk.rename(&name, &(name.clone() + DAMAGED))?;
+                }
+                disk.sync_dir("")?;
+                let damaged = damaged.into_iter().map(|(_, error)| error).collect();
+                return Ok(Some(LoadedCheckpoint {
+                    checkpoint,
+                    damaged,
+                }));
+            }
+            Err(e) => damaged.push((sequence, e)),
+        }
+    }
+    // The newest error is the one to look at first.
+    damaged
+        .into_iter()
+        .next()
+        .map_or(Ok(None), |(_, error)| Err(error))
+}
+
+/// Sequence numbers of the checkpoints that there are, in order.
+fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
+    let names = disk.list("")?;
+    let whole = names.iter().filter_map(|name| sequence_of(name));
+    let mut sequences: Vec<u64> = whole
+        .filter(|(_, ending)| ending.is_empty())
+        .map(|(sequence, _)| sequence)
+        .collect();
+    sequences.sort_unstable();
+    Ok(sequences)
+}
+
+fn name_of(sequence: u64) -> String {
+    format!("{PREFIX}{sequence:08}")
+}
+
+/// The sequence number in a name, and what comes after it.
+fn sequence_of(name: &str) -> Option<(u64, &str)> {
+    let number = name.strip_prefix(PREFIX)?;
+    let digits = number
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(number.len());
+    let sequence = number[..digits]
+        .parse()
+        .ok()
+        .filter(|&sequence| sequence < u64::MAX)?;
+    name.starts_with(&name_of(sequence))
+        .then(|| (sequence, &number[digits..]))
+}
+
+fn header_of(sequence: u64) -> [u8; HEADER_BYTES as usize] {
+    let mut header = [0; HEADER_BYTES as usize];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header[16..].copy_from_slice(&sequence.to_le_bytes());
+    header
+}
+
+/// The directory and the trailer, at offset `start`.
+fn encode_directory(sequence: u64, sections: &[Section], start: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for section in sections {
+        bytes.push(section.name.len() as u8);
+        bytes.extend(section.name.as_bytes());
+        bytes.extend(section.len.to_le_bytes());
+        bytes.extend(section.checksum.to_le_bytes());
+    }
+    bytes.extend(start.to_le_bytes());
+    bytes.extend((sections.len() as u64).to_le_bytes());
+    bytes.extend(directory_checksum(sequence, &bytes).to_le_bytes());
+    bytes
+}
+
+fn directory_checksum(sequence: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = Xxh3::new();
+    hasher.update(&header_of(sequence));
+    hasher.update(bytes);
+    hasher.digest()
+}
+
+/// The reverse of [`encode_directory`].
+fn decode_directory(sequence: u64, bytes: &[u8], start: u64) -> Result<Vec<Section>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let Some((content, sum)) = bytes.split_last_chunk::<8>() else {
+        return Err(reader.error("cut short"));
+    };
+    if u64::from_le_bytes(*sum) != directory_checksum(sequence, content) {
+        return Err(reader.error("the checksum of its directory does not match"));
+    }
+    let mut sections = Vec::new();
+    let mut offset = HEADER_BYTES;
+    while reader.remaining() > TRAILER_BYTES as usize {
+        let name_len = usize::from(reader.u8()?);
+        let name = String::from_utf8(reader.take(name_len)?.to_vec())
+            .map_err(|_| reader.error("a name that is no text"))?;
+        let (len, checksum) = (reader.u64()?, reader.u64()?);
+        sections.push(Section {
+            name,
+            offset,
+            len,
+            checksum,
+        });
+        offset = offset
+            .checked_add(len)
+            .ok_or_else(|| reader.error("impossible length"))?;
+    }
+    if reader.remaining() != TRAILER_BYTES as usize
+        || offset != start
+        || reader.u64()? != start
+        || reader.u64()? != sections.len() as u64
+    {
+        return Err(reader.error("impossible directory"));
+    }
+    Ok(sections)
+}
+
+#[cfg(test)]
+mod tests;
