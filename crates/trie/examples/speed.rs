@@ -1,6 +1,6 @@
 //! Time and memory of one trie: building it, and changing random accounts of it, on one thread.
 //!
-//! `cargo run --release -p cambium-trie --example speed [ACCOUNTS] [CHANGES]`
+//! `cargo run --release -p cambium-trie --example speed [ACCOUNTS] [CHANGES] [ROUNDS]`
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch, keccak256, lanes};
@@ -42,6 +42,7 @@ fn main() {
         .map(|it| it.parse().expect("a number"));
     let accounts: usize = arguments.next().unwrap_or(1_000_000);
     let changed: usize = arguments.next().unwrap_or(50_000);
+    let rounds: usize = arguments.next().unwrap_or(5);
     println!(
         "{accounts} accounts, {changed} changes a round, {} lanes",
         lanes()
@@ -75,10 +76,15 @@ fn main() {
             assert!(matches!(black_box(found), Lookup::Account(_)));
         }
     });
-    for round in 0..5 {
+    for round in 0..rounds {
         let start = round * changed;
+        let random = |it| {
+            path(accounts + it)[..6]
+                .iter()
+                .fold(0, |n, b| n << 8 | usize::from(*b))
+        };
         let mut numbers: Vec<_> = (start..start + changed)
-            .map(|it| it * 7919 % accounts)
+            .map(|it| random(it) % accounts)
             .collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -239,7 +239,9 @@ impl PartialTrie {
             let (group, others) = rest.split_at(len);
             let child = self.arena.branches[index].children[at];
             let child = self.edit(cx, child, depth + 1, group)?;
-            self.arena.branches[index].children[at] = child;
+            let node = &mut self.arena.branches[index];
+            node.children[at] = child;
+            node.unhashed |= 1 << at;
             rest = others;
         }
         self.collapse::<E, R>(cx, index, depth, edits[0].key())

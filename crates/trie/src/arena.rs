@@ -202,6 +202,8 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
 #[derive(Clone)]
 pub(crate) struct BranchNode {
     pub(crate) children: [Link; 16],
+    /// The children that may lack a memo, by bit: so that hashing need not look at the others.
+    pub(crate) unhashed: u16,
     pub(crate) memo: NodeRef,
 }
 
@@ -314,6 +316,7 @@ impl Arena {
     pub(crate) fn add_branch(&mut self, children: [Link; 16]) -> Link {
         Link::branch(self.branches.insert(BranchNode {
             children,
+            unhashed: u16::MAX,
             memo: NodeRef::UNKNOWN,
         }))
     }
@@ -458,14 +461,14 @@ impl Arena {
 
     /// The memo of a node, [`NodeRef::UNKNOWN`] if it has none or there is no node.
     #[inline]
-    pub(crate) fn memo(&self, link: Link) -> NodeRef {
+    pub(crate) fn memo(&self, link: Link) -> &NodeRef {
         match link.slot() {
-            Slot::Empty => NodeRef::UNKNOWN,
-            Slot::Branch(index) => self.branches[index].memo,
-            Slot::Extension(index) => self.extensions[index].memo,
-            Slot::Account(index) => self.accounts[index].memo,
-            Slot::Storage(index) => self.slots[index].memo,
-            Slot::Stub(index) => self.stubs[index].node,
+            Slot::Empty => &NodeRef::UNKNOWN,
+            Slot::Branch(index) => &self.branches[index].memo,
+            Slot::Extension(index) => &self.extensions[index].memo,
+            Slot::Account(index) => &self.accounts[index].memo,
+            Slot::Storage(index) => &self.slots[index].memo,
+            Slot::Stub(index) => &self.stubs[index].node,
         }
     }
 

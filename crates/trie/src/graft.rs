@@ -66,7 +66,7 @@ impl PartialTrie {
                     .add_slot(node.depth.into(), node.key, U256::from_be_bytes(node.value))
             }
         };
-        self.arena.set_memo(copy, from.arena.memo(link));
+        self.arena.set_memo(copy, *from.arena.memo(link));
         Ok(copy)
     }
 

@@ -43,7 +43,7 @@ type Levels = Vec<Vec<(u32, Link)>>;
 /// ```
 pub fn commit(tries: &mut [&mut PartialTrie], batch: &mut Batch) {
     let mut levels = Levels::new();
-    for (number, trie) in tries.iter().enumerate() {
+    for (number, trie) in tries.iter_mut().enumerate() {
         trie.collect_unhashed(trie.root, number as u32, &mut levels);
     }
     hash_levels(tries, &levels, batch);
@@ -82,15 +82,21 @@ fn hash_pending(tries: &mut [&mut PartialTrie], pending: &mut Vec<(u32, Link)>, 
 impl PartialTrie {
     /// Adds the unhashed nodes from `link` down to `levels`; returns how many levels they fill.
     /// Recursion is bounded by the path's 128 nibbles.
-    fn collect_unhashed(&self, link: Link, number: u32, levels: &mut Levels) -> usize {
-        if link.is_empty() || self.arena.memo(link).known().is_some() {
+    fn collect_unhashed(&mut self, link: Link, number: u32, levels: &mut Levels) -> usize {
+        if link.is_empty() || !self.arena.memo(link).is_unknown() {
             return 0;
         }
         let height = match link.slot() {
             Slot::Branch(index) => {
-                let children = self.arena.branches[index].children.iter();
-                let heights = children.map(|child| self.collect_unhashed(*child, number, levels));
-                heights.max().unwrap_or(0)
+                let node = &mut self.arena.branches[index];
+                let (children, mut unhashed) = (node.children, core::mem::take(&mut node.unhashed));
+                let mut height = 0;
+                while unhashed != 0 {
+                    let child = children[unhashed.trailing_zeros() as usize];
+                    height = height.max(self.collect_unhashed(child, number, levels));
+                    unhashed &= unhashed - 1;
+                }
+                height
             }
             Slot::Extension(index) => {
                 self.collect_unhashed(self.arena.extensions[index].child, number, levels)
@@ -134,18 +140,15 @@ impl PartialTrie {
     pub(crate) fn encode_node(&self, link: Link, out: &mut Vec<u8>) {
         match link.slot() {
             Slot::Branch(index) => {
-                let children = &self.arena.branches[index].children;
-                let refs = children.map(|child| {
-                    debug_assert!(child.is_empty() || self.memo(child).is_some());
-                    self.arena.memo(child)
-                });
+                let children = self.arena.branches[index].children.each_ref();
+                let refs = children.map(|child| self.arena.memo(*child));
                 rlp::put_branch(out, &refs, &[]);
             }
             Slot::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let (start, end) = (usize::from(node.start), usize::from(node.end));
                 let (from, to) = (start - node.level(), end - node.level());
-                rlp::put_extension_at(out, &node.key, from, to, &self.arena.memo(node.child));
+                rlp::put_extension_at(out, &node.key, from, to, self.arena.memo(node.child));
             }
             Slot::Account(index) => {
                 let node = &self.arena.accounts[index];

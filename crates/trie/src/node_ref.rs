@@ -75,6 +75,11 @@ impl NodeRef {
         if self.len == 0 { None } else { Some(self) }
     }
 
+    /// Whether this is [`Self::UNKNOWN`].
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.len == 0
+    }
+
     /// Bytes that the reference takes in its parent's RLP.
     pub(crate) const fn rlp_len(&self) -> usize {
         if self.len == 32 {

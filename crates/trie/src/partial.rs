@@ -387,7 +387,9 @@ impl PartialTrie {
     pub fn set_child(&mut self, parent: Link, nibble: u8, child: Link) {
         match parent.slot() {
             Slot::Branch(index) => {
-                self.arena.branches[index].children[usize::from(nibble)] = child;
+                let node = &mut self.arena.branches[index];
+                node.children[usize::from(nibble)] = child;
+                node.unhashed |= 1 << nibble;
             }
             Slot::Extension(index) => self.arena.extensions[index].child = child,
             Slot::Account(index) => self.arena.accounts[index].storage = child,

@@ -115,14 +115,17 @@ fn put_ref(out: &mut Vec<u8>, node: &NodeRef) {
     out.extend_from_slice(node.as_bytes());
 }
 
-/// Appends a branch. A child that is not known to the caller as such is one without a node.
-pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[NodeRef; 16], value: &[u8]) {
+/// Appends a branch; a child of [`NodeRef::UNKNOWN`] is none.
+pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[&NodeRef; 16], value: &[u8]) {
     let refs: usize = children.iter().map(|child| child.rlp_len().max(1)).sum();
-    put_header(out, 0xc0, refs + string_len(value));
+    let payload = refs + string_len(value);
+    out.reserve(header_len(payload) + payload);
+    put_header(out, 0xc0, payload);
     for child in children {
-        match child.known() {
-            Some(child) => put_ref(out, &child),
-            None => out.push(EMPTY),
+        if child.is_unknown() {
+            out.push(EMPTY);
+        } else {
+            put_ref(out, child);
         }
     }
     put_string(out, value);
@@ -142,11 +145,10 @@ pub fn encode_extension(path: &Path, child: &NodeRef, out: &mut Vec<u8>) {
 /// Appends the RLP of a branch node: for tries of raw values. The value is empty if no key ends
 /// at the branch.
 pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut Vec<u8>) {
-    put_branch(
-        out,
-        &children.map(|child| child.unwrap_or(NodeRef::UNKNOWN)),
-        value,
-    );
+    let children = children
+        .each_ref()
+        .map(|child| child.as_ref().unwrap_or(&NodeRef::UNKNOWN));
+    put_branch(out, &children, value);
 }
 
 /// Appends the extension of nibbles `from..to` of `key`.
