@@ -177,6 +177,11 @@ impl<T> Slab<T> {
         self.items.capacity() * size_of::<T>() + self.free.capacity() * 4
     }
 
+    fn shrink_to_fit(&mut self) {
+        self.items.shrink_to_fit();
+        self.free.shrink_to_fit();
+    }
+
     fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }
@@ -298,6 +303,15 @@ impl Arena {
             + self.rares.memory_bytes()
             + self.slots.memory_bytes()
             + self.stubs.memory_bytes()
+    }
+
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.branches.shrink_to_fit();
+        self.extensions.shrink_to_fit();
+        self.accounts.shrink_to_fit();
+        self.rares.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.stubs.shrink_to_fit();
     }
 
     /// Nodes that are not stubs, and stubs.

@@ -139,6 +139,11 @@ impl PartialTrie {
         size_of::<Self>() + self.arena.memory_bytes()
     }
 
+    /// Gives back the memory that is held for nodes to come.
+    pub fn shrink_to_fit(&mut self) {
+        self.arena.shrink_to_fit();
+    }
+
     /// Number of expanded nodes, and of stubs.
     pub fn counts(&self) -> (usize, usize) {
         self.arena.counts()

@@ -3,9 +3,10 @@
 mod common;
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::Path;
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
 use cambium_trie::{
-    AccountProof, Keys, MultiProof, PartialTrie, Place, StorageProof, Stub, verify_account_proof,
+    AccountProof, Keys, MultiProof, NoResolve, PartialTrie, Place, StorageProof,
+    verify_account_proof,
 };
 use common::{Random, hashed, steps, trie_of};
 
@@ -140,5 +141,32 @@ fn the_deepest_structure_is_read_and_written() {
     let nodes = trie.witness_nodes();
     let (unfolded, unreached) = PartialTrie::from_witness(model.root(), &nodes).expect("true");
     assert_eq!((unfolded.counts(), unreached), (stubless, 0));
-    let _ = Stub::bare(unfolded.memo(unfolded.root()).expect("hashed"));
+
+    // The same by changes, and away again, each slot and account on its own.
+    let mut changed = PartialTrie::new(Path::EMPTY);
+    let put = |(path, (fields, slots)): (&B256, &(Account, common::Slots))| AccountChange {
+        path: *path,
+        account: AccountUpdate::Put(*fields),
+        wipe: false,
+        slots: slots.iter().map(|(slot, value)| (*slot, *value)).collect(),
+    };
+    let changes: Vec<_> = model.0.iter().map(put).collect();
+    changed
+        .apply(&changes, &mut NoResolve)
+        .expect("nothing is absent");
+    cambium_trie::commit(&mut [&mut changed], &mut cambium_keccak::Batch::new());
+    assert_eq!(changed.state_root(), Some(model.root()));
+    for mut change in changes {
+        change.account = AccountUpdate::Keep;
+        change
+            .slots
+            .iter_mut()
+            .for_each(|(_, value)| *value = U256::ZERO);
+        changed
+            .apply(&[change.clone()], &mut NoResolve)
+            .expect("there");
+        (change.account, change.slots) = (AccountUpdate::Delete, vec![]);
+        changed.apply(&[change], &mut NoResolve).expect("there");
+    }
+    assert_eq!((changed.is_empty(), changed.counts()), (true, (0, 0)));
 }

@@ -1,0 +1,203 @@
+//! Building from leaves and keeping: what is refused, what it costs, and the bytes it has.
+
+mod common;
+
+use alloy_primitives::{B256, U256, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+use cambium_trie::{
+    LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, PartialTrie, Place, Stub, TrieError,
+    UpdateError,
+};
+use common::{Random, hashed, trie_of};
+
+fn graft(prefix: &Path, leaves: &[(Path, LeafValue)]) -> Result<Link, TrieError> {
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    trie.graft_leaves(prefix, leaves.iter().copied(), std::iter::empty())
+}
+
+#[test]
+fn leaves_that_make_no_state_are_refused() {
+    let [a, b] = [1, 2].map(B256::repeat_byte);
+    let account = |key: &B256| (Path::account(key), LeafValue::Account(Account::default()));
+    let slot = |key, slot, value| (Path::slot(key, slot), LeafValue::Slot(U256::from(value)));
+    let elsewhere = LeafValue::Storage(Stub::bare(NodeRef::hash(B256::ZERO)));
+    let storage = |key: &B256| (Path::account(key), elsewhere);
+    let whole = Path::EMPTY;
+
+    let fine = [
+        account(&a),
+        slot(&a, &a, 1),
+        slot(&a, &b, 1),
+        account(&b),
+        storage(&b),
+    ];
+    assert!(graft(&whole, &fine).is_ok());
+    assert!(graft(&Path::account(&a), &fine[1..3]).is_ok());
+    assert_eq!(graft(&whole, &[]), Ok(Link::EMPTY));
+
+    let unsorted = |path| Err(TrieError::Unsorted { path });
+    let orphan = |path| Err(TrieError::Orphan { path });
+    assert_eq!(
+        graft(&whole, &[account(&b), account(&a)]),
+        unsorted(Path::account(&a))
+    );
+    assert_eq!(
+        graft(&whole, &[account(&a), account(&a)]),
+        unsorted(Path::account(&a))
+    );
+    let twice = [account(&a), slot(&a, &b, 1), slot(&a, &b, 1)];
+    assert_eq!(graft(&whole, &twice), unsorted(Path::slot(&a, &b)));
+    assert_eq!(
+        graft(&whole, &[slot(&a, &b, 1)]),
+        orphan(Path::slot(&a, &b))
+    );
+    assert_eq!(
+        graft(&whole, &[account(&a), slot(&b, &a, 1)]),
+        orphan(Path::slot(&b, &a))
+    );
+    assert_eq!(graft(&whole, &[storage(&a)]), unsorted(Path::account(&a)));
+    let both = [account(&a), storage(&a), slot(&a, &b, 1)];
+    assert_eq!(graft(&whole, &both), orphan(Path::slot(&a, &b)));
+    let zero = graft(&whole, &[account(&a), slot(&a, &b, 0)]);
+    assert_eq!(
+        zero,
+        Err(TrieError::ZeroSlot {
+            path: Path::slot(&a, &b)
+        })
+    );
+    for (prefix, leaf) in [
+        (Path::account(&a), slot(&b, &b, 1)),
+        (Path::account(&a), account(&a)),
+        (Path::account(&a).prefix(3), account(&b)),
+    ] {
+        let outside = TrieError::Outside {
+            path: leaf.0,
+            under: Box::new(prefix),
+        };
+        assert_eq!(graft(&prefix, &[leaf]), Err(outside));
+    }
+}
+
+#[test]
+fn a_digest_belongs_to_a_node_that_is_there() {
+    let mut state = hashed(&mut Random(8), 20, 4);
+    let (account, (_, slots)) = state.model.0.iter_mut().next().expect("twenty");
+    slots.insert(B256::ZERO, U256::ONE);
+    let account = Path::account(account);
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    let memo = NodeRef::hash(B256::repeat_byte(9));
+    let mut graft = |at: Path| {
+        let leaves = state.model.leaves(&Path::EMPTY).into_iter();
+        let root = trie.graft_leaves(&Path::EMPTY, leaves, [(at, memo)].into_iter())?;
+        trie.set_root(root);
+        Ok(trie.find(&at).and_then(|link| trie.memo(link)))
+    };
+    assert_eq!(graft(Path::EMPTY), Ok(Some(memo)));
+    assert_eq!(graft(account), Ok(Some(memo)));
+    let nowhere = account.prefix(40);
+    assert_eq!(graft(nowhere), Err(TrieError::NoNode { path: nowhere }));
+}
+
+#[test]
+fn changes_that_fit_no_state_are_refused_and_leave_nothing_to_read() {
+    let change = |path, account, slots| AccountChange {
+        path,
+        account,
+        wipe: false,
+        slots,
+    };
+    let (a, b) = (B256::repeat_byte(1), B256::repeat_byte(2));
+    let put = AccountUpdate::Put(Account::default());
+    let mut trie = PartialTrie::new(Path::account(&a).prefix(2));
+    trie.apply(&[change(a, put, vec![])], &mut NoResolve)
+        .expect("nothing is absent");
+
+    let outside = trie.apply(&[change(b, put, vec![])], &mut NoResolve);
+    let under = Box::new(*trie.base());
+    let path = Path::account(&b);
+    assert_eq!(
+        outside,
+        Err(UpdateError::Trie(TrieError::Outside { path, under }))
+    );
+    let unsorted = trie.apply(
+        &[change(a, put, vec![(b, U256::ONE), (a, U256::ONE)])],
+        &mut NoResolve,
+    );
+    let path = Path::slot(&a, &a);
+    assert_eq!(
+        unsorted,
+        Err(UpdateError::Trie(TrieError::Unsorted { path }))
+    );
+    // Neither touched the trie.
+    assert_eq!(
+        trie.lookup(&Path::account(&a)),
+        Lookup::Account(Account::default())
+    );
+
+    // To keep what is not there is nothing, unless slots are to be set on it.
+    let mut other = a;
+    other[31] = 0xff;
+    let zero = change(other, AccountUpdate::Keep, vec![(a, U256::ZERO)]);
+    trie.apply(&[zero], &mut NoResolve).expect("nothing to do");
+    let keep = change(other, AccountUpdate::Keep, vec![(a, U256::ONE)]);
+    let path = Path::account(&other);
+    let error = trie.apply(&[keep], &mut NoResolve).unwrap_err();
+    assert_eq!(error, UpdateError::Trie(TrieError::NoAccount { path }));
+    assert!(matches!(
+        trie.lookup(&Path::account(&a)),
+        Lookup::Stub { .. }
+    ));
+    assert_eq!(trie.state_root(), None);
+}
+
+#[test]
+fn an_index_of_sixteen_million_keys_takes_under_four_bytes_a_key() {
+    // Depth 5 of 2^24 random keys: 2^20 pages of 16 keys, below 69,905 branches; here one of the
+    // 256 tries of it.
+    let mut trie = PartialTrie::new(Path::from_nibbles(&[0, 0]));
+    let stub = |number: u64| Stub {
+        node: NodeRef::hash(B256::repeat_byte(number as u8)),
+        kind: Some(NodeKind::Branch),
+        place: Place::new(number + 1),
+    };
+    let mut level: Vec<_> = (0..4096)
+        .map(|number| trie.push_stub(stub(number)))
+        .collect();
+    while level.len() > 1 {
+        let groups = level
+            .chunks(16)
+            .map(|children| children.try_into().expect("sixteen"));
+        level = groups
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|it| trie.push_branch(it))
+            .collect();
+    }
+    trie.set_root(level[0]);
+    trie.shrink_to_fit();
+    let each = trie.memory_bytes() as f64 / 65536.0;
+    println!("{each:.2} bytes a key");
+    assert!(each < 4.0);
+}
+
+#[test]
+fn the_form_on_disk_is_the_one_that_older_databases_have() {
+    let state = hashed(&mut Random(1), 50, 6);
+    let mut trie = trie_of(&state.model);
+    let path = Path::account(&keccak256(state.addresses[0]));
+    let at = (1..)
+        .map(|len| path.prefix(len))
+        .find(|path| trie.find(path).is_some());
+    let at = at.expect("a node on the way");
+    trie.replace_by_stub(&at, Place::new(0x0102_0304_0506))
+        .expect("hashed");
+    let mut bytes = vec![];
+    trie.encode_to(&mut bytes);
+    let golden = "0x2dfa6370a782c3e4ba9f506a1a03ad4d06ae4c13d4ff83b68c4257fa60359154";
+    assert_eq!(
+        keccak256(&bytes).to_string(),
+        golden,
+        "{} bytes",
+        bytes.len()
+    );
+}
