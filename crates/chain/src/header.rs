@@ -8,11 +8,7 @@
 
 use crate::{ChainSpec, Fork, difficulty::difficulty};
 use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
-use alloy_eips::{
-    eip1559::{BaseFeeParams, calc_next_block_base_fee},
-    eip4844::DATA_GAS_PER_BLOB,
-    eip7840::BlobParams,
-};
+use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use alloy_primitives::{B64, B256, Bytes, U256};
 
 /// What the ten blocks from the DAO fork on carry as extra data.
@@ -28,6 +24,8 @@ const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 const GAS_LIMIT_FRACTION: u64 = 1_024;
 /// The base fee of London's first block, in wei.
 const INITIAL_BASE_FEE: u64 = 1_000_000_000;
+/// The base fee moves by this fraction, at most.
+const BASE_FEE_FRACTION: u128 = 8;
 /// The gas limit grows by this factor at London, so that the target stays (EIP-1559).
 const ELASTICITY: u64 = 2;
 
@@ -190,8 +188,20 @@ fn base_fee(parent: &Header) -> u64 {
     let Some(base_fee) = parent.base_fee_per_gas else {
         return INITIAL_BASE_FEE;
     };
-    let params = BaseFeeParams::ethereum();
-    calc_next_block_base_fee(parent.gas_used, parent.gas_limit, base_fee, params)
+    let target = parent.gas_limit / ELASTICITY;
+    let (over, distance) = match parent.gas_used.checked_sub(target) {
+        Some(distance) => (true, distance),
+        None => (false, target - parent.gas_used),
+    };
+    if target == 0 || distance == 0 {
+        return base_fee;
+    }
+    let change = u128::from(base_fee) * u128::from(distance) / u128::from(target);
+    let change = u64::try_from(change / BASE_FEE_FRACTION).unwrap_or(u64::MAX);
+    match over {
+        true => base_fee.saturating_add(change.max(1)),
+        false => base_fee.saturating_sub(change),
+    }
 }
 
 fn check_extra_data(spec: &ChainSpec, header: &Header) -> Result<(), HeaderError> {

@@ -229,6 +229,8 @@ impl ChainSpec {
         .unwrap_or(BlobParams::cancun());
         params.max_blobs_per_tx = params.max_blob_count;
         params.blob_base_cost = 0;
+        // A price curve divides by this.
+        params.update_fraction = params.update_fraction.max(1);
         if at(self.osaka_time, timestamp) || at(self.amsterdam_time, timestamp) {
             params.max_blobs_per_tx = params.max_blob_count.min(MAX_BLOBS_PER_TX_FUSAKA);
             params.blob_base_cost = BLOB_BASE_COST;

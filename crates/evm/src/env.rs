@@ -41,7 +41,6 @@ fn config(rules: &Rules) -> CfgEnv {
     }
     if let Some(blobs) = &rules.blobs {
         cfg.max_blobs_per_tx = Some(blobs.max_blobs_per_tx);
-        cfg.blob_base_fee_update_fraction = Some(update_fraction(blobs.update_fraction));
     }
     cfg
 }
@@ -52,8 +51,9 @@ fn block(header: &Header, rules: &Rules) -> BlockEnv {
         .blobs
         .as_ref()
         .zip(header.excess_blob_gas)
-        .map(|(blobs, excess)| {
-            BlobExcessGasAndPrice::new(excess, update_fraction(blobs.update_fraction))
+        .map(|(blobs, excess)| BlobExcessGasAndPrice {
+            excess_blob_gas: excess,
+            blob_gasprice: blobs.calc_blob_fee(excess),
         });
     BlockEnv {
         number: U256::from(header.number),
@@ -70,10 +70,6 @@ fn block(header: &Header, rules: &Rules) -> BlockEnv {
         blob_excess_gas_and_price: blob_price,
         slot_num: header.slot_number.unwrap_or(0),
     }
-}
-
-fn update_fraction(fraction: u128) -> u64 {
-    u64::try_from(fraction).unwrap_or(u64::MAX)
 }
 
 /// A transaction for revm.

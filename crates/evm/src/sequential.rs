@@ -215,7 +215,11 @@ impl<DB: StateRead> Run<'_, '_, DB> {
             return Ok(());
         }
         for ommer in self.input.ommers {
-            let share = (8 + ommer.number).saturating_sub(header.number).min(8);
+            let share = ommer
+                .number
+                .saturating_add(8)
+                .saturating_sub(header.number)
+                .min(8);
             self.add_balance(
                 ommer.beneficiary,
                 reward * U256::from(share) / U256::from(8),

@@ -189,3 +189,43 @@ fn append_deposit(data: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deposit() -> Vec<u8> {
+        let mut data = vec![0; DEPOSIT_LOG_BYTES];
+        for (index, (offset, len)) in DEPOSIT_FIELDS.into_iter().enumerate() {
+            data[index * 32 + 30..index * 32 + 32].copy_from_slice(&(offset as u16).to_be_bytes());
+            data[offset + 31] = len as u8;
+            data[offset + 32..offset + 32 + len].fill(index as u8 + 1);
+        }
+        data
+    }
+
+    #[test]
+    fn a_deposit_is_its_five_fields_without_their_padding() {
+        let mut out = Vec::new();
+        append_deposit(&deposit(), &mut out).unwrap();
+        assert_eq!(out.len(), 192);
+        let counts = [1, 2, 3, 4, 5].map(|field| out.iter().filter(|byte| **byte == field).count());
+        assert_eq!(counts, [48, 32, 8, 96, 8]);
+    }
+
+    #[test]
+    fn a_deposit_of_any_other_layout_is_refused() {
+        let good = deposit();
+        for (index, (offset, _)) in DEPOSIT_FIELDS.into_iter().enumerate() {
+            for at in (index * 32..index * 32 + 32).chain(offset..offset + 32) {
+                let mut bad = good.clone();
+                bad[at] ^= 1;
+                assert_eq!(append_deposit(&bad, &mut Vec::new()), None, "byte {at}");
+            }
+        }
+        assert_eq!(
+            append_deposit(&good[..DEPOSIT_LOG_BYTES - 1], &mut Vec::new()),
+            None
+        );
+    }
+}

@@ -10,7 +10,6 @@ use std::{
     io::{self, Write},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    process,
 };
 
 /// Frames of the packs refer back this far: log2 of bytes.
@@ -63,7 +62,7 @@ impl Pack {
             ));
             return None;
         }
-        match unpack(&pack, &workspace.join("target/fixtures"), self.name()) {
+        match unpack(&pack, &workspace.join("target/fixtures")) {
             Ok(dir) => Some(dir),
             Err(error) => panic!("{} can't be unpacked: {error}", pack.display()),
         }
@@ -76,17 +75,27 @@ pub fn say(text: &str) {
 }
 
 /// Unpacks into a folder of its own and gives it its name at the end, so that a folder of that
-/// name is whole whoever else unpacks.
-fn unpack(pack: &Path, cache: &Path, name: &str) -> io::Result<PathBuf> {
-    let done = cache.join(name);
+/// name is whole whoever else unpacks. The name has the pack's size: another pack, another folder.
+fn unpack(pack: &Path, cache: &Path) -> io::Result<PathBuf> {
+    let name = pack.file_name().unwrap_or_default().to_string_lossy();
+    let name = format!(
+        "{}.{}",
+        name.trim_end_matches(".tar.zst"),
+        fs::metadata(pack)?.len()
+    );
+    let done = cache.join(&name);
     if done.is_dir() {
         return Ok(done);
     }
-    let partial = cache.join(format!("{name}.{}.partial", process::id()));
-    fs::create_dir_all(&partial)?;
+    fs::create_dir_all(cache)?;
+    let partial = tempfile::Builder::new()
+        .prefix(&name)
+        .suffix(".partial")
+        .tempdir_in(cache)?;
     let mut decoder = zstd::Decoder::new(fs::File::open(pack)?)?;
     decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-    tar::Archive::new(decoder).unpack(&partial)?;
+    tar::Archive::new(decoder).unpack(partial.path())?;
+    let partial = partial.keep();
     if fs::rename(&partial, &done).is_err() {
         fs::remove_dir_all(&partial)?;
     }
@@ -253,4 +262,36 @@ fn run_file<S: Suite>(suite: &S, file: &Path) -> Report {
         report.add(name, verdict);
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_is_unpacked_once_and_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let pack = dir.path().join("00-small.tar.zst");
+        let mut archive =
+            tar::Builder::new(zstd::Encoder::new(fs::File::create(&pack).unwrap(), 1).unwrap());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(5);
+        header.set_mode(0o644);
+        archive
+            .append_data(&mut header, "suite/case.json", &b"hello"[..])
+            .unwrap();
+        archive.into_inner().unwrap().finish().unwrap();
+
+        let cache = dir.path().join("cache");
+        let unpacked = unpack(&pack, &cache).unwrap();
+        assert_eq!(json_files(&unpacked), [unpacked.join("suite/case.json")]);
+        fs::write(unpacked.join("mark"), "").unwrap();
+        assert_eq!(unpack(&pack, &cache).unwrap(), unpacked);
+        assert!(unpacked.join("mark").is_file(), "unpacked again");
+        assert_eq!(
+            fs::read_dir(&cache).unwrap().count(),
+            1,
+            "something partial is left"
+        );
+    }
 }

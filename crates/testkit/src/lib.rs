@@ -5,6 +5,7 @@ mod blockchain_test;
 mod chain_file;
 mod fixtures;
 mod mainnet_blocks;
+mod mainnet_replays;
 mod model;
 mod naive_chain;
 mod networks;
@@ -14,6 +15,7 @@ pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, 
 pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};
+pub use mainnet_replays::{MainnetReplay, MainnetReplays};
 pub use model::{Model, ModelAccount, ModelError};
 pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};

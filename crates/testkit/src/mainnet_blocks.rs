@@ -90,6 +90,19 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// Senders and transactions of a block, of which `blocks` has a folder.
+pub(crate) fn rpc_transactions(
+    blocks: &Path,
+    number: u64,
+) -> Result<(Vec<Address>, Vec<Transaction>), String> {
+    let block: RpcBlock = read(&blocks.join(number.to_string()).join("block.json"))?;
+    Ok(block
+        .transactions
+        .into_iter()
+        .map(|tx| (tx.from, tx.transaction))
+        .unzip())
+}
+
 impl<E> MainnetBlocks<E> {
     /// All blocks; `None` if the pack is not there. Panics if it is not what it was.
     pub fn new(executor: E) -> Option<Self> {

@@ -30,10 +30,18 @@ fn execution_spec_tests_hold() {
 
 #[test]
 fn block_access_list_tests_hold() {
-    run(Pack::Amsterdam, "eest-fixtures/amsterdam-bal/blockchain_tests", 602);
+    run(
+        Pack::Amsterdam,
+        "eest-fixtures/amsterdam-bal/blockchain_tests",
+        602,
+    );
 }
 
 #[test]
 fn block_access_list_benchmarks_hold() {
-    run(Pack::Amsterdam, "eest-fixtures/amsterdam-bal-benchmark-compute/blockchain_tests", 22);
+    run(
+        Pack::Amsterdam,
+        "eest-fixtures/amsterdam-bal-benchmark-compute/blockchain_tests",
+        22,
+    );
 }

@@ -1,7 +1,9 @@
 //! Real blocks: mainnet's, and a chain that other clients made.
 
 use cambium_evm::Sequential;
-use cambium_testkit::{MainnetBlocks, NaiveChain, import_execution_apis_chain, run_suite, say};
+use cambium_testkit::{
+    MainnetBlocks, MainnetReplays, NaiveChain, import_execution_apis_chain, run_suite, say,
+};
 
 #[test]
 fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
@@ -19,4 +21,11 @@ fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
 #[test]
 fn the_execution_apis_chain_is_imported_to_its_head() {
     import_execution_apis_chain::<NaiveChain>();
+}
+
+#[test]
+fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
+    if let Some(suite) = MainnetReplays::new(Sequential) {
+        run_suite(&suite).conclude(14);
+    }
 }

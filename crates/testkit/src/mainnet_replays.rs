@@ -1,0 +1,191 @@
+//! Real mainnet transactions replayed under Amsterdam's rules on the sparse state that they
+//! touch: everything that the block's header would claim, its access list included. Transactions
+//! that those rules refuse are left out.
+
+use crate::{
+    Alloc, Case, Model, Pack, Suite, Verdict, alloc_changes, json_files,
+    mainnet_blocks::rpc_transactions, network,
+};
+use alloy_consensus::Header;
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256};
+use cambium_chain::{verify_outcome, verify_state_root};
+use cambium_evm::{BlockInput, Executor, recover_senders};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+#[derive(Debug, Deserialize)]
+struct Replay {
+    env: Env,
+    pre: Alloc,
+    number: u64,
+    dropped_tx_indices: Vec<usize>,
+    result: Claims,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Env {
+    current_coinbase: Address,
+    current_gas_limit: U64,
+    current_number: U64,
+    current_timestamp: U64,
+    current_random: B256,
+    current_base_fee: U64,
+    current_excess_blob_gas: U64,
+    parent_beacon_block_root: B256,
+    block_hashes: BTreeMap<U256, B256>,
+    withdrawals: Vec<Withdrawal>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claims {
+    state_root: B256,
+    receipts_root: B256,
+    logs_bloom: Bloom,
+    gas_used: U64,
+    requests_hash: B256,
+    block_access_list: Bytes,
+    block_access_list_hash: B256,
+}
+
+impl Replay {
+    fn header(&self) -> Result<Header, String> {
+        let (env, claims) = (&self.env, &self.result);
+        let number: u64 = env.current_number.to();
+        let parent = env
+            .block_hashes
+            .get(&U256::from(number - 1))
+            .ok_or("no parent's hash")?;
+        Ok(Header {
+            parent_hash: *parent,
+            beneficiary: env.current_coinbase,
+            state_root: claims.state_root,
+            receipts_root: claims.receipts_root,
+            logs_bloom: claims.logs_bloom,
+            number,
+            gas_limit: env.current_gas_limit.to(),
+            gas_used: claims.gas_used.to(),
+            timestamp: env.current_timestamp.to(),
+            mix_hash: env.current_random,
+            base_fee_per_gas: Some(env.current_base_fee.to()),
+            excess_blob_gas: Some(env.current_excess_blob_gas.to()),
+            parent_beacon_block_root: Some(env.parent_beacon_block_root),
+            requests_hash: Some(claims.requests_hash),
+            block_access_list_hash: Some(claims.block_access_list_hash),
+            ..Header::default()
+        })
+    }
+
+    fn check(&self, executor: &impl Executor, blocks: &Path) -> Result<(), String> {
+        let mut state = Model::default();
+        let (changes, codes) = alloc_changes(&self.pre);
+        state.apply(&changes);
+        state.add_codes(codes);
+        for (number, hash) in &self.env.block_hashes {
+            state.add_block_hash(number.to(), *hash);
+        }
+        let header = self.header()?;
+        let spec = network("Amsterdam").ok_or("Amsterdam is not known")?;
+        let mut index = 0;
+        let (_, mut transactions) = rpc_transactions(blocks, self.number)?;
+        transactions.retain(|_| {
+            index += 1;
+            !self.dropped_tx_indices.contains(&(index - 1))
+        });
+        let senders = recover_senders(&transactions, true).map_err(|error| error.to_string())?;
+        let input = BlockInput {
+            rules: spec.rules_at(header.number, header.timestamp, true),
+            header: &header,
+            transactions: &transactions,
+            senders: &senders,
+            ommers: &[],
+            withdrawals: &self.env.withdrawals,
+        };
+        let outcome = executor
+            .execute(&input, &state, None)
+            .map_err(|error| error.to_string())?;
+        let list = outcome.access_list.as_ref().ok_or("no access list")?;
+        if alloy_rlp::encode(list) != self.result.block_access_list {
+            return Err("another access list".to_owned());
+        }
+        let verified = verify_outcome(&header, &outcome).map_err(|error| error.to_string())?;
+        if !verified.receipts_root {
+            return Err("the receipts' root went unchecked".to_owned());
+        }
+        state.apply(&outcome.changes);
+        verify_state_root(&header, state.root()).map_err(|error| error.to_string())
+    }
+}
+
+/// The replayed mainnet blocks of pack 06, over an executor.
+pub struct MainnetReplays<E> {
+    executor: E,
+    folder: PathBuf,
+}
+
+impl<E> MainnetReplays<E> {
+    /// All replays; `None` if the pack is not there.
+    pub fn new(executor: E) -> Option<Self> {
+        Some(Self {
+            executor,
+            folder: Pack::MainnetExec.open()?,
+        })
+    }
+}
+
+impl<E: Executor + Clone + Sync> Suite for MainnetReplays<E> {
+    type Case = MainnetReplay<E>;
+
+    fn name(&self) -> String {
+        "mainnet blocks replayed under Amsterdam".to_owned()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        json_files(&self.folder.join("mainnet-bal-replay"))
+    }
+
+    fn cases(&self, file: &Path) -> Result<Vec<Self::Case>, String> {
+        let blocks = self.folder.join("pevm-mainnet/blocks");
+        let (executor, file) = (self.executor.clone(), file.to_path_buf());
+        Ok(vec![MainnetReplay {
+            executor,
+            file,
+            blocks,
+        }])
+    }
+}
+
+/// One replayed block.
+pub struct MainnetReplay<E> {
+    executor: E,
+    file: PathBuf,
+    blocks: PathBuf,
+}
+
+impl<E: Executor + Sync> Case for MainnetReplay<E> {
+    fn name(&self) -> String {
+        self.file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    fn run(&self) -> Verdict {
+        let replay = fs::read(&self.file)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| {
+                serde_json::from_slice::<Replay>(&bytes).map_err(|error| error.to_string())
+            });
+        match replay.and_then(|replay| replay.check(&self.executor, &self.blocks)) {
+            Ok(()) => Verdict::Passed,
+            Err(why) => Verdict::Failed(why),
+        }
+    }
+}
