@@ -89,28 +89,23 @@ impl BlockIndex {
             state: RwLock::new(State::default()),
             poison: Poison::new("block index"),
         };
-        let Some(reason) = index.find_fault(numbers)? else {
+        let fault = if numbers == 0 {
+            None
+        } else {
+            index.find_fault(numbers)?
+        };
+        if numbers > 0 && fault.is_none() {
             index.file.set_len(offset_of(numbers))?;
-            let state = State {
+            *index.state.write() = State {
                 numbers,
                 file_numbers: numbers,
                 ..State::default()
             };
-            return Ok((
-                Self {
-                    state: RwLock::new(state),
-                    ..index
-                },
-                IndexState::Ready,
-            ));
-        };
+            return Ok((index, IndexState::Ready));
+        }
         index.file.set_len(0)?;
         index.file.write_at(&header(), 0)?;
-        let state = if numbers == 0 {
-            IndexState::Ready
-        } else {
-            IndexState::Rebuild { reason }
-        };
+        let state = fault.map_or(IndexState::Ready, |reason| IndexState::Rebuild { reason });
         Ok((index, state))
     }
 
@@ -215,7 +210,7 @@ impl BlockIndex {
             })
     }
 
-    /// What stands against using the file for the numbers below `numbers`.
+    /// What stands against using the file for the numbers below `numbers`, which is not 0.
     fn find_fault(&self, numbers: u64) -> Result<Option<String>, StoreError> {
         let len = self.file.len()?;
         let mut found = [0; RECORD_BYTES];
@@ -234,9 +229,7 @@ impl BlockIndex {
         if there < numbers {
             return Ok(Some(format!("it holds {there} of {numbers} blocks")));
         }
-        let Some(last) = numbers.checked_sub(1) else {
-            return Ok(None);
-        };
+        let last = numbers - 1;
         match self.read(last) {
             Ok(Some(_)) => Ok(None),
             Ok(None) => Ok(Some(format!("it lacks block {last}"))),

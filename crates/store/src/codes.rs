@@ -94,11 +94,13 @@ impl Codes {
         };
         let mut offsets = HashMap::new();
         let checked = read_checkpointed(&*disk, records, checkpointed_bytes, &mut offsets)?;
-        let end = read_later(&*disk, records, checked, &mut offsets)?;
+        let mut durable_to = checkpointed_bytes;
+        let end = read_later(&*disk, records, checked, &mut durable_to, &mut offsets)?;
         if end < len {
             file.set_len(end)?;
         }
         // What a killed process left may still be in the system's cache alone.
+        records.rewrite(durable_to, end)?;
         file.sync()?;
         disk.sync_dir("")?;
         let recovery = CodesRecovery {
@@ -249,21 +251,23 @@ fn read_checkpointed(
     Ok(offset)
 }
 
-/// Reads all records from `offset` on, to the first that is not whole. Returns its offset.
+/// Reads all records from `offset` on, to the first that is not whole, and raises `durable_to` to
+/// what they tell. Returns where they end.
 fn read_later(
     disk: &dyn Disk,
     records: RecordFile<'_>,
     mut offset: u64,
+    durable_to: &mut u64,
     offsets: &mut HashMap<B256, u64>,
 ) -> Result<u64, StoreError> {
     while offset < records.len {
         let hash = match records.record(offset)? {
             Found::Record(frame, payload) => {
-                decode_key(records.salt, &payload).map(|hash| (hash, frame.size()))
+                decode_key(records.salt, &payload).map(|hash| (hash, frame))
             }
             Found::End | Found::Damage(_) => None,
         };
-        let Some((hash, size)) = hash else {
+        let Some((hash, frame)) = hash else {
             if records.witness(offset, offset)?.is_some() {
                 return Err(corrupt(
                     disk,
@@ -274,7 +278,8 @@ fn read_later(
             return Ok(offset);
         };
         offsets.insert(hash, offset);
-        offset += size;
+        *durable_to = frame.durable_to.max(*durable_to);
+        offset += frame.size();
     }
     Ok(offset)
 }

@@ -39,8 +39,8 @@ const ALIGN_BYTES: u64 = 8;
 /// Length limit of a payload.
 pub(crate) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
 
-/// Files are searched in pieces of this size.
-const SEARCH_BYTES: usize = 1 << 20;
+/// Files are read in pieces of this size where no record gives another.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What stands before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +183,9 @@ impl RecordFile<'_> {
     /// Looks after `from` for a whole record which tells that the byte at `position` was durable.
     pub(crate) fn witness(&self, from: u64, position: u64) -> Result<Option<u64>, DiskError> {
         let mut at = from.next_multiple_of(ALIGN_BYTES);
-        let mut piece = vec![0; SEARCH_BYTES];
+        let mut piece = vec![0; PIECE_BYTES];
         while at + (FRAME_BYTES as u64) <= self.len {
-            let take = (self.len - at).min(SEARCH_BYTES as u64) as usize;
+            let take = (self.len - at).min(PIECE_BYTES as u64) as usize;
             self.file.read_at(&mut piece[..take], at)?;
             let last = take - FRAME_BYTES;
             for start in (0..=last).step_by(ALIGN_BYTES as usize) {
@@ -202,13 +202,28 @@ impl RecordFile<'_> {
         Ok(None)
     }
 
+    /// Writes the bytes `from .. to` again as they are. After a sync that failed the system may
+    /// hold bytes that it takes for written, and that are on no disk: reading them proves nothing,
+    /// and only a new write makes the next sync write them.
+    pub(crate) fn rewrite(&self, from: u64, to: u64) -> Result<(), DiskError> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut at = from;
+        while at < to {
+            let take = (to - at).min(PIECE_BYTES as u64) as usize;
+            self.file.read_at(&mut piece[..take], at)?;
+            self.file.write_at(&piece[..take], at)?;
+            at += take as u64;
+        }
+        Ok(())
+    }
+
     /// Where the last byte from `from` on that is not zero ends. `None` if all are.
     pub(crate) fn content_end(&self, from: u64) -> Result<Option<u64>, DiskError> {
         let mut end = None;
-        let mut piece = vec![0; SEARCH_BYTES];
+        let mut piece = vec![0; PIECE_BYTES];
         let mut at = from;
         while at < self.len {
-            let take = (self.len - at).min(SEARCH_BYTES as u64) as usize;
+            let take = (self.len - at).min(PIECE_BYTES as u64) as usize;
             self.file.read_at(&mut piece[..take], at)?;
             if let Some(last) = piece[..take].iter().rposition(|&byte| byte != 0) {
                 end = Some(at + last as u64 + 1);

@@ -183,8 +183,6 @@ impl BlockLog {
                 None,
             ),
         };
-        // What a killed process left may still be in the system's cache alone.
-        file.sync()?;
         disk.sync_dir(DIR)?;
         let writer = Writer {
             file_bytes: file.len()?,

@@ -17,6 +17,22 @@ pub(super) struct End {
     pub(super) torn_tail: Option<TornTail>,
 }
 
+impl End {
+    /// Makes durable what was found and is not known to be: a killed process, or one whose sync
+    /// failed, may have left it in the system's cache alone.
+    fn make_durable(&self, salt: u64, durable_to: u64) -> Result<(), StoreError> {
+        let (base, end) = (base_of(self.end.file), self.end.offset.into());
+        let records = RecordFile {
+            file: &*self.file,
+            salt,
+            base,
+            len: end,
+        };
+        records.rewrite(durable_to.saturating_sub(base), end)?;
+        Ok(self.file.sync()?)
+    }
+}
+
 /// One log file, opened.
 struct LogFile {
     file: Arc<dyn DiskFile>,
@@ -60,16 +76,21 @@ impl LogFile {
         }
     }
 
-    /// The end of the whole records from `offset` on and before `limit`, and what is there.
+    /// The end of the whole records from `offset` on and before `limit`, and what is there. Raises
+    /// `durable_to` to what they tell.
     fn end_of_records(
         &self,
         mut offset: u64,
         limit: u64,
+        durable_to: &mut u64,
     ) -> Result<(u64, &'static str), StoreError> {
         let records = self.records(limit);
         while offset < limit {
             match records.record(offset)? {
-                Found::Record(frame, _) => offset += frame.size(),
+                Found::Record(frame, _) => {
+                    *durable_to = frame.durable_to.max(*durable_to);
+                    offset += frame.size();
+                }
                 Found::End => return Ok((offset, "a record is missing")),
                 Found::Damage(what) => return Ok((offset, what)),
             }
@@ -91,6 +112,12 @@ pub(super) fn find_end(
         return Ok(None);
     }
     let mut at = from;
+    // Of a log without a checkpoint not even the header is known to be durable.
+    let mut durable_to = if from == LogPosition::START {
+        0
+    } else {
+        from.to_u64()
+    };
     let mut file = LogFile::open(disk, at.file, salt)?;
     if file.previous_bytes.is_none() {
         return Err(corrupt(disk, LogPosition { offset: 0, ..at }, "bad header"));
@@ -102,10 +129,15 @@ pub(super) fn find_end(
             .as_ref()
             .and_then(|next| next.previous_bytes)
             .unwrap_or(file.len);
-        let (offset, what) = file.end_of_records(at.offset.into(), limit.min(file.len))?;
+        let (offset, what) =
+            file.end_of_records(at.offset.into(), limit.min(file.len), &mut durable_to)?;
         at.offset = offset as u32;
         match next {
-            None => return drop_tail(disk, file, at, what, &numbers).map(Some),
+            None => {
+                let end = drop_tail(disk, file, at, what, &numbers)?;
+                end.make_durable(salt, durable_to)?;
+                return Ok(Some(end));
+            }
             Some(_) if offset != limit => return Err(corrupt(disk, at, what)),
             Some(next) => file = next,
         }

@@ -141,7 +141,10 @@ impl Segments {
         let mut recovery = SegmentsRecovery::default();
         let mut segments = BTreeMap::new();
         for stats in &stats {
-            segments.insert(stats.segment, Arc::new(Segment::open(&*disk, stats)?));
+            // Dead when the checkpoint was made, it may have been removed since.
+            if stats.live_bytes > 0 || disk.exists(&name_of(stats.segment))? {
+                segments.insert(stats.segment, Arc::new(Segment::open(&*disk, stats)?));
+            }
         }
         for name in disk.list(DIR)? {
             if number_of(&name).is_none_or(|number| !segments.contains_key(&number)) {
@@ -161,8 +164,8 @@ impl Segments {
                 recovery.truncated_bytes = len - tail_at;
             }
         }
-        let last_number = active.as_ref().map_or(0, |active| active.number);
-        let tail = Tail::new(last_number, tail_at);
+        let last_number = stats.last().map_or(0, |last| last.segment);
+        let tail = Tail::new(active.as_ref().map_or(0, |active| active.number), tail_at);
         let unsynced = Vec::from_iter(active.clone());
         let writer = Writer {
             active,
@@ -288,7 +291,8 @@ impl Segments {
 
     /// Removes the segments without a live page, except the one being appended to, for which
     /// `may_remove` agrees: it must not while a view, or one of the two checkpoints kept, can
-    /// still lead to it. Returns those removed.
+    /// still lead to it. Returns those removed. A removal need not survive a crash: the next
+    /// opening removes whatever its table does not know.
     pub fn remove_dead(
         &self,
         mut may_remove: impl FnMut(u32) -> bool,

@@ -1,0 +1,287 @@
+//! Repeated crashes and recoveries of all parts together, as the engine uses them: what a sync
+//! acknowledged is there after every one of them.
+
+use alloy_primitives::{B256, keccak256};
+use cambium_disk::{Disk, FaultyDisk};
+use cambium_primitives::{Path, Reader};
+use cambium_store::{
+    BlockEntry, BlockIndex, BlockLog, CheckpointWriter, Codes, IndexState, LogOptions, LogPosition,
+    Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError, load_latest_checkpoint,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+const SALT: u64 = 0xca3b;
+const LOG: LogOptions = LogOptions {
+    file_bytes_max: 3_000,
+    extend_bytes: 1_024,
+    salt: SALT,
+};
+const SEGMENTS: SegmentOptions = SegmentOptions {
+    segment_bytes_max: 4_096,
+    buffer_bytes: 1_500,
+};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// What block `n` puts into the log in life `life`: no two lives write the same.
+fn payload(n: u64, life: u64) -> Vec<u8> {
+    let mut payload = life.to_le_bytes().to_vec();
+    payload.extend((0..n * 61 % 700).map(|at| (n + at) as u8));
+    payload
+}
+
+fn code(n: u64) -> Vec<u8> {
+    vec![n as u8; (n * 29 % 300) as usize]
+}
+
+fn hash(n: u64) -> B256 {
+    keccak256(n.to_be_bytes())
+}
+
+fn page(n: u64) -> Vec<u8> {
+    let mut builder = PageBuilder::new(&Path::EMPTY);
+    builder
+        .leaf(&Path::account(&hash(n)), &code(n + 7))
+        .finish()
+}
+
+/// A small engine: blocks go to the log, with a code each; merges replace pages.
+struct Engine {
+    disk: Arc<dyn Disk>,
+    log: BlockLog,
+    codes: Codes,
+    segments: Segments,
+    index: BlockIndex,
+    pages: BTreeMap<u64, PageAddr>,
+    /// The blocks in the log.
+    blocks: Vec<Vec<u8>>,
+    /// Pages of the last two checkpoints.
+    kept: [Vec<PageAddr>; 2],
+}
+
+impl Engine {
+    fn open(disk: &FaultyDisk) -> Result<Self, StoreError> {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        let mut table = None;
+        let mut pages = BTreeMap::new();
+        let (mut position, mut codes_bytes, mut numbers) = (LogPosition::START, 0, 0);
+        if let Some(loaded) = load_latest_checkpoint(&disk)? {
+            assert!(loaded.damaged.is_empty(), "{:?}", loaded.damaged);
+            table = Some(loaded.checkpoint.read_section("segments")?);
+            let head = loaded.checkpoint.read_section("head")?;
+            let mut reader = Reader::new(&head);
+            position = LogPosition::from_u64(reader.u64().unwrap());
+            codes_bytes = reader.u64().unwrap();
+            numbers = reader.u64().unwrap();
+            while reader.remaining() > 0 {
+                let (n, addr) = (reader.u64().unwrap(), reader.u64().unwrap());
+                pages.insert(n, PageAddr::from_u64(addr).unwrap());
+            }
+        }
+        let (segments, _) = Segments::open(Arc::clone(&disk), SEGMENTS, table.as_deref())?;
+        let (log, _) = BlockLog::open(Arc::clone(&disk), LOG, position)?;
+        let (codes, _) = Codes::open(Arc::clone(&disk), SALT, codes_bytes)?;
+        let (index, state) = BlockIndex::open(Arc::clone(&disk), numbers)?;
+        assert_eq!(state, IndexState::Ready);
+        let mut blocks = Vec::new();
+        for (n, item) in log.scan(LogPosition::START).enumerate() {
+            let (n, (at, record)) = (n as u64, item?);
+            if at >= position {
+                codes.put(hash(n), &code(n))?;
+                index.set(
+                    n,
+                    BlockEntry {
+                        hash: hash(n),
+                        position: at,
+                    },
+                )?;
+            }
+            blocks.push(record.payload);
+        }
+        let kept = [
+            pages.values().copied().collect(),
+            pages.values().copied().collect(),
+        ];
+        Ok(Self {
+            disk,
+            log,
+            codes,
+            segments,
+            index,
+            pages,
+            blocks,
+            kept,
+        })
+    }
+
+    /// Checks that all is there, and returns the blocks found: they are durable from here on.
+    fn check(&self, acknowledged: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let kept = self.blocks.get(..acknowledged.len());
+        assert!(
+            kept == Some(acknowledged),
+            "an acknowledged block is missing"
+        );
+        assert_eq!(self.index.numbers(), self.blocks.len() as u64);
+        for (n, payload) in self.blocks.iter().enumerate() {
+            let n = n as u64;
+            let entry = self.index.get(n).unwrap().expect("an entry for each block");
+            assert_eq!(entry.hash, hash(n));
+            assert_eq!(&self.log.read(entry.position).unwrap().payload, payload);
+            assert_eq!(self.codes.get(&hash(n)).unwrap(), Some(code(n)));
+        }
+        for (n, read) in self.pages.keys().zip(self.read_pages()) {
+            let path = Path::account(&hash(*n));
+            assert_eq!(read.unwrap().get(&path), Some(&*code(n + 7)), "page {n}");
+        }
+        self.blocks.clone()
+    }
+
+    fn read_pages(&self) -> Vec<Result<Page, StoreError>> {
+        self.segments
+            .read_batch(&self.pages.values().copied().collect::<Vec<_>>())
+    }
+
+    fn append_block(&mut self, life: u64) -> Result<(), StoreError> {
+        let n = self.blocks.len() as u64;
+        let payload = payload(n, life);
+        self.codes.put(hash(n), &code(n))?;
+        let position = self.log.append(1, &[&payload[..8], &payload[8..]])?;
+        self.index.set(
+            n,
+            BlockEntry {
+                hash: hash(n),
+                position,
+            },
+        )?;
+        self.blocks.push(payload);
+        Ok(())
+    }
+
+    fn replace_page(&mut self, n: u64) -> Result<(), StoreError> {
+        let addr = self.segments.append(&page(n))?;
+        if let Some(old) = self.pages.insert(n, addr) {
+            self.segments.mark_dead(old);
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.log.sync()?;
+        self.segments.sync()?;
+        let codes_bytes = self.codes.sync()?;
+        self.index.sync()?;
+        let mut head = self.log.end().to_u64().to_le_bytes().to_vec();
+        head.extend(codes_bytes.to_le_bytes());
+        head.extend(self.index.numbers().to_le_bytes());
+        for (n, addr) in &self.pages {
+            head.extend(n.to_le_bytes());
+            head.extend(addr.to_u64().to_le_bytes());
+        }
+        let mut writer = CheckpointWriter::create(Arc::clone(&self.disk))?;
+        writer.section("segments")?;
+        writer.write(&self.segments.encode_table())?;
+        writer.section("head")?;
+        writer.write(&head)?;
+        writer.finish()?;
+        self.kept.rotate_left(1);
+        self.kept[1] = self.pages.values().copied().collect();
+        let kept = &self.kept;
+        self.segments
+            .remove_dead(|segment| kept.iter().flatten().all(|addr| addr.segment() != segment))?;
+        Ok(())
+    }
+
+    /// Works at random until an error, or for a while, and notes what was acknowledged.
+    fn work(
+        &mut self,
+        random: &mut Random,
+        life: u64,
+        acknowledged: &mut Vec<Vec<u8>>,
+    ) -> Result<(), StoreError> {
+        for _ in 0..random.below(60) {
+            match random.below(12) {
+                0 => self.checkpoint()?,
+                1..=4 => {
+                    self.log.sync()?;
+                    *acknowledged = self.blocks.clone();
+                }
+                5..=8 => self.append_block(life)?,
+                _ => self.replace_page(random.below(24))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn power_lost_at_any_moment_again_and_again_costs_nothing_acknowledged() {
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let mut disk = FaultyDisk::new(seed);
+        let mut acknowledged = Vec::new();
+        for life in 0..25 {
+            let opened = Engine::open(&disk);
+            let mut engine = opened.unwrap_or_else(|e| panic!("seed {seed}, life {life}: {e}"));
+            acknowledged = engine.check(&acknowledged);
+            disk.lose_power_after(random.below(120));
+            let _ = engine.work(&mut random, life, &mut acknowledged);
+            disk = disk.crash();
+            if random.below(3) == 0 {
+                // Recovery is cut short, too.
+                disk.lose_power_after(random.below(12));
+                let _ = Engine::open(&disk);
+                disk = disk.crash();
+            }
+        }
+        assert!(
+            acknowledged.len() > 50,
+            "{} blocks in all",
+            acknowledged.len()
+        );
+    }
+}
+
+#[test]
+fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowledged() {
+    for seed in 0..60 {
+        let mut random = Random(seed ^ 0xfa17);
+        let mut disk = FaultyDisk::new(seed);
+        let mut acknowledged = Vec::new();
+        for life in 0..25 {
+            let opened = Engine::open(&disk);
+            let mut engine = opened.unwrap_or_else(|e| panic!("seed {seed}, life {life}: {e}"));
+            acknowledged = engine.check(&acknowledged);
+            let part =
+                ["log", "segments", "codes", "blocks", "check", ""][random.below(6) as usize];
+            match random.below(2) {
+                0 => disk.fail_syncs(part, 1),
+                _ => disk.fail_writes(part, 1),
+            }
+            let _ = engine.work(&mut random, life, &mut acknowledged);
+            drop(engine);
+            // The process starts again on what its system remembers; only then is power lost.
+            disk.fail_syncs(part, 0);
+            disk.fail_writes(part, 0);
+            let opened = Engine::open(&disk);
+            let mut engine = opened.unwrap_or_else(|e| panic!("seed {seed}, life {life}: {e}"));
+            acknowledged = engine.check(&acknowledged);
+            let _ = engine.work(&mut random, life, &mut acknowledged);
+            disk = disk.crash();
+        }
+        assert!(
+            acknowledged.len() > 50,
+            "{} blocks in all",
+            acknowledged.len()
+        );
+    }
+}
