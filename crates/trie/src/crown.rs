@@ -101,9 +101,10 @@ impl PartialTrie {
         }
     }
 
-    /// The reference that the root would have if `prefix`, the path down to where this trie is
-    /// based or the end of it, were part of the root's own path: as the only subtrie below it.
-    /// `None` for an empty or unhashed trie, and for one whose root is a stub of unknown kind.
+    /// The reference that the root would have if it sat `prefix_nibbles` higher, these last
+    /// nibbles of the base being part of its own path: as it does where this trie is the only
+    /// one below that point. `None` for an empty or unhashed trie, and for one whose root is a
+    /// stub that may be no branch.
     pub fn root_ref_with_prefix(&self, prefix_nibbles: usize) -> Option<NodeRef> {
         let to = self.base.len().checked_sub(prefix_nibbles)?;
         let mut alone = Self::new(self.base.prefix(to));
