@@ -1,6 +1,9 @@
 //! Every header field in turn, wrong.
 
-use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
+use alloy_consensus::{
+    Header,
+    constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
+};
 use alloy_primitives::{B64, B256, Bytes, U256};
 use cambium_chain::{
     Ancestor, Block, BodyError, ChainSpec, DAO_EXTRA_DATA, HeaderError, validate_body,
@@ -219,8 +222,11 @@ fn with_ommers(make: impl FnOnce(&[Ancestor]) -> Vec<Header>) -> Result<(), Body
     }
     let used = work(Some(&ancestors[3].header), b"used");
     ancestors[1].ommers.push(used.hash_slow());
-    let mut block = Block::default();
-    block.header = work(Some(&ancestors[0].header), DAO_EXTRA_DATA);
+    let header = work(Some(&ancestors[0].header), DAO_EXTRA_DATA);
+    let mut block = Block {
+        header,
+        body: Default::default(),
+    };
     block.body.ommers = make(&ancestors);
     let spec = ChainSpec {
         dao_fork_block: None,
@@ -264,11 +270,14 @@ fn uncles_are_few_new_and_valid() {
 #[test]
 fn a_body_is_the_one_that_its_header_names() {
     let spec = prague();
-    let mut block = Block::default();
-    block.header = Header {
+    let header = Header {
         ommers_hash: EMPTY_OMMER_ROOT_HASH,
-        withdrawals_root: Some(alloy_consensus::constants::EMPTY_WITHDRAWALS),
+        withdrawals_root: Some(EMPTY_WITHDRAWALS),
         ..prague_header()
+    };
+    let mut block = Block {
+        header,
+        body: Default::default(),
     };
     assert_eq!(
         validate_body(&spec, &block, true),
