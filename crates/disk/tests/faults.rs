@@ -1,0 +1,168 @@
+//! What the faulty disk does to what was not synced, and what it never does.
+
+use cambium_disk::{Disk, FaultyDisk};
+use std::collections::BTreeSet;
+
+/// A disk with the durable file `f` of 2,000 ones.
+fn disk(seed: u64) -> FaultyDisk {
+    let disk = FaultyDisk::new(seed);
+    let file = disk.create("f").unwrap();
+    file.write_at(&[1; 2_000], 0).unwrap();
+    file.sync().unwrap();
+    disk.sync_dir("").unwrap();
+    disk
+}
+
+#[test]
+fn what_was_synced_survives_every_crash() {
+    for seed in 0..200 {
+        let disk = disk(seed).crash().crash();
+        assert_eq!(disk.contents("f").unwrap(), [1; 2_000]);
+    }
+}
+
+#[test]
+fn an_unsynced_write_is_kept_lost_or_torn_and_nothing_else_changes() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..300 {
+        let disk = disk(seed);
+        disk.open("f").unwrap().write_at(&[2; 600], 1_000).unwrap();
+        let found = disk.crash().contents("f").unwrap();
+        let (before, rest) = found.split_at(1_000);
+        let (written, after) = rest.split_at(600);
+        assert_eq!((before, after), (&[1; 1_000][..], &[1; 400][..]));
+        assert!(written.iter().all(|byte| [1, 2].contains(byte)));
+        outcomes.insert(match written.iter().filter(|byte| **byte == 2).count() {
+            0 => "lost",
+            600 => "kept",
+            _ if written[0] == 2 => "start kept",
+            _ => "end kept",
+        });
+    }
+    assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+}
+
+#[test]
+fn unsynced_writes_survive_independently_of_their_order() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..300 {
+        let disk = disk(seed);
+        let file = disk.open("f").unwrap();
+        file.write_at(&[2], 0).unwrap();
+        file.write_at(&[2], 1).unwrap();
+        file.write_at(&[3], 2_100).unwrap();
+        let found = disk.crash().contents("f").unwrap();
+        outcomes.insert((found[0], found[1], found.len(), found.last().copied()));
+    }
+    for (first, second) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        assert!(outcomes.contains(&(first, second, 2_000, Some(1))));
+        assert!(outcomes.contains(&(first, second, 2_101, Some(3))));
+    }
+    assert!(
+        outcomes.contains(&(1, 1, 2_101, Some(0))),
+        "a length may survive without content"
+    );
+}
+
+#[test]
+fn a_name_survives_for_certain_only_if_its_directory_was_synced() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..100 {
+        let disk = disk(seed);
+        disk.create("new").unwrap().sync().unwrap();
+        disk.rename("f", "g").unwrap();
+        disk.create_dir("dir").unwrap();
+        disk.create("dir/inner").unwrap();
+        disk.sync_dir("dir").unwrap();
+        outcomes.insert(disk.crash().files());
+        disk_synced_survives(seed);
+    }
+    let has = |names: &[&str]| outcomes.iter().any(|found| found == names);
+    assert!(has(&["f"]) && has(&["g"]) && has(&["f", "new"]) && has(&["dir/inner", "g", "new"]));
+}
+
+fn disk_synced_survives(seed: u64) {
+    let disk = disk(seed);
+    disk.create("new").unwrap();
+    disk.rename("f", "g").unwrap();
+    disk.sync_dir("").unwrap();
+    assert_eq!(disk.crash().files(), ["g", "new"]);
+}
+
+#[test]
+fn the_same_seed_and_steps_give_the_same_accidents() {
+    let run = |seed| {
+        let disk = disk(seed);
+        let file = disk.open("f").unwrap();
+        (0..50).for_each(|n| file.write_at(&[n; 90], u64::from(n) * 60).unwrap());
+        disk.fail_syncs("f", 1);
+        assert!(file.sync().is_err());
+        disk.crash().contents("f").unwrap()
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5), run(6));
+}
+
+#[test]
+fn after_a_failed_sync_writes_can_be_lost_although_the_next_one_succeeds() {
+    let lost = |seed| {
+        let disk = disk(seed);
+        let file = disk.open("f").unwrap();
+        file.write_at(&[2], 0).unwrap();
+        disk.fail_syncs("f", 1);
+        assert!(file.sync().is_err());
+        file.sync().unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [2], "it still looks written");
+        disk.crash().contents("f").unwrap()[0] == 1
+    };
+    let losses = (0..100).filter(|seed| lost(*seed)).count();
+    assert!((1..100).contains(&losses), "{losses} of 100");
+}
+
+#[test]
+fn from_a_power_loss_on_all_operations_fail() {
+    let disk = disk(1);
+    let file = disk.open("f").unwrap();
+    disk.lose_power_after(1);
+    file.write_at(&[2], 0).unwrap();
+    let before = disk.operations();
+    assert!(file.write_at(&[2], 1).is_err());
+    let mut byte = [0];
+    assert!(file.read_at(&mut byte, 0).is_err() && file.sync().is_err() && file.len().is_err());
+    assert!(disk.create("g").is_err() && disk.list("").is_err() && disk.lock("l").is_err());
+    assert_eq!(disk.operations(), before + 1);
+    let next = disk.crash();
+    assert!(next.open("f").unwrap().read_at(&mut byte, 0).is_ok());
+    assert!(disk.open("f").is_err(), "the old disk stays dead");
+}
+
+#[test]
+fn reads_writes_and_space_fail_on_demand() {
+    let disk = disk(1);
+    let file = disk.open("f").unwrap();
+    let mut byte = [0];
+    disk.fail_reads("f", true);
+    assert!(file.read_at(&mut byte, 0).is_err());
+    disk.fail_reads("f", false);
+    file.read_at(&mut byte, 0).unwrap();
+    disk.fail_writes("f", 1);
+    assert!(file.write_at(&byte, 0).is_err() && file.write_at(&byte, 0).is_ok());
+    disk.limit_space(Some(2_010));
+    assert_eq!(disk.free_bytes().unwrap(), 10);
+    assert!(file.write_at(&[7; 20], 2_000).is_err());
+    assert_eq!(file.len().unwrap(), 2_010, "what fits is written");
+    file.write_at(&[7; 20], 100)
+        .expect("room that the file has is no growth");
+    disk.remove("f").unwrap();
+    assert_eq!(disk.free_bytes().unwrap(), 2_010);
+}
+
+#[test]
+fn a_flipped_bit_stays_flipped() {
+    let disk = disk(1);
+    disk.flip_bit("f", 9, 3);
+    assert_eq!(disk.contents("f").unwrap()[9], 9);
+    assert_eq!(disk.crash().contents("f").unwrap()[9], 9);
+}
