@@ -39,6 +39,8 @@ struct State {
     faults: Faults,
     /// Operations that changed or synced something.
     operations: u64,
+    /// Power was lost.
+    is_dead: bool,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +62,7 @@ impl FaultyDisk {
             locks: BTreeSet::new(),
             faults: Faults::default(),
             operations: 0,
+            is_dead: false,
         })
     }
 
@@ -75,7 +78,7 @@ impl FaultyDisk {
     #[must_use]
     pub fn crash(&self) -> Self {
         let mut state = self.state();
-        state.faults.power_lost_at = Some(0);
+        state.is_dead = true;
         let mut random = Random(state.random.next());
         let fate = Fate::draw(&mut random);
         let names = state.names.crash(&fate, &mut random);
@@ -93,6 +96,7 @@ impl FaultyDisk {
             locks: BTreeSet::new(),
             faults: Faults::default(),
             operations: 0,
+            is_dead: false,
         })
     }
 
@@ -182,23 +186,28 @@ impl FaultyDisk {
 
 impl State {
     fn power(&self) -> io::Result<()> {
-        match self.faults.power_lost_at {
-            Some(at) if self.operations >= at => Err(io::Error::other("power lost")),
-            _ => Ok(()),
+        if self.is_dead {
+            Err(io::Error::other("power lost"))
+        } else {
+            Ok(())
         }
     }
 
     /// Counts an operation. `Err` if it is the one during which power is lost, or a later one.
     fn step(&mut self) -> io::Result<()> {
         self.power()?;
+        self.is_dead = self
+            .faults
+            .power_lost_at
+            .is_some_and(|at| self.operations >= at);
         self.operations += 1;
         self.power()
     }
 
     fn used_bytes(&self) -> u64 {
-        self.files
-            .values()
-            .map(|file| file.live().len() as u64)
+        self.names
+            .files()
+            .map(|inode| self.files[&inode].live().len() as u64)
             .sum()
     }
 
