@@ -13,6 +13,28 @@
 //!  checkpoint-00000007    Checkpoint   whatever else a start needs; the last two are kept
 //! ```
 //!
+//! ```
+//! use cambium_disk::{Disk, FaultyDisk};
+//! use cambium_store::{BlockLog, LogOptions, LogPosition};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), cambium_store::StoreError> {
+//! let machine = FaultyDisk::new(1);
+//! let disk: Arc<dyn Disk> = Arc::new(machine.clone());
+//! let (log, _) = BlockLog::open(disk, LogOptions::default(), LogPosition::START)?;
+//! log.append(1, &[b"what block 1 changed"])?;
+//! log.sync()?; // From here on block 1 is committed.
+//! log.append(1, &[b"what block 2 changed"])?;
+//!
+//! let disk: Arc<dyn Disk> = Arc::new(machine.crash());
+//! let (log, recovery) = BlockLog::open(disk, LogOptions::default(), LogPosition::START)?;
+//! let (_, first) = log.scan(LogPosition::START).next().expect("block 1")?;
+//! assert_eq!(first.payload, b"what block 1 changed");
+//! println!("the log ends at {:?}, dropped: {:?}", recovery.end, recovery.torn_tail);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # The order in which things become durable
 //!
 //! 1. A commit appends to the log and syncs it. Nothing else is needed for the block to survive.

@@ -6,8 +6,9 @@
 //! but whole records.
 //!
 //! The newest file is kept longer than its content, filled with zeros in steps: a sync then has to
-//! write no new length. On the development machine (ext4 on a virtual disk whose flush alone takes
-//! 4 ms) 16 KiB records are appended and synced 300 times a second.
+//! write no new length. On the development machine (ext4 on a virtual NVMe disk) records of 16 KiB
+//! are appended and synced 4,700 times a second with steps of 4 MiB, 2,900 times without; smaller
+//! steps have worse 99th percentiles, larger ones longer stalls. (The example `figures` measures.)
 
 mod recovery;
 
