@@ -242,8 +242,11 @@ impl Chain {
         if post_merge {
             return Ok(true);
         }
-        let tip = self.known(tip)?;
-        Ok(tip.is_none_or(|tip| block.total_difficulty > tip.total_difficulty))
+        let Some(tip) = self.known(tip)? else {
+            return Ok(true);
+        };
+        let tip_post_merge = tip.header.difficulty.is_zero() && tip.header.number > 0;
+        Ok(!tip_post_merge && block.total_difficulty > tip.total_difficulty)
     }
 
     fn ancestors(&self, parent: &KnownBlock, hash: B256) -> Result<Vec<Ancestor>, ChainError> {

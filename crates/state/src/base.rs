@@ -15,7 +15,7 @@ use crate::{
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
-use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Resolve, Stub};
+use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Resolve, Stub, TrieError};
 use std::sync::Arc;
 
 /// The state at a block, on disk: the upper part of the trie in memory, its stubs naming pages.
@@ -178,9 +178,9 @@ impl Resolve for &Base {
         if let Some(middle) = &self.intermediate {
             let trie = middle.forest.shard(shard);
             if let Some(link) = trie.find(path)
-                && !link.is_stub()
+                && let Some(grafted) = graft_hashed(into, trie, link)?
             {
-                return Ok(into.graft_node(trie, link)?);
+                return Ok(grafted);
             }
         }
         let index = &self.snapshot.index[shard];
@@ -205,6 +205,23 @@ impl Resolve for &Base {
             leaves.filter(|(leaf, _)| is_under(leaf, path)),
             digests.filter(|(digest, _)| digest.starts_with(path)),
         )?)
+    }
+}
+
+/// Copies a node of another trie. `None` for a stub, and for a node whose children are not
+/// hashed: it lies below a digest of its page, so that it is what the page has.
+pub(crate) fn graft_hashed(
+    into: &mut PartialTrie,
+    from: &PartialTrie,
+    link: Link,
+) -> Result<Option<Link>, StateError> {
+    if link.is_stub() {
+        return Ok(None);
+    }
+    match into.graft_node(from, link) {
+        Ok(grafted) => Ok(Some(grafted)),
+        Err(TrieError::NotHashed { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -158,11 +158,26 @@ impl Inner {
         log: &mut LogWriter,
         hash: &B256,
     ) -> Result<Arc<Layer>, StateError> {
-        let base = self.current.read().tree.root().clone();
+        let (base, anchor) = {
+            let current = self.current.read();
+            let tree = &current.tree;
+            let base = tree.root().clone();
+            // The head may itself stand on a block that was brought back: below that one, the
+            // index has the head's ancestors, and no longer the base's.
+            let lowest = tree
+                .chain(tree.head().id)
+                .filter(|layer| layer.id != base.id)
+                .last();
+            let rewound = lowest.filter(|layer| layer.block.number <= base.block.number);
+            (base.clone(), rewound.cloned().unwrap_or(base))
+        };
         let unknown = || StateError::UnknownBlock(*hash);
         // Newest first, so that it is found soon where it is near.
-        let mut reverts = Vec::new();
-        let mut number = base.block.number;
+        let mut way = vec![anchor.changes.clone()];
+        if anchor.id == base.id {
+            way.clear();
+        }
+        let mut number = anchor.block.number;
         let target = loop {
             let record = log.block_record(number)?.ok_or_else(unknown)?;
             if record.meta.id.hash == *hash {
@@ -171,13 +186,13 @@ impl Inner {
             if number == self.genesis.number {
                 return Err(unknown());
             }
-            reverts.push(record.reverts);
+            way.push(record.reverts);
             number -= 1;
         };
         let record = RewindRecord {
             target,
             base: base.block.hash,
-            changes: fold(reverts),
+            changes: fold(way),
         };
         let layer = self.add_rewound(&base, &record)?;
         log.rewound.insert(*hash, record);

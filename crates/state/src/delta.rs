@@ -34,7 +34,7 @@ impl Delta {
         at: LayerId,
         counters: Arc<Counters>,
     ) -> Result<Self, StateError> {
-        let forest = Forest::on(&base)?;
+        let forest = Forest::on(&base, &counters)?;
         Ok(Self {
             base,
             forest,
@@ -123,7 +123,7 @@ impl Delta {
             Ok(root) => Ok(root),
             Err(error) => {
                 // Half applied: start again from the base at the next use.
-                self.forest = Forest::on(&self.base)?;
+                self.forest = Forest::on(&self.base, &self.counters)?;
                 self.floating = None;
                 self.at = self.root;
                 Err(error)

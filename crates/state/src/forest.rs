@@ -1,7 +1,7 @@
 //! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
-use crate::{base::Base, counters::Counters, error::StateError};
+use crate::{base::Base, counters::Counters, error::StateError, pool};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
@@ -28,7 +28,7 @@ pub(crate) struct Forest {
 
 impl Forest {
     /// Stubs for all that `base` has.
-    pub(crate) fn on(base: &Base) -> Result<Self, StateError> {
+    pub(crate) fn on(base: &Base, counters: &Counters) -> Result<Self, StateError> {
         let shards = (0..SHARDS)
             .map(|shard| base.shard_root(shard))
             .collect::<Result<_, _>>()?;
@@ -36,7 +36,7 @@ impl Forest {
             shards,
             crown: PartialTrie::new(Path::EMPTY),
         };
-        forest.seal(base)?;
+        forest.seal(base, counters)?;
         Ok(forest)
     }
 
@@ -90,17 +90,15 @@ impl Forest {
                 .enumerate()
                 .try_for_each(task)?;
         } else {
-            self.shards
-                .par_chunks_mut(SHARDS_PER_TASK)
-                .enumerate()
-                .try_for_each(task)?;
+            let tasks = self.shards.par_chunks_mut(SHARDS_PER_TASK).enumerate();
+            pool::install(|| tasks.try_for_each(task))?;
         }
-        self.seal(base)?;
+        self.seal(base, counters)?;
         Ok(self.root())
     }
 
     /// Makes the crown anew from the roots of the tries.
-    fn seal(&mut self, base: &Base) -> Result<(), StateError> {
+    fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
             let shards: Vec<_> = self.shards.iter().collect();
             match cambium_trie::crown(&shards) {
@@ -110,7 +108,7 @@ impl Forest {
                 }
                 // The only trie of its branch: its root must be known to be joined to a prefix.
                 Err(CrownError::Unresolved { shard }) => {
-                    self.load_root(usize::from(shard), base)?
+                    self.load_root(usize::from(shard), base, counters)?
                 }
                 Err(CrownError::NotHashed { shard }) => {
                     let path = shard_prefix(usize::from(shard));
@@ -123,7 +121,12 @@ impl Forest {
         }
     }
 
-    fn load_root(&mut self, shard: usize, mut base: &Base) -> Result<(), StateError> {
+    fn load_root(
+        &mut self,
+        shard: usize,
+        mut base: &Base,
+        counters: &Counters,
+    ) -> Result<(), StateError> {
         let (path, trie) = (shard_prefix(shard), &mut self.shards[shard]);
         let broken = StateError::Broken {
             path,
@@ -131,8 +134,9 @@ impl Forest {
         };
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
         let link = base.resolve(&path, &stub, trie)?;
-        trie.set_memo(link, stub.node);
         trie.set_root(link);
+        // Not only the root: joining it to a prefix takes its children's references.
+        hash(&mut [trie], counters);
         Ok(())
     }
 }
@@ -146,7 +150,8 @@ pub(crate) fn shard_prefix(shard: usize) -> Path {
 pub(crate) fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
     let start = Instant::now();
     let mut batch = Batch::new();
-    cambium_trie::commit(tries, &mut batch);
+    let hashed = cambium_trie::commit(tries, &mut batch);
+    counters.node_hashes.add(hashed as u64);
     counters.hash_ns.add(start.elapsed().as_nanos() as u64);
 }
 

@@ -54,6 +54,7 @@ mod merger;
 mod open;
 mod overlay;
 mod pages;
+mod pool;
 mod proof;
 mod records;
 mod session;

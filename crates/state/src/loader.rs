@@ -14,6 +14,7 @@ use crate::{
     open::{GENESIS_HASH, GENESIS_NUMBER},
     overlay::{LayerId, Overlay},
     pages::Pages,
+    pool,
     records::{BlockMeta, BlockRecord, KIND_BLOCK},
     tree::Tree,
 };
@@ -107,17 +108,14 @@ impl Loader {
             counters.clone(),
         ));
         // A shard's trie is made, hashed and written before the next, to bound memory.
-        let shards: Vec<_> = self
-            .buckets
-            .into_par_iter()
-            .enumerate()
-            .map(|(shard, bucket)| {
-                let mut trie = build_shard(shard, bucket)?;
-                hash(&mut [&mut trie], &counters);
-                let empty = Arc::new(PartialTrie::new(shard_prefix(shard)));
-                merge_shard(shard, &empty, &trie, &pages)
-            })
-            .collect::<Result<_, StateError>>()?;
+        let one = |(shard, bucket)| {
+            let mut trie = build_shard(shard, bucket)?;
+            hash(&mut [&mut trie], &counters);
+            let empty = Arc::new(PartialTrie::new(shard_prefix(shard)));
+            merge_shard(shard, &empty, &trie, &pages)
+        };
+        let buckets = self.buckets.into_par_iter().enumerate();
+        let shards = pool::install(|| buckets.map(one).collect::<Result<Vec<_>, StateError>>())?;
         let merged = collect(shards);
         counters.pages_written.add(merged.pages_written);
         counters.page_bytes_written.add(merged.bytes_written);
@@ -132,7 +130,7 @@ impl Loader {
             snapshot,
             intermediate: None,
         };
-        let root = Forest::on(&base)?.root();
+        let root = Forest::on(&base, &counters)?.root();
         let snapshot = base.snapshot;
         Ok(Loaded {
             disk,

@@ -16,9 +16,11 @@ use crate::{
     base::{Snapshot, is_under, page_over},
     error::StateError,
     forest::shard_prefix,
-    pages::{Pages, ReadFor, digests_of, page_addr, place},
+    pages::{Pages, ReadFor, decode_leaf, digests_of, page_addr, place},
+    pool,
 };
 use alloy_primitives::B256;
+use cambium_keccak::Batch;
 use cambium_primitives::{Account, Path, SlotValue};
 use cambium_store::{PageAddr, PageBuilder, leaf_bytes};
 use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
@@ -50,11 +52,14 @@ pub(crate) fn merge<'a>(
     old: &Snapshot,
     tries: impl Fn(usize) -> &'a PartialTrie + Sync,
 ) -> Result<Merged, StateError> {
-    let shards: Vec<_> = (0..SHARDS)
-        .into_par_iter()
-        .map(|shard| merge_shard(shard, &old.index[shard], tries(shard), &old.pages))
-        .collect::<Result<_, _>>()?;
-    Ok(collect(shards))
+    let one = |shard| merge_shard(shard, &old.index[shard], tries(shard), &old.pages);
+    let shards = pool::install(|| {
+        (0..SHARDS)
+            .into_par_iter()
+            .map(one)
+            .collect::<Result<_, _>>()
+    });
+    Ok(collect(shards?))
 }
 
 /// The shards of a merge, in order, as one.
@@ -105,12 +110,15 @@ pub(crate) fn merge_shard(
         index: PartialTrie::new(prefix),
         leaves: Vec::new(),
         digests: Vec::new(),
+        unhashed: Vec::new(),
         pages_written: 0,
         bytes_written: 0,
     };
     let root = merger.node(trie.root(), &prefix)?;
     let root = merger.settle(root, &prefix)?;
     merger.index.set_root(root);
+    let unhashed = std::mem::take(&mut merger.unhashed);
+    merger.index.hash_nodes(unhashed, &mut Batch::new());
     let mut before = HashSet::new();
     places(old, &mut before);
     let mut after = HashSet::new();
@@ -151,7 +159,8 @@ enum Outcome {
     Loose {
         from: usize,
         bytes: usize,
-        node: NodeRef,
+        /// Not known of a node below a digest.
+        node: Option<NodeRef>,
         kind: NodeKind,
     },
     /// A page that was there before and is as it was.
@@ -167,16 +176,19 @@ struct Merger<'a> {
     leaves: Vec<LooseLeaf>,
     /// Hashes of inner branches over those leaves.
     digests: Vec<(Path, NodeRef)>,
+    /// Nodes of the index whose reference is not known yet.
+    unhashed: Vec<Link>,
     pages_written: u64,
     bytes_written: u64,
 }
 
 impl Merger<'_> {
-    fn memo(&self, link: Link, path: &Path) -> Result<NodeRef, StateError> {
-        self.trie.memo(link).ok_or(StateError::Broken {
-            path: *path,
-            what: "a hashed node",
-        })
+    /// Sets what is known of a node's reference; the rest is hashed at the end.
+    fn set_memo(&mut self, link: Link, memo: Option<NodeRef>) {
+        match memo {
+            Some(memo) => self.index.set_memo(link, memo),
+            None => self.unhashed.push(link),
+        }
     }
 
     fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
@@ -186,7 +198,7 @@ impl Merger<'_> {
             NodeView::Branch { children } => self.branch(link, children, path),
             NodeView::Extension { path: part, child } => {
                 let to = path.join(&part);
-                let node = self.memo(link, path)?;
+                let node = self.trie.memo(link);
                 match self.node(child, &to)? {
                     Outcome::Loose { from, bytes, .. } => Ok(Outcome::Loose {
                         from,
@@ -197,7 +209,7 @@ impl Merger<'_> {
                     outcome => {
                         let child = self.settle(outcome, &to)?;
                         let extension = self.index.push_extension(path.len(), &to, child);
-                        self.index.set_memo(extension, node);
+                        self.set_memo(extension, node);
                         Ok(Outcome::Resident(extension))
                     }
                 }
@@ -214,7 +226,7 @@ impl Merger<'_> {
                 let from = self.leaves.len();
                 let value = SlotValue::new(value).as_bytes().to_vec();
                 let bytes = self.push_leaf(path, path.join(&part), value);
-                let node = self.memo(link, path)?;
+                let node = self.trie.memo(link);
                 Ok(Outcome::Loose {
                     from,
                     bytes,
@@ -266,10 +278,10 @@ impl Merger<'_> {
             self.join(&mut outcomes, path, leaf_start)?;
             all_loose = true;
         }
-        let node = self.memo(link, path)?;
+        let node = self.trie.memo(link);
         if all_loose && bytes_all <= PAGE_BYTES_MAX {
             if self.leaves.len() - leaf_start >= DIGEST_LEAVES_MIN {
-                self.digests.push((*path, node));
+                self.digests.extend(node.map(|node| (*path, node)));
                 bytes_all += DIGEST_BYTES;
             }
             let kind = NodeKind::Branch;
@@ -288,7 +300,7 @@ impl Merger<'_> {
             }
         }
         let branch = self.index.push_branch(links);
-        self.index.set_memo(branch, node);
+        self.set_memo(branch, node);
         Ok(Outcome::Resident(branch))
     }
 
@@ -329,7 +341,7 @@ impl Merger<'_> {
         storage: Link,
     ) -> Result<Outcome, StateError> {
         let path = Path::account(key);
-        let node = self.memo(link, prefix)?;
+        let node = self.trie.memo(link);
         let kind = NodeKind::Leaf;
         let from = self.leaves.len();
         let mut value = Vec::with_capacity(48);
@@ -357,7 +369,7 @@ impl Merger<'_> {
                     .last()
                     .is_some_and(|(digest, _)| *digest == path);
                 if slots >= DIGEST_SLOTS_MIN && !known {
-                    self.digests.push((path, root));
+                    self.digests.extend(root.map(|root| (path, root)));
                 }
                 Ok(Outcome::Loose {
                     from,
@@ -369,7 +381,7 @@ impl Merger<'_> {
             outcome => {
                 let storage = self.settle(outcome, &path)?;
                 let leaf = self.index.push_account(prefix.len(), key, account, storage);
-                self.index.set_memo(leaf, node);
+                self.set_memo(leaf, node);
                 Ok(Outcome::Resident(leaf))
             }
         }
@@ -399,7 +411,7 @@ impl Merger<'_> {
         Ok(Outcome::Loose {
             from,
             bytes,
-            node: stub.node,
+            node: Some(stub.node),
             kind,
         })
     }
@@ -449,6 +461,10 @@ impl Merger<'_> {
             Outcome::Loose {
                 from, node, kind, ..
             } => {
+                let node = match node {
+                    Some(node) => node,
+                    None => self.hash_leaves(from, prefix)?,
+                };
                 let mut page = PageBuilder::new(prefix);
                 for leaf in self.leaves.drain(from..) {
                     page.leaf(&leaf.path, &leaf.value);
@@ -477,5 +493,20 @@ impl Merger<'_> {
                 }))
             }
         }
+    }
+
+    /// The reference of the subtrie at `prefix` whose leaves are the loose ones from `from` on.
+    fn hash_leaves(&self, from: usize, prefix: &Path) -> Result<NodeRef, StateError> {
+        let leaves = self.leaves[from..].iter();
+        let leaves = leaves.map(|leaf| Ok((leaf.path, decode_leaf(&leaf.path, &leaf.value)?)));
+        let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
+        let mut trie = PartialTrie::new(*self.index.base());
+        let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;
+        trie.hash_nodes([root], &mut Batch::new());
+        let what = "a loose leaf";
+        trie.memo(root).ok_or(StateError::Broken {
+            path: *prefix,
+            what,
+        })
     }
 }

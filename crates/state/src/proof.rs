@@ -1,7 +1,7 @@
 //! The part of a block's state trie that some leaves need: what proofs and witnesses are made of.
 
 use crate::{
-    base::Base,
+    base::{Base, graft_hashed},
     db::{Db, Inner},
     delta::Delta,
     error::StateError,
@@ -28,13 +28,13 @@ impl Resolve for ForestResolver<'_> {
         into: &mut PartialTrie,
     ) -> Result<Link, StateError> {
         let trie = self.forest.shard(shard_of(path));
-        match trie.find(path) {
-            Some(link) if !link.is_stub() => Ok(into.graft_node(trie, link)?),
-            _ => {
-                let mut base = self.base;
-                base.resolve(path, stub, into)
-            }
+        if let Some(link) = trie.find(path)
+            && let Some(grafted) = graft_hashed(into, trie, link)?
+        {
+            return Ok(grafted);
         }
+        let mut base = self.base;
+        base.resolve(path, stub, into)
     }
 }
 

@@ -232,5 +232,8 @@ mod tests {
         assert_eq!(hashes.map(|hash| hash.to_string()), GOLDEN);
     }
 
-    const GOLDEN: [&str; 2] = ["", ""];
+    const GOLDEN: [&str; 2] = [
+        "0xe5cbba163e89f100431c77c228deddd34cd10a146b7960b440175ad6f184922a",
+        "0xf6db35ad7399b398160ead0f7063a09d32b5963036f059f94e506529cf3d7eaa",
+    ];
 }

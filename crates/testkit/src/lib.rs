@@ -3,6 +3,8 @@
 mod backend;
 mod blockchain_test;
 mod chain_file;
+mod engine;
+mod engine_chain;
 mod fixtures;
 mod mainnet_blocks;
 mod mainnet_replays;
@@ -13,6 +15,8 @@ mod networks;
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
+pub use engine::{EngineDriver, EngineParams, Random};
+pub use engine_chain::EngineChain;
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};
 pub use mainnet_replays::{MainnetReplay, MainnetReplays};

@@ -1,10 +1,13 @@
-//! Public blockchain tests over the naive model. The counts are those of the packs: fewer means
+//! Public blockchain tests, over the naive model and over the state engine. The counts are those of the packs: fewer means
 //! that cases got lost on the way.
 
-use cambium_testkit::{BlockchainSuite, NaiveChain, Pack, run_suite};
+use cambium_testkit::{BlockchainSuite, EngineChain, NaiveChain, Pack, run_suite};
 
 fn run(pack: Pack, folder: &'static str, at_least: usize) {
     if let Some(suite) = BlockchainSuite::<NaiveChain>::new(pack, folder) {
+        run_suite(&suite).conclude(at_least);
+    }
+    if let Some(suite) = BlockchainSuite::<EngineChain>::new(pack, folder) {
         run_suite(&suite).conclude(at_least);
     }
 }

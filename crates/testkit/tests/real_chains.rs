@@ -2,7 +2,8 @@
 
 use cambium_evm::Sequential;
 use cambium_testkit::{
-    MainnetBlocks, MainnetReplays, NaiveChain, import_execution_apis_chain, run_suite, say,
+    EngineChain, MainnetBlocks, MainnetReplays, NaiveChain, import_execution_apis_chain, run_suite,
+    say,
 };
 
 #[test]
@@ -21,6 +22,7 @@ fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
 #[test]
 fn the_execution_apis_chain_is_imported_to_its_head() {
     import_execution_apis_chain::<NaiveChain>();
+    import_execution_apis_chain::<EngineChain>();
 }
 
 #[test]

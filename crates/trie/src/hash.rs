@@ -41,12 +41,13 @@ type Levels = Vec<Vec<(u32, Link)>>;
 /// commit(&mut [&mut trie], &mut Batch::new());
 /// println!("{}", trie.state_root().unwrap());
 /// ```
-pub fn commit(tries: &mut [&mut PartialTrie], batch: &mut Batch) {
+pub fn commit(tries: &mut [&mut PartialTrie], batch: &mut Batch) -> usize {
     let mut levels = Levels::new();
     for (number, trie) in tries.iter_mut().enumerate() {
         trie.collect_unhashed(trie.root, number as u32, &mut levels);
     }
     hash_levels(tries, &levels, batch);
+    levels.iter().map(Vec::len).sum()
 }
 
 fn hash_levels(tries: &mut [&mut PartialTrie], levels: &Levels, batch: &mut Batch) {
@@ -115,7 +116,7 @@ impl PartialTrie {
     }
 
     /// Gives the nodes at `links` their memos, and those below on which these depend.
-    pub(crate) fn hash_nodes(&mut self, links: impl IntoIterator<Item = Link>, batch: &mut Batch) {
+    pub fn hash_nodes(&mut self, links: impl IntoIterator<Item = Link>, batch: &mut Batch) {
         let mut levels = Levels::new();
         for link in links {
             self.collect_unhashed(link, 0, &mut levels);

@@ -108,6 +108,11 @@ impl FaultyDisk {
         state.faults.power_lost_at = Some(state.operations + operations);
     }
 
+    /// Whether power is lost: every operation fails.
+    pub fn is_off(&self) -> bool {
+        self.state().power().is_err()
+    }
+
     /// How many writes, syncs and changes of names there were.
     pub fn operations(&self) -> u64 {
         self.state().operations

@@ -1,0 +1,105 @@
+//! The importer over the state engine, facing the same suites as the naive chain.
+
+use crate::Backend;
+use alloy_consensus::Header;
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use alloy_rlp::Decodable;
+use cambium_chain::{Block, Chain, ChainSpec};
+use cambium_primitives::{Account, AccountUpdate, Changes};
+use cambium_state::{FaultyDisk, Loader, Options, View};
+use std::sync::Arc;
+
+/// Every so many blocks all but the newest are merged into pages, so that even these short
+/// chains are read from pages, and reorganised below the snapshot. Merging gives up other
+/// branches: once there is one it stops.
+const FLUSH_EVERY: u64 = 3;
+
+/// A chain in a database in memory.
+pub struct EngineChain {
+    chain: Chain,
+    imported: u64,
+    branched: bool,
+}
+
+impl EngineChain {
+    fn view(&self) -> View {
+        self.chain.db().view().expect("the head has a state")
+    }
+}
+
+impl Backend for EngineChain {
+    fn name() -> &'static str {
+        "state engine"
+    }
+
+    fn new(
+        spec: ChainSpec,
+        genesis: Header,
+        changes: Changes,
+        codes: Vec<(B256, Bytes)>,
+    ) -> Result<Self, String> {
+        let mut loader = Loader::new();
+        for change in changes.accounts() {
+            if let AccountUpdate::Put(account) = change.account {
+                loader.account(change.path, &account, &change.slots);
+            }
+        }
+        for (hash, code) in codes {
+            loader.code(hash, code);
+        }
+        let disk = Arc::new(FaultyDisk::new(1));
+        let options = Options {
+            memory_bytes: 64 << 20,
+            ..Options::default()
+        };
+        let chain = Chain::create(disk, options, loader, |_| Ok((spec, genesis)));
+        let chain = chain.map_err(|error| error.to_string())?;
+        Ok(Self {
+            chain,
+            imported: 0,
+            branched: false,
+        })
+    }
+
+    fn import(&mut self, rlp: &[u8]) -> Result<(), String> {
+        let mut rest = rlp;
+        let block = Block::decode(&mut rest).map_err(|error| error.to_string())?;
+        if !rest.is_empty() {
+            return Err("bytes after the block".to_owned());
+        }
+        let head = self.head();
+        self.branched |= block.header.parent_hash != head;
+        let imported = self
+            .chain
+            .import_block(block, Bytes::copy_from_slice(rlp))
+            .map_err(|error| error.to_string());
+        if imported.is_err() {
+            assert_eq!(self.head(), head, "a refused block moves no head");
+        }
+        self.imported += 1;
+        if !self.branched && self.imported.is_multiple_of(FLUSH_EVERY) {
+            let flushed = self.chain.db().flush((self.imported % 2) as usize);
+            flushed.map_err(|error| error.to_string())?;
+        }
+        imported.map(|_| ())
+    }
+
+    fn head(&self) -> B256 {
+        self.chain.db().head().hash
+    }
+
+    fn account(&self, address: Address) -> Option<Account> {
+        let account = self.view().account(&keccak256(address));
+        account.expect("an account is read")
+    }
+
+    fn slot(&self, address: Address, slot: U256) -> U256 {
+        let slot = keccak256(slot.to_be_bytes::<32>());
+        let value = self.view().slot(&keccak256(address), &slot);
+        value.expect("a slot is read")
+    }
+
+    fn state_root(&self) -> B256 {
+        self.view().state_root()
+    }
+}

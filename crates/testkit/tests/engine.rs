@@ -1,0 +1,58 @@
+//! The engine beside the model, with and without crashes.
+
+use cambium_testkit::{EngineDriver, EngineParams, say};
+
+fn long() -> bool {
+    std::env::var_os("CAMBIUM_LONG").is_some()
+}
+
+fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) {
+    let mut done = std::collections::BTreeMap::new();
+    for seed in 0..seeds {
+        let mut driver = EngineDriver::new(EngineParams {
+            seed: params.seed + seed,
+            ..params
+        });
+        driver.run(steps);
+        for (name, count) in &driver.done {
+            *done.entry(*name).or_insert(0) += count;
+        }
+    }
+    say(&format!("{name}: {seeds} runs of {steps} steps: {done:?}"));
+}
+
+#[test]
+fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
+    let params = EngineParams {
+        seed: 1000,
+        accounts: 3000,
+        changes_max: 120,
+        crashes: false,
+    };
+    let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
+    run("engine against model", seeds, steps, params);
+}
+
+#[test]
+fn small_states_agree_down_to_the_last_account() {
+    let params = EngineParams {
+        seed: 2000,
+        accounts: 6,
+        changes_max: 6,
+        crashes: false,
+    };
+    let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
+    run("small states", seeds, steps, params);
+}
+
+#[test]
+fn acknowledged_blocks_survive_repeated_crashes() {
+    let params = EngineParams {
+        seed: 3000,
+        accounts: 300,
+        changes_max: 40,
+        crashes: true,
+    };
+    let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
+    run("crashes", seeds, steps, params);
+}
