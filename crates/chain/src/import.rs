@@ -128,23 +128,33 @@ impl Chain {
         if decoded.is_empty() && failed.is_none() {
             return None;
         }
-        let prepare = |(block, rlp): (crate::Block, _)| {
+        // Only work without locks goes to other threads.
+        let with_id = |(block, rlp): (crate::Block, _)| {
             let id = BlockId::new(block.header.number, block.header.hash_slow());
-            if id.number == self.db().genesis().number {
-                self.check_genesis(id.hash)?;
-            }
-            Ok(if self.has(id)? {
-                None
-            } else {
-                Some(self.prepare(block, rlp))
-            })
+            (id, block, rlp)
         };
-        let mut blocks: Vec<_> = decoded.into_par_iter().map(prepare).collect();
+        let named: Vec<_> = decoded.into_par_iter().map(with_id).collect();
+        let news: Vec<_> = named
+            .into_iter()
+            .map(|(id, block, rlp)| Ok((!self.is_there(id)?).then_some((block, rlp))))
+            .collect();
+        let prepare = |news: Result<Option<_>, ChainError>| {
+            news.map(|news| news.map(|(block, rlp)| self.prepare(block, rlp)))
+        };
+        let mut blocks: Vec<_> = news.into_par_iter().map(prepare).collect();
         blocks.extend(failed);
         Some(Batch {
             blocks,
             recover: start.elapsed(),
         })
+    }
+
+    /// Whether a block can be skipped. An error if it is another chain's first.
+    fn is_there(&self, id: BlockId) -> Result<bool, ChainError> {
+        if id.number == self.db().genesis().number {
+            self.check_genesis(id.hash)?;
+        }
+        self.has(id)
     }
 
     fn execute_all(
