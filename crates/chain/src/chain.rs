@@ -1,10 +1,11 @@
 //! A chain: a database, its fork rules, and the blocks in it.
 
 use crate::{
-    Block, ChainSpec, FileError, Genesis, GenesisError, execute::BlockFault, workload::Workload,
+    Block, ChainSpec, FileError, Genesis, GenesisAccount, GenesisError, execute::BlockFault,
+    workload::Workload,
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{B256, Bytes, U256, keccak256};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_primitives::{Account, BlockId, BlockNumber};
 use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, StateError};
@@ -97,24 +98,7 @@ impl Chain {
         genesis: impl AsRef<Path>,
         options: Options,
     ) -> Result<Self, ChainError> {
-        let mut loader = Loader::new();
-        let genesis = Genesis::stream(genesis, |address, account| {
-            let code_hash = keccak256(&account.code);
-            let slots = account.storage.iter();
-            let slots: Vec<_> = slots
-                .map(|(slot, value)| (keccak256(slot), *value))
-                .collect();
-            let fields = Account {
-                nonce: account.nonce,
-                balance: account.balance,
-                code_hash,
-            };
-            loader.account(keccak256(address), &fields, &slots);
-            if !account.code.is_empty() {
-                loader.code(code_hash, account.code);
-            }
-            Ok::<_, ChainError>(())
-        })?;
+        let (genesis, loader) = load(genesis.as_ref())?;
         Self::create(disk, options, loader, |root| {
             let spec = genesis.spec(root)?;
             let header = genesis.header(&spec, root);
@@ -130,20 +114,7 @@ impl Chain {
     ) -> Result<Self, ChainError> {
         let mut loader = Loader::new();
         let filled: Result<(), Infallible> = workload.for_each_account(|address, account| {
-            let code_hash = keccak256(&account.code);
-            let slots = account.storage.iter();
-            let slots: Vec<_> = slots
-                .map(|(slot, value)| (keccak256(slot), *value))
-                .collect();
-            let fields = Account {
-                nonce: account.nonce,
-                balance: account.balance,
-                code_hash,
-            };
-            loader.account(keccak256(address), &fields, &slots);
-            if !account.code.is_empty() {
-                loader.code(code_hash, account.code.clone());
-            }
+            take_account(&mut loader, address, account);
             Ok(())
         });
         match filled {
@@ -249,6 +220,15 @@ impl Chain {
         Ok(canonical.is_some_and(|known| known.hash == id.hash) || self.db.knows(&id.hash))
     }
 
+    /// Checks that a genesis file is of this database's chain: computes its state root and header,
+    /// about as much work as making a database from it.
+    pub fn check_genesis_file(&self, genesis: impl AsRef<Path>) -> Result<(), ChainError> {
+        let (genesis, loader) = load(genesis.as_ref())?;
+        let root = loader.root()?;
+        let header = genesis.header(&genesis.spec(root)?, root);
+        self.check_genesis(header.hash_slow())
+    }
+
     /// Checks that a genesis block is this database's.
     pub fn check_genesis(&self, given: B256) -> Result<(), ChainError> {
         let database = self.db.genesis().hash;
@@ -299,6 +279,33 @@ impl Chain {
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a genesis file, its accounts into a loader.
+fn load(genesis: &Path) -> Result<(Genesis, Loader), ChainError> {
+    let mut loader = Loader::new();
+    let genesis = Genesis::stream(genesis, |address, account| {
+        take_account(&mut loader, address, account);
+        Ok::<_, ChainError>(())
+    })?;
+    Ok((genesis, loader))
+}
+
+fn take_account(loader: &mut Loader, address: Address, account: GenesisAccount) {
+    let code_hash = keccak256(&account.code);
+    let slots = account.storage.iter();
+    let slots: Vec<_> = slots
+        .map(|(slot, value)| (keccak256(slot), *value))
+        .collect();
+    let fields = Account {
+        nonce: account.nonce,
+        balance: account.balance,
+        code_hash,
+    };
+    loader.account(keccak256(address), &fields, &slots);
+    if !account.code.is_empty() {
+        loader.code(code_hash, account.code);
     }
 }
 

@@ -25,7 +25,7 @@ use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
     SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
 };
-use cambium_trie::{LeafValue, PartialTrie, SHARDS};
+use cambium_trie::{LeafValue, NodeKind, PartialTrie, SHARDS, Stub, crown};
 use parking_lot::{Mutex, RwLock};
 use rayon::prelude::*;
 use std::{
@@ -85,6 +85,40 @@ impl Loader {
     /// Takes the code of an account.
     pub fn code(&mut self, hash: B256, code: Bytes) {
         self.codes.insert(hash, code);
+    }
+
+    /// The state root of these accounts, without a disk: to compare them with a database's.
+    pub fn root(self) -> Result<B256, StateError> {
+        let counters = Counters::default();
+        let shards: Vec<_> = self
+            .buckets
+            .into_par_iter()
+            .enumerate()
+            .map(|(shard, bucket)| {
+                let mut trie = build_shard(shard, bucket)?;
+                hash(&mut [&mut trie], &counters);
+                // A branch is all that its neighbours need to know of it: memory is bounded by
+                // dropping the rest.
+                Ok(match (trie.kind(trie.root()), trie.memo(trie.root())) {
+                    (Some(NodeKind::Branch), Some(node)) => PartialTrie::from_stub(
+                        shard_prefix(shard),
+                        Stub {
+                            node,
+                            kind: Some(NodeKind::Branch),
+                            place: None,
+                        },
+                    ),
+                    _ => trie,
+                })
+            })
+            .collect::<Result<_, StateError>>()?;
+        let broken = StateError::Broken {
+            path: Path::EMPTY,
+            what: "a hashed root",
+        };
+        let shards: Vec<_> = shards.iter().collect();
+        let crown = crown(&shards).ok();
+        crown.and_then(|crown| crown.state_root()).ok_or(broken)
     }
 
     /// Builds the state on `disk`, which must hold no database. It is none until
