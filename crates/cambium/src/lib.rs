@@ -1,1 +1,72 @@
-//! State engine for EVM blockchains: the facade library and the cambium program.
+//! Cambium: a state engine for EVM blockchains, to embed.
+//!
+//! Two ways in. [`Chain`] takes blocks: it validates and executes them, holds every root against
+//! the header, and makes them durable. [`Db`] is the engine below it, for those who execute by
+//! themselves: a [`View`] is the state at a block (and a database for revm), and what a block
+//! changes goes `View -> Session -> Staged -> Sealed -> Committed`.
+//!
+//! ```
+//! use cambium::{Account, AccountChange, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes};
+//! use cambium::{FaultyDisk, Loader, Options, StateError, U256, keccak256};
+//! use std::sync::Arc;
+//!
+//! # fn meta(number: u64, state_root: B256, parent: B256) -> BlockMeta {
+//! #     let id = BlockId::new(number, B256::with_last_byte(number as u8 + 1));
+//! #     BlockMeta { id, parent, state_root, body: Bytes::new() }
+//! # }
+//! let alice = keccak256([0xa1; 20]);
+//! let mut loader = Loader::new();
+//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, &[]);
+//! let genesis = loader.load(Arc::new(FaultyDisk::new(1)), Options::default())?;
+//! let header = meta(0, genesis.root(), B256::ZERO); // number, hash, parent, state root
+//! let db = genesis.create(header.clone(), vec![])?;
+//!
+//! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
+//! let update = AccountUpdate::Put(spent);
+//! let change = AccountChange { path: alice, account: update, wipe: false, slots: vec![] };
+//! let staged = db.session(db.view()?).finish(Changes::new(vec![change]), vec![])?;
+//! let block = meta(1, staged.root(), header.id.hash); // the root is Ethereum's, to the byte
+//! staged.seal(block)?.commit()?; // durable from here on
+//! assert_eq!(db.view()?.account(&alice)?.unwrap().nonce, 1);
+//! assert_eq!(db.view_at(0)?.account(&alice)?.unwrap().nonce, 0);
+//! # Ok::<(), StateError>(())
+//! ```
+//!
+//! [`FaultyDisk`] is a disk in memory; a real one is [`StdDisk`].
+//!
+//! A whole chain, from a genesis file and a file of blocks as `geth export` writes it:
+//!
+//! ```no_run
+//! use cambium::{BlockSource, Chain, ChainError, Options, StdDisk};
+//! use std::sync::Arc;
+//!
+//! let chain = Chain::init(Arc::new(StdDisk::new("data")), "genesis.json", Options::default())?;
+//! let summary = chain.import(BlockSource::open("chain.rlp")?, &mut |_| {})?;
+//! println!("{} blocks, head {}", summary.done.blocks, summary.done.head);
+//! # Ok::<(), ChainError>(())
+//! ```
+//!
+//! Proofs and witnesses are verified by [`verify_account_proof`] and [`BlockWitness::execute`],
+//! which need no database.
+
+pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+pub use cambium_chain::{
+    Block, BlockFault, BlockSealer, BlockSource, BlockWitness, Chain, ChainError, ChainSealer,
+    ChainSpec, ChainWriter, FileError, FileKind, Fork, Genesis, GenesisAccount, GenesisError,
+    ImportProgress, ImportSummary, Place, Progress, RawBlock, Spread, StatelessError,
+    StatelessReport, TOKEN, Timings, Transaction, WitnessGap, Workload, WorkloadError,
+    WorkloadParams, token_balance_slot,
+};
+pub use cambium_disk::{Disk, DiskError, DiskFile, FaultyDisk, StdDisk};
+pub use cambium_primitives::{
+    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
+};
+pub use cambium_state::{
+    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Loaded, Loader, Options,
+    Recovery, Sealed, Session, Staged, StateError, Stats, View, repair,
+};
+pub use cambium_store::{LogPosition, StoreError};
+pub use cambium_trie::{
+    AccountProof, EMPTY_ROOT, Keys, MultiProof, NoResolve, PartialTrie, ProofError, StorageKey,
+    StorageProof, TrieError, UpdateError, Verified, Witness, verify_account_proof,
+};

@@ -1,0 +1,329 @@
+//! What can be said on the command line.
+
+use cambium::{Address, B256, StorageKey, U256};
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  could not be done: input or output, a lock, permissions, a full disk, another chain
+  2  wrong usage
+  3  a block, or the file it came in, is invalid
+  4  the database is damaged
+  5  a proof or a witness does not hold
+
+Environment:
+  CAMBIUM_LOG  what is logged to standard error: error, warn (default), info, debug, trace
+
+A first look: cambium demo";
+
+/// A state engine for EVM blockchains: imports chains with every root checked, and proves what
+/// they hold.
+#[derive(Debug, Parser)]
+#[command(name = "cambium", version, after_help = AFTER_HELP, propagate_version = true)]
+pub(crate) struct Args {
+    /// Print exactly one JSON object on standard output, for machines
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a database from a genesis file
+    Init(InitArgs),
+    /// Execute blocks from files, check all that their headers claim, and keep them
+    #[command(after_help = "\
+Files are told apart by their content: concatenated block RLP as `geth export` writes it, the same
+gzipped, or era1. Blocks that are there already are skipped, so an import that was interrupted is
+resumed by running it again. Ctrl-C is safe at any moment, and so is a power loss: the database
+opens again at a block that was committed.
+
+With --json: blocks, transactions, gas, seconds, skipped, head_number, head_hash, state_root,
+timings (seconds spent in each stage; stages run side by side) and counters.")]
+    Import(ImportArgs),
+    /// Write blocks to a file that `import`, and other clients, read
+    Export(ExportArgs),
+    /// Take the head back to an earlier block
+    Unwind(UnwindArgs),
+    /// Print an account, or one of its slots
+    Get(GetArgs),
+    /// Print a proof of an account and its slots, as `eth_getProof` gives it
+    Prove(ProveArgs),
+    /// Check a proof against a state root, without a database
+    Verify(VerifyArgs),
+    /// Print a block with all that is needed to execute it without a database
+    Witness(WitnessArgs),
+    /// Execute a block from its witness alone
+    Stateless(StatelessArgs),
+    /// Look at the database itself
+    #[command(subcommand)]
+    Db(DbCommand),
+    /// Generate a chain of payments and token transfers: genesis.json and chain.rlp
+    Workload(WorkloadArgs),
+    /// Make a small chain, import it, and prove and re-execute parts of it
+    Demo(DemoArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DbCommand {
+    /// Print sizes and counts
+    Stats(DbArgs),
+    /// Read everything, hash the state from its leaves, and compare with the roots
+    Check(DbArgs),
+    /// Drop a damaged end of the block log, so that the database opens again before it
+    Repair(DbArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DbArgs {
+    /// Directory of the database
+    #[arg(long, short = 'd', value_name = "DIR")]
+    pub(crate) datadir: PathBuf,
+    /// Memory for caches and recent blocks together: 512M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    pub(crate) memory: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InitArgs {
+    /// Genesis file, as geth, reth and hive write them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: PathBuf,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ImportArgs {
+    /// Files of blocks, in order
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Make the database from this genesis file if there is none; else check that it is the
+    /// same chain's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExportArgs {
+    /// File to write; gzipped if its name ends in .gz
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// First block [default: the one after genesis]
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+    /// Last block [default: the head]
+    #[arg(long, value_name = "N")]
+    pub(crate) to: Option<u64>,
+    /// Write over the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct UnwindArgs {
+    /// The block to go back to
+    #[arg(long, value_name = "N")]
+    pub(crate) to: u64,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GetArgs {
+    /// Address of the account
+    pub(crate) address: Address,
+    /// A slot of it: hex after 0x, else decimal
+    #[arg(value_parser = parse_slot)]
+    pub(crate) slot: Option<StorageKey>,
+    /// The state after this block [default: the head]
+    #[arg(long, value_name = "N")]
+    pub(crate) block: Option<u64>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProveArgs {
+    /// Address of the account
+    pub(crate) address: Address,
+    /// Slots of it: hex after 0x, else decimal
+    #[arg(value_name = "SLOT", value_parser = parse_slot)]
+    pub(crate) slots: Vec<StorageKey>,
+    /// The state after this block [default: the head]
+    #[arg(long, value_name = "N")]
+    pub(crate) block: Option<u64>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct VerifyArgs {
+    /// File with the proof, or - for standard input; a whole JSON-RPC response will do
+    #[arg(value_name = "PROOF.json")]
+    pub(crate) proof: PathBuf,
+    /// State root of a block that is trusted
+    #[arg(long)]
+    pub(crate) root: B256,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WitnessArgs {
+    /// The block
+    #[arg(value_name = "N")]
+    pub(crate) block: u64,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatelessArgs {
+    /// File that `cambium witness` wrote, or - for standard input
+    pub(crate) witness: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WorkloadArgs {
+    /// Directory for genesis.json and chain.rlp
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Accounts at genesis
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) accounts: u64,
+    /// How many of them send [default: 50000, or all]
+    #[arg(long, value_name = "N")]
+    pub(crate) senders: Option<u64>,
+    /// Blocks after genesis
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) blocks: u64,
+    /// Transactions in each block
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) transfers: u64,
+    /// Share of them that are ERC-20 transfers, in percent
+    #[arg(long, value_name = "PCT", default_value_t = 20)]
+    pub(crate) erc20: u8,
+    /// Share of them that go to new accounts, in percent
+    #[arg(long, value_name = "PCT", default_value_t = 25)]
+    pub(crate) fresh: u8,
+    /// Few accounts hot and most cold, by Zipf's law
+    #[arg(long)]
+    pub(crate) zipf: bool,
+    /// The same seed gives the same chain
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// EIP-155 chain id
+    #[arg(long, value_name = "ID", default_value_t = 4_093)]
+    pub(crate) chain_id: u64,
+    /// Write over the files if they exist
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Memory for caches and recent blocks together: 512M, 4G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    pub(crate) memory: u64,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// Keep all that is made in this directory [default: a temporary one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Accounts at genesis
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) accounts: u64,
+    /// Blocks after genesis
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) blocks: u64,
+}
+
+/// The least memory that a database is opened with.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err("a size is a number and K, M, G or T: 512M, 4G".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a size is a number and K, M, G or T: 512M, 4G".to_owned())?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(bytes),
+        Some(_) => Err("the least is 1M".to_owned()),
+        None => Err("that is more than any machine has".to_owned()),
+    }
+}
+
+/// Hex after `0x`, else decimal. Shorter than 32 bytes it stays a number in proofs.
+fn parse_slot(text: &str) -> Result<StorageKey, String> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(hex) => (hex, 16),
+        None => (text, 10),
+    };
+    let bad = || "a slot is a number of at most 256 bits: hex after 0x, else decimal".to_owned();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    let number = U256::from_str_radix(digits, radix).map_err(|_| bad())?;
+    Ok(StorageKey {
+        slot: B256::from(number.to_be_bytes()),
+        quantity: !(radix == 16 && digits.len() == 64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_contradict_each_other_nowhere() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_numbers_with_a_letter() {
+        assert_eq!(parse_size("512M"), Ok(512 << 20));
+        assert_eq!(parse_size("4g"), Ok(4 << 30));
+        assert_eq!(parse_size("2 GiB").ok(), None);
+        assert_eq!(parse_size("1048576"), Ok(1 << 20));
+        for bad in [
+            "",
+            "M",
+            "-1G",
+            "1.5G",
+            "1X",
+            "99999999999T",
+            "100K",
+            "4 g é",
+        ] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn slots_are_hex_or_decimal() {
+        let slot =
+            |text| parse_slot(text).map(|key| (U256::from_be_bytes(key.slot.0), key.quantity));
+        assert_eq!(slot("10"), Ok((U256::from(10), true)));
+        assert_eq!(slot("0x10"), Ok((U256::from(16), true)));
+        let whole = format!("0x{:064x}", 5);
+        assert_eq!(slot(&whole), Ok((U256::from(5), false)));
+        let too_long = format!("0x{:065x}", 5);
+        for bad in ["", "0x", "ff", "-1", "0xg0", "1_000", &too_long] {
+            assert!(parse_slot(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Commands on a chain's blocks and state: init, export, unwind, get.
+
+use super::{
+    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
+    error::Failure,
+    open,
+    output::{Output, Report, Table, bytes, count},
+};
+use alloy_primitives::utils::format_ether;
+use cambium::{Chain, ChainError, ChainWriter, KECCAK_EMPTY, StateError, U256, keccak256};
+use serde_json::{Value, json};
+use std::path::Path;
+
+pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
+    match open_or_init(args, out)? {
+        (chain, true) => described(&chain, "Made a database."),
+        (chain, false) => described(
+            &chain,
+            "This database is there already, from the same genesis: nothing to do.",
+        ),
+    }
+}
+
+/// Makes a database, and says so; or opens the one that is there, which must be from the same
+/// genesis.
+pub(crate) fn open_or_init(args: &InitArgs, out: &Output) -> Result<(Chain, bool), Failure> {
+    if !open::exists(&args.db)? {
+        return Ok((make(args, out)?, true));
+    }
+    match open::chain(&args.db, out) {
+        // Its making was cut short, before it had any block: it is made again.
+        Err(Failure::Chain(ChainError::State(StateError::Unfinished))) => {
+            Ok((make(args, out)?, true))
+        }
+        Err(failure) => Err(failure),
+        Ok(chain) => {
+            chain.check_genesis_file(&args.genesis)?;
+            Ok((chain, false))
+        }
+    }
+}
+
+fn make(args: &InitArgs, out: &Output) -> Result<Chain, Failure> {
+    let bar = out.bar(0, "");
+    bar.set_message(format!("reading {}", args.genesis.display()));
+    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    let made = Chain::init(
+        open::disk(&args.db.datadir),
+        &args.genesis,
+        open::options(&args.db),
+    );
+    bar.finish_and_clear();
+    Ok(made?)
+}
+
+fn described(chain: &Chain, title: &str) -> Result<Report, Failure> {
+    let (genesis, head) = (chain.db().genesis(), chain.db().head());
+    let header = chain.block(genesis.number)?.header;
+    let chain_id = chain.spec().chain_id;
+    let table = Table::default()
+        .row("chain id", chain_id)
+        .row("genesis hash", genesis.hash)
+        .row("state root", header.state_root)
+        .row("head", head);
+    Ok(Report::new(
+        format!("{title}\n{table}"),
+        json!({
+            "chain_id": chain_id,
+            "genesis_number": genesis.number,
+            "genesis_hash": genesis.hash,
+            "state_root": header.state_root,
+            "head_number": head.number,
+            "head_hash": head.hash,
+        }),
+    ))
+}
+
+/// Refuses to write over a file. What is no regular file (a pipe, a terminal) is not harmed.
+pub(crate) fn refuse_to_overwrite(file: &Path, force: bool) -> Result<(), Failure> {
+    match file.metadata() {
+        Ok(there) if there.is_file() && !force => Err(Failure::Exists(file.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(&args.db, out)?;
+    let from = args.from.unwrap_or(chain.db().genesis().number + 1);
+    let to = args.to.unwrap_or(chain.db().head().number);
+    if from > to {
+        return Err(Failure::NothingToExport { from, to });
+    }
+    // Both ends are looked for before anything is written.
+    chain.block_rlp(from)?;
+    chain.block_rlp(to)?;
+    refuse_to_overwrite(&args.file, args.force)?;
+    let mut writer = ChainWriter::create(&args.file)?;
+    let bar = out.bar(
+        to - from + 1,
+        "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
+    );
+    for number in from..=to {
+        writer.write_rlp(&chain.block_rlp(number)?)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let blocks = writer.finish()?;
+    let file = args.file.display().to_string();
+    Ok(Report::new(
+        format!("Wrote {} blocks, {from} to {to}, to {file}.", count(blocks)),
+        json!({ "blocks": blocks, "from": from, "to": to, "file": file }),
+    ))
+}
+
+pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(&args.db, out)?;
+    let from = chain.db().head();
+    let head = chain.db().unwind(args.to)?;
+    let state_root = chain.db().view()?.state_root();
+    let taken = from.number.saturating_sub(head.number);
+    let table = Table::default()
+        .row("head", head)
+        .row("state root", state_root);
+    Ok(Report::new(
+        format!("Took back {} blocks.\n{table}", count(taken)),
+        json!({
+            "blocks": taken,
+            "head_number": head.number,
+            "head_hash": head.hash,
+            "state_root": state_root,
+        }),
+    ))
+}
+
+pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(&args.db, out)?;
+    let view = open::view(&chain, args.block)?;
+    let path = keccak256(args.address);
+    let account = view.account(&path)?;
+    let (block, fields) = (view.block(), account.unwrap_or_default());
+    let code_hash = account.map_or(KECCAK_EMPTY, |account| account.code_hash);
+    let code_bytes = view.code(&code_hash)?.len();
+    let mut json = json!({
+        "address": args.address,
+        "block_number": block.number,
+        "block_hash": block.hash,
+        "state_root": view.state_root(),
+        "exists": account.is_some(),
+        "nonce": fields.nonce,
+        "balance": fields.balance.to_string(),
+        "balance_ether": format_ether(fields.balance),
+        "code_hash": code_hash,
+        "code_bytes": code_bytes,
+    });
+    let mut table = Table::default()
+        .row("address", args.address)
+        .row("block", block);
+    table = match account {
+        None => table.row("account", "does not exist"),
+        Some(_) => table
+            .row("nonce", count(fields.nonce))
+            .row("balance", balance(fields.balance))
+            .row("code", code(code_bytes, &code_hash)),
+    };
+    if let Some(key) = args.slot {
+        let slot = keccak256(key.slot);
+        let value = view.slot(&path, &slot)?;
+        json["slot"] = json!(key.slot);
+        json["value"] = Value::String(format!("{value:#x}"));
+        table = table
+            .row("slot", key.slot)
+            .row("value", format!("{value:#x} ({value})"));
+    }
+    Ok(Report::new(table.to_string(), json))
+}
+
+pub(crate) fn balance(wei: U256) -> String {
+    format!("{wei} wei ({} ether)", format_ether(wei))
+}
+
+fn code(len: usize, hash: &cambium::B256) -> String {
+    match len {
+        0 => "none".to_owned(),
+        len => format!("{}, hash {hash}", bytes(len as u64)),
+    }
+}

@@ -1,0 +1,137 @@
+//! Commands on the database itself: stats, check, repair.
+
+use super::{
+    args::DbArgs,
+    error::{Exit, Failure},
+    open,
+    output::{Output, Report, Table, bytes, count},
+};
+use cambium::{CheckProgress, CheckReport};
+use serde_json::json;
+
+/// Parts of the state that a check goes through.
+const STATE_PARTS: u64 = 256;
+
+pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(args, out)?;
+    let stats = chain.db().stats()?;
+    let genesis = chain.db().genesis();
+    let live = match stats.segment_bytes {
+        0 => 1.0,
+        all => stats.segment_live_bytes as f64 / all as f64,
+    };
+    let table = Table::default()
+        .row("chain id", chain.spec().chain_id)
+        .row("genesis", genesis)
+        .row("head", stats.head)
+        .row("snapshot", stats.snapshot)
+        .row("layers above it", count(stats.layers as u64))
+        .row("pages", count(stats.pages))
+        .row("segments", count(stats.segments as u64))
+        .row("bytes in them", bytes(stats.segment_bytes))
+        .row("of these in use", format!("{:.0} %", 100.0 * live))
+        .row("contract codes", count(stats.codes as u64))
+        .row("memory: index", bytes(stats.index_bytes as u64))
+        .row("memory: layers", bytes(stats.overlay_bytes as u64))
+        .row("memory: delta trie", bytes(stats.delta_bytes as u64))
+        .row("memory: page cache", bytes(stats.page_cache_bytes));
+    Ok(Report::new(
+        table.to_string(),
+        json!({
+            "chain_id": chain.spec().chain_id,
+            "genesis_number": genesis.number,
+            "genesis_hash": genesis.hash,
+            "head_number": stats.head.number,
+            "head_hash": stats.head.hash,
+            "snapshot_number": stats.snapshot.number,
+            "snapshot_hash": stats.snapshot.hash,
+            "layers": stats.layers,
+            "overlay_bytes": stats.overlay_bytes,
+            "delta_bytes": stats.delta_bytes,
+            "index_bytes": stats.index_bytes,
+            "pages": stats.pages,
+            "page_cache_bytes": stats.page_cache_bytes,
+            "segments": stats.segments,
+            "segment_bytes": stats.segment_bytes,
+            "segment_live_bytes": stats.segment_live_bytes,
+            "segment_live_ratio": live,
+            "codes": stats.codes,
+        }),
+    ))
+}
+
+pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(args, out)?;
+    let bar = out.bar(STATE_PARTS, "{bar:30} {percent}%  {msg}");
+    let report = chain.db().check(&mut |progress| {
+        let (done, of, what) = match progress {
+            CheckProgress::State { parts, leaves } => (
+                parts as u64,
+                STATE_PARTS,
+                format!("state: {} leaves", count(leaves)),
+            ),
+            CheckProgress::Codes { done, of } => (done as u64, of as u64, "codes".to_owned()),
+            CheckProgress::Blocks { done, of } => {
+                (done, of, format!("block {} of {}", count(done), count(of)))
+            }
+        };
+        bar.set_length(of);
+        bar.set_position(done);
+        bar.set_message(what);
+    })?;
+    bar.finish_and_clear();
+    Ok(checked(&report))
+}
+
+fn checked(report: &CheckReport) -> Report {
+    let sound = report.damage.is_empty();
+    let table = Table::default()
+        .row("accounts in pages", count(report.accounts))
+        .row("slots in pages", count(report.slots))
+        .row("pages", count(report.pages))
+        .row("codes", count(report.codes))
+        .row("blocks", count(report.blocks));
+    let mut text = if sound {
+        "The database is sound: all roots follow from what is stored.".to_owned()
+    } else {
+        let number = count(report.damage.len() as u64);
+        let damage = report.damage.join("\n  ");
+        format!(
+            "The database is DAMAGED in {number} places:\n  {damage}\n\
+             Restore the directory from a copy, or import the chain into a new one. What was read:"
+        )
+    };
+    text.push_str(&format!("\n{table}"));
+    Report {
+        text,
+        json: json!({
+            "sound": sound,
+            "accounts": report.accounts,
+            "slots": report.slots,
+            "pages": report.pages,
+            "codes": report.codes,
+            "blocks": report.blocks,
+            "damage": report.damage,
+        }),
+        exit: if sound { Exit::Done } else { Exit::Damaged },
+    }
+}
+
+pub(crate) fn repair(args: &DbArgs) -> Result<Report, Failure> {
+    let disk = open::existing(args)?;
+    let cut = cambium::repair(&disk)?;
+    let text = match cut {
+        None => "The block log is whole: nothing to do.".to_owned(),
+        Some(cut) => format!(
+            "Cut the block log at byte {} of file {}. Blocks after it are gone: import the chain \
+             again; what is still there is skipped.",
+            cut.offset, cut.file
+        ),
+    };
+    let json = json!({
+        "repaired": cut.is_some(),
+        "log_file": cut.map(|cut| cut.file),
+        "log_offset": cut.map(|cut| cut.offset),
+    });
+    Ok(Report::new(text, json))
+}

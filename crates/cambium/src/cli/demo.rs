@@ -1,0 +1,177 @@
+//! The demonstration: the main job end to end, on a chain of its own, with a word to each step.
+
+use super::{
+    args::DemoArgs,
+    error::Failure,
+    import,
+    output::{Output, Report, Table, bytes, count},
+    proof::{account_proof, stateless_table},
+    workload::generate,
+};
+use cambium::{
+    BlockWitness, Chain, Options, StdDisk, StorageKey, TOKEN, U256, Workload, WorkloadParams,
+    token_balance_slot, verify_account_proof,
+};
+use serde_json::json;
+use std::{path::Path, sync::Arc};
+
+pub(crate) fn demo(args: &DemoArgs, out: &Output) -> Result<Report, Failure> {
+    match &args.dir {
+        Some(dir) => run(args, dir, out),
+        None => {
+            let temporary = tempfile::Builder::new()
+                .prefix("cambium-demo-")
+                .tempdir()
+                .map_err(Failure::io(&std::env::temp_dir(), "written to"))?;
+            run(args, temporary.path(), out)
+        }
+    }
+}
+
+fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
+    let db = dir.join("db");
+    if db.exists() {
+        return Err(Failure::DemoExists(db));
+    }
+    out.say(
+        "Cambium keeps the state of an EVM blockchain. This is what it does, in five steps.\n",
+    )?;
+
+    out.say(
+        "1. Make a chain: signed payments and token transfers, as any client would import it.",
+    )?;
+    let params = WorkloadParams {
+        accounts: args.accounts,
+        blocks: args.blocks,
+        ..WorkloadParams::default()
+    };
+    let workload = Workload::new(params)?;
+    let options = Options::default();
+    let made = generate(&workload, dir, options.memory_bytes, false, out)?;
+    let size = |file: &Path| bytes(file.metadata().map_or(0, |metadata| metadata.len()));
+    let table = Table::default()
+        .row("accounts", count(workload.genesis().accounts))
+        .row("blocks", count(args.blocks))
+        .row("transactions", count(made.transactions))
+        .row("genesis file", size(&made.genesis))
+        .row("chain file", size(&made.chain));
+    out.say(format_args!("{table}\n"))?;
+
+    out.say(
+        "2. Import it into a new database: every block is executed, and its gas, receipts and\n   \
+         state root are held against its header, before it is made durable.",
+    )?;
+    let chain = Chain::init(Arc::new(StdDisk::new(&db)), &made.genesis, options)?;
+    let files = [made.chain];
+    let summary = import::import_files(&chain, &files, out)?;
+    let counters = chain.db().counters();
+    out.say(format_args!("{}\n", import::text(&summary)))?;
+    if summary.done.head != made.head {
+        return Err(Failure::Demo("the head is not that of the generated chain"));
+    }
+
+    out.say("3. Prove what a sender owns, against the state root alone.")?;
+    let (address, view) = (workload.address(0), chain.db().view()?);
+    let tokens = account_proof(
+        &view,
+        TOKEN,
+        &[StorageKey::from(token_balance_slot(&address))],
+    )?;
+    let ether = account_proof(&view, address, &[])?;
+    let root = view.state_root();
+    let verified =
+        verify_account_proof(root, &ether).map_err(|error| Failure::Proof { root, error })?;
+    let slots = verify_account_proof(root, &tokens)
+        .map_err(|error| Failure::Proof { root, error })?
+        .slots;
+    let nodes = |proof: &cambium::AccountProof| {
+        let storage = proof.storage_proof.iter().flat_map(|slot| &slot.proof);
+        let nodes: Vec<_> = proof.account_proof.iter().chain(storage).collect();
+        let size = nodes.iter().map(|node| node.len() as u64).sum();
+        format!("{} trie nodes, {}", nodes.len(), bytes(size))
+    };
+    let account = verified.account.unwrap_or_default();
+    let token_units = slots.first().map_or(U256::ZERO, |(_, value)| *value);
+    let ether_text = alloy_primitives::utils::format_ether;
+    let table = Table::default()
+        .row("account", address)
+        .row(
+            "ether",
+            format!(
+                "{} (proved by {})",
+                ether_text(account.balance),
+                nodes(&ether)
+            ),
+        )
+        .row(
+            "tokens",
+            format!("{} (proved by {})", ether_text(token_units), nodes(&tokens)),
+        );
+    out.say(table)?;
+    let mut forged = ether;
+    forged.balance += U256::from(1);
+    match verify_account_proof(root, &forged) {
+        Ok(_) => return Err(Failure::Demo("a forged proof was taken for good")),
+        Err(error) => out.say(format_args!(
+            "   With one wei more in it, it is refused: {error}.\n"
+        ))?,
+    }
+
+    out.say("4. Execute the last block again from its witness, with no database at all.")?;
+    let witness = chain.witness(made.head.number)?;
+    let json =
+        serde_json::to_string(&witness).map_err(Failure::no_json("memory".into(), "witness"))?;
+    let witness: BlockWitness =
+        serde_json::from_str(&json).map_err(Failure::no_json("memory".into(), "witness"))?;
+    let report = witness.execute()?;
+    let table = stateless_table(&report).row(
+        "witness",
+        format!(
+            "{} trie nodes, {} codes, {} as JSON",
+            count(witness.witness.state.len() as u64),
+            witness.witness.codes.len(),
+            bytes(json.len() as u64),
+        ),
+    );
+    out.say(format_args!("{table}\n"))?;
+
+    out.say("5. Merge all blocks into pages, open the database again, and hash it from its leaves.")?;
+    chain.db().flush(0)?;
+    drop(view);
+    drop(chain);
+    let (chain, _) = Chain::open(Arc::new(StdDisk::new(&db)), options)?;
+    let check = chain.db().check(&mut |_| {})?;
+    if !check.damage.is_empty() || chain.db().view()?.state_root() != summary.state_root {
+        return Err(Failure::Demo("the database is not as it was left"));
+    }
+    let table = Table::default()
+        .row("accounts", count(check.accounts))
+        .row("slots", count(check.slots))
+        .row("blocks", count(check.blocks))
+        .row("state root", format!("{}, as before", summary.state_root));
+    out.say(format_args!("{table}\n"))?;
+    out.say(what_next(args, dir))?;
+    Ok(Report::new(
+        String::new(),
+        json!({
+            "import": import::json(&summary, &counters),
+            "proof": { "root": root, "address": address, "balance": account.balance.to_string() },
+            "witness": { "block": report.id.number, "json_bytes": json.len() },
+            "check": { "accounts": check.accounts, "slots": check.slots, "sound": true },
+        }),
+    ))
+}
+
+fn what_next(args: &DemoArgs, dir: &Path) -> String {
+    match &args.dir {
+        Some(_) => format!(
+            "All is kept. Next, for example:\n  \
+             cambium get {TOKEN} --datadir {db}\n  \
+             cambium witness 1 --datadir {db}",
+            db = dir.join("db").display()
+        ),
+        None => "Nothing is left behind: with --dir DIR all of it is kept. `cambium --help` tells \
+                 the rest."
+            .to_owned(),
+    }
+}

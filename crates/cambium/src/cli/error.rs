@@ -1,0 +1,224 @@
+//! What goes wrong, by what its reader has to do: the exit codes.
+
+use cambium::{
+    BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
+    StoreError, WorkloadError,
+};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// How the program ended, for those who only look at its exit code. 2, wrong usage, is the
+/// argument parser's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done = 0,
+    CouldNotBeDone = 1,
+    InvalidBlock = 3,
+    Damaged = 4,
+    DoesNotHold = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// An import that ended early, with all good blocks before kept.
+    #[error("{error}\nThe database is at block {head}: all blocks up to it are good and kept.")]
+    Import { error: ChainError, head: BlockId },
+    #[error("the proof does not hold for state root {root}: {error}")]
+    Proof {
+        root: cambium::B256,
+        error: ProofError,
+    },
+    #[error("{file}: this is no {what}: {source}")]
+    NoSuchJson {
+        file: String,
+        what: &'static str,
+        source: serde_json::Error,
+    },
+    #[error("the witness does not hold: {0}")]
+    Stateless(#[from] StatelessError),
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    #[error("{} exists already", .0.display())]
+    Exists(PathBuf),
+    #[error("there is nothing to export: block {from} comes after block {to}")]
+    NothingToExport { from: u64, to: u64 },
+    #[error("{file}: can't be {what}: {source}")]
+    Io {
+        file: String,
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("{} exists already: give the demonstration a directory of its own", .0.display())]
+    DemoExists(PathBuf),
+    /// A part of the demonstration went otherwise than it must.
+    #[error("the demonstration failed: {0}")]
+    Demo(&'static str),
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        Self::Chain(error.into())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        StateError::from(error).into()
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Chain(error.into())
+    }
+}
+
+impl From<GenesisError> for Failure {
+    fn from(error: GenesisError) -> Self {
+        Self::Chain(error.into())
+    }
+}
+
+impl Failure {
+    pub(crate) fn io(file: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.display().to_string();
+        move |source| Self::Io { file, what, source }
+    }
+
+    pub(crate) const fn no_json(
+        file: String,
+        what: &'static str,
+    ) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| Self::NoSuchJson { file, what, source }
+    }
+
+    /// Whether whoever read standard output has gone: nothing to complain about.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The head, if blocks before the failure were kept.
+    pub(crate) const fn head(&self) -> Option<BlockId> {
+        match self {
+            Self::Import { head, .. } => Some(*head),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Chain(error) | Self::Import { error, .. } => chain_exit(error),
+            Self::Stateless(StatelessError::Invalid { .. }) => Exit::InvalidBlock,
+            Self::Proof { .. } | Self::NoSuchJson { .. } | Self::Stateless(_) => Exit::DoesNotHold,
+            Self::Workload(_)
+            | Self::Exists(_)
+            | Self::DemoExists(_)
+            | Self::NothingToExport { .. }
+            | Self::Io { .. }
+            | Self::Demo(_) => Exit::CouldNotBeDone,
+        }
+    }
+
+    /// What to do next, where the message does not say it.
+    pub(crate) fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Import { error, .. } => import_advice(error),
+            Self::Chain(ChainError::State(StateError::Store(StoreError::CorruptLog {
+                ..
+            }))) => Some(REPAIR),
+            Self::Exists(_) => {
+                Some("name another one, or allow it to be written over with --force")
+            }
+            _ => None,
+        }
+    }
+}
+
+const REPAIR: &str = "`cambium db repair` drops the damaged end of the block log; then import the \
+                      chain again: what is still there is skipped";
+
+fn import_advice(error: &ChainError) -> Option<&'static str> {
+    match error {
+        ChainError::Block { .. } => {
+            Some("get the block from another source; importing goes on from where the database is")
+        }
+        ChainError::File(
+            FileError::CutShort { .. }
+            | FileError::TooLong { .. }
+            | FileError::Malformed { .. }
+            | FileError::BadFile { .. }
+            | FileError::Read { .. },
+        ) => Some("get the file again, and run the same command: it goes on from there"),
+        ChainError::State(StateError::Store(StoreError::CorruptLog { .. })) => Some(REPAIR),
+        _ => None,
+    }
+}
+
+fn chain_exit(error: &ChainError) -> Exit {
+    match error {
+        ChainError::Block { .. } => Exit::InvalidBlock,
+        ChainError::Unreadable { .. } => Exit::Damaged,
+        ChainError::State(error) => state_exit(error),
+        ChainError::File(error) => file_exit(error),
+        ChainError::Genesis(_)
+        | ChainError::OtherGenesis { .. }
+        | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
+    }
+}
+
+fn state_exit(error: &StateError) -> Exit {
+    match error {
+        StateError::Damaged { .. }
+        | StateError::WrongPage { .. }
+        | StateError::WrongRoot { .. }
+        | StateError::MissingCode(_)
+        | StateError::Broken { .. }
+        | StateError::Trie(_) => Exit::Damaged,
+        StateError::Store(error) if error.is_corruption() => Exit::Damaged,
+        // A file of the database's own that is gone or too short.
+        StateError::Store(StoreError::Disk(error))
+            if error.is_not_found() || error.source.kind() == io::ErrorKind::UnexpectedEof =>
+        {
+            Exit::Damaged
+        }
+        _ => Exit::CouldNotBeDone,
+    }
+}
+
+fn file_exit(error: &FileError) -> Exit {
+    match error {
+        FileError::CutShort { .. }
+        | FileError::TooLong { .. }
+        | FileError::Malformed { .. }
+        | FileError::BadFile { .. } => Exit::InvalidBlock,
+        // Compressed data that can't be unpacked, as against a disk that can't be read.
+        FileError::Read { source, .. } if source.raw_os_error().is_none() => Exit::InvalidBlock,
+        FileError::Read { .. } | FileError::Open { .. } | FileError::Write { .. } => {
+            Exit::CouldNotBeDone
+        }
+    }
+}
+
+/// A failure as it is printed: the message, and what to do.
+pub(crate) struct Told<'a>(pub(crate) &'a Failure);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.0)?;
+        self.0
+            .advice()
+            .map_or(Ok(()), |advice| write!(f, "\nhelp: {advice}"))
+    }
+}

@@ -1,0 +1,251 @@
+//! The import command: files in, progress on the way, and where the time went.
+
+use super::{
+    args::{DbArgs, ImportArgs, InitArgs},
+    chain,
+    error::Failure,
+    open,
+    output::{Output, Report, Table, count, rate, seconds},
+};
+use cambium::{
+    BlockSource, Chain, ChainError, CounterValues, FileError, ImportProgress, ImportSummary,
+    RawBlock,
+};
+use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+const BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
+/// Rates are those of so much time.
+const RATE_WINDOW: Duration = Duration::from_secs(3);
+
+pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open_or_make(args, out)?;
+    let summary = import_files(&chain, &args.files, out)?;
+    let counters = chain.db().counters();
+    Ok(Report::new(text(&summary), json(&summary, &counters)))
+}
+
+fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
+    let Some(genesis) = &args.genesis else {
+        return open::chain(&args.db, out);
+    };
+    let init = InitArgs {
+        genesis: genesis.clone(),
+        db: DbArgs {
+            datadir: args.db.datadir.clone(),
+            memory: args.db.memory,
+        },
+    };
+    chain::open_or_init(&init, out).map(|(chain, _)| chain)
+}
+
+/// Imports files one after the other, with a bar. After an error all good blocks before are kept,
+/// and the failure says so.
+pub(crate) fn import_files(
+    chain: &Chain,
+    files: &[PathBuf],
+    out: &Output,
+) -> Result<ImportSummary, Failure> {
+    let files = Files::new(files)?;
+    let mut meter = Meter::new(out.bar(files.bytes_total, BAR), files.bytes_read.clone());
+    let summary = chain.import(files, &mut |progress| meter.update(progress));
+    meter.bar.finish_and_clear();
+    summary.map_err(|error| match error {
+        // What makes the database itself doubtful says so by itself.
+        error @ (ChainError::Block { .. } | ChainError::File(_)) => Failure::Import {
+            error,
+            head: chain.db().head(),
+        },
+        error => error.into(),
+    })
+}
+
+/// The blocks of many files, opened one after the other.
+struct Files {
+    waiting: VecDeque<PathBuf>,
+    current: Option<BlockSource>,
+    bytes_before: u64,
+    bytes_total: u64,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl Files {
+    /// Looks for all files before any is read.
+    fn new(files: &[PathBuf]) -> Result<Self, Failure> {
+        let mut bytes_total = 0;
+        for file in files {
+            let metadata = file.metadata().map_err(Failure::io(file, "read"))?;
+            if metadata.is_file() {
+                bytes_total += metadata.len();
+            }
+        }
+        Ok(Self {
+            waiting: files.iter().cloned().collect(),
+            current: None,
+            bytes_before: 0,
+            bytes_total,
+            bytes_read: Arc::default(),
+        })
+    }
+}
+
+impl Iterator for Files {
+    type Item = Result<RawBlock, FileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(source) = &mut self.current {
+                let next = source.next();
+                let read = self.bytes_before + source.progress().bytes_read();
+                self.bytes_read.store(read, Ordering::Relaxed);
+                match next {
+                    None => self.bytes_before = read,
+                    next => return next,
+                }
+            }
+            self.current = None;
+            match BlockSource::open(self.waiting.pop_front()?) {
+                Ok(source) => self.current = Some(source),
+                Err(error) => {
+                    self.waiting.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// Feeds the bar.
+struct Meter {
+    bar: ProgressBar,
+    bytes_read: Arc<AtomicU64>,
+    /// What was done when, for the rates.
+    before: VecDeque<(Instant, ImportProgress)>,
+}
+
+impl Meter {
+    fn new(bar: ProgressBar, bytes_read: Arc<AtomicU64>) -> Self {
+        let before = VecDeque::from([(Instant::now(), ImportProgress::default())]);
+        Self {
+            bar,
+            bytes_read,
+            before,
+        }
+    }
+
+    fn update(&mut self, now: &ImportProgress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar
+            .set_position(self.bytes_read.load(Ordering::Relaxed));
+        while self.before.len() > 1 && self.before[0].0.elapsed() > RATE_WINDOW {
+            self.before.pop_front();
+        }
+        let (time, old) = self.before[0];
+        let time = time.elapsed();
+        self.bar.set_message(format!(
+            "block {}  {:.0} blocks/s  {:.1} Mgas/s  {:.0} tx/s",
+            count(now.head.number),
+            rate(now.blocks - old.blocks, time),
+            rate(now.gas - old.gas, time) / 1e6,
+            rate(now.transactions - old.transactions, time),
+        ));
+        self.before.push_back((Instant::now(), *now));
+    }
+}
+
+/// What an import did, as a table.
+pub(crate) fn text(summary: &ImportSummary) -> String {
+    let (done, time) = (&summary.done, summary.elapsed);
+    let timings = &summary.timings;
+    let mut table = Table::default()
+        .row("blocks", with_rate(done.blocks, time, "blocks/s"))
+        .row("transactions", with_rate(done.transactions, time, "tx/s"))
+        .row(
+            "gas",
+            format!(
+                "{} ({:.1} Mgas/s)",
+                count(done.gas),
+                rate(done.gas, time) / 1e6
+            ),
+        );
+    if done.skipped > 0 {
+        table = table.row("skipped", format!("{}, there already", count(done.skipped)));
+    }
+    table = table
+        .row("time", seconds(time))
+        .row(
+            "  recover",
+            stage(
+                timings.recover,
+                time,
+                "decoding, and senders from signatures",
+            ),
+        )
+        .row("  read", stage(timings.read, time, "state"))
+        .row("  execute", stage(timings.execute, time, "transactions"))
+        .row(
+            "  root",
+            stage(timings.root, time, "the trie and its hashes"),
+        )
+        .row(
+            "  commit",
+            stage(timings.commit, time, "making blocks durable"),
+        )
+        .row("head", done.head)
+        .row("state root", summary.state_root);
+    format!(
+        "{table}\n  Recovering, executing and committing run side by side: their times overlap."
+    )
+}
+
+fn with_rate(number: u64, time: Duration, unit: &str) -> String {
+    format!(
+        "{} ({} {unit})",
+        count(number),
+        count(rate(number, time) as u64)
+    )
+}
+
+fn stage(part: Duration, whole: Duration, what: &str) -> String {
+    let percent = 100.0 * part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE);
+    format!("{:>8} {percent:>4.0} %  {what}", seconds(part))
+}
+
+/// The same for machines.
+pub(crate) fn json(summary: &ImportSummary, counters: &CounterValues) -> Value {
+    let (done, timings) = (&summary.done, &summary.timings);
+    let counters: Map<String, Value> = counters
+        .named()
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    json!({
+        "blocks": done.blocks,
+        "transactions": done.transactions,
+        "gas": done.gas,
+        "skipped": done.skipped,
+        "seconds": summary.elapsed.as_secs_f64(),
+        "head_number": done.head.number,
+        "head_hash": done.head.hash,
+        "state_root": summary.state_root,
+        "timings": {
+            "recover": timings.recover.as_secs_f64(),
+            "read": timings.read.as_secs_f64(),
+            "execute": timings.execute.as_secs_f64(),
+            "root": timings.root.as_secs_f64(),
+            "commit": timings.commit.as_secs_f64(),
+        },
+        "counters": counters,
+    })
+}

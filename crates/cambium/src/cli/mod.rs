@@ -1,0 +1,67 @@
+//! The program: arguments in, one command, one report or one failure out.
+//!
+//! A command returns a [`Report`](output::Report), which is printed as text or, with `--json`, as
+//! one JSON object; nothing else goes to standard output. Notes, progress and errors go to
+//! standard error. What went wrong decides the exit code: see [`error`].
+
+mod args;
+mod chain;
+mod db;
+mod demo;
+mod error;
+mod import;
+mod open;
+mod output;
+mod proof;
+mod workload;
+
+use args::{Args, Command, DbCommand};
+use clap::Parser;
+use error::Failure;
+use output::{Output, Report};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+pub(crate) fn main() -> ExitCode {
+    // Prints help and usage errors itself; those exit with 2.
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            // Nobody is left to tell if standard error is gone.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let filter = EnvFilter::try_from_env("CAMBIUM_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let out = Output::new(args.json);
+    let done = run(&args.command, &out).and_then(|report| out.print(&report));
+    let code = match done {
+        Ok(code) => code,
+        Err(failure) => out.print_failure(&failure),
+    };
+    code.into()
+}
+
+fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
+    match command {
+        Command::Init(args) => chain::init(args, out),
+        Command::Import(args) => import::import(args, out),
+        Command::Export(args) => chain::export(args, out),
+        Command::Unwind(args) => chain::unwind(args, out),
+        Command::Get(args) => chain::get(args, out),
+        Command::Prove(args) => proof::prove(args, out),
+        Command::Verify(args) => proof::verify(args),
+        Command::Witness(args) => proof::witness(args, out),
+        Command::Stateless(args) => proof::stateless(args),
+        Command::Db(DbCommand::Stats(args)) => db::stats(args, out),
+        Command::Db(DbCommand::Check(args)) => db::check(args, out),
+        Command::Db(DbCommand::Repair(args)) => db::repair(args),
+        Command::Workload(args) => workload::workload(args, out),
+        Command::Demo(args) => demo::demo(args, out),
+    }
+}

@@ -1,0 +1,51 @@
+//! Opening databases, and saying what came to light.
+
+use super::{args::DbArgs, error::Failure, output::Output};
+use cambium::{Chain, Db, Disk, Options, StdDisk, StoreError, View};
+use std::{path::Path, sync::Arc};
+
+pub(crate) fn disk(datadir: &Path) -> Arc<dyn Disk> {
+    Arc::new(StdDisk::new(datadir))
+}
+
+pub(crate) fn options(args: &DbArgs) -> Options {
+    Options {
+        memory_bytes: args.memory,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn exists(args: &DbArgs) -> Result<bool, Failure> {
+    Ok(Db::exists(&*disk(&args.datadir))?)
+}
+
+/// Refuses a directory that is no database before anything is made in it.
+pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
+    let disk = disk(&args.datadir);
+    if Db::exists(&*disk)? {
+        return Ok(disk);
+    }
+    let dir = disk.display_path("");
+    Err(StoreError::NotADatabase { dir }.into())
+}
+
+pub(crate) fn chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
+    let (chain, recovery) = Chain::open(existing(args)?, options(args))?;
+    for note in &recovery.notes {
+        out.note(note);
+    }
+    tracing::info!(
+        replayed_blocks = recovery.replayed_blocks,
+        head = %chain.db().head(),
+        "opened the database"
+    );
+    Ok(chain)
+}
+
+/// The state after a block, or at the head.
+pub(crate) fn view(chain: &Chain, block: Option<u64>) -> Result<View, Failure> {
+    Ok(match block {
+        Some(number) => chain.db().view_at(number)?,
+        None => chain.db().view()?,
+    })
+}

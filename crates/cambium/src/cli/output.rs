@@ -1,0 +1,213 @@
+//! What people and machines get to see.
+
+use super::error::{Exit, Failure, Told};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value, json};
+use std::{
+    fmt::{Display, Write as _},
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
+
+/// What a command found out: for people, and for machines.
+pub(crate) struct Report {
+    pub(crate) text: String,
+    pub(crate) json: Value,
+    pub(crate) exit: Exit,
+}
+
+impl Report {
+    pub(crate) const fn new(text: String, json: Value) -> Self {
+        Self {
+            text,
+            json,
+            exit: Exit::Done,
+        }
+    }
+
+    /// A report that is JSON for people, too.
+    pub(crate) fn of_json(json: Value) -> Self {
+        Self::new(format!("{json:#}"), json)
+    }
+}
+
+/// Standard output and standard error.
+pub(crate) struct Output {
+    json: bool,
+}
+
+impl Output {
+    pub(crate) const fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Prints a report, in the form that was asked for.
+    pub(crate) fn print(&self, report: &Report) -> Result<Exit, Failure> {
+        if self.json {
+            write_line(&report.json)?;
+        } else if !report.text.is_empty() {
+            write_line(&report.text)?;
+        }
+        Ok(report.exit)
+    }
+
+    /// Prints why there is no report. Machines get an object here, too.
+    pub(crate) fn print_failure(&self, failure: &Failure) -> Exit {
+        if failure.is_broken_pipe() {
+            return Exit::Done;
+        }
+        eprint_line(&Told(failure));
+        if self.json {
+            let mut object = Map::new();
+            object.insert("error".to_owned(), failure.to_string().into());
+            object.insert("exit_code".to_owned(), (failure.exit() as u8).into());
+            if let Some(head) = failure.head() {
+                object.insert("head_number".to_owned(), head.number.into());
+                object.insert("head_hash".to_owned(), json!(head.hash));
+            }
+            // The exit code says it already if standard output is gone.
+            let _ = write_line(&Value::Object(object));
+        }
+        failure.exit()
+    }
+
+    /// Tells people what is going on, ahead of the report.
+    pub(crate) fn say(&self, text: impl Display) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { write_line(&text) }
+    }
+
+    /// A remark beside the report.
+    pub(crate) fn note(&self, text: impl Display) {
+        eprint_line(&format_args!("note: {text}"));
+    }
+
+    /// A bar over `total` steps, on standard error, if that is a terminal; without a `total` it
+    /// only shows that there is work going on.
+    pub(crate) fn bar(&self, total: u64, template: &str) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(
+            (total > 0).then_some(total),
+            ProgressDrawTarget::stderr_with_hz(10),
+        );
+        let template = if total > 0 {
+            template
+        } else {
+            "{spinner} {msg}"
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar
+    }
+}
+
+fn write_line(text: &dyn Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::io(Path::new("standard output"), "written"))
+}
+
+fn eprint_line(text: &dyn Display) {
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Lines of a name and a value, in two columns.
+#[derive(Default)]
+pub(crate) struct Table(Vec<(String, String)>);
+
+impl Table {
+    pub(crate) fn row(mut self, name: impl Display, value: impl Display) -> Self {
+        self.0.push((name.to_string(), value.to_string()));
+        self
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            let end = if index == 0 { "" } else { "\n" };
+            write!(f, "{end}  {name:width$}  {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub(crate) fn count(number: impl Into<u128>) -> String {
+    let digits = number.into().to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in the largest unit that leaves a number of at least 1.
+pub(crate) fn bytes(number: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    for (unit, shift) in UNITS {
+        if number >> shift > 0 {
+            return format!("{:.1} {unit}", number as f64 / (1u64 << shift) as f64);
+        }
+    }
+    format!("{number} B")
+}
+
+pub(crate) fn seconds(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = match seconds {
+        ..0.001 => write!(text, "{:.0} us", seconds * 1e6),
+        0.001..1.0 => write!(text, "{:.0} ms", seconds * 1e3),
+        1.0..120.0 => write!(text, "{seconds:.1} s"),
+        _ => write!(
+            text,
+            "{:.0} min {:02.0} s",
+            (seconds / 60.0).floor(),
+            seconds % 60.0
+        ),
+    };
+    text
+}
+
+/// `amount` in `time`, by the second.
+pub(crate) fn rate(amount: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 {
+        amount as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(count(0u64), "0");
+        assert_eq!(count(999u64), "999");
+        assert_eq!(count(1_234_567u64), "1,234,567");
+        assert_eq!(bytes(1_023), "1023 B");
+        assert_eq!(bytes(1_536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+        assert_eq!(seconds(Duration::from_micros(15)), "15 us");
+        assert_eq!(seconds(Duration::from_millis(15)), "15 ms");
+        assert_eq!(seconds(Duration::from_millis(1_540)), "1.5 s");
+        assert_eq!(seconds(Duration::from_secs(125)), "2 min 05 s");
+    }
+
+    #[test]
+    fn a_table_has_two_columns() {
+        let table = Table::default().row("a", 1).row("long", "x");
+        assert_eq!(table.to_string(), "  a     1\n  long  x");
+    }
+}

@@ -1,0 +1,164 @@
+//! Proofs and witnesses: made from a database, held against hashes without one.
+
+use super::{
+    args::{ProveArgs, StatelessArgs, VerifyArgs, WitnessArgs},
+    chain::balance,
+    error::Failure,
+    open,
+    output::{Output, Report, Table, count},
+};
+use cambium::{
+    AccountProof, Address, BlockWitness, Keys, NoResolve, StatelessReport, StorageKey, View,
+    keccak256, verify_account_proof,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
+    let chain = open::chain(&args.db, out)?;
+    let view = open::view(&chain, args.block)?;
+    let proof = account_proof(&view, args.address, &args.slots)?;
+    let (block, root) = (view.block(), view.state_root());
+    out.note(format_args!("the state root of block {block} is {root}"));
+    Ok(Report::of_json(json!(proof)))
+}
+
+pub(crate) fn account_proof(
+    view: &View,
+    address: Address,
+    slots: &[StorageKey],
+) -> Result<AccountProof, Failure> {
+    let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
+    let keys = Keys::new(vec![(keccak256(address), paths)]);
+    // All that the proof needs is there once it is extracted: nothing is left to resolve.
+    let mut trie = view.extract(&keys)?;
+    trie.prove_account(address, slots, &mut NoResolve)
+        .map_err(|error| {
+            let error = match error {
+                cambium::UpdateError::Trie(error) => error,
+                cambium::UpdateError::Resolve(missing) => {
+                    cambium::TrieError::NoNode { path: missing.path }
+                }
+            };
+            cambium::StateError::Trie(error).into()
+        })
+}
+
+pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
+    let root = args.root;
+    let proof: AccountProof = read_json(&args.proof, "account proof")?;
+    let verified =
+        verify_account_proof(root, &proof).map_err(|error| Failure::Proof { root, error })?;
+    let account = verified.account;
+    let slots: Vec<Value> = verified
+        .slots
+        .iter()
+        .map(|(slot, value)| json!({ "slot": slot, "value": value }))
+        .collect();
+    let fields = account.unwrap_or_default();
+    let json = json!({
+        "holds": true,
+        "root": root,
+        "address": proof.address,
+        "exists": account.is_some(),
+        "nonce": fields.nonce,
+        "balance": fields.balance.to_string(),
+        "code_hash": fields.code_hash,
+        "storage_root": verified.storage_root,
+        "slots": slots,
+    });
+    let mut table = Table::default()
+        .row("state root", root)
+        .row("address", proof.address);
+    table = match account {
+        None => table.row("account", "does not exist"),
+        Some(account) => table
+            .row("nonce", count(account.nonce))
+            .row("balance", balance(account.balance))
+            .row("code hash", account.code_hash)
+            .row("storage root", verified.storage_root),
+    };
+    for (slot, value) in verified.slots {
+        table = table.row(format!("slot {slot}"), format!("{value:#x} ({value})"));
+    }
+    Ok(Report::new(format!("The proof holds.\n{table}"), json))
+}
+
+pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
+    let witness = open::chain(&args.db, out)?.witness(args.block)?;
+    let json = json!(witness);
+    Ok(Report::new(json.to_string(), json))
+}
+
+pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
+    let witness: BlockWitness = read_json(&args.witness, "witness")?;
+    let report = witness.execute()?;
+    let json = json!({
+        "holds": true,
+        "number": report.id.number,
+        "hash": report.id.hash,
+        "pre_root": report.pre_root,
+        "state_root": report.state_root,
+        "transactions": report.transactions,
+        "gas": report.gas_used,
+        "receipts_checked": report.receipts_checked,
+        "unused_nodes": report.unused_nodes,
+    });
+    let text = format!(
+        "The block follows from its witness.\n{}",
+        stateless_table(&report)
+    );
+    Ok(Report::new(text, json))
+}
+
+pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
+    let receipts = match report.receipts_checked {
+        true => "checked",
+        false => "not checked: before Byzantium they need more than a witness holds",
+    };
+    Table::default()
+        .row("block", report.id)
+        .row("transactions", count(report.transactions as u64))
+        .row("gas", count(report.gas_used))
+        .row("receipts", receipts)
+        .row("root before", report.pre_root)
+        .row("root after", report.state_root)
+}
+
+/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened.
+fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Failure> {
+    let mut text = String::new();
+    let (file, read) = if path == Path::new("-") {
+        let read = io::stdin().lock().read_to_string(&mut text).map(|_| ());
+        ("standard input".to_owned(), read)
+    } else {
+        let read = fs::read_to_string(path).map(|read| text = read);
+        (path.display().to_string(), read)
+    };
+    match read {
+        // Bytes that are no text are no JSON.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let error = serde::de::Error::custom(error);
+            return Err(Failure::no_json(file, what)(error));
+        }
+        read => read.map_err(Failure::io(Path::new(&file), "read"))?,
+    }
+    match serde_json::from_str(&text) {
+        Ok(value) => Ok(value),
+        Err(error) => match serde_json::from_str::<Response<T>>(&text) {
+            Ok(response) => Ok(response.result),
+            Err(_) => Err(Failure::no_json(file, what)(error)),
+        },
+    }
+}
+
+/// What a node answers to `eth_getProof`.
+#[derive(serde::Deserialize)]
+struct Response<T> {
+    result: T,
+}
