@@ -214,10 +214,9 @@ impl Chain {
             .ok_or(ChainError::NoSuchBlock { number, head })
     }
 
-    /// Whether the block is canonical, or on a branch that is kept.
+    /// Whether the block is here and can be built upon.
     pub fn has(&self, id: BlockId) -> Result<bool, ChainError> {
-        let canonical = self.db.block_id(id.number)?;
-        Ok(canonical.is_some_and(|known| known.hash == id.hash) || self.db.knows(&id.hash))
+        Ok(self.db.has(id)?)
     }
 
     /// Checks that a genesis file is of this database's chain: computes its state root and header,
@@ -244,14 +243,7 @@ impl Chain {
         if let Some(known) = self.recent().blocks.get(&id.hash) {
             return Ok(Some(known.clone()));
         }
-        let stored = match self.db.block_by_hash(&id.hash)? {
-            Some(stored) => Some(stored),
-            None => self
-                .db
-                .block(id.number)?
-                .filter(|stored| stored.id.hash == id.hash),
-        };
-        let Some(stored) = stored else {
+        let Some(stored) = self.db.block_by_id(id)? else {
             return Ok(None);
         };
         let (block, total_difficulty) = decode_body(&stored)?;

@@ -189,7 +189,7 @@ impl Db {
         let record = log
             .block_record(number)
             .map_err(|error| error.to_string())?;
-        let entry = log.blocks.get(number).map_err(|error| error.to_string())?;
+        let entry = log.canonical(number).map_err(|error| error.to_string())?;
         let (Some(record), Some(entry)) = (record, entry) else {
             return Err(format!("block {number} is not in the block index"));
         };

@@ -12,12 +12,23 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::{BlockEntry, BlockIndex, BlockLog, LogPosition};
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
 
-/// The block log, the index of its canonical blocks, and which layers are in it.
+/// The block log, and where blocks are in it.
+///
+/// The index on disk has the base and its ancestors and changes only when the base does, so that
+/// a crash finds it whole. Whatever the head's chain has above the base is kept in memory; it may
+/// begin below the base, at a block that was brought back.
 pub(crate) struct LogWriter {
     pub(crate) log: Arc<BlockLog>,
+    /// The base and its ancestors.
     pub(crate) blocks: BlockIndex,
+    /// The head's chain above the base.
+    pub(crate) head_chain: BTreeMap<BlockNumber, BlockEntry>,
     /// Where the blocks of the tree are in the log.
     pub(crate) positions: HashMap<B256, LogPosition>,
     /// Blocks brought back from below the base, which the log does not say yet.
@@ -26,21 +37,69 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// The record of a canonical block.
+    /// The entry of the canonical block of that height.
+    pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockEntry>, StateError> {
+        match self.head_chain.first_key_value() {
+            Some((lowest, _)) if number >= *lowest => Ok(self.head_chain.get(&number).copied()),
+            _ => Ok(self.blocks.get(number)?),
+        }
+    }
+
+    /// The record of the canonical block of that height.
     pub(crate) fn block_record(
         &self,
         number: BlockNumber,
     ) -> Result<Option<BlockRecord>, StateError> {
-        let Some(entry) = self.blocks.get(number)? else {
-            return Ok(None);
-        };
-        let record = self.log.read(entry.position)?;
-        let what = || format!("block {number} in the block log");
-        let record = BlockRecord::decode(&record.payload);
-        record.map(Some).map_err(|source| StateError::Damaged {
-            what: what(),
+        let entry = self.canonical(number)?;
+        entry
+            .map(|entry| self.record_at(entry.position))
+            .transpose()
+    }
+
+    fn record_at(&self, position: LogPosition) -> Result<BlockRecord, StateError> {
+        let record = self.log.read(position)?;
+        BlockRecord::decode(&record.payload).map_err(|source| StateError::Damaged {
+            what: describe(position),
             source,
         })
+    }
+
+    /// Where a block is that can be built upon: in the tree, canonical, or an ancestor of the
+    /// base.
+    pub(crate) fn position_of(&self, id: BlockId) -> Result<Option<LogPosition>, StateError> {
+        if let Some(position) = self.positions.get(&id.hash) {
+            return Ok(Some(*position));
+        }
+        let entry = self
+            .blocks
+            .get(id.number)?
+            .filter(|entry| entry.hash == id.hash);
+        Ok(entry.map(|entry| entry.position))
+    }
+
+    /// Takes the blocks of the base's new chain into the index, and makes that durable.
+    pub(crate) fn extend_index(&mut self, chain: &[BlockId]) -> Result<(), StateError> {
+        let mut first = true;
+        for id in chain {
+            let Some(position) = self.positions.get(&id.hash) else {
+                continue;
+            };
+            if first && id.number < self.blocks.numbers() {
+                // Blocks of another branch go, durably, before any of this one comes: a crash
+                // in between must not find both.
+                self.blocks.truncate(id.number)?;
+                self.blocks.sync()?;
+            }
+            first = false;
+            self.blocks.set(
+                id.number,
+                BlockEntry {
+                    hash: id.hash,
+                    position: *position,
+                },
+            )?;
+        }
+        Ok(self.blocks.sync()?)
     }
 }
 
@@ -84,7 +143,7 @@ impl Inner {
         self.counters.blocks_committed.add(positions.len() as u64);
         log.positions.extend(positions);
         if head {
-            self.move_head(&mut log, newest.id)?;
+            self.move_head(&mut log, newest.id);
         }
         self.counters
             .commit_ns
@@ -111,45 +170,40 @@ impl Inner {
         }
         self.poison(log.log.append(KIND_HEAD, &[hash.as_slice()]))?;
         self.sync_log(&log)?;
-        self.move_head(&mut log, layer.id)?;
+        self.move_head(&mut log, layer.id);
         self.freeze_if_large(&mut log)?;
         Ok(layer.block)
     }
 
-    /// Makes a layer the head, in memory and in the block index. The log must say so already.
-    pub(crate) fn move_head(&self, log: &mut LogWriter, to: LayerId) -> Result<(), StateError> {
-        let (gained, head, root) = {
-            let mut current = self.current.write();
-            let fork = current.tree.common_ancestor(current.tree.head().id, to);
-            current.tree.set_head(to);
-            let above = current.tree.chain(to).take_while(|layer| layer.id != fork);
-            let mut gained: Vec<_> = above.map(|layer| layer.block).collect();
-            gained.reverse();
-            (gained, current.tree.head().block, current.tree.root().block)
-        };
-        log.blocks
-            .truncate(gained.first().map_or(head.number + 1, |block| block.number))?;
-        // Back from a branch that began below the base: the index lost the blocks in between.
-        let lost_the_base = gained
-            .first()
-            .is_some_and(|block| block.number == root.number + 1)
-            && log
-                .blocks
-                .get(root.number)?
-                .is_none_or(|entry| entry.hash != root.hash);
-        if lost_the_base {
-            return rebuild_block_index(log, head);
+    /// Makes a layer the head, in memory. The log must say so already.
+    pub(crate) fn move_head(&self, log: &mut LogWriter, to: LayerId) {
+        let mut current = self.current.write();
+        let tree = &mut current.tree;
+        let from = tree.head().id;
+        tree.set_head(to);
+        let head = tree.head();
+        let hash = head.block.hash;
+        if head.parent == from
+            && let Some(position) = log.positions.get(&hash).copied()
+        {
+            // A block that was brought back takes the place of those above it.
+            log.head_chain.split_off(&head.block.number);
+            log.head_chain
+                .insert(head.block.number, BlockEntry { hash, position });
+            return;
         }
-        for block in gained {
-            if let Some(position) = log.positions.get(&block.hash) {
-                let entry = BlockEntry {
-                    hash: block.hash,
-                    position: *position,
-                };
-                log.blocks.set(block.number, entry)?;
+        log.head_chain.clear();
+        for id in tree.blocks_above_root(to) {
+            if let Some(position) = log.positions.get(&id.hash).copied() {
+                log.head_chain.insert(
+                    id.number,
+                    BlockEntry {
+                        hash: id.hash,
+                        position,
+                    },
+                );
             }
         }
-        Ok(())
     }
 
     /// Brings a canonical block below the base back as a layer above it.
@@ -158,28 +212,14 @@ impl Inner {
         log: &mut LogWriter,
         hash: &B256,
     ) -> Result<Arc<Layer>, StateError> {
-        let (base, anchor) = {
-            let current = self.current.read();
-            let tree = &current.tree;
-            let base = tree.root().clone();
-            // The head may itself stand on a block that was brought back: below that one, the
-            // index has the head's ancestors, and no longer the base's.
-            let lowest = tree
-                .chain(tree.head().id)
-                .filter(|layer| layer.id != base.id)
-                .last();
-            let rewound = lowest.filter(|layer| layer.block.number <= base.block.number);
-            (base.clone(), rewound.cloned().unwrap_or(base))
-        };
+        let base = self.current.read().tree.root().clone();
         let unknown = || StateError::UnknownBlock(*hash);
         // Newest first, so that it is found soon where it is near.
-        let mut way = vec![anchor.changes.clone()];
-        if anchor.id == base.id {
-            way.clear();
-        }
-        let mut number = anchor.block.number;
+        let mut way = Vec::new();
+        let mut number = base.block.number;
         let target = loop {
-            let record = log.block_record(number)?.ok_or_else(unknown)?;
+            let entry = log.blocks.get(number)?.ok_or_else(unknown)?;
+            let record = log.record_at(entry.position)?;
             if record.meta.id.hash == *hash {
                 break record.meta;
             }

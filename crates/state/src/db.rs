@@ -152,14 +152,14 @@ impl Db {
 
     /// Name of the canonical block of that height.
     pub fn block_id(&self, number: BlockNumber) -> Result<Option<BlockId>, StateError> {
-        let entry = self.inner.log.lock().blocks.get(number)?;
+        let entry = self.inner.log.lock().canonical(number)?;
         Ok(entry.map(|entry| BlockId::new(number, entry.hash)))
     }
 
     /// The canonical block of that height, as it was given.
     pub fn block(&self, number: BlockNumber) -> Result<Option<BlockMeta>, StateError> {
         let log = self.inner.log.lock();
-        let Some(entry) = log.blocks.get(number)? else {
+        let Some(entry) = log.canonical(number)? else {
             return Ok(None);
         };
         let record = log.log.read(entry.position)?;
@@ -167,15 +167,15 @@ impl Db {
         decode_meta(&record.payload, number).map(Some)
     }
 
-    /// The committed block of that hash, if it is near enough the head to be built upon at once.
-    pub fn block_by_hash(&self, hash: &B256) -> Result<Option<BlockMeta>, StateError> {
+    /// A committed block, if it can be built upon: see [`Db::has`].
+    pub fn block_by_id(&self, id: BlockId) -> Result<Option<BlockMeta>, StateError> {
         let log = self.inner.log.lock();
-        let Some(position) = log.positions.get(hash) else {
+        let Some(position) = log.position_of(id)? else {
             return Ok(None);
         };
-        let record = log.log.read(*position)?;
+        let record = log.log.read(position)?;
         drop(log);
-        decode_meta(&record.payload, hash).map(Some)
+        decode_meta(&record.payload, id).map(Some)
     }
 
     /// What the canonical block of that height changed, and what takes it back.
@@ -187,9 +187,11 @@ impl Db {
         Ok(record.map(|record| (record.changes, record.reverts)))
     }
 
-    /// Whether the block is committed and near enough the head to be built upon at once.
-    pub fn knows(&self, hash: &B256) -> bool {
-        self.inner.log.lock().positions.contains_key(hash)
+    /// Whether the block is committed and can be built upon: it is canonical, on a branch that
+    /// is kept, or was canonical before the head moved to a branch that begins below the
+    /// snapshot.
+    pub fn has(&self, id: BlockId) -> Result<bool, StateError> {
+        Ok(self.inner.log.lock().position_of(id)?.is_some())
     }
 
     /// Makes a committed block the head: unwinds, or changes branch. Durable when it returns.

@@ -29,7 +29,7 @@ use cambium_trie::{LeafValue, NodeKind, PartialTrie, SHARDS, Stub, crown};
 use parking_lot::{Mutex, RwLock};
 use rayon::prelude::*;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, OnceLock},
 };
 
@@ -318,6 +318,7 @@ impl Loaded {
                 log: Arc::new(log),
                 blocks,
                 positions: HashMap::from([(meta.id.hash, position)]),
+                head_chain: BTreeMap::new(),
                 rewound: HashMap::new(),
                 merge: None,
             }),

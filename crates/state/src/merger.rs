@@ -98,7 +98,9 @@ impl Inner {
         };
         delta.take_way(&way, target.id)?;
         // The checkpoint relies on the index of the blocks that it covers.
-        self.poison(log.blocks.sync())?;
+        let chain = self.current.read().tree.blocks_above_root(target.id);
+        self.poison(log.extend_index(&chain))?;
+        log.head_chain = log.head_chain.split_off(&(target.block.number + 1));
 
         let intermediate = Arc::new(Intermediate {
             block: target.block,

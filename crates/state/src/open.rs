@@ -26,7 +26,7 @@ use cambium_store::{
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, OnceLock},
 };
 
@@ -109,6 +109,7 @@ impl Db {
                 log: Arc::new(log),
                 blocks,
                 positions: HashMap::from([(meta.block.hash, meta.position)]),
+                head_chain: BTreeMap::new(),
                 rewound: HashMap::new(),
                 merge: None,
             }),
@@ -215,7 +216,7 @@ impl Inner {
                 }
                 log.positions.insert(block.meta.id.hash, position);
                 if block.head {
-                    self.move_head(log, layer.id)?;
+                    self.move_head(log, layer.id);
                 }
                 Ok(true)
             }
@@ -245,7 +246,7 @@ impl Inner {
                     .by_hash(&hash)
                     .map(|layer| layer.id);
                 if let Some(layer) = layer {
-                    self.move_head(log, layer)?;
+                    self.move_head(log, layer);
                 }
                 Ok(false)
             }

@@ -162,6 +162,22 @@ impl Tree {
         })
     }
 
+    /// The blocks of the chain that ends in `layer`, above the root, in order. Where a block was
+    /// brought back, those that it takes back are not among them.
+    pub(crate) fn blocks_above_root(&self, layer: LayerId) -> Vec<BlockId> {
+        let mut blocks: Vec<BlockId> = Vec::new();
+        for layer in self.chain(layer).take_while(|layer| layer.id != self.root) {
+            if blocks
+                .last()
+                .is_none_or(|above| layer.block.number < above.number)
+            {
+                blocks.push(layer.block);
+            }
+        }
+        blocks.reverse();
+        blocks
+    }
+
     /// The newest layer that both are, or descend from. Both must be in the tree.
     pub(crate) fn common_ancestor(&self, a: LayerId, b: LayerId) -> LayerId {
         let (mut a, mut b) = (a, b);

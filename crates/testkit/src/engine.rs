@@ -285,7 +285,7 @@ impl EngineDriver {
 
     fn change_head(&mut self, at: &str) -> Result<(), PowerLost> {
         let target = self.recent();
-        if !self.db().knows(&target) {
+        if !self.db().has(self.known[&target].id).expect("an answer") {
             return Ok(());
         }
         self.count("set head");
@@ -516,7 +516,7 @@ impl EngineDriver {
         let db = self.db();
         let known = self.known.values();
         let branches: Vec<_> = known
-            .filter(|known| db.knows(&known.id.hash))
+            .filter(|known| db.has(known.id).expect("an answer"))
             .map(|known| known.id.hash)
             .collect();
         if branches.is_empty() || self.random.percent(50) {
