@@ -1,0 +1,194 @@
+//! Importing: how many transactions a second, and where the time goes.
+
+use crate::report::{Report, Target, median};
+use cambium_chain::{
+    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary, Workload,
+    WorkloadParams,
+};
+use cambium_state::{Disk, Options, StdDisk};
+use serde_json::{Map, Value, json};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const PAYMENTS_PER_SECOND_MIN: f64 = 10_000.0;
+const ROOT_SHARE_MAX_PERCENT: f64 = 25.0;
+
+pub(crate) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
+    let mut report = Report::new("import");
+    let (accounts, blocks, runs) = if quick {
+        (100_000, 60, 3)
+    } else {
+        (1_000_000, 200, 5)
+    };
+    let memory_bytes = 1 << 30;
+    let options = Options {
+        memory_bytes,
+        ..Options::default()
+    };
+    report
+        .parameters
+        .insert("memory_bytes".into(), json!(memory_bytes));
+    report.parameters.insert("runs".into(), json!(runs));
+
+    let params = WorkloadParams {
+        accounts,
+        blocks,
+        transfers_per_block: 500,
+        erc20_percent: 0,
+        ..WorkloadParams::default()
+    };
+    let workload = Workload::new(params)?;
+    let file = generated(&workload)?;
+    let name = format!("payments: {accounts} accounts, {blocks} blocks of 500");
+    let payments = measure(&name, runs, options, &[file], |disk| {
+        Chain::init_workload(disk, &workload, options)
+    })?;
+    report.targets.push(Target {
+        name: format!("payments, {accounts} accounts, signatures and durable commit included"),
+        value: payments["transactions_per_second"]
+            .as_f64()
+            .unwrap_or_default(),
+        unit: "tx/s",
+        target: format!("at least {PAYMENTS_PER_SECOND_MIN}"),
+        met: payments["transactions_per_second"].as_f64() >= Some(PAYMENTS_PER_SECOND_MIN),
+    });
+    let share = payments["root_percent_of_wall"].as_f64().unwrap_or(100.0);
+    report.targets.push(Target {
+        name: "state root, share of block time".to_owned(),
+        value: share,
+        unit: "%",
+        target: format!("under {ROOT_SHARE_MAX_PERCENT}"),
+        met: share < ROOT_SHARE_MAX_PERCENT,
+    });
+    report.results.push(payments);
+
+    match execution_apis() {
+        Some((genesis, chain)) => {
+            let name = "execution-apis chain (54 blocks)";
+            report
+                .results
+                .push(measure(name, runs, options, &[chain], |disk| {
+                    Chain::init(disk, &genesis, options)
+                })?);
+        }
+        None => eprintln!(
+            "SKIPPED: the execution-apis chain is not there: set CAMBIUM_DATA to the unpacked data"
+        ),
+    }
+    Ok(report)
+}
+
+/// Imports `files` several times, each time into a new database.
+fn measure(
+    name: &str,
+    runs: usize,
+    options: Options,
+    files: &[PathBuf],
+    init: impl Fn(Arc<dyn Disk>) -> Result<Chain, ChainError>,
+) -> Result<Map<String, Value>, Box<dyn Error>> {
+    let mut summaries: Vec<ImportSummary> = Vec::new();
+    let mut last = None;
+    for run in 0..runs {
+        eprintln!("{name}: run {} of {runs}", run + 1);
+        let dir = tempfile::Builder::new()
+            .prefix("import-")
+            .tempdir_in(data_dir()?)?;
+        drop(init(Arc::new(StdDisk::new(dir.path())))?);
+        // Opened anew: nothing that making it left in memory helps.
+        let disk = Arc::new(StdDisk::new(dir.path()));
+        let (chain, _) = Chain::open(disk, options)?;
+        for file in files {
+            summaries.push(chain.import(BlockSource::open(file)?, &mut |_| {})?);
+        }
+        last = Some(chain.db().counters());
+    }
+    let of =
+        |figure: &dyn Fn(&ImportSummary) -> f64| median(summaries.iter().map(figure).collect());
+    let wall = |summary: &ImportSummary| summary.elapsed.as_secs_f64();
+    let mut result = Map::new();
+    let first = summaries.first().ok_or("no run")?;
+    result.insert("workload".into(), json!(name));
+    result.insert("blocks".into(), json!(first.done.blocks));
+    result.insert("transactions".into(), json!(first.done.transactions));
+    let mut add = |name: &str, value: f64| result.insert(name.into(), json!(value));
+    add("seconds", of(&wall));
+    add(
+        "transactions_per_second",
+        of(&|s| s.done.transactions as f64 / wall(s)),
+    );
+    add(
+        "mgas_per_second",
+        of(&|s| s.done.gas as f64 / 1e6 / wall(s)),
+    );
+    add("recover_seconds", of(&|s| s.timings.recover.as_secs_f64()));
+    add("read_seconds", of(&|s| s.timings.read.as_secs_f64()));
+    add("execute_seconds", of(&|s| s.timings.execute.as_secs_f64()));
+    add("root_seconds", of(&|s| s.timings.root.as_secs_f64()));
+    add("commit_seconds", of(&|s| s.timings.commit.as_secs_f64()));
+    add(
+        "root_percent_of_wall",
+        of(&|s| 100.0 * s.timings.root.as_secs_f64() / wall(s)),
+    );
+    add("slowest_transactions_per_second", {
+        let rates = summaries
+            .iter()
+            .map(|s| s.done.transactions as f64 / wall(s));
+        rates.fold(f64::INFINITY, f64::min)
+    });
+    if let Some(counters) = last {
+        for (name, value) in counters.named() {
+            result.insert(format!("counter_{name}"), json!(value));
+        }
+    }
+    Ok(result)
+}
+
+/// The workload's chain as a file, made once for each set of parameters.
+fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
+    let params = workload.params();
+    let name = format!(
+        "workload-{}-{}-{}-{}-{}.rlp",
+        params.seed,
+        params.accounts,
+        params.blocks,
+        params.transfers_per_block,
+        params.erc20_percent
+    );
+    let path = data_dir()?.join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    eprintln!("making {} (once)", path.display());
+    let dir = tempfile::Builder::new()
+        .prefix("workload-")
+        .tempdir_in(data_dir()?)?;
+    let disk = Arc::new(StdDisk::new(dir.path().join("db")));
+    let chain = Chain::init_workload(disk, workload, Options::default())?;
+    let genesis = chain.block(0)?.header;
+    let partial = dir.path().join("chain.rlp");
+    let mut writer = ChainWriter::create(&partial)?;
+    workload.generate(&genesis, &mut ChainSealer(&chain), |block| {
+        Ok(writer.write(block)?)
+    })?;
+    writer.finish()?;
+    fs::rename(partial, &path)?;
+    Ok(path)
+}
+
+/// Where generated chains and databases go: beside the build, on the same disk.
+fn data_dir() -> Result<PathBuf, Box<dyn Error>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-data");
+    fs::create_dir_all(&dir)?;
+    Ok(dir.canonicalize()?)
+}
+
+fn execution_apis() -> Option<(PathBuf, PathBuf)> {
+    let data = PathBuf::from(std::env::var_os("CAMBIUM_DATA")?);
+    let tests = data.join("execution-apis/tests");
+    let (genesis, chain) = (tests.join("genesis.json"), tests.join("chain.rlp"));
+    (genesis.exists() && chain.exists()).then_some((genesis, chain))
+}
