@@ -39,7 +39,7 @@ pub enum ChainError {
         /// The block.
         id: BlockId,
         /// What is wrong with it.
-        fault: BlockFault,
+        fault: Box<BlockFault>,
     },
     /// A genesis block that is not the database's.
     #[error(
@@ -68,6 +68,13 @@ pub enum ChainError {
         /// The head.
         head: BlockId,
     },
+}
+
+impl ChainError {
+    pub(crate) fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
+        let fault = Box::new(fault.into());
+        Self::Block { id, fault }
+    }
 }
 
 /// What validation looks at of earlier blocks.

@@ -125,7 +125,7 @@ impl Chain {
             senders,
         } = prepared;
         let start = Instant::now();
-        let invalid = |fault: BlockFault| ChainError::Block { id, fault };
+        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
         let header = &block.header;
         let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
         let parent_id = BlockId::new(header.number.saturating_sub(1), header.parent_hash);
@@ -274,9 +274,6 @@ impl Chain {
 pub(crate) fn execution_error(id: BlockId, error: ExecutionError<StateError>) -> ChainError {
     match error {
         ExecutionError::Database(error) => error.into(),
-        fault => ChainError::Block {
-            id,
-            fault: BlockFault::Execution(fault.to_string()),
-        },
+        fault => ChainError::invalid(id, BlockFault::Execution(fault.to_string())),
     }
 }

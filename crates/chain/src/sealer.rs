@@ -24,10 +24,7 @@ impl BlockSealer for ChainSealer<'_> {
         let prepared = chain.prepare(block.clone(), Default::default());
         let id = prepared.id;
         let senders = prepared.senders;
-        let senders = senders.map_err(|error| ChainError::Block {
-            id,
-            fault: error.into(),
-        })?;
+        let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
         let view = chain.db().view_of(&block.header.parent_hash)?;
         let session = chain.db().session(view.clone());
         let input = chain.input(&block, &senders, true);

@@ -88,7 +88,7 @@ pub enum StatelessError {
         /// The block.
         id: BlockId,
         /// What is wrong.
-        fault: BlockFault,
+        fault: Box<BlockFault>,
     },
 }
 
@@ -120,8 +120,9 @@ impl Chain {
         let post_merge = self.spec().is_post_merge(number, parent_total_difficulty);
         let prepared = self.prepare(block, self.block_rlp(number)?);
         let (id, block) = (prepared.id, prepared.block);
-        let invalid = |fault| ChainError::Block { id, fault };
-        let senders = prepared.senders.map_err(|error| invalid(error.into()))?;
+        let senders = prepared
+            .senders
+            .map_err(|error| ChainError::invalid(id, error))?;
         let view = self.db().view_of(&block.header.parent_hash)?;
         let recorder = Recorder::new(TimedReads::new(view.clone()));
         let input = self.input(&block, &senders, post_merge);
@@ -189,7 +190,10 @@ impl BlockWitness {
         let block = Block::decode(&mut &self.block[..]).map_err(StatelessError::Block)?;
         let header = &block.header;
         let id = BlockId::new(header.number, header.hash_slow());
-        let invalid = |fault: BlockFault| StatelessError::Invalid { id, fault };
+        let invalid = |fault: BlockFault| StatelessError::Invalid {
+            id,
+            fault: Box::new(fault),
+        };
         let (parent, hashes) = self.ancestors(header)?;
         let post_merge = self
             .spec

@@ -58,9 +58,9 @@ pub enum StateError {
         /// Its address.
         place: u64,
         /// Prefix in the page.
-        found: Path,
+        found: Box<Path>,
         /// Prefix by the index.
-        expected: Path,
+        expected: Box<Path>,
     },
     /// A node that should have a place and has none, or the like: an engine error, not a user's.
     #[error("engine invariant broken at {path}: {what} is missing")]

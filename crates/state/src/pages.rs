@@ -89,8 +89,8 @@ impl Pages {
         if found != *prefix {
             return Err(StateError::WrongPage {
                 place: place.get(),
-                found,
-                expected: *prefix,
+                found: Box::new(found),
+                expected: Box::new(*prefix),
             });
         }
         Ok(page)

@@ -29,7 +29,9 @@ pub(crate) fn open_or_init(args: &InitArgs, out: &Output) -> Result<(Chain, bool
     }
     match open::chain(&args.db, out) {
         // Its making was cut short, before it had any block: it is made again.
-        Err(Failure::Chain(ChainError::State(StateError::Unfinished))) => {
+        Err(Failure::Chain(error))
+            if matches!(*error, ChainError::State(StateError::Unfinished)) =>
+        {
             Ok((make(args, out)?, true))
         }
         Err(failure) => Err(failure),

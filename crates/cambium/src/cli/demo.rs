@@ -80,9 +80,9 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     let ether = account_proof(&view, address, &[])?;
     let root = view.state_root();
     let verified =
-        verify_account_proof(root, &ether).map_err(|error| Failure::Proof { root, error })?;
+        verify_account_proof(root, &ether).map_err(|error| Failure::proof(root, error))?;
     let slots = verify_account_proof(root, &tokens)
-        .map_err(|error| Failure::Proof { root, error })?
+        .map_err(|error| Failure::proof(root, error))?
         .slots;
     let nodes = |proof: &cambium::AccountProof| {
         let storage = proof.storage_proof.iter().flat_map(|slot| &slot.proof);
@@ -135,7 +135,9 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     );
     out.say(format_args!("{table}\n"))?;
 
-    out.say("5. Merge all blocks into pages, open the database again, and hash it from its leaves.")?;
+    out.say(
+        "5. Merge all blocks into pages, open the database again, and hash it from its leaves.",
+    )?;
     chain.db().flush(0)?;
     drop(view);
     drop(chain);

@@ -1,7 +1,7 @@
 //! What goes wrong, by what its reader has to do: the exit codes.
 
 use cambium::{
-    BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
+    B256, BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
     StoreError, WorkloadError,
 };
 use std::{
@@ -31,15 +31,15 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
-    Chain(#[from] ChainError),
+    Chain(Box<ChainError>),
     /// An import that ended early, with all good blocks before kept.
     #[error("{error}\nThe database is at block {head}: all blocks up to it are good and kept.")]
-    Import { error: ChainError, head: BlockId },
-    #[error("the proof does not hold for state root {root}: {error}")]
-    Proof {
-        root: cambium::B256,
-        error: ProofError,
+    Import {
+        error: Box<ChainError>,
+        head: BlockId,
     },
+    #[error("the proof does not hold for state root {root}: {error}")]
+    Proof { root: B256, error: Box<ProofError> },
     #[error("{file}: this is no {what}: {source}")]
     NoSuchJson {
         file: String,
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
         source: serde_json::Error,
     },
     #[error("the witness does not hold: {0}")]
-    Stateless(#[from] StatelessError),
+    Stateless(Box<StatelessError>),
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     #[error("{} exists already", .0.display())]
@@ -67,9 +67,15 @@ pub(crate) enum Failure {
     Demo(&'static str),
 }
 
+impl From<ChainError> for Failure {
+    fn from(error: ChainError) -> Self {
+        Self::Chain(Box::new(error))
+    }
+}
+
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
-        Self::Chain(error.into())
+        ChainError::from(error).into()
     }
 }
 
@@ -79,15 +85,21 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<StatelessError> for Failure {
+    fn from(error: StatelessError) -> Self {
+        Self::Stateless(Box::new(error))
+    }
+}
+
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
-        Self::Chain(error.into())
+        ChainError::from(error).into()
     }
 }
 
 impl From<GenesisError> for Failure {
     fn from(error: GenesisError) -> Self {
-        Self::Chain(error.into())
+        ChainError::from(error).into()
     }
 }
 
@@ -95,6 +107,11 @@ impl Failure {
     pub(crate) fn io(file: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.display().to_string();
         move |source| Self::Io { file, what, source }
+    }
+
+    pub(crate) fn proof(root: B256, error: ProofError) -> Self {
+        let error = Box::new(error);
+        Self::Proof { root, error }
     }
 
     pub(crate) const fn no_json(
@@ -120,8 +137,11 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Chain(error) | Self::Import { error, .. } => chain_exit(error),
-            Self::Stateless(StatelessError::Invalid { .. }) => Exit::InvalidBlock,
-            Self::Proof { .. } | Self::NoSuchJson { .. } | Self::Stateless(_) => Exit::DoesNotHold,
+            Self::Stateless(error) => match **error {
+                StatelessError::Invalid { .. } => Exit::InvalidBlock,
+                _ => Exit::DoesNotHold,
+            },
+            Self::Proof { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::Workload(_)
             | Self::Exists(_)
             | Self::DemoExists(_)
@@ -135,9 +155,7 @@ impl Failure {
     pub(crate) fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Import { error, .. } => import_advice(error),
-            Self::Chain(ChainError::State(StateError::Store(StoreError::CorruptLog {
-                ..
-            }))) => Some(REPAIR),
+            Self::Chain(error) => repair_advice(error),
             Self::Exists(_) => {
                 Some("name another one, or allow it to be written over with --force")
             }
@@ -161,6 +179,12 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
             | FileError::BadFile { .. }
             | FileError::Read { .. },
         ) => Some("get the file again, and run the same command: it goes on from there"),
+        error => repair_advice(error),
+    }
+}
+
+const fn repair_advice(error: &ChainError) -> Option<&'static str> {
+    match error {
         ChainError::State(StateError::Store(StoreError::CorruptLog { .. })) => Some(REPAIR),
         _ => None,
     }

@@ -62,7 +62,7 @@ pub(crate) fn import_files(
     summary.map_err(|error| match error {
         // What makes the database itself doubtful says so by itself.
         error @ (ChainError::Block { .. } | ChainError::File(_)) => Failure::Import {
-            error,
+            error: Box::new(error),
             head: chain.db().head(),
         },
         error => error.into(),

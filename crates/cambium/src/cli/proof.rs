@@ -53,7 +53,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
     let proof: AccountProof = read_json(&args.proof, "account proof")?;
     let verified =
-        verify_account_proof(root, &proof).map_err(|error| Failure::Proof { root, error })?;
+        verify_account_proof(root, &proof).map_err(|error| Failure::proof(root, error))?;
     let account = verified.account;
     let slots: Vec<Value> = verified
         .slots
