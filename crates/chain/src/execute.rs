@@ -249,6 +249,22 @@ impl Chain {
         Ok(!tip_post_merge && block.total_difficulty > tip.total_difficulty)
     }
 
+    /// The same of a block that is in the database already. While blocks wait to be committed it
+    /// may be true of the head's ancestors, too: they are not to be made the head.
+    pub(crate) fn known_becomes_head(&self, id: BlockId, tip: BlockId) -> Result<bool, ChainError> {
+        let db = self.db();
+        if tip == db.head() && db.block_id(id.number)? == Some(id) {
+            return Ok(false);
+        }
+        let Some(block) = self.known(id)? else {
+            return Ok(false);
+        };
+        let header = &block.header;
+        let before = block.total_difficulty.saturating_sub(header.difficulty);
+        let post_merge = self.spec().is_post_merge(header.number, before);
+        self.becomes_head(&block, post_merge, tip)
+    }
+
     fn ancestors(&self, parent: &KnownBlock, hash: B256) -> Result<Vec<Ancestor>, ChainError> {
         let (mut next, mut hash) = (Some(parent.clone()), hash);
         let mut ancestors = Vec::with_capacity(OMMER_ANCESTORS);

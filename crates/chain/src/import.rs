@@ -57,16 +57,33 @@ pub struct ImportSummary {
     pub state_root: B256,
 }
 
-/// Blocks on their way to execution: those that are there already as `None`.
+/// A block on its way: one that is in the database already is not executed again.
+enum Step<B> {
+    Known(BlockId),
+    New(B),
+}
+
+/// Blocks on their way to execution.
 struct Batch {
-    blocks: Vec<Result<Option<PreparedBlock>, ChainError>>,
+    blocks: Vec<Result<Step<PreparedBlock>, ChainError>>,
     recover: Duration,
+}
+
+/// Blocks on their way to be committed.
+enum Executed {
+    /// There already; perhaps on a branch that is not the canonical one.
+    Known {
+        id: BlockId,
+        becomes_head: bool,
+    },
+    New(ExecutedBlock),
 }
 
 impl Chain {
     /// Imports blocks in order. `progress` is told after each commit, on this thread.
     ///
-    /// Blocks that are there already are skipped. The first bad block, or an error of the
+    /// Blocks that are there already are skipped; if they are on a side branch (unwound, say),
+    /// the head goes where it would go if they came for the first time. The first bad block, or an error of the
     /// source, ends the import with all before it committed.
     pub fn import(
         &self,
@@ -134,14 +151,22 @@ impl Chain {
             (id, block, rlp)
         };
         let named: Vec<_> = decoded.into_par_iter().map(with_id).collect();
-        let news: Vec<_> = named
+        let steps: Vec<_> = named
             .into_iter()
-            .map(|(id, block, rlp)| Ok((!self.is_there(id)?).then_some((block, rlp))))
+            .map(|(id, block, rlp)| {
+                Ok(match self.is_there(id)? {
+                    true => Step::Known(id),
+                    false => Step::New((block, rlp)),
+                })
+            })
             .collect();
-        let prepare = |news: Result<Option<_>, ChainError>| {
-            news.map(|news| news.map(|(block, rlp)| self.prepare(block, rlp)))
+        let prepare = |step: Result<Step<_>, ChainError>| {
+            Ok(match step? {
+                Step::Known(id) => Step::Known(id),
+                Step::New((block, rlp)) => Step::New(self.prepare(block, rlp)),
+            })
         };
-        let mut blocks: Vec<_> = news.into_par_iter().map(prepare).collect();
+        let mut blocks: Vec<_> = steps.into_par_iter().map(prepare).collect();
         blocks.extend(failed);
         Some(Batch {
             blocks,
@@ -160,25 +185,28 @@ impl Chain {
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
-        to_commit: &Sender<Option<ExecutedBlock>>,
+        to_commit: &Sender<Executed>,
     ) -> Result<Timings, ChainError> {
         let mut tip = self.db().head();
         let mut timings = Timings::default();
         for batch in prepared {
             timings.recover += batch.recover;
             for block in batch.blocks {
-                let executed = match block? {
-                    None => None,
-                    Some(block) => {
+                let (id, becomes_head, executed) = match block? {
+                    Step::Known(id) => {
+                        let becomes_head = self.known_becomes_head(id, tip)?;
+                        (id, becomes_head, Executed::Known { id, becomes_head })
+                    }
+                    Step::New(block) => {
                         let id = block.id;
                         let executed = self.execute(block, tip)?;
-                        if executed.becomes_head {
-                            tip = id;
-                        }
                         timings += executed.timings;
-                        Some(executed)
+                        (id, executed.becomes_head, Executed::New(executed))
                     }
                 };
+                if becomes_head {
+                    tip = id;
+                }
                 if to_commit.send(executed).is_err() {
                     return Ok(timings);
                 }
@@ -189,7 +217,7 @@ impl Chain {
 
     fn commit_executed(
         &self,
-        executed: &Receiver<Option<ExecutedBlock>>,
+        executed: &Receiver<Executed>,
         summary: &mut ImportSummary,
         progress: &mut dyn FnMut(&ImportProgress),
     ) -> Result<(), ChainError> {
@@ -197,26 +225,47 @@ impl Chain {
             let start = Instant::now();
             let waiting = std::iter::once(first).chain(executed.try_iter());
             let mut group = Vec::new();
+            let mut head = None;
             let done = &mut summary.done;
             for block in waiting {
-                let Some(block) = block else {
-                    done.skipped += 1;
-                    continue;
-                };
-                done.blocks += 1;
-                done.transactions += block.transactions;
-                done.gas += block.gas;
-                if block.becomes_head {
-                    group.push(block.sealed);
-                } else {
-                    self.db().commit_all(std::mem::take(&mut group))?;
-                    block.sealed.commit_aside()?;
+                match block {
+                    Executed::Known { id, becomes_head } => {
+                        done.skipped += 1;
+                        if becomes_head {
+                            self.db().commit_all(std::mem::take(&mut group))?;
+                            head = Some(id);
+                        }
+                    }
+                    Executed::New(block) => {
+                        self.move_head(head.take())?;
+                        done.blocks += 1;
+                        done.transactions += block.transactions;
+                        done.gas += block.gas;
+                        if block.becomes_head {
+                            group.push(block.sealed);
+                        } else {
+                            self.db().commit_all(std::mem::take(&mut group))?;
+                            block.sealed.commit_aside()?;
+                        }
+                    }
                 }
             }
             self.db().commit_all(group)?;
+            self.move_head(head)?;
             done.head = self.db().head();
             summary.timings.commit += start.elapsed();
             progress(&summary.done);
+        }
+        Ok(())
+    }
+
+    /// Makes a known block the head, unless it is an ancestor of the head, or the head itself.
+    fn move_head(&self, to: Option<BlockId>) -> Result<(), ChainError> {
+        if let Some(id) = to
+            && self.db().block_id(id.number)? != Some(id)
+            && self.has(id)?
+        {
+            self.db().set_head(&id.hash)?;
         }
         Ok(())
     }
