@@ -1,0 +1,447 @@
+//! The program as its users run it: the main job from end to end.
+
+mod support;
+
+use alloy_consensus::transaction::SignerRecoverable;
+use serde_json::{Value, json};
+use std::fs;
+use support::{Fixture, cambium};
+
+const TOKEN_ACCOUNTS: u64 = 400;
+const BLOCKS: u64 = 12;
+const TRANSFERS: u64 = 30;
+
+fn imported() -> (Fixture, Value) {
+    let fixture = Fixture::generate(TOKEN_ACCOUNTS, BLOCKS, TRANSFERS);
+    let summary = fixture.import(&fixture.chain()).done().json();
+    (fixture, summary)
+}
+
+#[test]
+fn a_chain_is_imported_once_and_then_skipped() {
+    let (fixture, summary) = imported();
+    let last = fixture.blocks().pop().unwrap().decode().unwrap().header;
+    assert_eq!(summary["blocks"], BLOCKS);
+    assert_eq!(summary["transactions"], BLOCKS * TRANSFERS);
+    assert_eq!(summary["skipped"], 0);
+    assert_eq!(summary["head_number"], BLOCKS);
+    assert_eq!(summary["head_hash"], json!(last.hash_slow()));
+    assert_eq!(summary["state_root"], json!(last.state_root));
+    assert!(summary["gas"].as_u64().unwrap() >= 21_000 * BLOCKS * TRANSFERS);
+    assert!(summary["seconds"].as_f64().unwrap() > 0.0);
+    for stage in ["recover", "read", "execute", "root", "commit"] {
+        assert!(summary["timings"][stage].as_f64().unwrap() > 0.0, "{stage}");
+    }
+    assert_eq!(summary["counters"]["blocks_committed"], BLOCKS);
+    assert!(summary["counters"]["log_bytes_written"].as_u64().unwrap() > 0);
+
+    let again = fixture.import(&fixture.chain()).done().json();
+    assert_eq!(
+        (&again["blocks"], &again["skipped"]),
+        (&json!(0), &json!(BLOCKS))
+    );
+    assert_eq!(again["head_hash"], summary["head_hash"]);
+    assert_eq!(again["state_root"], summary["state_root"]);
+}
+
+#[test]
+fn a_database_is_made_once() {
+    let fixture = Fixture::generate(50, 1, 2);
+    let init = || {
+        cambium!(
+            "init",
+            "--json",
+            "--genesis",
+            fixture.genesis(),
+            "-d",
+            fixture.db()
+        )
+    };
+    let made = init().done().json();
+    assert_eq!(made["chain_id"], 4_093);
+    assert_eq!(made["head_number"], 0);
+    assert_eq!(init().done().json(), made);
+    let text = cambium!("init", "--genesis", fixture.genesis(), "-d", fixture.db()).done();
+    assert!(text.stdout.contains("is there already"), "{}", text.stdout);
+}
+
+#[test]
+fn accounts_are_read_proved_and_verified_at_any_block() {
+    let (fixture, summary) = imported();
+    let db = fixture.db();
+    let first = fixture.blocks()[0].decode().unwrap();
+    let sender = first.body.transactions[0]
+        .recover_signer()
+        .unwrap()
+        .to_string();
+    let token = cambium::TOKEN.to_string();
+    let slot = cambium::token_balance_slot(&sender.parse().unwrap()).to_string();
+
+    let get = |block: u64, what: &[&str]| {
+        let block = block.to_string();
+        let rest = [
+            "--json",
+            "--block",
+            &block,
+            "--datadir",
+            db.to_str().unwrap(),
+        ];
+        cambium([&["get"], what, &rest].concat()).done().json()
+    };
+    let (before, after) = (get(0, &[&sender]), get(BLOCKS, &[&sender]));
+    assert_eq!(
+        (&before["exists"], &before["nonce"]),
+        (&json!(true), &json!(0))
+    );
+    assert!(after["nonce"].as_u64().unwrap() > 0);
+    assert_ne!(before["balance"], after["balance"]);
+    assert_eq!(after["state_root"], summary["state_root"]);
+    let tokens = get(0, &[&token, &slot]);
+    assert!(tokens["code_bytes"].as_u64().unwrap() > 0);
+    assert_ne!(tokens["value"], "0x0");
+    let nobody = get(BLOCKS, &["0x00000000000000000000000000000000000000ff"]);
+    assert_eq!(
+        (&nobody["exists"], &nobody["balance"]),
+        (&json!(false), &json!("0"))
+    );
+    cambium!("get", sender, "--block", "99", "-d", db).fails(1, &["no block 99", "head is 12"]);
+
+    for block in [0, 5, BLOCKS] {
+        let root = get(block, &[&sender])["state_root"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let value = get(block, &[&token, &slot])["value"].clone();
+        let number = block.to_string();
+        let proof = cambium!(
+            "prove",
+            token,
+            slot,
+            "7",
+            "--block",
+            number,
+            "--json",
+            "--datadir",
+            db
+        )
+        .done();
+        assert!(proof.stderr.contains(&root), "{}", proof.stderr);
+        let file = fixture.write("proof.json", proof.stdout.as_bytes());
+        let held = cambium!("verify", file, "--root", root, "--json")
+            .done()
+            .json();
+        assert_eq!(held["holds"], true);
+        assert_eq!(held["slots"][0]["value"], value);
+        assert_eq!(held["slots"][1]["value"], "0x0");
+
+        let response = json!({ "jsonrpc": "2.0", "id": 1, "result": proof.json() });
+        let file = fixture.write("response.json", response.to_string().as_bytes());
+        cambium!("verify", file, "--root", root).done();
+
+        let other = format!("0x{}", "11".repeat(32));
+        cambium!("verify", file, "--root", other).fails(5, &["does not hold", "node 0"]);
+        for (field, forged) in [
+            ("nonce", json!("0x7")),
+            ("balance", json!("0x123")),
+            ("codeHash", json!(other)),
+            ("storageHash", json!(other)),
+        ] {
+            let mut proof = proof.json();
+            proof[field] = forged;
+            let file = fixture.write("forged.json", proof.to_string().as_bytes());
+            cambium!("verify", file, "--root", root).fails(5, &["does not hold", field]);
+        }
+        let mut forged = proof.json();
+        forged["storageProof"][0]["value"] = json!("0x1");
+        let file = fixture.write("forged.json", forged.to_string().as_bytes());
+        cambium!("verify", file, "--root", root).fails(5, &["does not hold", "value"]);
+        let mut short = proof.json();
+        short["accountProof"].as_array_mut().unwrap().pop();
+        let file = fixture.write("short.json", short.to_string().as_bytes());
+        cambium!("verify", file, "--root", root).fails(5, &["does not hold", "is not there"]);
+    }
+    let file = fixture.write("no.json", b"{\"proof\": 1}");
+    let root = format!("0x{}", "11".repeat(32));
+    cambium!("verify", file, "--root", root).fails(5, &["no.json", "no account proof"]);
+    let file = fixture.write("binary.json", &[0xff, 0xfe, 0]);
+    cambium!("verify", file, "--root", root).fails(5, &["binary.json"]);
+    cambium!("verify", fixture.path("missing"), "--root", root).fails(1, &["missing", "read"]);
+}
+
+#[test]
+fn blocks_are_executed_from_their_witness_alone() {
+    let (fixture, _) = imported();
+    for number in [1, 6, BLOCKS] {
+        let raw = &fixture.blocks()[number as usize - 1];
+        let header = raw.decode().unwrap().header;
+        let number = number.to_string();
+        let witness = cambium!("witness", number, "--datadir", fixture.db()).done();
+        let file = fixture.write("witness.json", witness.stdout.as_bytes());
+        let held = cambium!("stateless", file, "--json").done().json();
+        assert_eq!(held["hash"], json!(header.hash_slow()));
+        assert_eq!(held["state_root"], json!(header.state_root));
+        assert_eq!(held["gas"], header.gas_used);
+        assert_eq!(held["receipts_checked"], true);
+
+        let mut lacking = witness.json();
+        lacking["witness"]["state"]
+            .as_array_mut()
+            .unwrap()
+            .remove(3);
+        let file = fixture.write("lacking.json", lacking.to_string().as_bytes());
+        cambium!("stateless", file).fails(5, &["the witness does not hold"]);
+
+        let mut forged = witness.json();
+        let node = forged["witness"]["state"][0].as_str().unwrap().to_owned();
+        let last = if node.ends_with('0') { '1' } else { '0' };
+        forged["witness"]["state"][0] = json!(format!("{}{last}", &node[..node.len() - 1]));
+        let file = fixture.write("forged.json", forged.to_string().as_bytes());
+        cambium!("stateless", file).fails(5, &["the witness does not hold"]);
+
+        let mut block = raw.decode().unwrap();
+        block.header.gas_used += 1;
+        let mut rlp = Vec::new();
+        alloy_rlp::Encodable::encode(&block, &mut rlp);
+        let mut other = witness.json();
+        other["block"] = json!(cambium::Bytes::from(rlp));
+        let file = fixture.write("other.json", other.to_string().as_bytes());
+        cambium!("stateless", file).fails(3, &["invalid", "gasUsed"]);
+    }
+    cambium!("witness", "0", "-d", fixture.db()).fails(1, &["no block 0"]);
+    cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
+    let file = fixture.write("no.json", b"[]");
+    cambium!("stateless", file).fails(5, &["no.json", "no witness"]);
+}
+
+#[test]
+fn a_chain_is_unwound_imported_again_and_exported_as_it_was() {
+    let (fixture, summary) = imported();
+    let db = fixture.db();
+    let unwound = cambium!("unwind", "--to", "4", "--json", "--datadir", db)
+        .done()
+        .json();
+    let fourth = fixture.blocks()[3].decode().unwrap().header;
+    assert_eq!(
+        (&unwound["head_number"], &unwound["blocks"]),
+        (&json!(4), &json!(BLOCKS - 4))
+    );
+    assert_eq!(unwound["state_root"], json!(fourth.state_root));
+    assert_eq!(fixture.head(), 4);
+    cambium!("unwind", "--to", "5", "-d", db).fails(1, &["no block 5", "head is 4"]);
+
+    let again = fixture.import(&fixture.chain()).done().json();
+    assert_eq!(again["head_hash"], summary["head_hash"]);
+    assert_eq!(again["state_root"], summary["state_root"]);
+
+    let (plain, gzip) = (fixture.path("out.rlp"), fixture.path("out.rlp.gz"));
+    let wrote = cambium!("export", plain, "--json", "--datadir", db)
+        .done()
+        .json();
+    assert_eq!(wrote["blocks"], BLOCKS);
+    assert_eq!(
+        fs::read(&plain).unwrap(),
+        fs::read(fixture.chain()).unwrap()
+    );
+    cambium!("export", plain, "-d", db).fails(1, &["exists already", "--force"]);
+    cambium!(
+        "export", plain, "--force", "--from", "3", "--to", "5", "-d", db
+    )
+    .done();
+    let part: Vec<u8> = fixture.blocks()[2..5]
+        .iter()
+        .flat_map(|raw| raw.rlp.to_vec())
+        .collect();
+    assert_eq!(fs::read(&plain).unwrap(), part);
+    let beyond = fixture.path("beyond.rlp");
+    cambium!("export", beyond, "--to", "99", "-d", db).fails(1, &["no block 99"]);
+    assert!(!beyond.exists());
+
+    cambium!("export", gzip, "-d", db).done();
+    assert!(fs::read(&gzip).unwrap().starts_with(&[0x1f, 0x8b]));
+    cambium!(
+        "import",
+        "--genesis",
+        fixture.genesis(),
+        "--datadir",
+        fixture.path("second"),
+        gzip
+    )
+    .done();
+    let check = cambium!("db", "check", "--json", "--datadir", fixture.path("second"));
+    assert_eq!(check.done().json()["sound"], true);
+}
+
+#[test]
+fn a_database_tells_its_sizes_and_passes_its_check() {
+    let (fixture, _) = imported();
+    let stats = cambium!("db", "stats", "--json", "--datadir", fixture.db())
+        .done()
+        .json();
+    assert_eq!(stats["head_number"], BLOCKS);
+    assert_eq!(stats["genesis_number"], 0);
+    assert!(stats["segment_live_ratio"].as_f64().unwrap() > 0.0);
+    let check = cambium!("db", "check", "--json", "--datadir", fixture.db())
+        .done()
+        .json();
+    assert_eq!(check["sound"], true);
+    assert_eq!(check["blocks"], BLOCKS + 1);
+    assert_eq!(check["damage"], json!([]));
+    let text = cambium!("db", "check", "--datadir", fixture.db()).done();
+    assert!(
+        text.stdout.starts_with("The database is sound"),
+        "{}",
+        text.stdout
+    );
+    let repair = cambium!("db", "repair", "--json", "--datadir", fixture.db())
+        .done()
+        .json();
+    assert_eq!(repair["repaired"], false);
+}
+
+#[test]
+fn a_chain_merged_many_times_with_little_memory_is_the_same() {
+    let fixture = Fixture::generate(3_000, 40, 150);
+    let import = |memory, db: &str| {
+        cambium!(
+            "import",
+            "--json",
+            "--memory",
+            memory,
+            "--genesis",
+            fixture.genesis(),
+            "--datadir",
+            fixture.path(db),
+            fixture.chain()
+        )
+        .done()
+        .json()
+    };
+    let (small, large) = (import("1M", "small"), import("1G", "large"));
+    assert!(small["counters"]["merges"].as_u64().unwrap() > 1, "{small}");
+    assert_eq!(small["head_hash"], large["head_hash"]);
+    let check = cambium!(
+        "db",
+        "check",
+        "--json",
+        "--memory",
+        "1M",
+        "--datadir",
+        fixture.path("small")
+    );
+    assert_eq!(check.done().json()["sound"], true);
+    // Deep below what is kept in memory.
+    let unwind = cambium!(
+        "unwind",
+        "--to",
+        "2",
+        "--json",
+        "--memory",
+        "1M",
+        "--datadir",
+        fixture.path("small")
+    );
+    let second = fixture.blocks()[1].decode().unwrap().header;
+    assert_eq!(unwind.done().json()["state_root"], json!(second.state_root));
+    assert_eq!(import("1M", "small")["head_hash"], large["head_hash"]);
+    let check = cambium!("db", "check", "--json", "--datadir", fixture.path("small"));
+    assert_eq!(check.done().json()["sound"], true);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_files_and_none_is_written_over() {
+    let (one, two) = (Fixture::generate(60, 3, 10), Fixture::generate(60, 3, 10));
+    for name in ["genesis.json", "chain.rlp"] {
+        assert_eq!(
+            fs::read(one.path(name)).unwrap(),
+            fs::read(two.path(name)).unwrap(),
+            "{name}"
+        );
+    }
+    let left = fs::read_dir(one.dir.path()).unwrap().count();
+    assert_eq!(left, 2, "nothing but the two files is left behind");
+    let again = |args: &[&str]| {
+        let fixed = [
+            "workload",
+            "--out",
+            one.dir.path().to_str().unwrap(),
+            "--accounts",
+            "60",
+        ];
+        cambium([&fixed, args].concat())
+    };
+    again(&[]).fails(1, &["genesis.json exists already", "--force"]);
+    again(&["--force", "--blocks", "1"]).done();
+    again(&["--force", "--senders", "61"]).fails(1, &["senders is 61", "from 1 to 60"]);
+}
+
+#[test]
+fn the_demonstration_runs_and_keeps_what_it_is_told_to_keep() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = cambium!(
+        "demo",
+        "--accounts",
+        "300",
+        "--blocks",
+        "4",
+        "--dir",
+        dir.path()
+    )
+    .done();
+    for step in [
+        "1. Make",
+        "2. Import",
+        "3. Prove",
+        "4. Execute",
+        "5. Merge",
+        "it is refused",
+    ] {
+        assert!(run.stdout.contains(step), "{step}: {}", run.stdout);
+    }
+    let db = dir.path().join("db");
+    let stats = cambium!("db", "stats", "--json", "--datadir", db)
+        .done()
+        .json();
+    assert_eq!(stats["head_number"], 4);
+    cambium!("demo", "--dir", dir.path()).fails(1, &["exists already"]);
+    let run = cambium!("demo", "--json", "--accounts", "300", "--blocks", "2")
+        .done()
+        .json();
+    assert_eq!(run["import"]["blocks"], 2);
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_failure() {
+    for args in [
+        &["frobnicate"][..],
+        &["import", "--datadir", "x"],
+        &["get", "0x12", "--datadir", "x"],
+        &["get", "0x00000000000000000000000000000000000000ff"],
+        &[
+            "get",
+            "0x00000000000000000000000000000000000000ff",
+            "1_0",
+            "--datadir",
+            "x",
+        ],
+        &["db", "stats", "--datadir", "x", "--memory", "12Q"],
+        &["verify", "x", "--root", "0x12"],
+    ] {
+        let run = cambium(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert!(run.stdout.is_empty(), "{args:?}: {}", run.stdout);
+    }
+    let help = cambium(["--help"]).done();
+    for word in [
+        "Exit codes",
+        "5  a proof or a witness does not hold",
+        "CAMBIUM_LOG",
+    ] {
+        assert!(help.stdout.contains(word), "{word}");
+    }
+    assert!(
+        cambium(["--version"])
+            .done()
+            .stdout
+            .starts_with("cambium 0.")
+    );
+}

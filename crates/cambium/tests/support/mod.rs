@@ -1,0 +1,179 @@
+//! What the tests of the program share: the program itself, run as its users run it, on small
+//! generated chains.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use serde_json::Value;
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tempfile::TempDir;
+
+/// How a run ended.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is text");
+        let run = Self {
+            // A panic would be 101, and a signal has no code at all.
+            code: output.status.code().expect("no signal ended it"),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        };
+        assert!(!run.stderr.contains("panicked at"), "{}", run.stderr);
+        assert_ne!(run.code, 101, "{}", run.stderr);
+        run
+    }
+
+    /// The one JSON object on standard output.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error} in {:?}; {}", self.stdout, self.stderr))
+    }
+
+    #[track_caller]
+    pub(crate) fn done(self) -> Self {
+        assert_eq!(self.code, 0, "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Expects an exit code and, on standard error, all of `words`.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
+        let told = &self.stderr;
+        assert_eq!(self.code, code, "{}{told}", self.stdout);
+        for word in words {
+            assert!(told.contains(word), "no {word:?} in {told:?}");
+        }
+        self
+    }
+}
+
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cambium"));
+    command.env_remove("CAMBIUM_LOG");
+    command
+}
+
+pub(crate) fn cambium<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
+    Run::of(program().args(args).output().expect("the program starts"))
+}
+
+/// Arguments as words: `cambium!["get", address, "--json"]` without a thought to their types.
+#[macro_export]
+macro_rules! cambium {
+    ($($arg:expr),+ $(,)?) => {
+        $crate::support::cambium([$(std::ffi::OsString::from(&$arg)),+])
+    };
+}
+
+/// A folder with a generated chain and room for databases.
+pub(crate) struct Fixture {
+    pub(crate) dir: TempDir,
+}
+
+impl Fixture {
+    /// Some accounts and blocks; the same for the same numbers.
+    pub(crate) fn generate(accounts: u64, blocks: u64, transfers: u64) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let number = |number: u64| number.to_string();
+        cambium!(
+            "workload",
+            "--out",
+            dir.path(),
+            "--accounts",
+            number(accounts),
+            "--blocks",
+            number(blocks),
+            "--transfers",
+            number(transfers),
+            "--erc20",
+            "40",
+            "--seed",
+            "7"
+        )
+        .done();
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn genesis(&self) -> PathBuf {
+        self.path("genesis.json")
+    }
+
+    pub(crate) fn chain(&self) -> PathBuf {
+        self.path("chain.rlp")
+    }
+
+    pub(crate) fn db(&self) -> PathBuf {
+        self.path("db")
+    }
+
+    /// Writes a file beside the chain.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).expect("a file");
+        path
+    }
+
+    /// Imports a file into the database, which is made if need be.
+    pub(crate) fn import(&self, file: &Path) -> Run {
+        cambium!(
+            "import",
+            "--json",
+            "--genesis",
+            self.genesis(),
+            "--datadir",
+            self.db(),
+            file
+        )
+    }
+
+    /// The chain's blocks, encoded.
+    pub(crate) fn blocks(&self) -> Vec<cambium::RawBlock> {
+        cambium::BlockSource::open(self.chain())
+            .and_then(Iterator::collect)
+            .expect("the chain's blocks")
+    }
+
+    /// Where the database is.
+    pub(crate) fn head(&self) -> u64 {
+        let stats = cambium!("db", "stats", "--json", "--datadir", self.db()).done();
+        stats.json()["head_number"].as_u64().expect("a number")
+    }
+}
+
+/// Copies a folder and all in it.
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_dir(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).expect("a copy");
+        }
+    }
+}
+
+/// Says something on the test's own output even if it passes.
+pub(crate) fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether the long forms of tests are asked for.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("CAMBIUM_LONG").is_some()
+}
