@@ -9,8 +9,9 @@ use cambium_trie::{CrownError, PartialTrie, Resolve, SHARDS, UpdateError};
 use rayon::prelude::*;
 use std::time::Instant;
 
-/// Tries that one task updates together, so that hashing fills its lanes.
-const SHARDS_PER_TASK: usize = 16;
+/// Tries that one task updates together: many, since hashing fills its lanes with nodes of equal
+/// length, and few enough that all cores have work.
+const SHARDS_PER_TASK: usize = 64;
 /// Fewer changed accounts than this are not worth waking other threads for.
 const PARALLEL_ACCOUNTS_MIN: usize = 32;
 
