@@ -187,7 +187,7 @@ impl BlockWitness {
     /// Executes the block from the witness alone, and checks all that its header claims. Uncles
     /// are checked by hash only: their ancestors are no part of a witness.
     pub fn execute(&self) -> Result<StatelessReport, StatelessError> {
-        let block = Block::decode(&mut &self.block[..]).map_err(StatelessError::Block)?;
+        let block = self.decode_block().map_err(StatelessError::Block)?;
         let header = &block.header;
         let id = BlockId::new(header.number, header.hash_slow());
         let invalid = |fault: BlockFault| StatelessError::Invalid {
@@ -261,6 +261,18 @@ impl BlockWitness {
             receipts_checked: verified.receipts_root,
             unused_nodes,
         })
+    }
+
+    /// Decodes the block, in the one encoding that there is of it: what is hashed is what was
+    /// decoded, and a decoder passes over lengths that are wrong.
+    fn decode_block(&self) -> Result<Block, alloy_rlp::Error> {
+        let block: Block = alloy_rlp::decode_exact(&self.block)?;
+        let mut again = Vec::with_capacity(self.block.len());
+        block.encode(&mut again);
+        if again != self.block {
+            return Err(alloy_rlp::Error::Custom("not in its canonical encoding"));
+        }
+        Ok(block)
     }
 
     /// The parent's header, and the hashes of as many ancestors as the headers link up to.
