@@ -22,6 +22,11 @@ pub struct EngineChain {
 }
 
 impl EngineChain {
+    /// The chain itself.
+    pub const fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
     fn view(&self) -> View {
         self.chain.db().view().expect("the head has a state")
     }
