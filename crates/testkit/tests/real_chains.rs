@@ -2,8 +2,8 @@
 
 use cambium_evm::Sequential;
 use cambium_testkit::{
-    EngineChain, MainnetBlocks, MainnetReplays, NaiveChain, import_execution_apis_chain, run_suite,
-    say,
+    EngineChain, MainnetBlocks, MainnetProofs, MainnetReplays, NaiveChain,
+    import_execution_apis_chain, run_suite, say,
 };
 
 #[test]
@@ -30,4 +30,41 @@ fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
     if let Some(suite) = MainnetReplays::new(Sequential) {
         run_suite(&suite).conclude(14);
     }
+}
+
+#[test]
+fn mainnet_blocks_executed_from_proofs_alone_give_their_state_roots() {
+    let Some(suite) = MainnetProofs::new() else {
+        return;
+    };
+    run_suite(&suite).conclude(9);
+    let seen = suite.seen();
+    for block in &seen {
+        let report = block.report;
+        let (id, txs, gas) = (report.id.number, report.transactions, report.gas_used);
+        let receipts = match report.receipts_checked {
+            true => "",
+            false => ", receipts' root not compared: it has states' roots in mid-block",
+        };
+        let derived = match block.derived {
+            true => ", nodes derived from proofs of the state after",
+            false => "",
+        };
+        say(&format!(
+            "  block {id}: {txs} transactions, {gas} gas{receipts}{derived}"
+        ));
+    }
+    let derived = seen.iter().filter(|block| block.derived);
+    let derived: Vec<_> = derived.map(|block| block.report.id.number).collect();
+    assert_eq!(
+        derived,
+        [4_370_000, 15_050_000],
+        "deletions that move a node up"
+    );
+    let unchecked = seen.iter().filter(|block| !block.report.receipts_checked);
+    assert_eq!(
+        unchecked.count(),
+        3,
+        "all with transactions before Byzantium"
+    );
 }

@@ -1,0 +1,347 @@
+//! Real mainnet blocks from proofs alone: each becomes a witness, is executed from it, and must
+//! give the real header's gas, receipts and state root.
+//!
+//! Proofs of the state before a block don't hold all that its post-root needs: where a deletion
+//! leaves a branch with one child, that child moves up, and its old node is in no proof. Its new
+//! node is in a proof of the state after, with a longer path: the old one is that with nibbles
+//! taken off its front. Where a witness turns out to lack a node, all such candidates are added to
+//! it; of those only the ones count that a parent names by hash.
+
+use crate::{Case, Pack, Suite, Verdict};
+use alloy_consensus::{BlockBody, Header};
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::{B256, Bytes, U256};
+use alloy_rlp::{Decodable, Encodable};
+use alloy_trie::nodes::{ExtensionNode, LeafNode, TrieNode};
+use cambium_chain::{
+    Block, BlockWitness, ChainSpec, Genesis, GenesisError, StatelessError, StatelessReport,
+    WitnessGap,
+};
+use cambium_evm::Transaction;
+use cambium_trie::{AccountProof, Witness, verify_account_proof};
+use flate2::read::GzDecoder;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufReader, Read},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// What a block showed.
+#[derive(Clone, Copy, Debug)]
+pub struct ProvedBlock {
+    /// Its execution.
+    pub report: StatelessReport,
+    /// Whether nodes had to be derived from proofs of the state after it.
+    pub derived: bool,
+}
+
+/// The file that also has mainnet's fork rules.
+const WITH_CONFIG: &str = "keth/test_data/22615247.json";
+
+/// The blocks of pack 07.
+pub struct MainnetProofs {
+    folder: PathBuf,
+    spec: ChainSpec,
+    seen: Arc<Mutex<Vec<ProvedBlock>>>,
+}
+
+impl MainnetProofs {
+    /// All blocks; `None` if the pack is not there. Panics if it is not what it was.
+    pub fn new() -> Option<Self> {
+        let folder = Pack::MainnetProofs.open()?;
+        let spec = read_spec(&folder.join(WITH_CONFIG)).expect("mainnet's fork rules");
+        Some(Self {
+            folder,
+            spec,
+            seen: Arc::default(),
+        })
+    }
+
+    /// What the blocks showed that were executed so far, by height.
+    pub fn seen(&self) -> Vec<ProvedBlock> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.sort_by_key(|block| block.report.id.number);
+        seen.clone()
+    }
+}
+
+impl Suite for MainnetProofs {
+    type Case = MainnetProof;
+
+    fn name(&self) -> String {
+        "mainnet blocks executed from proofs alone".to_owned()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = ["zeth", "keth/test_data"]
+            .iter()
+            .flat_map(|folder| fs::read_dir(self.folder.join(folder)))
+            .flatten()
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn cases(&self, file: &Path) -> Result<Vec<MainnetProof>, String> {
+        Ok(vec![MainnetProof {
+            path: file.to_path_buf(),
+            spec: self.spec.clone(),
+            seen: self.seen.clone(),
+        }])
+    }
+}
+
+/// One block.
+pub struct MainnetProof {
+    path: PathBuf,
+    spec: ChainSpec,
+    seen: Arc<Mutex<Vec<ProvedBlock>>>,
+}
+
+impl Case for MainnetProof {
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        name.into_owned()
+    }
+
+    fn run(&self) -> Verdict {
+        match self.check() {
+            Ok(()) => Verdict::Passed,
+            Err(why) => Verdict::Failed(why),
+        }
+    }
+}
+
+impl MainnetProof {
+    fn check(&self) -> Result<(), String> {
+        let file = fs::read(&self.path).map_err(|error| error.to_string())?;
+        let zipped = self.path.extension().is_some_and(|end| end == "gz");
+        let input = match zipped {
+            true => from_zeth(file_json(GzDecoder::new(&file[..]))?, &self.spec)?,
+            false => from_keth(file_json(&file[..])?, &self.spec)?,
+        };
+        let (mut witness, header) = (input.witness, input.header);
+        let (report, derived) = match witness.execute() {
+            Err(StatelessError::Lacks(WitnessGap::Node(_))) => {
+                witness.witness.state.extend(input.derived);
+                (witness.execute(), true)
+            }
+            done => (done, false),
+        };
+        let report = report.map_err(|error| error.to_string())?;
+        let got = (report.id.hash, report.state_root, report.gas_used);
+        let wanted = (header.hash_slow(), header.state_root, header.gas_used);
+        if got != wanted {
+            return Err(format!("hash, root and gas are {got:?}, not {wanted:?}"));
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(ProvedBlock { report, derived });
+        Ok(())
+    }
+}
+
+/// The fork rules in a file's `chainConfig`, read as those in a genesis file are.
+fn read_spec(path: &Path) -> Result<ChainSpec, String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut json: Value = file_json(file)?;
+    let config = json["chainConfig"].take();
+    let genesis = json!({"config": config, "alloc": {}, "difficulty": 0, "gasLimit": 0});
+    let genesis = genesis.to_string();
+    let read = Genesis::stream_from("chainConfig", genesis.as_bytes(), |_, _| {
+        Ok::<_, GenesisError>(())
+    });
+    let genesis = read.map_err(|error| error.to_string())?;
+    genesis.config.ok_or("no chainConfig".to_owned())
+}
+
+/// A block to execute.
+struct Input {
+    witness: BlockWitness,
+    /// Nodes that may have moved up, for when the witness is not enough.
+    derived: Vec<Bytes>,
+    header: Header,
+}
+
+fn file_json<T: DeserializeOwned>(file: impl Read) -> Result<T, String> {
+    serde_json::from_reader(BufReader::new(file)).map_err(|error| error.to_string())
+}
+
+/// A block and its header as a node tells them, hash included.
+#[derive(Deserialize)]
+struct RpcHeader {
+    hash: B256,
+    #[serde(flatten)]
+    header: Header,
+}
+
+impl RpcHeader {
+    fn checked(self) -> Result<Header, String> {
+        let got = self.header.hash_slow();
+        match got == self.hash {
+            true => Ok(self.header),
+            false => Err(format!("the header hashes to {got}, not {}", self.hash)),
+        }
+    }
+}
+
+fn encoded(value: &impl Encodable) -> Bytes {
+    let mut rlp = Vec::new();
+    value.encode(&mut rlp);
+    rlp.into()
+}
+
+fn block_rlp(
+    header: &Header,
+    transactions: Vec<Transaction>,
+    withdrawals: Option<Vec<Withdrawal>>,
+) -> Bytes {
+    let body = BlockBody {
+        transactions,
+        ommers: vec![],
+        withdrawals: withdrawals.map(Into::into),
+    };
+    encoded(&Block::new(header.clone(), body))
+}
+
+/// What zeth keeps of a node's answers: each with what was asked for.
+#[derive(Deserialize)]
+struct Zeth {
+    full_blocks: Vec<(Asked, ZethBlock)>,
+    proofs: Vec<(Asked, AccountProof)>,
+    code: Vec<(Asked, Bytes)>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    block_no: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ZethBlock {
+    total_difficulty: U256,
+    transactions: Vec<Transaction>,
+    withdrawals: Option<Vec<Withdrawal>>,
+    uncles: Vec<B256>,
+    #[serde(flatten)]
+    header: RpcHeader,
+}
+
+fn from_zeth(zeth: Zeth, spec: &ChainSpec) -> Result<Input, String> {
+    let mut blocks = zeth.full_blocks.into_iter().map(|(_, block)| block);
+    let (Some(parent), Some(block)) = (blocks.next(), blocks.next()) else {
+        return Err("not two blocks".to_owned());
+    };
+    if !block.uncles.is_empty() {
+        return Err("uncles, which are not there".to_owned());
+    }
+    let parent_total_difficulty = parent.total_difficulty;
+    let (parent, header) = (parent.header.checked()?, block.header.checked()?);
+
+    let (mut before, mut after) = (BTreeSet::new(), BTreeSet::new());
+    for (asked, proof) in zeth.proofs {
+        let (root, nodes) = match asked.block_no {
+            number if number == parent.number => (parent.state_root, &mut before),
+            _ => (header.state_root, &mut after),
+        };
+        verify_account_proof(root, &proof).map_err(|error| error.to_string())?;
+        nodes.extend(proof.account_proof);
+        nodes.extend(proof.storage_proof.into_iter().flat_map(|slot| slot.proof));
+    }
+    let mut derived = Vec::new();
+    for node in after.difference(&before) {
+        derived.extend(shortened(node)?);
+    }
+    let codes: BTreeSet<_> = zeth.code.into_iter().map(|(_, code)| code).collect();
+    let witness = BlockWitness {
+        spec: spec.clone(),
+        parent_total_difficulty,
+        block: block_rlp(&header, block.transactions, block.withdrawals),
+        witness: Witness {
+            state: before.into_iter().collect(),
+            codes: codes.into_iter().collect(),
+            keys: vec![],
+            headers: vec![encoded(&parent)],
+        },
+    };
+    Ok(Input {
+        witness,
+        derived,
+        header,
+    })
+}
+
+/// A node of the state after, and what it may have been before it moved up: a leaf or an extension
+/// of a shorter path.
+fn shortened(node: &Bytes) -> Result<Vec<Bytes>, String> {
+    let mut all = vec![node.clone()];
+    let decoded = TrieNode::decode(&mut &node[..]).map_err(|error| error.to_string())?;
+    match decoded {
+        TrieNode::Leaf(leaf) => all.extend(
+            (1..=leaf.key.len())
+                .map(|from| encoded(&LeafNode::new(leaf.key.slice(from..), leaf.value.clone()))),
+        ),
+        TrieNode::Extension(extension) => all.extend((1..extension.key.len()).map(|from| {
+            let (key, child) = (extension.key.slice(from..), extension.child.clone());
+            encoded(&ExtensionNode::new(key, child))
+        })),
+        TrieNode::Branch(_) | TrieNode::EmptyRoot => {}
+    }
+    Ok(all)
+}
+
+/// A block with its witness, as keth has them.
+#[derive(Deserialize)]
+struct Keth {
+    blocks: Vec<KethBlock>,
+    witness: KethWitness,
+}
+
+#[derive(Deserialize)]
+struct KethBlock {
+    header: RpcHeader,
+    transaction: Vec<BTreeMap<String, Value>>,
+    withdrawals: Vec<Withdrawal>,
+}
+
+#[derive(Deserialize)]
+struct KethWitness {
+    state: Vec<Bytes>,
+    ancestors: Vec<RpcHeader>,
+    codes: Vec<Bytes>,
+}
+
+fn from_keth(keth: Keth, spec: &ChainSpec) -> Result<Input, String> {
+    let block = keth.blocks.into_iter().next().ok_or("no block")?;
+    let header = block.header.checked()?;
+    // Fields that a transaction's type doesn't have are there, as null.
+    let transactions = block.transaction.into_iter().map(|fields| {
+        let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+        serde_json::from_value(Value::Object(fields.collect()))
+    });
+    let transactions: Result<Vec<Transaction>, _> = transactions.collect();
+    let transactions = transactions.map_err(|error| error.to_string())?;
+    let ancestors = keth.witness.ancestors.into_iter().map(RpcHeader::checked);
+    let ancestors = ancestors.collect::<Result<Vec<_>, _>>()?;
+    let witness = BlockWitness {
+        parent_total_difficulty: spec.terminal_total_difficulty.unwrap_or_default(),
+        spec: spec.clone(),
+        block: block_rlp(&header, transactions, Some(block.withdrawals)),
+        witness: Witness {
+            state: keth.witness.state,
+            codes: keth.witness.codes,
+            keys: vec![],
+            headers: ancestors.iter().map(encoded).collect(),
+        },
+    };
+    Ok(Input {
+        witness,
+        derived: vec![],
+        header,
+    })
+}
