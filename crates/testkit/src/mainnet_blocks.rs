@@ -10,12 +10,16 @@ use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use cambium_chain::verify_outcome;
 use cambium_evm::{BlockInput, Executor, StateRead, Transaction, recover_senders};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_keccak::Batch;
+use cambium_primitives::{
+    Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY, Path as TriePath,
+};
+use cambium_trie::{LeafValue, NoResolve, PartialTrie, commit};
 use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, iter,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -36,6 +40,7 @@ struct Shared {
     codes: Vec<(B256, Bytes)>,
     block_hashes: BTreeMap<u64, B256>,
     receipts_unchecked: AtomicUsize,
+    tries_checked: AtomicUsize,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -121,9 +126,15 @@ impl<E> MainnetBlocks<E> {
                 codes: codes.into_iter().collect(),
                 block_hashes,
                 receipts_unchecked: AtomicUsize::new(0),
+                tries_checked: AtomicUsize::new(0),
             }),
             folder,
         })
+    }
+
+    /// Blocks run so far whose known root after was compared with that of our own trie.
+    pub fn tries_checked(&self) -> usize {
+        self.shared.tries_checked.load(Ordering::Relaxed)
     }
 
     /// Blocks run so far in which the receipts' root was not compared.
@@ -233,9 +244,35 @@ impl<E: Executor> MainnetBlock<E> {
                 .receipts_unchecked
                 .fetch_add(1, Ordering::Relaxed);
         }
+        let trie = partial_trie(&state.model)?;
         let mut model = state.model;
         model.apply(&outcome.changes);
-        self.check_state(&model)
+        self.check_state(&model)?;
+        self.check_trie(trie, &outcome.changes, &model)
+    }
+
+    /// The block's changes applied to our own trie give the known root too.
+    fn check_trie(
+        &self,
+        mut trie: PartialTrie,
+        block: &Changes,
+        after: &Model,
+    ) -> Result<(), String> {
+        let mut apply = |changes: &Changes| {
+            let applied = trie.apply(changes.accounts(), &mut NoResolve);
+            applied.map_err(|error| error.to_string())?;
+            root_of(&mut trie)
+        };
+        same("the trie's root after", apply(block)?, after.root())?;
+        if let Some(root) = self.expected.sparse_post_root {
+            same(
+                "the trie's root after",
+                apply(&deletions_of_empty(after))?,
+                root,
+            )?;
+            self.shared.tries_checked.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn check_state(&self, model: &Model) -> Result<(), String> {
@@ -257,6 +294,26 @@ impl<E: Executor> MainnetBlock<E> {
         }
         Ok(())
     }
+}
+
+/// The model's state as a trie grown from its leaves, with the model's root.
+fn partial_trie(model: &Model) -> Result<PartialTrie, String> {
+    let leaves = model.accounts().flat_map(|(path, held)| {
+        let slots = held.slots.iter();
+        let slots =
+            slots.map(|(slot, value)| (TriePath::slot(path, slot), LeafValue::Slot(*value)));
+        iter::once((TriePath::account(path), LeafValue::Account(held.account))).chain(slots)
+    });
+    let mut trie = PartialTrie::new(TriePath::EMPTY);
+    let root = trie.graft_leaves(&TriePath::EMPTY, leaves, iter::empty());
+    trie.set_root(root.map_err(|error| error.to_string())?);
+    same("the trie's root before", root_of(&mut trie)?, model.root())?;
+    Ok(trie)
+}
+
+fn root_of(trie: &mut PartialTrie) -> Result<B256, String> {
+    commit(&mut [&mut *trie], &mut Batch::new());
+    trie.state_root().ok_or("a trie without a root".to_owned())
 }
 
 fn same(what: &str, got: B256, wanted: B256) -> Result<(), String> {
@@ -292,6 +349,12 @@ fn changes(accounts: &BTreeMap<Address, SparseAccount>) -> Changes {
 
 /// The state without accounts that were in the sparse state, empty, and stayed so.
 fn without_empty(model: &Model) -> Model {
+    let mut without = model.clone();
+    without.apply(&deletions_of_empty(model));
+    without
+}
+
+fn deletions_of_empty(model: &Model) -> Changes {
     let empty = model
         .accounts()
         .filter(|(_, account)| account.account.is_empty());
@@ -301,10 +364,7 @@ fn without_empty(model: &Model) -> Model {
         wipe: true,
         slots: Vec::new(),
     });
-    let deletions = Changes::new(deletions.collect());
-    let mut model = model.clone();
-    model.apply(&deletions);
-    model
+    Changes::new(deletions.collect())
 }
 
 /// A sparse state. The hash of a block that is not listed is that of its number as text.
