@@ -13,7 +13,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// Blocks between flushes.
 const CHUNK: usize = 1200;
 /// Old heights that are looked at.
-const HEIGHTS: usize = 20;
+const HEIGHTS: usize = 200;
 
 /// Wei that a block's miner and its uncles' miners get, before Byzantium.
 fn rewards(block: &Block) -> Vec<(Address, U256)> {
