@@ -188,7 +188,7 @@ impl Db {
         let log = self.inner.log.lock();
         let record = log
             .block_record(number)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| StateError::beyond_repair(error).to_string())?;
         let entry = log.canonical(number).map_err(|error| error.to_string())?;
         let (Some(record), Some(entry)) = (record, entry) else {
             return Err(format!("block {number} is not in the block index"));

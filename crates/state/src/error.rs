@@ -82,3 +82,20 @@ pub enum StateError {
 }
 
 impl revm::database_interface::DBErrorMarker for StateError {}
+
+impl StateError {
+    /// For damage in a part of the log from which nothing is replayed: it can't be cut off.
+    pub(crate) fn beyond_repair(error: Self) -> Self {
+        match error {
+            Self::Store(StoreError::CorruptLog {
+                file, offset, what, ..
+            }) => Self::Store(StoreError::Corrupt {
+                file,
+                offset,
+                what,
+                advice: "restore the directory from a copy, or import the chain into a new one",
+            }),
+            error => error,
+        }
+    }
+}

@@ -76,7 +76,8 @@ impl Db {
             salt: manifest.salt(),
             ..LogOptions::default()
         };
-        let (log, found) = BlockLog::open(disk.clone(), log_options, meta.position)?;
+        let (log, found) = BlockLog::open(disk.clone(), log_options, meta.position)
+            .map_err(|error| log_error(error, meta.position))?;
         if let Some(torn) = found.torn_tail {
             recovery.notes.push(format!(
                 "{}: {} bytes after byte {} were never acknowledged and have been dropped",
@@ -135,7 +136,7 @@ impl Db {
         if index_state != IndexState::Ready || newest != Some(meta.block.hash) {
             if let IndexState::Rebuild { reason } = index_state {
                 recovery.notes.push(format!(
-                    "the block index was rebuilt from the log: {reason}"
+                    "blocks.idx, the block index, was made again from the log: {reason}"
                 ));
             }
             rebuild_block_index(&log, meta.block)?;
@@ -279,7 +280,17 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<LogPosition>, StateError> {
             BlockLog::truncate_from(&**disk, position)?;
             Ok(Some(position))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(log_error(error, meta.position)),
         Ok(_) => Ok(None),
+    }
+}
+
+/// Only what comes after the snapshot's block can be cut off and imported again.
+fn log_error(error: StoreError, snapshot: LogPosition) -> StateError {
+    match error {
+        StoreError::CorruptLog { position, .. } if position <= snapshot => {
+            StateError::beyond_repair(error.into())
+        }
+        error => error.into(),
     }
 }
