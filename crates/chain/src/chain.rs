@@ -7,8 +7,9 @@ use crate::{
 use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::{Decodable, Encodable};
-use cambium_primitives::{Account, BlockId, BlockNumber};
+use cambium_primitives::{Account, BlockId, BlockNumber, Path as StatePath};
 use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, StateError};
+use cambium_trie::TrieError;
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
@@ -105,12 +106,14 @@ impl Chain {
         genesis: impl AsRef<Path>,
         options: Options,
     ) -> Result<Self, ChainError> {
-        let (genesis, loader) = load(genesis.as_ref())?;
+        let path = genesis.as_ref();
+        let (genesis, loader) = load(path)?;
         Self::create(disk, options, loader, |root| {
             let spec = genesis.spec(root)?;
             let header = genesis.header(&spec, root);
             Ok((spec, header))
         })
+        .map_err(|error| given_twice(path, error))
     }
 
     /// Makes a database on `disk` from a workload's genesis block, without a file between.
@@ -229,8 +232,10 @@ impl Chain {
     /// Checks that a genesis file is of this database's chain: computes its state root and header,
     /// about as much work as making a database from it.
     pub fn check_genesis_file(&self, genesis: impl AsRef<Path>) -> Result<(), ChainError> {
-        let (genesis, loader) = load(genesis.as_ref())?;
-        let root = loader.root()?;
+        let path = genesis.as_ref();
+        let (genesis, loader) = load(path)?;
+        let root = loader.root();
+        let root = root.map_err(|error| given_twice(path, error.into()))?;
         let header = genesis.header(&genesis.spec(root)?, root);
         self.check_genesis(header.hash_slow())
     }
@@ -289,6 +294,29 @@ fn load(genesis: &Path) -> Result<(Genesis, Loader), ChainError> {
         Ok::<_, ChainError>(())
     })?;
     Ok((genesis, loader))
+}
+
+/// Whatever a genesis file gives twice is found when its paths are sorted. Whose they are takes
+/// another look into the file.
+fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
+    let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
+        return error;
+    };
+    let mut twice = None;
+    let read = Genesis::stream(genesis, |address, _| {
+        if path.starts_with(&StatePath::account(&keccak256(address))) {
+            twice = Some(address);
+        }
+        Ok::<_, GenesisError>(())
+    });
+    let (Ok(Genesis { file, .. }), Some(address)) = (read, twice) else {
+        return error;
+    };
+    let is_slot = path.len() > StatePath::account(&B256::ZERO).len();
+    ChainError::Genesis(match is_slot {
+        true => GenesisError::SlotTwice { file, address },
+        false => GenesisError::Twice { file, address },
+    })
 }
 
 fn take_account(loader: &mut Loader, address: Address, account: GenesisAccount) {

@@ -105,6 +105,14 @@ pub enum GenesisError {
         /// The account.
         address: Address,
     },
+    /// The file gives one slot of an account twice.
+    #[error("{file}: alloc has a slot of account {address} twice")]
+    SlotTwice {
+        /// The file.
+        file: Arc<str>,
+        /// The account.
+        address: Address,
+    },
     /// The file has no fork rules, and is of no chain whose rules are known.
     #[error("{file}: has no `config`, and is not the genesis of a public chain known here")]
     NoConfig {
