@@ -1,0 +1,375 @@
+//! A data directory that is wrong, damaged, taken or full: an error that says what to do, and
+//! never a wrong value.
+
+mod support;
+
+use cambium::{BlockSource, Chain, ChainError, Options, StateError, StdDisk, StoreError};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use support::{Fixture, Run, copy_dir, program, say};
+
+#[test]
+fn a_directory_that_is_no_database_is_told_from_one_that_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    for datadir in [dir.path(), &missing] {
+        for command in ["stats", "check", "repair"] {
+            cambium!("db", command, "-d", datadir).fails(1, &["is not a Cambium database"]);
+        }
+    }
+    assert!(!missing.exists());
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        0,
+        "nothing is left behind"
+    );
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    cambium!("db", "stats", "-d", file).fails(1, &["file"]);
+}
+
+#[test]
+fn a_directory_in_use_is_refused_with_the_pid_of_who_has_it() {
+    let fixture = Fixture::generate(30, 2, 3);
+    fixture.import(&fixture.chain()).done();
+    let disk = Arc::new(StdDisk::new(fixture.db()));
+    let (held, _) = Chain::open(disk, Options::default()).unwrap();
+    let pid = format!("in use by another process (pid {})", std::process::id());
+    fixture
+        .import(&fixture.chain())
+        .fails(1, &[&pid, "stop it"]);
+    cambium!("db", "repair", "-d", fixture.db()).fails(1, &[&pid]);
+    drop(held);
+    fixture.import(&fixture.chain()).done();
+}
+
+#[test]
+fn a_newer_format_is_told_from_damage() {
+    let fixture = Fixture::generate(30, 2, 3);
+    fixture.import(&fixture.chain()).done();
+    let manifest = fixture.db().join("cambium.db");
+    let good = fs::read(&manifest).unwrap();
+    let mut newer = good.clone();
+    newer[8] = 9;
+    fs::write(&manifest, &newer).unwrap();
+    cambium!("db", "stats", "-d", fixture.db()).fails(4, &["cambium.db is damaged"]);
+    let sum = xxhash_rust::xxh3::xxh3_64(&newer[..12]) as u32;
+    newer[12..16].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&manifest, &newer).unwrap();
+    let words = [
+        "cambium.db was written by a newer Cambium",
+        "format 9",
+        "upgrade",
+    ];
+    cambium!("db", "stats", "-d", fixture.db()).fails(1, &words);
+    fixture.import(&fixture.chain()).fails(1, &words);
+    fs::write(&manifest, &good).unwrap();
+    assert_eq!(fixture.head(), 2);
+}
+
+/// Runs the program as somebody to whom permissions apply.
+fn as_nobody(program_copy: &Path, args: &[&str]) -> Run {
+    const NOBODY: u32 = 65_534;
+    let mut command = std::process::Command::new(program_copy);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    Run::of(command.args(args).output().expect("the program starts"))
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self")
+        .map(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+        .unwrap_or(false)
+}
+
+#[test]
+fn a_lack_of_permission_is_named_with_the_file() {
+    let fixture = Fixture::generate(30, 2, 3);
+    fixture.import(&fixture.chain()).done();
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(fixture.dir.path(), 0o755);
+    let copy = fixture.path("program");
+    fs::copy(program().get_program(), &copy).unwrap();
+    let db = fixture.db();
+    let stats = ["db", "stats", "-d", db.to_str().unwrap()];
+    // Readable but not writable for others; then not even that.
+    if !is_root() {
+        set_mode(&db, 0o555);
+        set_mode(&db.join("cambium.lock"), 0o444);
+    }
+    as_nobody(&copy, &stats).fails(1, &["Permission denied", "check the owner and the mode"]);
+    set_mode(&db, 0o000);
+    as_nobody(&copy, &stats).fails(1, &["Permission denied", "check the owner and the mode"]);
+    let into = fixture.path("other");
+    let genesis = fixture.genesis();
+    if !is_root() {
+        set_mode(fixture.dir.path(), 0o555);
+    }
+    let init = [
+        "init",
+        "--genesis",
+        genesis.to_str().unwrap(),
+        "-d",
+        into.to_str().unwrap(),
+    ];
+    as_nobody(&copy, &init).fails(1, &["Permission denied", "other"]);
+    set_mode(fixture.dir.path(), 0o755);
+    set_mode(&db, 0o755);
+    if !is_root() {
+        set_mode(&db.join("cambium.lock"), 0o644);
+    }
+    assert_eq!(fixture.head(), 2);
+}
+
+#[test]
+fn output_to_a_full_device_is_an_error() {
+    let fixture = Fixture::generate(30, 2, 3);
+    fixture.import(&fixture.chain()).done();
+    if !Path::new("/dev/full").exists() {
+        say("skipped: this system has no /dev/full");
+        return;
+    }
+    cambium!("export", "/dev/full", "-d", fixture.db()).fails(1, &["/dev/full: can't be written"]);
+}
+
+/// Flips a bit of each file of a database, here and there, and lets the program say what it finds.
+#[test]
+fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {
+    // Little memory: many merges, so that there are segments, checkpoints and a log of some size.
+    let fixture = Fixture::generate(2_000, 40, 150);
+    let import = |db: &Path| {
+        cambium!(
+            "import",
+            "--json",
+            "--memory",
+            "1M",
+            "--genesis",
+            fixture.genesis(),
+            "-d",
+            db,
+            fixture.chain()
+        )
+    };
+    let good = import(&fixture.db()).done().json();
+    assert!(good["counters"]["merges"].as_u64().unwrap() > 1);
+    let files = files_of(&fixture.db());
+    let flips = if support::is_long() { 200 } else { 10 };
+    let (mut found, mut harmless, mut recovered) = (0, 0, 0);
+    for (file, len) in &files {
+        // Preallocated logs end in zeros, which are nobody's: flips go to what is written.
+        let bytes = fs::read(fixture.db().join(file)).unwrap();
+        let written = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |at| at as u64 + 1);
+        assert!(written <= *len);
+        for flip in 0..flips.min(written) {
+            let at = flip * written / flips.min(written);
+            let db = fixture.path("flipped");
+            let _ = fs::remove_dir_all(&db);
+            copy_dir(&fixture.db(), &db);
+            let mut bytes = bytes.clone();
+            bytes[at as usize] ^= 1 << (flip % 8);
+            fs::write(db.join(file), bytes).unwrap();
+            let place = format!("{} at byte {at}", file.display());
+            match after_a_flip(&db, &good, file, &place) {
+                Outcome::Harmless => harmless += 1,
+                Outcome::Recovered => recovered += 1,
+                Outcome::Found { repairable: false } => found += 1,
+                Outcome::Found { repairable: true } => {
+                    found += 1;
+                    cambium!("db", "repair", "-d", db).done();
+                    let again = import(&db).done().json();
+                    assert_eq!(again["head_hash"], good["head_hash"], "{place}");
+                    assert_eq!(again["state_root"], good["state_root"], "{place}");
+                    let check = cambium!("db", "check", "--json", "-d", db).done().json();
+                    assert_eq!(check["sound"], true, "{place}: {check}");
+                }
+            }
+        }
+    }
+    say(&format!(
+        "{} files: {found} flips found, {recovered} recovered from with a note, {harmless} harmless",
+        files.len()
+    ));
+    assert!(found > 0 && recovered > 0);
+}
+
+enum Outcome {
+    /// Nothing needed the byte.
+    Harmless,
+    /// A note said what was done about it.
+    Recovered,
+    /// Told as damage.
+    Found { repairable: bool },
+}
+
+fn after_a_flip(db: &Path, good: &Value, file: &Path, place: &str) -> Outcome {
+    let check = cambium!("db", "check", "--json", "-d", db);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    match check.code {
+        0 => {
+            let stats = cambium!("db", "stats", "--json", "-d", db).done().json();
+            assert_eq!(
+                stats["head_hash"], good["head_hash"],
+                "{place}: {}",
+                check.stderr
+            );
+            assert_eq!(check.json()["sound"], true, "{place}");
+            if check.stderr.contains("note: ") {
+                assert!(check.stderr.contains(name), "{place}: {}", check.stderr);
+                Outcome::Recovered
+            } else {
+                Outcome::Harmless
+            }
+        }
+        4 => {
+            let told = format!("{}{}", check.stderr, check.stdout);
+            assert!(told.contains(name), "{place}: {told}");
+            let repairable = told.contains("db repair");
+            Outcome::Found { repairable }
+        }
+        code => panic!(
+            "{place}: exit code {code}: {}{}",
+            check.stdout, check.stderr
+        ),
+    }
+}
+
+fn files_of(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut files = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else if path.file_name().is_some_and(|name| name != "cambium.lock") {
+                let len = path.metadata().unwrap().len();
+                files.push((path.strip_prefix(dir).unwrap().to_owned(), len));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn a_file_that_is_gone_is_named() {
+    let fixture = Fixture::generate(300, 10, 50);
+    fixture.import(&fixture.chain()).done();
+    for (file, _) in files_of(&fixture.db()) {
+        let db = fixture.path("without");
+        let _ = fs::remove_dir_all(&db);
+        copy_dir(&fixture.db(), &db);
+        fs::remove_file(db.join(&file)).unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let check = cambium!("db", "check", "-d", db);
+        let told = format!("{}{}", check.stderr, check.stdout);
+        match name {
+            // Made again from the log.
+            "blocks.idx" => assert_eq!(check.code, 0, "{told}"),
+            "cambium.db" => assert!(told.contains("is not a Cambium database"), "{told}"),
+            // The only checkpoint: as if the making had been cut short.
+            name if name.starts_with("checkpoint") => {
+                assert!(told.contains("never finished"), "{told}");
+                assert_ne!(check.code, 0);
+            }
+            name => {
+                assert_eq!(check.code, 4, "{name}: {told}");
+                assert!(told.contains(name), "{name}: {told}");
+            }
+        }
+    }
+}
+
+/// A full disk as the engine sees it: without privileges a real one can't be made here.
+#[test]
+fn a_full_disk_stops_an_import_at_a_good_block_and_room_lets_it_go_on() {
+    let fixture = Fixture::generate(500, 30, 100);
+    let options = Options {
+        memory_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let blocks = fixture.blocks();
+    let headers: Vec<_> = blocks
+        .iter()
+        .map(|raw| raw.decode().unwrap().header)
+        .collect();
+    let mut stopped_at = Vec::new();
+    for room in (0..40).map(|step: u64| step * 64 * 1024) {
+        let disk = cambium::FaultyDisk::new(room);
+        let chain = Chain::init(Arc::new(disk.clone()), fixture.genesis(), options).unwrap();
+        let used: u64 = disk
+            .files()
+            .iter()
+            .map(|file| disk.contents(file).unwrap().len() as u64)
+            .sum();
+        disk.limit_space(Some(used + room));
+        let import = |chain: &Chain| chain.import(BlockSource::open(fixture.chain())?, &mut |_| {});
+        let Err(error) = import(&chain) else { break };
+        let told = error.to_string();
+        assert!(
+            told.contains("disk full: free some space") || told.contains("No space"),
+            "{told}"
+        );
+        let head = chain.db().head();
+        stopped_at.push(head.number);
+        drop(chain);
+
+        // The next start, with some room.
+        let disk = disk.crash();
+        let (chain, _) = Chain::open(Arc::new(disk), options).unwrap();
+        let reopened = chain.db().head();
+        assert!(reopened.number >= head.number, "{head} was committed");
+        if reopened.number > 0 {
+            let header = &headers[reopened.number as usize - 1];
+            assert_eq!(reopened.hash, header.hash_slow());
+            assert_eq!(chain.db().view().unwrap().state_root(), header.state_root);
+        }
+        let summary = import(&chain).unwrap();
+        assert_eq!(summary.done.head.number, headers.len() as u64);
+        assert!(chain.db().check(&mut |_| {}).unwrap().damage.is_empty());
+    }
+    say(&format!(
+        "full disks stopped imports at blocks {stopped_at:?}"
+    ));
+    assert!(!stopped_at.is_empty());
+}
+
+/// After a failed write the engine stops: what it holds in memory may not be on the disk.
+#[test]
+fn a_failed_sync_stops_the_engine_until_it_is_opened_again() {
+    let fixture = Fixture::generate(100, 6, 10);
+    let disk = cambium::FaultyDisk::new(3);
+    let chain = Chain::init(
+        Arc::new(disk.clone()),
+        fixture.genesis(),
+        Options::default(),
+    )
+    .unwrap();
+    disk.fail_syncs("log", 1);
+    let import = |chain: &Chain| chain.import(BlockSource::open(fixture.chain())?, &mut |_| {});
+    assert!(matches!(import(&chain), Err(ChainError::State(_))));
+    let again = import(&chain);
+    assert!(
+        matches!(
+            again,
+            Err(ChainError::State(
+                StateError::Poisoned(_) | StateError::Store(StoreError::Poisoned { .. })
+            ))
+        ),
+        "it goes on after a failed sync"
+    );
+    drop(chain);
+    let (chain, _) = Chain::open(Arc::new(disk.crash()), Options::default()).unwrap();
+    assert_eq!(import(&chain).unwrap().done.head.number, 6);
+}
