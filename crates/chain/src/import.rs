@@ -94,7 +94,7 @@ enum Executed {
         id: BlockId,
         becomes_head: bool,
     },
-    New(ExecutedBlock),
+    New(Box<ExecutedBlock>),
 }
 
 impl Chain {
@@ -221,7 +221,7 @@ impl Chain {
                         let id = block.id;
                         let executed = self.execute(block, tip)?;
                         timings += executed.timings;
-                        (id, executed.becomes_head, Executed::New(executed))
+                        (id, executed.becomes_head, Executed::New(Box::new(executed)))
                     }
                 };
                 if becomes_head {
