@@ -116,16 +116,20 @@ impl Inner {
         };
         let start = Instant::now();
         let mut log = self.log.lock();
-        let mut positions: Vec<(B256, LogPosition)> = Vec::with_capacity(sealed.len());
-        for block in &sealed {
-            let layer = block.layer();
+        // All is checked before anything is appended: what is refused leaves no trace.
+        let mut parents = Vec::with_capacity(sealed.len());
+        for layer in sealed.iter().map(Sealed::layer) {
             if self.current.read().tree.get(layer.id).is_none() {
                 return Err(StateError::UnknownBlock(layer.block.hash));
             }
-            let parent_in_group = positions.iter().any(|(hash, _)| *hash == layer.parent_hash);
-            if !parent_in_group && !self.ensure_logged(&mut log, &layer.parent_hash)? {
+            let in_group = parents.contains(&layer.parent_hash);
+            if !in_group && !self.ensure_logged(&mut log, &layer.parent_hash)? {
                 return Err(StateError::ParentNotCommitted(layer.block));
             }
+            parents.push(layer.block.hash);
+        }
+        let mut positions: Vec<(B256, LogPosition)> = Vec::with_capacity(sealed.len());
+        for block in &sealed {
             let Some(record) = block.record() else {
                 continue;
             };
@@ -136,7 +140,7 @@ impl Inner {
             .encode();
             self.counters.log_bytes_written.add(payload.len() as u64);
             let position = self.poison(log.log.append(KIND_BLOCK, &[&payload]))?;
-            positions.push((layer.block.hash, position));
+            positions.push((block.id().hash, position));
         }
         self.sync_log(&log)?;
         sealed.iter_mut().for_each(Sealed::is_committed);
