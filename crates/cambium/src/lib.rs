@@ -70,3 +70,8 @@ pub use cambium_trie::{
     AccountProof, EMPTY_ROOT, Keys, MultiProof, NoResolve, PartialTrie, ProofError, StorageKey,
     StorageProof, TrieError, UpdateError, Verified, Witness, verify_account_proof,
 };
+
+/// Compiles what the README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

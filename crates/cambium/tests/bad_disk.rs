@@ -19,7 +19,8 @@ fn a_directory_that_is_no_database_is_told_from_one_that_is() {
     let missing = dir.path().join("missing");
     for datadir in [dir.path(), &missing] {
         for command in ["stats", "check", "repair"] {
-            cambium!("db", command, "-d", datadir).fails(1, &["is not a Cambium database"]);
+            cambium!("db", command, "-d", datadir)
+                .fails(1, &["is not a Cambium database", "cambium init"]);
         }
     }
     assert!(!missing.exists());

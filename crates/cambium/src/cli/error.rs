@@ -155,7 +155,7 @@ impl Failure {
     pub(crate) fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Import { error, .. } => import_advice(error),
-            Self::Chain(error) => repair_advice(error),
+            Self::Chain(error) => database_advice(error),
             Self::Exists(_) => {
                 Some("name another one, or allow it to be written over with --force")
             }
@@ -179,13 +179,16 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
             | FileError::BadFile { .. }
             | FileError::Read { .. },
         ) => Some("get the file again, and run the same command: it goes on from there"),
-        error => repair_advice(error),
+        error => database_advice(error),
     }
 }
 
-const fn repair_advice(error: &ChainError) -> Option<&'static str> {
+const fn database_advice(error: &ChainError) -> Option<&'static str> {
     match error {
         ChainError::State(StateError::Store(StoreError::CorruptLog { .. })) => Some(REPAIR),
+        ChainError::State(StateError::Store(StoreError::NotADatabase { .. })) => Some(
+            "`cambium init --genesis FILE` makes one, and so does `cambium import --genesis FILE`",
+        ),
         _ => None,
     }
 }

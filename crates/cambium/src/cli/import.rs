@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const BAR: &str = "{bar:30} {percent}%  {msg}  ETA {eta}";
+const BAR: &str = "{percent:>3}% {wide_bar} {msg}  ETA {eta}";
 /// Rates are those of so much time.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
