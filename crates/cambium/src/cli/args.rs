@@ -273,7 +273,8 @@ fn parse_slot(text: &str) -> Result<StorageKey, String> {
         None => (text, 10),
     };
     let bad = || "a slot is a number of at most 256 bits: hex after 0x, else decimal".to_owned();
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    let too_long = radix == 16 && digits.len() > 64;
+    if digits.is_empty() || too_long || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad());
     }
     let number = U256::from_str_radix(digits, radix).map_err(|_| bad())?;
