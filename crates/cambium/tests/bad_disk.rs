@@ -80,7 +80,16 @@ fn as_nobody(program_copy: &Path, args: &[&str]) -> Run {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    Run::of(command.args(args).output().expect("the program starts"))
+    command.args(args);
+    // A process forked by another test may hold the fresh copy open for writing, for a moment.
+    let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
+    for _ in 0..200 {
+        match command.output() {
+            Err(error) if busy(&error) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            output => return Run::of(output.expect("the program starts")),
+        }
+    }
+    panic!("the copied program stays busy")
 }
 
 fn is_root() -> bool {
