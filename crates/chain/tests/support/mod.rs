@@ -1,5 +1,8 @@
 //! What these tests share.
-#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
+#![allow(
+    dead_code,
+    reason = "each test file is a crate of its own and uses a part of this"
+)]
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_trie::{
