@@ -29,7 +29,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn shard(&self, path: &Path) -> &PartialTrie {
+    pub(crate) fn shard(&self, path: &Path) -> &PartialTrie {
         &self.index[shard_of(path)]
     }
 

@@ -129,18 +129,15 @@ impl Inner {
             parents.push(layer.block.hash);
         }
         let mut positions: Vec<(B256, LogPosition)> = Vec::with_capacity(sealed.len());
-        for block in &sealed {
+        for block in &mut sealed {
+            let hash = block.id().hash;
             let Some(record) = block.record() else {
                 continue;
             };
-            let payload = BlockRecord {
-                head,
-                ..record.clone()
-            }
-            .encode();
-            self.counters.log_bytes_written.add(payload.len() as u64);
-            let position = self.poison(log.log.append(KIND_BLOCK, &[&payload]))?;
-            positions.push((block.id().hash, position));
+            BlockRecord::set_head(record, head);
+            self.counters.log_bytes_written.add(record.len() as u64);
+            let position = self.poison(log.log.append(KIND_BLOCK, &[record]))?;
+            positions.push((hash, position));
         }
         self.sync_log(&log)?;
         sealed.iter_mut().for_each(Sealed::is_committed);

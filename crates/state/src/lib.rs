@@ -40,6 +40,7 @@
 //! ```
 
 mod base;
+mod batch;
 mod check;
 mod checkpoint;
 mod commit;

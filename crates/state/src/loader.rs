@@ -277,14 +277,9 @@ impl Loaded {
             ..LogOptions::default()
         };
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
-        let record = BlockRecord {
-            meta: meta.clone(),
-            head: true,
-            changes: Changes::default(),
-            reverts: Changes::default(),
-            codes: Vec::new(),
-        };
-        let position = log.append(KIND_BLOCK, &[&record.encode()])?;
+        let none = Changes::default();
+        let record = BlockRecord::encode(&meta, &none, &none, &[]);
+        let position = log.append(KIND_BLOCK, &[&record])?;
         log.sync()?;
         let (blocks, _) = BlockIndex::open(disk.clone(), 0)?;
         blocks.set(

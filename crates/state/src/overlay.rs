@@ -12,16 +12,13 @@
 //! Layer ids grow, and a child's id is over its parent's. So "an ancestor of layer L" is "id at
 //! most L, and not one of the few on other branches" ([`Lineage`]).
 
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, U256, map::B256Map};
 use cambium_primitives::{Account, AccountUpdate, Changes};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 /// A block above the snapshot, in this process: ids grow in the order of staging.
@@ -54,7 +51,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Storage {
-    slots: HashMap<B256, Versions<U256>>,
+    slots: B256Map<Versions<U256>>,
     /// Layers that cleared all slots before they set new ones.
     wipes: SmallVec<[LayerId; 1]>,
 }
@@ -65,7 +62,7 @@ impl Storage {
     }
 }
 
-type Shard = HashMap<B256, Entry>;
+type Shard = B256Map<Entry>;
 
 /// The values of many layers, by key.
 pub(crate) struct Overlay {

@@ -53,18 +53,51 @@ impl Pages {
         prefix: &Path,
         why: ReadFor,
     ) -> Result<Arc<Page>, StateError> {
-        let place = stub.place.ok_or(StateError::Broken {
-            path: *prefix,
-            what: "a place",
-        })?;
-        let addr = page_addr(place);
-        if let Some(page) = self.cache.get(&addr) {
-            self.counters.page_cache_hits.add(1);
+        if let Some(page) = self.cached(stub, prefix)? {
             return Ok(page);
         }
         let page = Arc::new(self.read_uncached(stub, prefix, why)?);
-        self.cache.insert(addr, page.clone());
+        self.cache.insert(addr_of(stub, prefix)?, page.clone());
         Ok(page)
+    }
+
+    /// The page behind a stub at `prefix`, if it is in the cache.
+    pub(crate) fn cached(
+        &self,
+        stub: &Stub,
+        prefix: &Path,
+    ) -> Result<Option<Arc<Page>>, StateError> {
+        let page = self.cache.get(&addr_of(stub, prefix)?);
+        self.counters.page_cache_hits.add(u64::from(page.is_some()));
+        Ok(page)
+    }
+
+    /// The pages behind stubs at their prefixes, none of which is in the cache: all in flight at
+    /// once. They are in the cache then.
+    pub(crate) fn read_batch(
+        &self,
+        stubs: &[(&Stub, Path)],
+        why: ReadFor,
+    ) -> Vec<Result<Arc<Page>, StateError>> {
+        if stubs.is_empty() {
+            return Vec::new();
+        }
+        let addrs: Result<Vec<_>, _> = stubs
+            .iter()
+            .map(|(stub, prefix)| addr_of(stub, prefix))
+            .collect();
+        let addrs = match addrs {
+            Ok(addrs) => addrs,
+            Err(error) => return vec![Err(error)],
+        };
+        let pages = self.segments.read_batch(&addrs);
+        let each = pages.into_iter().zip(stubs).zip(&addrs);
+        each.map(|((page, (_, prefix)), addr)| {
+            let page = Arc::new(self.checked(page?, *addr, prefix, why)?);
+            self.cache.insert(*addr, page.clone());
+            Ok(page)
+        })
+        .collect()
     }
 
     /// The page behind a stub at `prefix`, from the disk.
@@ -74,11 +107,18 @@ impl Pages {
         prefix: &Path,
         why: ReadFor,
     ) -> Result<Page, StateError> {
-        let place = stub.place.ok_or(StateError::Broken {
-            path: *prefix,
-            what: "a place",
-        })?;
-        let page = self.segments.read(page_addr(place))?;
+        let addr = addr_of(stub, prefix)?;
+        self.checked(self.segments.read(addr)?, addr, prefix, why)
+    }
+
+    /// Counts a page that was read, and refuses one that belongs elsewhere.
+    fn checked(
+        &self,
+        page: Page,
+        addr: PageAddr,
+        prefix: &Path,
+        why: ReadFor,
+    ) -> Result<Page, StateError> {
         let counter: &Counter = match why {
             ReadFor::Value => &self.counters.page_reads_value,
             ReadFor::Trie => &self.counters.page_reads_trie,
@@ -88,7 +128,7 @@ impl Pages {
         let found = *page.prefix();
         if found != *prefix {
             return Err(StateError::WrongPage {
-                place: place.get(),
+                place: addr.to_u64(),
                 found: Box::new(found),
                 expected: Box::new(*prefix),
             });
@@ -100,6 +140,14 @@ impl Pages {
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.cache.weight()
     }
+}
+
+fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
+    let nowhere = StateError::Broken {
+        path: *prefix,
+        what: "a place",
+    };
+    Ok(page_addr(stub.place.ok_or(nowhere)?))
 }
 
 pub(crate) fn page_addr(place: Place) -> PageAddr {

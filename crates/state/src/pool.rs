@@ -27,3 +27,8 @@ pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
+
+/// Number of the engine's threads.
+pub(crate) fn threads() -> usize {
+    POOL.current_num_threads()
+}

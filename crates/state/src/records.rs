@@ -71,7 +71,7 @@ fn take_meta(reader: &mut Reader<'_>) -> Result<BlockMeta, DecodeError> {
 }
 
 impl BlockRecord {
-    /// The payload of a block record. `B` stands for LEB128 length and that many bytes.
+    /// The payload of the record of a block that becomes the head. `B` stands for LEB128 length and that many bytes.
     ///
     /// | offset | size | meaning |
     /// |---|---|---|
@@ -85,21 +85,31 @@ impl BlockRecord {
     /// | | B | reverts |
     /// | | 1-10 | number of codes, LEB128 |
     /// | | each 32 + B | code hash, code |
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let (changes, reverts) = (self.changes.encode(), self.reverts.encode());
-        let codes: usize = self.codes.iter().map(|(_, code)| code.len() + 42).sum();
-        let size = 140 + self.meta.body.len() + changes.len() + reverts.len() + codes;
+    pub(crate) fn encode(
+        meta: &BlockMeta,
+        changes: &Changes,
+        reverts: &Changes,
+        codes: &[(B256, Bytes)],
+    ) -> Vec<u8> {
+        let (changes, reverts) = (changes.encode(), reverts.encode());
+        let codes_len: usize = codes.iter().map(|(_, code)| code.len() + 42).sum();
+        let size = 140 + meta.body.len() + changes.len() + reverts.len() + codes_len;
         let mut out = Vec::with_capacity(size);
-        out.push(u8::from(self.head));
-        put_meta(&mut out, &self.meta);
+        out.push(1);
+        put_meta(&mut out, meta);
         put_bytes(&mut out, &changes);
         put_bytes(&mut out, &reverts);
-        put_varint(&mut out, self.codes.len() as u64);
-        for (hash, code) in &self.codes {
+        put_varint(&mut out, codes.len() as u64);
+        for (hash, code) in codes {
             out.extend_from_slice(hash.as_slice());
             put_bytes(&mut out, code);
         }
         out
+    }
+
+    /// Says in an encoded payload whether the block became the head.
+    pub(crate) fn set_head(payload: &mut [u8], head: bool) {
+        payload[0] = head.into();
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -201,6 +211,10 @@ mod tests {
         }
     }
 
+    fn encoded(block: &BlockRecord) -> Vec<u8> {
+        BlockRecord::encode(&block.meta, &block.changes, &block.reverts, &block.codes)
+    }
+
     fn rewind_sample() -> RewindRecord {
         let block = sample();
         RewindRecord {
@@ -213,8 +227,10 @@ mod tests {
     #[test]
     fn records_survive_encoding_and_every_cut_is_refused() {
         let (block, rewind) = (sample(), rewind_sample());
-        let bytes = block.encode();
+        let mut bytes = encoded(&block);
         assert_eq!(BlockRecord::decode(&bytes).unwrap(), block);
+        BlockRecord::set_head(&mut bytes, false);
+        assert!(!BlockRecord::decode(&bytes).unwrap().head);
         assert_eq!(BlockRecord::decode_meta(&bytes).unwrap(), block.meta);
         assert!((0..bytes.len()).all(|end| BlockRecord::decode(&bytes[..end]).is_err()));
         let bytes = rewind.encode();
@@ -226,7 +242,7 @@ mod tests {
     #[test]
     fn the_formats_are_what_they_were() {
         let hashes = [
-            keccak256(sample().encode()),
+            keccak256(encoded(&sample())),
             keccak256(rewind_sample().encode()),
         ];
         assert_eq!(hashes.map(|hash| hash.to_string()), GOLDEN);

@@ -122,15 +122,9 @@ impl Staged {
         for (hash, code) in &self.codes {
             inner.codes.put(*hash, code)?;
         }
-        let (changes, reverts) = (self.changes.clone(), self.reverts.clone());
-        let layer = inner.seal(&self.view.layer, self.id, &meta, changes, reverts)?;
-        let record = BlockRecord {
-            meta,
-            head: true,
-            changes: self.changes,
-            reverts: self.reverts,
-            codes: self.codes,
-        };
+        let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &self.codes);
+        let (parent, changes, reverts) = (&self.view.layer, self.changes, self.reverts);
+        let layer = inner.seal(parent, self.id, &meta, changes, reverts)?;
         Ok(Sealed {
             inner,
             layer,
@@ -143,8 +137,8 @@ impl Staged {
 pub struct Sealed {
     inner: Arc<Inner>,
     layer: Arc<Layer>,
-    /// Until the block is in the log.
-    record: Option<BlockRecord>,
+    /// What the log is to hold of the block; nothing once it does.
+    record: Option<Vec<u8>>,
 }
 
 impl Sealed {
@@ -176,8 +170,8 @@ impl Sealed {
         &self.layer
     }
 
-    pub(crate) fn record(&self) -> Option<&BlockRecord> {
-        self.record.as_ref()
+    pub(crate) fn record(&mut self) -> Option<&mut [u8]> {
+        self.record.as_deref_mut()
     }
 
     /// The block is durable: dropping this takes nothing away.

@@ -35,11 +35,7 @@ impl View {
     /// The account at keccak(address); `None` if there is none.
     pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
         self.counters().reads.add(1);
-        let found = self.overlay.account(path, &self.layer.lineage).or_else(|| {
-            let middle = self.base.intermediate.as_ref()?;
-            middle.overlay.account(path, &middle.lineage)
-        });
-        match found {
+        match self.account_above(path) {
             Some(account) => {
                 self.counters().overlay_hits.add(1);
                 Ok(account)
@@ -51,20 +47,31 @@ impl View {
     /// The slot at keccak(slot) of the account at keccak(address); zero if it is not set.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
         self.counters().reads.add(1);
-        let found = self
-            .overlay
-            .slot(account, slot, &self.layer.lineage)
-            .or_else(|| {
-                let middle = self.base.intermediate.as_ref()?;
-                middle.overlay.slot(account, slot, &middle.lineage)
-            });
-        match found {
+        match self.slot_above(account, slot) {
             Some(value) => {
                 self.counters().overlay_hits.add(1);
                 Ok(value)
             }
             None => self.base.snapshot.slot(account, slot),
         }
+    }
+
+    /// The account as the layers above the snapshot left it; outer `None` if none wrote it.
+    pub(crate) fn account_above(&self, path: &B256) -> Option<Option<Account>> {
+        self.overlay.account(path, &self.layer.lineage).or_else(|| {
+            let middle = self.base.intermediate.as_ref()?;
+            middle.overlay.account(path, &middle.lineage)
+        })
+    }
+
+    /// The slot as the layers above the snapshot left it; `None` if none wrote it.
+    pub(crate) fn slot_above(&self, account: &B256, slot: &B256) -> Option<U256> {
+        self.overlay
+            .slot(account, slot, &self.layer.lineage)
+            .or_else(|| {
+                let middle = self.base.intermediate.as_ref()?;
+                middle.overlay.slot(account, slot, &middle.lineage)
+            })
     }
 
     /// All slots of an account that are not zero, by path.
@@ -122,49 +129,51 @@ impl View {
     /// What takes `changes` back: the values here of all that they touch.
     pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
         let start = Instant::now();
-        let reverts = changes
-            .accounts()
-            .iter()
-            .map(|change| self.revert_of(change));
-        let reverts = Changes::new(reverts.collect::<Result<_, _>>()?);
+        let changes = changes.accounts();
+        let paths: Vec<B256> = changes.iter().map(|change| change.path).collect();
+        let accounts = self.accounts(&paths)?;
+        // What is wiped is read as a whole, below.
+        let kept = changes.iter().filter(|change| !change.wipe);
+        let slots: Vec<(B256, B256)> = kept
+            .flat_map(|change| change.slots.iter().map(|(slot, _)| (change.path, *slot)))
+            .collect();
+        let mut values = self.storage(&slots)?.into_iter();
+        let revert = |(change, account): (&AccountChange, Option<Account>)| {
+            let path = change.path;
+            let mut slots = Vec::with_capacity(if change.wipe { 0 } else { change.slots.len() });
+            if !change.wipe {
+                let paths = change.slots.iter().map(|(slot, _)| *slot);
+                slots.extend(paths.zip(values.by_ref()));
+            }
+            let Some(account) = account else {
+                return Ok(AccountChange {
+                    path,
+                    account: AccountUpdate::Delete,
+                    wipe: true,
+                    slots: Vec::new(),
+                });
+            };
+            if change.wipe {
+                // Back to exactly what there was: clear what came since, then all old slots.
+                slots = self.slots(&path)?;
+            }
+            let account = match change.account {
+                AccountUpdate::Keep => AccountUpdate::Keep,
+                AccountUpdate::Put(_) | AccountUpdate::Delete => AccountUpdate::Put(account),
+            };
+            Ok(AccountChange {
+                path,
+                account,
+                wipe: change.wipe,
+                slots,
+            })
+        };
+        let reverts = changes.iter().zip(accounts).map(revert);
+        let reverts = reverts.collect::<Result<_, StateError>>()?;
         self.counters()
             .revert_ns
             .add(start.elapsed().as_nanos() as u64);
-        Ok(reverts)
-    }
-
-    fn revert_of(&self, change: &AccountChange) -> Result<AccountChange, StateError> {
-        let path = change.path;
-        let Some(account) = self.account(&path)? else {
-            let account = AccountUpdate::Delete;
-            return Ok(AccountChange {
-                path,
-                account,
-                wipe: true,
-                slots: Vec::new(),
-            });
-        };
-        let account = match change.account {
-            AccountUpdate::Keep => AccountUpdate::Keep,
-            AccountUpdate::Put(_) | AccountUpdate::Delete => AccountUpdate::Put(account),
-        };
-        let slots = if change.wipe {
-            // Back to exactly what there was: clear what came since, then all old slots.
-            self.slots(&path)?
-        } else {
-            let old = |(slot, _): &(B256, U256)| Ok((*slot, self.slot(&path, slot)?));
-            change
-                .slots
-                .iter()
-                .map(old)
-                .collect::<Result<Vec<_>, StateError>>()?
-        };
-        Ok(AccountChange {
-            path,
-            account,
-            wipe: change.wipe,
-            slots,
-        })
+        Ok(Changes::new(reverts))
     }
 }
 

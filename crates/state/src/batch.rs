@@ -1,0 +1,176 @@
+//! Reading many keys at once: every page that they need is in flight together.
+//!
+//! Keys are taken in chunks. Of each chunk, what memory has is answered at once; the pages that
+//! the rest needs are read in one batch, in the order in which they lie on disk, each once.
+
+use crate::{
+    base::Snapshot,
+    error::StateError,
+    pages::{ReadFor, account_in, page_addr, slot_in},
+    pool,
+    view::View,
+};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{Account, Path};
+use cambium_store::Page;
+use cambium_trie::Lookup;
+use rayon::prelude::*;
+
+/// Keys of one batch of reads: several times the depth at which devices are fastest, and few
+/// enough that the pages of all threads' chunks are a small part of the cache.
+const CHUNK_KEYS: usize = 1024;
+/// Fewer keys than this are not worth waking other threads for.
+const PARALLEL_KEYS_MIN: usize = 256;
+
+/// Something read by its path: an account or a slot.
+pub(crate) trait Key: Copy + Sync {
+    type Value: Send;
+
+    fn path(&self) -> Path;
+
+    /// What `view` has above the snapshot; `None` if the snapshot must be asked.
+    fn above(&self, view: &View) -> Option<Self::Value>;
+
+    /// What a walk of the index found, unless that is a page.
+    fn resident(lookup: &Lookup<'_>) -> Self::Value;
+
+    fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError>;
+}
+
+/// An account by keccak(address).
+impl Key for B256 {
+    type Value = Option<Account>;
+
+    fn path(&self) -> Path {
+        Path::account(self)
+    }
+
+    fn above(&self, view: &View) -> Option<Self::Value> {
+        view.account_above(self)
+    }
+
+    fn resident(lookup: &Lookup<'_>) -> Self::Value {
+        match lookup {
+            Lookup::Account(account) => Some(*account),
+            _ => None,
+        }
+    }
+
+    fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError> {
+        account_in(page, path)
+    }
+}
+
+/// A slot by keccak(address) and keccak(slot).
+impl Key for (B256, B256) {
+    type Value = U256;
+
+    fn path(&self) -> Path {
+        Path::slot(&self.0, &self.1)
+    }
+
+    fn above(&self, view: &View) -> Option<Self::Value> {
+        view.slot_above(&self.0, &self.1)
+    }
+
+    fn resident(lookup: &Lookup<'_>) -> Self::Value {
+        match lookup {
+            Lookup::Slot(value) => *value,
+            _ => U256::ZERO,
+        }
+    }
+
+    fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError> {
+        slot_in(page, path)
+    }
+}
+
+impl View {
+    /// Reads many accounts, by keccak(address), with all device reads in flight at once. Values
+    /// are in the order of `paths`.
+    pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
+        self.read_all(paths)
+    }
+
+    /// Reads many slots, each by keccak(address) and keccak(slot), with all device reads in
+    /// flight at once. Values are in the order of `slots`; zero where there is none.
+    pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
+        self.read_all(slots)
+    }
+
+    /// Brings what these keys need into memory, with all device reads in flight at once: reads
+    /// of them, and the update of what they lead to, then wait for nothing.
+    pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
+        self.accounts(accounts)?;
+        self.storage(slots)?;
+        Ok(())
+    }
+
+    fn read_all<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+        let chunk = |keys: &[K]| self.read_chunk(keys);
+        if keys.len() < PARALLEL_KEYS_MIN {
+            return chunk(keys);
+        }
+        // Every thread has something to do even if there are few chunks.
+        let size = CHUNK_KEYS.min(keys.len().div_ceil(pool::threads()));
+        let chunks: Vec<_> =
+            pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
+        Ok(chunks.into_iter().flatten().collect())
+    }
+
+    fn read_chunk<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+        self.inner.counters.reads.add(keys.len() as u64);
+        let mut values = Vec::with_capacity(keys.len());
+        let mut below = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let above = key.above(self);
+            if above.is_none() {
+                below.push((at, *key));
+            }
+            values.push(above);
+        }
+        let hits = keys.len() - below.len();
+        self.inner.counters.overlay_hits.add(hits as u64);
+        self.base.snapshot.read_into(&below, &mut values)?;
+        Ok(values.into_iter().flatten().collect())
+    }
+}
+
+impl Snapshot {
+    /// Reads keys, each with the place of its value in `values`.
+    fn read_into<K: Key>(
+        &self,
+        keys: &[(usize, K)],
+        values: &mut [Option<K::Value>],
+    ) -> Result<(), StateError> {
+        let mut wanted = Vec::new();
+        for (at, key) in keys {
+            let path = key.path();
+            let lookup = self.shard(&path).lookup(&path);
+            let Lookup::Stub { stub, depth } = lookup else {
+                values[*at] = Some(K::resident(&lookup));
+                continue;
+            };
+            let prefix = path.prefix(depth);
+            match self.pages.cached(stub, &prefix)? {
+                Some(page) => values[*at] = Some(K::in_page(&page, &path)?),
+                None => wanted.push((*stub, prefix, path, *at)),
+            }
+        }
+        // In the order of the disk, and the keys of one page side by side.
+        wanted.sort_unstable_by_key(|(stub, ..)| stub.place.map(page_addr));
+        let groups: Vec<_> = wanted.chunk_by(|a, b| a.0.place == b.0.place).collect();
+        let stubs: Vec<_> = groups
+            .iter()
+            .map(|group| (&group[0].0, group[0].1))
+            .collect();
+        let pages = self.pages.read_batch(&stubs, ReadFor::Value);
+        for (group, page) in groups.iter().zip(pages) {
+            let page = page?;
+            for (_, _, path, at) in *group {
+                values[*at] = Some(K::in_page(&page, path)?);
+            }
+        }
+        Ok(())
+    }
+}
