@@ -49,6 +49,12 @@ impl DiskError {
         )
     }
 
+    /// Whether the system has no such operation, here or at all.
+    pub fn is_unsupported(&self) -> bool {
+        self.source.kind() == io::ErrorKind::Unsupported
+            || self.source.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
+    }
+
     /// What the owner can do about it, where that is known.
     fn hint(&self) -> Option<&'static str> {
         // The one kind without a name in the standard library: too many open files.

@@ -1,8 +1,10 @@
-//! The disk as Cambium sees it: a portable implementation, and a seeded faulty one for tests.
+//! The disk as Cambium sees it: the system's, with io_uring and direct access where it has them,
+//! and a seeded faulty one for tests.
 //!
-//! Everything durable goes through [`Disk`] and [`DiskFile`]: positioned reads and writes, an
-//! explicit sync of a file's data, an explicit sync of a directory's names, and nothing else.
-//! Names are relative to the disk's root, with `/` between directories.
+//! Everything durable goes through [`Disk`] and [`DiskFile`]: positioned reads, alone or many at
+//! once, positioned writes and holes, an explicit sync of a file's data, an explicit sync of a
+//! directory's names, and nothing else. Names are relative to the disk's root, with `/` between
+//! directories.
 //!
 //! ```
 //! use cambium_disk::{Disk, FaultyDisk};
@@ -34,6 +36,7 @@
 //!   power is lost during it.
 //! - **A failed sync may have lost data for good.** The unsynced writes may be gone although later
 //!   syncs succeed; so nothing may go on writing after one.
+//! - **A hole is a write of zeros.** Until synced it may be there, or not, block by block.
 //! - **Names are separate from content.** A created, renamed or removed name survives only once
 //!   [`Disk::sync_dir`] has returned for its directory. Several of them may survive independently.
 //! - **Rename is atomic.** After a crash the target name is the old file or the new one.
@@ -44,9 +47,11 @@
 mod disk;
 mod error;
 mod faulty;
+mod stats;
 mod std_disk;
 
-pub use disk::{Disk, DiskFile, DiskLock, ReadRequest};
+pub use disk::{Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, ReadRequest};
 pub use error::{DiskError, LockError};
 pub use faulty::FaultyDisk;
-pub use std_disk::StdDisk;
+pub use stats::DiskStats;
+pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};

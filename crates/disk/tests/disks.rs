@@ -1,13 +1,51 @@
 //! What every disk does, by the same cases for each.
 
-use cambium_disk::{Disk, DiskError, FaultyDisk, LockError, ReadRequest, StdDisk};
-use std::io::ErrorKind;
+use cambium_disk::{
+    Access, BLOCK_BYTES, Disk, DiskError, DiskFile, DiskStats, FaultyDisk, IoMethod, LockError,
+    ReadRequest, StdDisk, StdDiskOptions,
+};
+use std::{
+    io::ErrorKind,
+    sync::{Arc, Mutex},
+};
 
-/// Runs `case` on a disk of every kind.
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Runs `case` on a disk of every kind. There is no disk with io_uring where the system refuses it.
 fn on_each(case: impl Fn(&dyn Disk)) {
-    let dir = tempfile::tempdir().unwrap();
-    case(&StdDisk::new(dir.path()));
     case(&FaultyDisk::new(1));
+    for method in [IoMethod::Portable, IoMethod::Uring] {
+        for direct in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = StdDiskOptions { method, direct };
+            match StdDisk::with_options(dir.path(), &options) {
+                Ok(disk) => case(&disk),
+                Err(e) => {
+                    assert_eq!(method, IoMethod::Uring, "{e}");
+                    println!("not tested: {e}");
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that differ from place to place.
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|n| (n ^ n >> 8 ^ n >> 16) as u8)
+        .collect()
+}
+
+/// A file of `bytes`.
+fn filled(disk: &dyn Disk, name: &str, access: Access, bytes: &[u8]) -> Arc<dyn DiskFile> {
+    disk.create(name).unwrap().write_at(bytes, 0).unwrap();
+    disk.open_with(name, access).unwrap()
+}
+
+/// A seeded number for the `n`th of something.
+fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
 }
 
 fn kind<T>(result: Result<T, DiskError>) -> ErrorKind {
@@ -87,6 +125,253 @@ fn a_batch_leaves_the_outcome_of_each_read() {
         assert_eq!(outcomes, [true, false, true]);
         assert_eq!([bufs[0], bufs[2]], [*b"456", *b"abc"]);
     });
+}
+
+#[test]
+fn reads_of_any_range_find_what_is_there_whatever_the_access() {
+    on_each(|disk| {
+        for access in [Access::Cached, Access::Direct] {
+            // Ends within a block.
+            let bytes = content(3_000_017);
+            let name = format!("{access:?}");
+            let file = filled(disk, &name, access, &bytes);
+            let ranges = (0..300).map(|n| (mix(n) % 3_000_000, mix(n + 1_000) as usize % 20_000));
+            let edges = [
+                (0, 0),
+                (0, 1),
+                (511, 2),
+                (512, 512),
+                (4095, 8194),
+                (0, bytes.len()),
+                (5, 2_500_000),
+                (3_000_016, 1),
+                (3_000_017, 0),
+            ];
+            for (offset, len) in ranges.chain(edges) {
+                let mut found = vec![0xee; len];
+                let read = file.read_at(&mut found, offset);
+                match bytes.get(offset as usize..offset as usize + len) {
+                    Some(expected) => {
+                        read.unwrap();
+                        assert!(found == expected, "{access:?}: {len} bytes at {offset}");
+                    }
+                    None => assert_eq!(kind(read), ErrorKind::UnexpectedEof),
+                }
+            }
+            for offset in [3_000_017, 1 << 40, i64::MAX as u64, u64::MAX] {
+                assert_eq!(
+                    kind(file.read_at(&mut [0], offset)),
+                    ErrorKind::UnexpectedEof
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_large_batch_finds_all_from_many_threads_at_once() {
+    on_each(|disk| {
+        let bytes = content(2_000_001);
+        let files = [Access::Cached, Access::Direct]
+            .map(|access| filled(disk, &format!("{access:?}"), access, &bytes));
+        let batch = |seed: u64| {
+            let of = |n: u64| mix(seed << 32 | n);
+            let len = |n| match of(n) % 50 {
+                0 => of(n + 7_000) as usize % 100_000,
+                _ => of(n + 7_000) as usize % 6_000,
+            };
+            let mut bufs: Vec<_> = (0..700).map(|n| vec![0; len(n)]).collect();
+            let mut requests: Vec<_> = (0..)
+                .zip(&mut bufs)
+                .map(|(n, buf)| {
+                    let file = &*files[of(n + 20_000) as usize % 2];
+                    ReadRequest::new(file, of(n + 40_000) % 2_040_000, buf)
+                })
+                .collect();
+            disk.read_batch(&mut requests);
+            let mut beyond = 0;
+            for request in requests {
+                let start = request.offset as usize;
+                match bytes.get(start..start + request.buf.len()) {
+                    Some(expected) => {
+                        request.outcome.unwrap();
+                        assert!(request.buf == expected, "{} at {start}", expected.len());
+                    }
+                    None => {
+                        beyond += 1;
+                        assert_eq!(kind(request.outcome), ErrorKind::UnexpectedEof);
+                    }
+                }
+            }
+            assert!((1..100).contains(&beyond), "{beyond} reads beyond the end");
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                scope.spawn(move || (0..4).for_each(|round| batch(thread * 100 + round)));
+            }
+        });
+    });
+}
+
+#[test]
+fn a_file_removed_meanwhile_can_still_be_read_in_a_batch() {
+    on_each(|disk| {
+        for access in [Access::Cached, Access::Direct] {
+            let bytes = content(100_000);
+            let file = filled(disk, "a", access, &bytes);
+            disk.remove("a").unwrap();
+            let mut bufs = vec![[0; 50]; 1_000];
+            let mut requests: Vec<_> = (0..)
+                .zip(&mut bufs)
+                .map(|(n, buf)| ReadRequest::new(&*file, n * 99, buf))
+                .collect();
+            disk.read_batch(&mut requests);
+            for request in requests {
+                request.outcome.unwrap();
+                assert_eq!(request.buf, &bytes[request.offset as usize..][..50]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_of_another_disk_can_be_in_a_batch() {
+    let other = FaultyDisk::new(3);
+    let theirs = filled(&other, "theirs", Access::Cached, b"theirs");
+    on_each(|disk| {
+        let ours = filled(disk, "ours", Access::Cached, b"ours and more");
+        let mut bufs = [[0; 4]; 4];
+        let [a, b, c, d] = &mut bufs;
+        let mut batch = [
+            ReadRequest::new(&*ours, 0, a),
+            ReadRequest::new(&*theirs, 2, b),
+            ReadRequest::new(&*theirs, 3, c),
+            ReadRequest::new(&*ours, 5, d),
+        ];
+        disk.read_batch(&mut batch);
+        let outcomes = batch.map(|request| request.outcome.is_ok());
+        assert_eq!(outcomes, [true, true, false, true]);
+        assert_eq!([bufs[0], bufs[1], bufs[3]], [*b"ours", *b"eirs", *b"and "]);
+    });
+}
+
+#[test]
+fn direct_access_writes_whole_blocks_only() {
+    on_each(|disk| {
+        let file = disk.create_with("a", Access::Direct).unwrap();
+        let bytes = content(3 << 20);
+        // Neither in the middle of memory's blocks nor at their start is a case of its own.
+        for shift in [0, 1] {
+            let bytes = &bytes[shift..][..2 << 20];
+            file.write_at(bytes, 2 * BLOCK).unwrap();
+            let mut found = vec![0; bytes.len()];
+            file.read_at(&mut found, 2 * BLOCK).unwrap();
+            assert!(found == bytes);
+        }
+        file.sync().unwrap();
+        let mut gap = vec![1; 2 * BLOCK_BYTES];
+        file.read_at(&mut gap, 0).unwrap();
+        assert!(gap.iter().all(|byte| *byte == 0));
+        for (len, offset) in [
+            (BLOCK_BYTES, 1),
+            (BLOCK_BYTES, 512),
+            (100, 0),
+            (BLOCK_BYTES + 512, 0),
+        ] {
+            let written = file.write_at(&bytes[..len], offset);
+            assert_eq!(kind(written), ErrorKind::InvalidInput);
+        }
+        let cached = disk.open("a").unwrap();
+        cached.write_at(&bytes[..100], 1).unwrap();
+        file.read_at(&mut gap, 0).unwrap();
+        assert_eq!(gap[1..101], bytes[..100]);
+    });
+}
+
+#[test]
+fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
+    on_each(|disk| {
+        let mut bytes = content(10 * BLOCK_BYTES + 100);
+        let file = filled(disk, "a", Access::Direct, &bytes);
+        file.sync().unwrap();
+        let punched = file.punch_hole(BLOCK + 10, 5 * BLOCK);
+        if punched.as_ref().is_err_and(DiskError::is_unsupported) {
+            return;
+        }
+        punched.unwrap();
+        file.punch_hole(3, 0).unwrap();
+        file.punch_hole(10 * BLOCK, 1 << 30).unwrap();
+        file.punch_hole(1 << 30, BLOCK).unwrap();
+        bytes[BLOCK_BYTES + 10..6 * BLOCK_BYTES + 10].fill(0);
+        bytes[10 * BLOCK_BYTES..].fill(0);
+        let mut found = vec![0; bytes.len()];
+        file.read_at(&mut found, 0).unwrap();
+        assert!(found == bytes);
+        assert_eq!(file.len().unwrap(), bytes.len() as u64);
+        file.write_at(&content(BLOCK_BYTES), 2 * BLOCK).unwrap();
+        file.read_at(&mut found, 0).unwrap();
+        assert!(found[2 * BLOCK_BYTES..3 * BLOCK_BYTES] == content(BLOCK_BYTES));
+    });
+}
+
+#[test]
+fn a_disk_counts_what_it_does() {
+    on_each(|disk| {
+        let file = filled(disk, "a", Access::Cached, &content(10_000));
+        file.sync().unwrap();
+        disk.sync_dir("").unwrap();
+        file.read_at(&mut [0; 100], 5).unwrap();
+        let mut bufs = [[0; 30]; 4];
+        let [first, rest @ ..] = &mut bufs;
+        disk.read_batch(&mut [ReadRequest::new(&*file, 0, first)]);
+        let mut batch: Vec<_> = rest
+            .iter_mut()
+            .map(|buf| ReadRequest::new(&*file, 0, buf))
+            .collect();
+        disk.read_batch(&mut batch);
+        let expected = DiskStats {
+            reads: 5,
+            bytes_read: 220,
+            batches: 2,
+            writes: 1,
+            bytes_written: 10_000,
+            syncs: 2,
+        };
+        assert_eq!(disk.stats(), expected);
+        let direct = disk.open_with("a", Access::Direct).unwrap();
+        direct.read_at(&mut [0; 100], 5).unwrap();
+        let read = disk.stats().bytes_read - expected.bytes_read;
+        let is_direct = disk.describe().is_direct;
+        assert!(
+            read == 100 && !is_direct || read >= 512 && is_direct,
+            "{read}"
+        );
+    });
+}
+
+#[test]
+fn a_disk_tells_how_it_works() {
+    let seen = Mutex::new(Vec::new());
+    on_each(|disk| {
+        let plain = disk.describe();
+        let _ = disk.create_with("a", Access::Direct).unwrap();
+        let direct = disk.describe();
+        assert_eq!(
+            (plain.is_direct, plain.batch_reads),
+            (false, direct.batch_reads)
+        );
+        seen.lock().unwrap().push(direct.to_string());
+    });
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen[0], "batches by memory, access cached");
+    assert_eq!(
+        seen[1],
+        "batches by threads (no io_uring: not wanted), access cached (not direct: not wanted)"
+    );
+    assert!(seen[2].starts_with("batches by threads (no io_uring: not wanted), access "));
+    for uring in &seen[3..] {
+        assert!(uring.starts_with("batches by io_uring, access "), "{uring}");
+    }
 }
 
 #[test]

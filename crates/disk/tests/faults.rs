@@ -1,6 +1,6 @@
 //! What the faulty disk does to what was not synced, and what it never does.
 
-use cambium_disk::{Disk, FaultyDisk};
+use cambium_disk::{Access, BLOCK_BYTES, Disk, FaultyDisk, ReadRequest};
 use std::collections::BTreeSet;
 
 /// A disk with the durable file `f` of 2,000 ones.
@@ -165,4 +165,93 @@ fn a_flipped_bit_stays_flipped() {
     disk.flip_bit("f", 9, 3);
     assert_eq!(disk.contents("f").unwrap()[9], 9);
     assert_eq!(disk.crash().contents("f").unwrap()[9], 9);
+}
+
+#[test]
+fn an_unsynced_hole_is_there_or_not_block_by_block_and_nothing_else_changes() {
+    let (block, len) = (BLOCK_BYTES as u64, 6 * BLOCK_BYTES);
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..200 {
+        let disk = FaultyDisk::new(seed);
+        let file = disk.create("f").unwrap();
+        file.write_at(&vec![1; len], 0).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir("").unwrap();
+        file.punch_hole(2 * block, 3 * block).unwrap();
+        let live = disk.contents("f").unwrap();
+        assert!(
+            live[2 * BLOCK_BYTES..5 * BLOCK_BYTES]
+                .iter()
+                .all(|byte| *byte == 0)
+        );
+        let found = disk.crash().contents("f").unwrap();
+        let blocks: Vec<_> = found
+            .chunks(BLOCK_BYTES)
+            .map(|block| (block[0], block.iter().all(|byte| *byte == block[0])))
+            .collect();
+        assert!(blocks.iter().all(|(_, is_uniform)| *is_uniform));
+        for at in [0, 1, 5] {
+            assert_eq!(blocks[at].0, 1);
+        }
+        outcomes.insert([2, 3, 4].map(|at| blocks[at].0));
+        file.sync().unwrap_err();
+    }
+    assert_eq!(outcomes.len(), 8, "{outcomes:?}");
+}
+
+#[test]
+fn a_synced_hole_survives_and_gives_its_space_back() {
+    let block = BLOCK_BYTES as u64;
+    let disk = FaultyDisk::new(1);
+    disk.limit_space(Some(10 * block));
+    let file = disk.create("f").unwrap();
+    file.write_at(&vec![1; 10 * BLOCK_BYTES], 0).unwrap();
+    disk.sync_dir("").unwrap();
+    assert_eq!(disk.free_bytes().unwrap(), 0);
+    file.punch_hole(block / 2, 3 * block).unwrap();
+    assert_eq!(disk.free_bytes().unwrap(), 2 * block, "whole blocks only");
+    file.sync().unwrap();
+    let disk = disk.crash();
+    let found = disk.contents("f").unwrap();
+    assert_eq!(
+        found.iter().filter(|byte| **byte == 0).count(),
+        3 * BLOCK_BYTES
+    );
+    disk.limit_space(Some(10 * block));
+    assert_eq!(disk.free_bytes().unwrap(), 2 * block);
+    let file = disk.open("f").unwrap();
+    file.write_at(&[1], block).expect("room in the hole");
+    assert_eq!(disk.free_bytes().unwrap(), block);
+    disk.limit_space(Some(9 * block));
+    assert!(file.write_at(&[1], 2 * block).unwrap_err().is_full());
+    disk.fail_writes("f", 1);
+    assert!(file.punch_hole(5 * block, block).is_err());
+    assert_eq!(disk.contents("f").unwrap()[5 * BLOCK_BYTES], 1);
+}
+
+#[test]
+fn reads_of_a_batch_and_direct_files_have_the_same_accidents() {
+    let disk = disk(1);
+    disk.create("g").unwrap().write_at(&[5; 100], 0).unwrap();
+    let files = ["f", "g"].map(|name| disk.open_with(name, Access::Direct).unwrap());
+    disk.flip_bit("g", 3, 1);
+    let batch = || {
+        let mut bufs = [[0; 10]; 2];
+        let mut requests: Vec<_> = files
+            .iter()
+            .zip(&mut bufs)
+            .map(|(file, buf)| ReadRequest::new(&**file, 0, buf))
+            .collect();
+        disk.read_batch(&mut requests);
+        let outcomes = [0, 1].map(|at| requests[at].outcome.is_ok());
+        (outcomes, bufs)
+    };
+    let (outcomes, bufs) = batch();
+    assert_eq!((outcomes, bufs[0]), ([true; 2], [1; 10]));
+    assert_eq!(bufs[1], [5, 5, 5, 7, 5, 5, 5, 5, 5, 5]);
+    disk.fail_reads("f", true);
+    assert_eq!(batch().0, [false, true]);
+    disk.lose_power_after(0);
+    assert!(files[0].punch_hole(0, 1).is_err());
+    assert_eq!(batch().0, [false, false]);
 }

@@ -1,6 +1,8 @@
 //! One file of the faulty disk: its bytes as read, as durable, and what lies between.
 
 use super::{Fate, Random};
+use crate::BLOCK_BYTES;
+use std::{collections::BTreeSet, ops::Range};
 
 /// Writes are torn at any byte, and large ones also lose single sectors of this size.
 const SECTOR_BYTES: usize = 512;
@@ -10,11 +12,14 @@ pub(super) struct FileImage {
     live: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+    /// Blocks of `live` that take no space.
+    holes: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Write { offset: usize, bytes: Vec<u8> },
+    Punch { offset: usize, len: usize },
     SetLen(usize),
 }
 
@@ -23,14 +28,40 @@ impl FileImage {
         &self.live
     }
 
+    /// Space that it takes.
+    pub(super) fn used_bytes(&self) -> u64 {
+        (self.live.len() - self.holes.len() * BLOCK_BYTES) as u64
+    }
+
+    /// Bytes of holes that a write would fill.
+    pub(super) fn filled_bytes(&self, len: usize, offset: u64) -> u64 {
+        let filled = self.holes.range(blocks_touched(offset as usize, len));
+        (filled.count() * BLOCK_BYTES) as u64
+    }
+
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
+        for block in blocks_touched(offset as usize, bytes.len()) {
+            self.holes.remove(&block);
+        }
         self.change(Change::Write {
             offset: offset as usize,
             bytes: bytes.to_vec(),
         });
     }
 
+    pub(super) fn punch_hole(&mut self, offset: u64, len: u64) {
+        let offset = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(self.live.len());
+        let end = offset.saturating_add(len as usize).min(self.live.len());
+        self.holes
+            .extend(offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES);
+        let len = end - offset;
+        self.change(Change::Punch { offset, len });
+    }
+
     pub(super) fn set_len(&mut self, len: usize) {
+        self.holes.retain(|block| (block + 1) * BLOCK_BYTES <= len);
         self.change(Change::SetLen(len));
     }
 
@@ -90,7 +121,13 @@ impl FileImage {
                 Fate::Mixed => change.apply_partly(&mut bytes, random),
             }
         }
+        let is_zero = |block: &usize| {
+            let start = block * BLOCK_BYTES;
+            let bytes = bytes.get(start..start + BLOCK_BYTES);
+            bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+        };
         Self {
+            holes: self.holes.iter().copied().filter(is_zero).collect(),
             live: bytes.clone(),
             durable: bytes,
             pending: Vec::new(),
@@ -102,16 +139,29 @@ impl Change {
     fn apply(&self, file: &mut Vec<u8>) {
         match self {
             Self::Write { offset, bytes } => put(file, *offset, bytes),
+            Self::Punch { offset, len } => clear(file, *offset..offset + len),
             Self::SetLen(len) => file.resize(*len, 0),
         }
     }
 
     fn apply_partly(&self, file: &mut Vec<u8>, random: &mut Random) {
-        let Self::Write { offset, bytes } = self else {
-            if random.below(2) == 0 {
-                self.apply(file);
+        let (offset, bytes) = match self {
+            Self::Write { offset, bytes } => (offset, bytes),
+            Self::Punch { offset, len } => {
+                // Block by block: a hole is as little atomic as a write.
+                for start in (*offset..offset + len).step_by(BLOCK_BYTES) {
+                    if random.below(2) == 0 {
+                        clear(file, start..(offset + len).min(start + BLOCK_BYTES));
+                    }
+                }
+                return;
             }
-            return;
+            Self::SetLen(_) => {
+                if random.below(2) == 0 {
+                    self.apply(file);
+                }
+                return;
+            }
         };
         let cut = random.below(bytes.len() as u64 + 1) as usize;
         match random.below(7) {
@@ -137,6 +187,22 @@ fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     }
     extend(file, offset + bytes.len());
     file[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Zeros what the file has of a range.
+fn clear(file: &mut [u8], range: Range<usize>) {
+    let end = range.end.min(file.len());
+    if let Some(bytes) = file.get_mut(range.start..end) {
+        bytes.fill(0);
+    }
+}
+
+/// The blocks that a write touches.
+fn blocks_touched(offset: usize, len: usize) -> Range<usize> {
+    if len == 0 {
+        return 0..0;
+    }
+    offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)
 }
 
 fn extend(file: &mut Vec<u8>, len: usize) {

@@ -2,8 +2,8 @@
 //! demand.
 //!
 //! ```text
-//!  create, rename, remove --> live names    write_at, set_len --> live bytes
-//!                     \-> pending changes               \-> pending changes
+//!  create, rename, remove --> live names    write_at, punch_hole, set_len --> live bytes
+//!                     \-> pending changes                           \-> pending changes
 //!  sync_dir: pending -> durable names       sync: pending -> durable bytes
 //!
 //!  crash: durable + a random part of what is pending, in a random order  --> a new disk
@@ -12,10 +12,15 @@
 //! All is decided by the seed, so a failing run can be repeated. One disk is one machine: threads
 //! racing on it repeat only as far as their order does.
 
+mod file;
 mod image;
 mod names;
 
-use crate::{Disk, DiskError, DiskFile, DiskLock, LockError};
+use crate::{
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
+    ReadRequest, stats::Counters,
+};
+use file::FaultyFile;
 use image::FileImage;
 use names::Names;
 use std::{
@@ -28,6 +33,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
     state: Arc<Mutex<State>>,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug)]
@@ -69,6 +75,7 @@ impl FaultyDisk {
     fn from_state(state: State) -> Self {
         Self {
             state: Arc::new(Mutex::new(state)),
+            counters: Arc::default(),
         }
     }
 
@@ -180,10 +187,11 @@ impl FaultyDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn file(&self, inode: u64, path: &str) -> Arc<dyn DiskFile> {
+    fn file(&self, inode: u64, path: &str, access: Access) -> Arc<dyn DiskFile> {
         Arc::new(FaultyFile {
             disk: self.clone(),
             inode,
+            access,
             path: path.to_owned(),
         })
     }
@@ -212,7 +220,7 @@ impl State {
     fn used_bytes(&self) -> u64 {
         self.names
             .files()
-            .map(|inode| self.files[&inode].live().len() as u64)
+            .map(|inode| self.files[&inode].used_bytes())
             .sum()
     }
 
@@ -252,13 +260,18 @@ impl State {
             .files
             .get_mut(&inode)
             .expect("images outlive their handles");
-        let growth = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
+        let extension = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
+        let filled = image.filled_bytes(bytes.len(), offset);
+        let growth = extension + filled;
         let room = self
             .faults
             .space_bytes
             .map_or(u64::MAX, |space| space.saturating_sub(used));
         if growth > room {
-            let fits = (bytes.len() as u64).saturating_sub(growth - room);
+            let fits = match filled {
+                0 => (bytes.len() as u64).saturating_sub(growth - room),
+                _ => 0,
+            };
             image.write(&bytes[..fits as usize], offset);
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -268,6 +281,20 @@ impl State {
             return Err(rustix::io::Errno::IO.into());
         }
         image.write(bytes, offset);
+        power
+    }
+
+    fn punch_hole(&mut self, path: &str, inode: u64, offset: u64, len: u64) -> io::Result<()> {
+        self.power()?;
+        let power = self.step();
+        let image = self
+            .files
+            .get_mut(&inode)
+            .expect("images outlive their handles");
+        if take_one(&mut self.faults.failing_writes, path) {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        image.punch_hole(offset, len);
         power
     }
 
@@ -323,20 +350,20 @@ fn take_one(failures: &mut BTreeMap<String, u32>, path: &str) -> bool {
 }
 
 impl Disk for FaultyDisk {
-    fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
+    fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
         let inode = self
             .state()
             .create(path)
             .map_err(|e| DiskError::new("create", path, e))?;
-        Ok(self.file(inode, path))
+        Ok(self.file(inode, path, access))
     }
 
-    fn open(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
+    fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
         let inode = self
             .state()
             .lookup(path)
             .map_err(|e| DiskError::new("open", path, e))?;
-        Ok(self.file(inode, path))
+        Ok(self.file(inode, path, access))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -375,6 +402,7 @@ impl Disk for FaultyDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.counters.add_sync();
         self.state()
             .sync_dir(dir)
             .map_err(|e| DiskError::new("sync directory", dir, e))
@@ -410,45 +438,25 @@ impl Disk for FaultyDisk {
     fn display_path(&self, path: &str) -> String {
         path.to_owned()
     }
-}
 
-#[derive(Debug)]
-struct FaultyFile {
-    disk: FaultyDisk,
-    inode: u64,
-    path: String,
-}
-
-impl DiskFile for FaultyFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
-        let read = self.disk.state().read(&self.path, self.inode, buf, offset);
-        read.map_err(|e| DiskError::at("read", &*self.path, offset, e))
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        self.counters.add_batch();
+        for request in requests {
+            request.outcome = request.file.read_at(request.buf, request.offset);
+        }
     }
 
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
-        let written = self
-            .disk
-            .state()
-            .write(&self.path, self.inode, bytes, offset);
-        written.map_err(|e| DiskError::at("write", &*self.path, offset, e))
+    fn stats(&self) -> DiskStats {
+        self.counters.snapshot()
     }
 
-    fn len(&self) -> Result<u64, DiskError> {
-        let state = self.disk.state();
-        state
-            .power()
-            .map_err(|e| DiskError::new("ask the length of", &*self.path, e))?;
-        Ok(state.files[&self.inode].live().len() as u64)
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        let set = self.disk.state().set_len(self.inode, len);
-        set.map_err(|e| DiskError::at("set the length of", &*self.path, len, e))
-    }
-
-    fn sync(&self) -> Result<(), DiskError> {
-        let synced = self.disk.state().sync(&self.path, self.inode);
-        synced.map_err(|e| DiskError::new("sync", &*self.path, e))
+    fn describe(&self) -> DiskDescription {
+        DiskDescription {
+            batch_reads: "memory",
+            no_uring_because: None,
+            is_direct: false,
+            not_direct_because: None,
+        }
     }
 }
 

@@ -1,0 +1,153 @@
+//! Random reads of a large file, in every way that the disk has: reads a second, processor time of
+//! each, and how long a batch takes.
+//!
+//! `cargo run --release -p cambium-disk --example random_reads -- DIRECTORY [SECONDS [DEPTHS]]`
+//!
+//! `DIRECTORY` is on the disk in question. The file is `f` there, of 4 GiB or what it has; it is
+//! written if it does not exist, and stays. Each way is measured for `SECONDS` (default 3), with
+//! so many reads to a batch (`DEPTHS`, default `1,16,64,128,1024`), of 4 KiB at multiples of it, and
+//! of 1,200 bytes anywhere. `--cached` adds reads through the page cache, which measure the cache as
+//! soon as it holds the file.
+//!
+//! To compare with what the device gives at the same depth, run beside it:
+//! `fio --name=r --filename=DIRECTORY/f --size=4G --rw=randread --bs=4k --direct=1
+//! --ioengine=io_uring --iodepth=64 --runtime=3 --time_based`.
+
+use cambium_disk::{Access, Disk, DiskError, IoMethod, ReadRequest, StdDisk, StdDiskOptions};
+use std::time::{Duration, Instant};
+
+const FILE_BYTES: u64 = 4 << 30;
+
+fn main() -> Result<(), DiskError> {
+    let (flags, words): (Vec<_>, Vec<_>) = std::env::args()
+        .skip(1)
+        .partition(|word| word.starts_with("--"));
+    let dir = words.first().map_or(".", String::as_str);
+    let seconds = words
+        .get(1)
+        .map_or(3.0, |word| word.parse().expect("seconds"));
+    let depths = words.get(2).map_or("1,16,64,128,1024", String::as_str);
+    let depths = depths
+        .split(',')
+        .map(|depth| depth.parse().expect("a depth"));
+    for depth in depths {
+        for (len, step) in [(4096, 4096), (1200, 16)] {
+            for (method, access) in ways(!flags.is_empty()) {
+                let way = Way {
+                    method,
+                    access,
+                    depth,
+                    len,
+                    step,
+                };
+                measure(dir, &way, Duration::from_secs_f64(seconds))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Way {
+    method: IoMethod,
+    access: Access,
+    depth: usize,
+    len: usize,
+    step: u64,
+}
+
+fn ways(with_cached: bool) -> Vec<(IoMethod, Access)> {
+    let mut ways = vec![
+        (IoMethod::Uring, Access::Direct),
+        (IoMethod::Portable, Access::Direct),
+    ];
+    if with_cached {
+        ways.extend([
+            (IoMethod::Uring, Access::Cached),
+            (IoMethod::Portable, Access::Cached),
+        ]);
+    }
+    ways
+}
+
+fn measure(dir: &str, way: &Way, time: Duration) -> Result<(), DiskError> {
+    let options = StdDiskOptions {
+        method: way.method,
+        direct: true,
+    };
+    let disk = match StdDisk::with_options(dir, &options) {
+        Err(e) if e.is_unsupported() => {
+            println!("{e}");
+            return Ok(());
+        }
+        disk => disk?,
+    };
+    if !disk.exists("f")? {
+        write(&disk)?;
+    }
+    let file = disk.open_with("f", way.access)?;
+    let places = (file.len()?.min(FILE_BYTES) - way.len as u64) / way.step;
+    let mut bufs = vec![vec![0; way.len]; way.depth];
+    let mut random = Random(std::process::id().into());
+    let mut batch_micros = Vec::new();
+    let (start, cpu) = (Instant::now(), cpu_time());
+    while start.elapsed() < time {
+        let batch_start = Instant::now();
+        let mut requests: Vec<_> = bufs
+            .iter_mut()
+            .map(|buf| ReadRequest::new(&*file, random.next() % places * way.step, buf))
+            .collect();
+        disk.read_batch(&mut requests);
+        for request in requests {
+            request.outcome?;
+        }
+        batch_micros.push(batch_start.elapsed().as_micros());
+    }
+    let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
+    let reads = disk.stats().reads;
+    batch_micros.sort_unstable();
+    println!(
+        "read/{:?}/{:?}/bytes={}/depth={}: {:.0} reads/s, {:.2} us of processor each, batch p50 {} \
+         us, p99 {} us",
+        way.method,
+        way.access,
+        way.len,
+        way.depth,
+        reads as f64 / took.as_secs_f64(),
+        cpu.as_secs_f64() * 1e6 / reads as f64,
+        batch_micros[batch_micros.len() / 2],
+        batch_micros[batch_micros.len() * 99 / 100],
+    );
+    Ok(())
+}
+
+fn write(disk: &StdDisk) -> Result<(), DiskError> {
+    let file = disk.create_with("f", Access::Direct)?;
+    let mut random = Random(1);
+    let mut piece = vec![0; 4 << 20];
+    for offset in (0..FILE_BYTES).step_by(piece.len()) {
+        for word in piece.as_chunks_mut::<8>().0 {
+            *word = random.next().to_le_bytes();
+        }
+        file.write_at(&piece, offset)?;
+    }
+    file.sync()
+}
+
+/// Processor time of this process, the system's for it included.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

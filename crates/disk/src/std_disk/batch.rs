@@ -1,0 +1,129 @@
+//! Batches of reads: by rings where the system has them, else by threads.
+
+use super::{
+    Shared,
+    file::StdFile,
+    threads::Threads,
+    uring::{Piece, RingError, Rings, SLOT_BYTES, SetUp},
+    window::{Window, copy_part},
+};
+use crate::ReadRequest;
+use std::{any::Any, os::fd::AsFd, sync::OnceLock};
+
+/// Reads batches, in the best way there is.
+#[derive(Debug)]
+pub(super) struct BatchReader {
+    /// How to make a ring. `None` if none is wanted.
+    set_up: Option<SetUp>,
+    /// Rings, or why there are none. Found out when first needed.
+    rings: OnceLock<Result<Rings, String>>,
+    /// Why a ring failed at work. From then on there are none.
+    broken: OnceLock<String>,
+    threads: Threads,
+}
+
+/// A piece of a request, as a ring reads it.
+struct Part {
+    request: usize,
+    window: Window,
+}
+
+impl BatchReader {
+    /// Reads with rings made by `set_up`, or, without it, by threads.
+    pub(super) fn new(set_up: Option<SetUp>) -> Self {
+        Self {
+            set_up,
+            rings: OnceLock::new(),
+            broken: OnceLock::new(),
+            threads: Threads::default(),
+        }
+    }
+
+    /// The rings, or why there are none.
+    pub(super) fn rings(&self) -> Result<&Rings, &str> {
+        if let Some(why) = self.broken.get() {
+            return Err(why);
+        }
+        let rings = self.rings.get_or_init(|| match self.set_up {
+            Some(set_up) => Rings::new(set_up).map_err(|e| e.to_string()),
+            None => Err("not wanted".into()),
+        });
+        rings.as_ref().map_err(String::as_str)
+    }
+
+    /// Makes all of `requests` and leaves the outcome of each in it.
+    pub(super) fn read(&self, requests: &mut [ReadRequest<'_>], shared: &Shared) {
+        let mut ours = Vec::with_capacity(requests.len());
+        for request in requests {
+            let file: &dyn Any = request.file;
+            match file.downcast_ref::<StdFile>() {
+                Some(file) => ours.push((file, request)),
+                None => request.outcome = request.file.read_at(request.buf, request.offset),
+            }
+        }
+        let window = |(file, request): &(&StdFile, &mut ReadRequest<'_>)| {
+            file.window(request.offset, request.buf.len())
+        };
+        let windows: Vec<_> = ours.iter().map(window).collect();
+        let bytes = windows.iter().flatten().map(|window| window.len()).sum();
+        shared.counters.add_reads(ours.len() as u64, bytes);
+        if let Ok(rings) = self.rings()
+            && ours.len() > 1
+        {
+            self.read_by(rings, &mut ours, &windows);
+        }
+        // Without rings that is all; else what came to nothing there: plain reads know every case.
+        if !ours.is_empty() {
+            self.threads.read(&mut ours);
+        }
+    }
+
+    /// Makes `requests` with a ring, and takes those that succeed off the list.
+    fn read_by(
+        &self,
+        rings: &Rings,
+        requests: &mut Vec<(&StdFile, &mut ReadRequest<'_>)>,
+        windows: &[Option<Window>],
+    ) {
+        let (mut parts, mut pieces) = (Vec::new(), Vec::new());
+        let mut missing = vec![0; requests.len()];
+        for (at, ((file, _), window)) in requests.iter().zip(windows).enumerate() {
+            let Some(window) = window else {
+                missing[at] = 1;
+                continue;
+            };
+            for window in window.pieces(SLOT_BYTES) {
+                missing[at] += 1;
+                parts.push(Part {
+                    request: at,
+                    window,
+                });
+                pieces.push(Piece {
+                    file: file.as_file().as_fd(),
+                    offset: window.start,
+                    len: window.len() as u32,
+                });
+            }
+        }
+        let read = rings.read(&pieces, |piece, bytes| {
+            let Part { request, window } = parts[piece];
+            let (_, target) = &mut requests[request];
+            if bytes.is_some_and(|bytes| {
+                copy_part(target.buf, target.offset, window.start, window.end, bytes)
+            }) {
+                missing[request] -= 1;
+            }
+        });
+        if let Err(RingError::Broken(e)) = &read {
+            let _ = self.broken.set(format!("a ring failed: {e}"));
+        }
+        let mut missing = missing.into_iter();
+        requests.retain_mut(|(_, request)| {
+            let is_missing = missing.next() != Some(0);
+            if !is_missing {
+                request.outcome = Ok(());
+            }
+            is_missing
+        });
+    }
+}

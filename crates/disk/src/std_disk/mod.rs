@@ -1,0 +1,259 @@
+//! A directory of the system's own file system.
+//!
+//! ```text
+//!  one read      file.rs      pread, of whole blocks into aligned memory if access is direct
+//!  a batch       batch.rs     by a ring: uring.rs    (refused: by threads, threads.rs)
+//!  a write       file.rs      pwrite
+//! ```
+
+mod batch;
+mod file;
+mod options;
+mod threads;
+mod uring;
+mod window;
+
+pub use options::{IoMethod, StdDiskOptions};
+
+use crate::{
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
+    ReadRequest, stats::Counters,
+};
+use batch::BatchReader;
+use file::StdFile;
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+use uring::SetUp;
+
+/// A directory of the file system. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct StdDisk {
+    root: PathBuf,
+    method: IoMethod,
+    batches: Arc<BatchReader>,
+    shared: Arc<Shared>,
+}
+
+/// What a disk and its files have in common.
+#[derive(Debug)]
+struct Shared {
+    counters: Counters,
+    /// Whether files may bypass the cache.
+    wants_direct: bool,
+    /// Set by the first file that does.
+    is_direct: OnceLock<()>,
+    /// Why some file does not although it was asked to.
+    direct_refusal: OnceLock<String>,
+}
+
+impl StdDisk {
+    /// The disk whose root is the directory `root`, with the options of
+    /// [`StdDiskOptions::from_env`]. The directory is neither checked nor created here: see
+    /// [`Disk::create_dir`] with `""`.
+    pub fn new(root: impl AsRef<Path>) -> Self {
+        let options = StdDiskOptions::from_env();
+        Self::with_set_up(root.as_ref(), &options, uring::set_up)
+    }
+
+    /// The same with options of one's own. An error if they demand io_uring and the system refuses
+    /// it.
+    pub fn with_options(
+        root: impl AsRef<Path>,
+        options: &StdDiskOptions,
+    ) -> Result<Self, DiskError> {
+        Self::with_set_up(root.as_ref(), options, uring::set_up).checked()
+    }
+
+    fn with_set_up(root: &Path, options: &StdDiskOptions, set_up: SetUp) -> Self {
+        let set_up = (options.method != IoMethod::Portable).then_some(set_up);
+        Self {
+            root: root.to_owned(),
+            method: options.method,
+            batches: Arc::new(BatchReader::new(set_up)),
+            shared: Arc::new(Shared {
+                counters: Counters::default(),
+                wants_direct: options.direct,
+                is_direct: OnceLock::new(),
+                direct_refusal: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// An error if the method demanded can't be had.
+    fn checked(self) -> Result<Self, DiskError> {
+        if self.method == IoMethod::Uring
+            && let Err(why) = self.batches.rings()
+        {
+            let source = io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
+            return Err(self.error("read by io_uring from", "")(source));
+        }
+        Ok(self)
+    }
+
+    fn locate(&self, path: &str) -> PathBuf {
+        if path.is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(path)
+        }
+    }
+
+    fn open_by(
+        &self,
+        op: &'static str,
+        path: &str,
+        access: Access,
+        options: &OpenOptions,
+    ) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let path = self.locate(path);
+        match options.open(&path) {
+            Ok(file) => Ok(Arc::new(StdFile::new(
+                file,
+                path,
+                access,
+                Arc::clone(&self.shared),
+            ))),
+            Err(e) => Err(DiskError::new(op, path.display().to_string(), e)),
+        }
+    }
+
+    fn error(&self, op: &'static str, path: &str) -> impl FnOnce(io::Error) -> DiskError {
+        let path = self.display_path(path);
+        move |e| DiskError::new(op, path, e)
+    }
+}
+
+impl Shared {
+    /// Notes that a file bypasses the cache, or why it does not.
+    fn note_direct(&self, refusal: Option<&io::Error>) {
+        let _ = match refusal {
+            None => self.is_direct.set(()),
+            Some(why) => self.direct_refusal.set(why.to_string()).map_err(|_| ()),
+        };
+    }
+}
+
+impl Disk for StdDisk {
+    fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let mut options = OpenOptions::new();
+        self.open_by(
+            "create",
+            path,
+            access,
+            options.read(true).write(true).create_new(true),
+        )
+    }
+
+    fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let mut options = OpenOptions::new();
+        self.open_by("open", path, access, options.read(true).write(true))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.locate(path)
+            .try_exists()
+            .map_err(self.error("look for", path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        fs::rename(self.locate(from), self.locate(to)).map_err(self.error("rename", from))
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        fs::remove_file(self.locate(path)).map_err(self.error("remove", path))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(self.locate(dir))? {
+                names.push(entry?.file_name().to_string_lossy().into_owned());
+            }
+            names.sort();
+            Ok(names)
+        };
+        list().map_err(self.error("list", dir))
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        fs::create_dir_all(self.locate(dir)).map_err(self.error("create directory", dir))
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.shared.counters.add_sync();
+        File::open(self.locate(dir))
+            .and_then(|dir| dir.sync_all())
+            .map_err(self.error("sync directory", dir))
+    }
+
+    fn lock(&self, path: &str) -> Result<DiskLock, LockError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.locate(path))
+            .map_err(self.error("open", path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Only for the message: a holder that has not yet written its id stays unnamed.
+                let _ = (&file).take(20).read_to_string(&mut holder);
+                let pid = holder.trim().parse().ok();
+                return Err(LockError::Held {
+                    path: self.display_path(path),
+                    pid,
+                });
+            }
+            Err(TryLockError::Error(e)) => return Err(self.error("lock", path)(e).into()),
+        }
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(self.error("write", path))?;
+        Ok(DiskLock::new(file))
+    }
+
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        let stat = rustix::fs::statvfs(&self.root)
+            .map_err(|e| self.error("ask for free space of", "")(e.into()))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn display_path(&self, path: &str) -> String {
+        self.locate(path).display().to_string()
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        self.shared.counters.add_batch();
+        match requests {
+            [] => {}
+            [one] => one.outcome = one.file.read_at(one.buf, one.offset),
+            many => self.batches.read(many, &self.shared),
+        }
+    }
+
+    fn stats(&self) -> DiskStats {
+        self.shared.counters.snapshot()
+    }
+
+    fn describe(&self) -> DiskDescription {
+        let rings = self.batches.rings();
+        DiskDescription {
+            batch_reads: if rings.is_ok() { "io_uring" } else { "threads" },
+            no_uring_because: rings.err().map(str::to_owned),
+            is_direct: self.shared.is_direct.get().is_some(),
+            not_direct_because: match self.shared.direct_refusal.get() {
+                None if !self.shared.wants_direct => Some("not wanted".into()),
+                refusal => refusal.cloned(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

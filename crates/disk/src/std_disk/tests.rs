@@ -1,0 +1,136 @@
+//! What a disk does whose system refuses io_uring, or fails at it later.
+
+use super::*;
+use crate::StdDiskOptions;
+use io_uring::IoUring;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+fn refused(_: u32) -> io::Result<IoUring> {
+    Err(Errno::PERM.into())
+}
+
+fn options(method: IoMethod) -> StdDiskOptions {
+    StdDiskOptions {
+        method,
+        direct: true,
+    }
+}
+
+/// Reads a file in batches, and checks what comes.
+fn check_batches(disk: &StdDisk) {
+    let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+    let _ = disk.remove("f");
+    disk.create("f").unwrap().write_at(&content, 0).unwrap();
+    let file = disk.open_with("f", Access::Direct).unwrap();
+    for count in [2, 40, 3_000] {
+        let mut bufs = vec![[0; 77]; count];
+        let offset = |n| (n * 7_919 % 399_000) as u64;
+        let requests = bufs.iter_mut().enumerate();
+        let mut requests: Vec<_> = requests
+            .map(|(n, buf)| ReadRequest::new(&*file, offset(n), buf))
+            .collect();
+        disk.read_batch(&mut requests);
+        for request in requests {
+            request.outcome.unwrap();
+            assert_eq!(request.buf, &content[request.offset as usize..][..77]);
+        }
+    }
+}
+
+#[test]
+fn refused_rings_leave_threads_and_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), refused);
+    check_batches(&disk);
+    let description = disk.describe();
+    assert_eq!(description.batch_reads, "threads");
+    let why = description.no_uring_because.unwrap();
+    assert!(why.contains("not permitted"), "{why}");
+}
+
+#[test]
+fn refused_rings_are_an_error_if_they_were_demanded() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Uring), refused);
+    let error = disk.checked().unwrap_err();
+    assert!(error.is_unsupported());
+    let message = error.to_string();
+    assert!(
+        message.starts_with("cannot read by io_uring from "),
+        "{message}"
+    );
+    assert!(message.contains("not permitted"), "{message}");
+}
+
+#[test]
+fn rings_that_can_be_made_but_not_used_are_refused_at_the_start() {
+    /// A ring that was never switched on: a read with it fails.
+    fn switched_off(entries: u32) -> io::Result<IoUring> {
+        IoUring::builder().setup_r_disabled().build(entries)
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), switched_off);
+    check_batches(&disk);
+    assert_eq!(disk.describe().batch_reads, "threads");
+}
+
+#[test]
+fn a_ring_that_fails_at_work_is_given_up_and_nothing_is_lost() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    /// The first ring is good, the others fail when used.
+    fn first_good(entries: u32) -> io::Result<IoUring> {
+        match MADE.fetch_add(1, Ordering::Relaxed) {
+            0 => uring::set_up(entries),
+            _ => IoUring::builder().setup_r_disabled().build(entries),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), first_good);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    check_batches(&disk);
+    assert_eq!(disk.describe().batch_reads, "io_uring");
+    let good_ring = disk.batches.rings().unwrap().take_idle();
+    check_batches(&disk);
+    let description = disk.describe();
+    assert_eq!(description.batch_reads, "threads");
+    let why = description.no_uring_because.unwrap();
+    assert!(why.starts_with("a ring failed: "), "{why}");
+    drop(good_ring);
+    check_batches(&disk);
+}
+
+#[test]
+fn rings_that_run_out_leave_the_batch_to_threads() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    fn only_one(entries: u32) -> io::Result<IoUring> {
+        match MADE.fetch_add(1, Ordering::Relaxed) {
+            0 => uring::set_up(entries),
+            _ => Err(Errno::NOMEM.into()),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), only_one);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    let ring = disk.batches.rings().unwrap().take_idle();
+    check_batches(&disk);
+    assert_eq!(
+        disk.describe().batch_reads,
+        "io_uring",
+        "others still have theirs"
+    );
+    drop(ring);
+}
+
+#[test]
+fn a_file_system_in_memory_serves_direct_access_in_its_way() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return; // No such file system.
+    };
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), uring::set_up);
+    check_batches(&disk);
+}

@@ -1,0 +1,360 @@
+//! Reads by io_uring: rings, each with the memory that its reads land in.
+//!
+//! ```text
+//!  pieces --> slot free? --> submission queue ==kernel==> completion queue --> `done`
+//!                 ^                                                             |
+//!                 +------------- the slot is free again <-----------------------+
+//! ```
+//!
+//! The kernel writes only into the ring's own slots, never into memory that was lent to us. So a
+//! ring that fails with reads under way needs nobody's patience: its slots are leaked, and whoever
+//! waits for the reads goes another way.
+
+#![allow(unsafe_code)]
+
+use io_uring::{IoUring, opcode, types};
+use rustix::{fs::MemfdFlags, io::Errno};
+use std::{
+    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    fmt, io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    ptr::NonNull,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Reads in flight in one ring.
+const DEPTH: u32 = 128;
+/// Most bytes that one piece may ask for.
+pub(super) const SLOT_BYTES: usize = 16 << 10;
+/// Slots begin at multiples of this: enough for direct I/O on any device.
+const SLOT_ALIGN: usize = 4096;
+/// A wait ends with so many reads finished: fewer system calls, and the queue still never dry.
+const FINISHED_PER_WAIT: usize = 16;
+/// Rings kept for later callers.
+const IDLE_RINGS_MAX: usize = 16;
+/// Refusals for want of memory, one after the other and with nothing finished, until a ring is
+/// given up.
+const REFUSALS_MAX: u32 = 1_000;
+
+/// A range of a file, of 1 to [`SLOT_BYTES`] bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) file: BorrowedFd<'a>,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+}
+
+/// Sets a ring up for so many entries.
+pub(super) type SetUp = fn(entries: u32) -> io::Result<IoUring>;
+
+/// A ring as the system gives it.
+pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
+    // Without the flag, each completion interrupts whatever the thread does. Linux before 5.19
+    // does not know it.
+    IoUring::builder()
+        .setup_coop_taskrun()
+        .build(entries)
+        .or_else(|_| IoUring::new(entries))
+}
+
+/// Rings for as many callers as there are at once.
+pub(super) struct Rings {
+    set_up: SetUp,
+    idle: Mutex<Vec<Ring>>,
+}
+
+/// Why a ring did not do its reads.
+#[derive(Debug)]
+pub(super) enum RingError {
+    /// No further ring is to be had now. The reads were not begun.
+    NoRing,
+    /// The ring failed. Some of the reads were done.
+    Broken(io::Error),
+}
+
+impl Rings {
+    /// Rings made by `set_up`, after a read with the first one.
+    pub(super) fn new(set_up: SetUp) -> io::Result<Self> {
+        let mut ring = Ring::new(set_up)?;
+        ring.probe()?;
+        Ok(Self {
+            set_up,
+            idle: Mutex::new(vec![ring]),
+        })
+    }
+
+    /// Reads all `pieces`, and calls `done` with the number of each and the bytes that were read:
+    /// fewer than asked for at the end of the file, and for other reasons. `None` is an error.
+    pub(super) fn read(
+        &self,
+        pieces: &[Piece<'_>],
+        done: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), RingError> {
+        let idle = self.idle().pop();
+        let mut ring = match idle {
+            Some(ring) => ring,
+            None => Ring::new(self.set_up).map_err(|_| RingError::NoRing)?,
+        };
+        ring.read(pieces, done).map_err(RingError::Broken)?;
+        let mut idle = self.idle();
+        if idle.len() < IDLE_RINGS_MAX {
+            idle.push(ring);
+        }
+        Ok(())
+    }
+
+    /// Takes all idle rings away: the next caller makes a new one.
+    #[cfg(test)]
+    pub(super) fn take_idle(&self) -> impl Drop + use<> {
+        struct Taken(#[expect(dead_code, reason = "held")] Vec<Ring>);
+        impl Drop for Taken {
+            fn drop(&mut self) {}
+        }
+        Taken(std::mem::take(&mut *self.idle()))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Ring>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rings").finish_non_exhaustive()
+    }
+}
+
+struct Ring {
+    uring: IoUring,
+    slots: Slots,
+    free: Vec<u32>,
+    /// Entries put into the submission queue whose completion was not yet seen.
+    in_flight: usize,
+}
+
+impl Ring {
+    fn new(set_up: SetUp) -> io::Result<Self> {
+        Ok(Self {
+            uring: set_up(DEPTH)?,
+            slots: Slots::new(),
+            free: (0..DEPTH).collect(),
+            in_flight: 0,
+        })
+    }
+
+    /// Reads from a file in memory: some sandboxes let a ring be made and then refuse to use it.
+    fn probe(&mut self) -> io::Result<()> {
+        const CONTENT: &[u8] = b"a probe of io_uring";
+        let file = rustix::fs::memfd_create("cambium-probe", MemfdFlags::CLOEXEC)?;
+        rustix::io::pwrite(&file, CONTENT, 0)?;
+        let piece = Piece {
+            file: file.as_fd(),
+            offset: 2,
+            len: SLOT_BYTES as u32,
+        };
+        let mut found = Vec::new();
+        self.read(&[piece], |_, bytes| {
+            found.extend_from_slice(bytes.unwrap_or_default())
+        })?;
+        if found == CONTENT[2..] {
+            Ok(())
+        } else {
+            Err(io::Error::other("a first read by it failed"))
+        }
+    }
+
+    /// See [`Rings::read`]. After an error, or if `done` panics, the ring must not be used again.
+    fn read(
+        &mut self,
+        pieces: &[Piece<'_>],
+        mut done: impl FnMut(usize, Option<&[u8]>),
+    ) -> io::Result<()> {
+        let (mut next, mut refusals) = (0, 0);
+        while next < pieces.len() || self.in_flight > 0 {
+            next += self.push(&pieces[next..], next);
+            let wanted = self.in_flight.min(FINISHED_PER_WAIT);
+            let refused = match self.uring.submit_and_wait(wanted) {
+                Ok(_) => false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if is_passing(&e) && refusals < REFUSALS_MAX => true,
+                Err(e) => return Err(e),
+            };
+            let finished = self.take_finished(&mut done);
+            if refused && finished == 0 {
+                refusals += 1;
+                std::thread::yield_now();
+            } else {
+                refusals = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts pieces into the submission queue while there are free slots. `first` is the number of
+    /// the first of them. Returns how many.
+    fn push(&mut self, pieces: &[Piece<'_>], first: usize) -> usize {
+        let mut queue = self.uring.submission();
+        let mut pushed = 0;
+        for piece in pieces {
+            let Some(slot) = self.free.pop() else { break };
+            assert!(
+                piece.len as usize <= SLOT_BYTES,
+                "piece of {} bytes",
+                piece.len
+            );
+            let target = self.slots.pointer(slot);
+            let user_data = u64::from(slot) << 32 | (first + pushed) as u64;
+            let fd = types::Fd(piece.file.as_raw_fd());
+            let entry = opcode::Read::new(fd, target, piece.len)
+                .offset(piece.offset)
+                .build()
+                .user_data(user_data);
+            // SAFETY: the slot is ours, was free, and is at least `piece.len` bytes long. It is
+            // not freed before the completion was seen (see `Drop`), nor looked at or lent to
+            // another read. The descriptor is open while `piece` lives, so while it is submitted.
+            let accepted = unsafe { queue.push(&entry) };
+            assert!(accepted.is_ok(), "the queue has room for all slots");
+            self.in_flight += 1;
+            pushed += 1;
+        }
+        pushed
+    }
+
+    /// Hands on what has been read. Returns how many pieces that were.
+    fn take_finished(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) -> usize {
+        let mut finished = 0;
+        for entry in self.uring.completion() {
+            let (slot, piece) = ((entry.user_data() >> 32) as u32, entry.user_data() as u32);
+            self.in_flight -= 1;
+            finished += 1;
+            let len = usize::try_from(entry.result()).ok();
+            // SAFETY: the read into the slot is over, and the slot is lent again only after this.
+            let bytes = len.map(|len| unsafe { self.slots.bytes(slot, len) });
+            done(piece as usize, bytes);
+            self.free.push(slot);
+        }
+        finished
+    }
+}
+
+/// Whether the system may take the same call later.
+fn is_passing(error: &io::Error) -> bool {
+    [Errno::AGAIN, Errno::BUSY]
+        .map(Errno::raw_os_error)
+        .map(Some)
+        .contains(&error.raw_os_error())
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.in_flight == 0 {
+            // SAFETY: every read was seen to be over, so the kernel no longer writes to the slots,
+            // and nobody else can reach them.
+            unsafe { self.slots.free() };
+        }
+    }
+}
+
+/// Memory for reads: `DEPTH` slots of `SLOT_BYTES`. Not freed by dropping.
+struct Slots(NonNull<u8>);
+
+// SAFETY: the memory belongs to this value alone, and is reached only through it.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    const LAYOUT: Layout = match Layout::from_size_align(DEPTH as usize * SLOT_BYTES, SLOT_ALIGN) {
+        Ok(layout) => layout,
+        Err(_) => panic!("not a layout"),
+    };
+
+    fn new() -> Self {
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(Self::LAYOUT) };
+        Self(NonNull::new(start).unwrap_or_else(|| handle_alloc_error(Self::LAYOUT)))
+    }
+
+    fn pointer(&self, slot: u32) -> *mut u8 {
+        assert!(slot < DEPTH, "slot {slot}");
+        // SAFETY: by the assertion, the slot lies within the allocation.
+        unsafe { self.0.as_ptr().add(slot as usize * SLOT_BYTES) }
+    }
+
+    /// The first `len` bytes of a slot.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may write to the slot while the bytes are in use.
+    unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
+        assert!(len <= SLOT_BYTES, "{len} bytes in a slot");
+        // SAFETY: within the allocation by the assertions; zeros or what a read left, so
+        // initialised; not written to meanwhile, says the caller.
+        unsafe { std::slice::from_raw_parts(self.pointer(slot), len) }
+    }
+
+    /// # Safety
+    ///
+    /// To be called once, after the last use of any slot, the kernel's included.
+    unsafe fn free(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { dealloc(self.0.as_ptr(), Self::LAYOUT) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::File, io::Write, panic::AssertUnwindSafe};
+
+    /// A ring, or nothing to test where the system has none.
+    fn rings() -> Option<Rings> {
+        Rings::new(set_up).ok()
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn more_pieces_than_slots_are_all_read() {
+        let Some(rings) = rings() else { return };
+        let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        let file = file(&content);
+        let piece = |n: u64| Piece {
+            file: file.as_fd(),
+            offset: n * 40,
+            len: 1 + n as u32 % 97,
+        };
+        let pieces: Vec<_> = (0..5_000).map(piece).collect();
+        let mut found = vec![0; pieces.len()];
+        let read = rings.read(&pieces, |n, bytes| {
+            let at = n * 40;
+            assert_eq!(bytes, Some(&content[at..at + pieces[n].len as usize]));
+            found[n] += 1;
+        });
+        read.unwrap();
+        assert!(found.iter().all(|times| *times == 1));
+        assert_eq!(rings.idle().len(), 1);
+    }
+
+    #[test]
+    fn a_ring_dropped_with_reads_under_way_is_not_used_again() {
+        let Some(rings) = rings() else { return };
+        let file = file(&[7; 1 << 20]);
+        let piece = |n| Piece {
+            file: file.as_fd(),
+            offset: n,
+            len: 100,
+        };
+        let pieces: Vec<_> = (0..1_000).map(piece).collect();
+        let panics = AssertUnwindSafe(|| rings.read(&pieces, |_, _| panic!("in `done`")));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(rings.idle().len(), 0);
+        let mut read = 0;
+        rings
+            .read(&pieces, |_, bytes| read += bytes.map_or(0, <[u8]>::len))
+            .unwrap();
+        assert_eq!(read, 100 * pieces.len());
+    }
+}
