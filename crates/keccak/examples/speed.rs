@@ -1,53 +1,86 @@
-//! Nanoseconds a hash, batched and one by one, over the sizes of trie nodes.
+//! Nanoseconds a hash over the sizes of trie nodes: one by one, in each number of lanes that the
+//! processor has, and by `p3-keccak` (which wants inputs of one length). Rounds are interleaved,
+//! and the best of each is shown.
 //!
 //! `cargo run --release -p cambium-keccak --example speed`
 
-use cambium_keccak::{Batch, keccak256, lanes};
+use cambium_keccak::{Batch, keccak256};
+use p3_keccak::Keccak256Hash;
+use p3_symmetric::CryptographicHasher;
 use std::{hint::black_box, time::Instant};
 
-const INPUTS: usize = 4096;
-const ROUNDS: usize = 20;
+const INPUTS: usize = 512;
+const ROUNDS: usize = 200;
 
 fn main() {
-    println!("{} lanes", lanes());
-    println!(
-        "{:>22} {:>12} {:>12} {:>8}",
-        "input", "one by one", "batched", "ratio"
-    );
-    row("32 bytes", |_| 32);
-    row("account leaf ~110", |at| 104 + at % 12);
-    row("branch of 532", |_| 532);
-    row("branches of 2 to 16", |at| 532 - 32 * (at % 15));
-    row("any length to 600", |at| at * 7919 % 600);
+    let mut batches: Vec<_> = [2, 4, 8]
+        .into_iter()
+        .filter_map(Batch::with_lanes)
+        .collect();
+    print!("{:>22} {:>10}", "ns a hash", "one by one");
+    for batch in &batches {
+        print!(" {:>8}", format!("{} lanes", batch.lanes()));
+    }
+    println!(" {:>8}", "p3");
+    row(&mut batches, "32 bytes", |_| 32);
+    row(&mut batches, "110 bytes", |_| 110);
+    row(&mut batches, "account leaf ~110", |at| 104 + at % 12);
+    row(&mut batches, "branch of 532", |_| 532);
+    row(&mut batches, "branches of 2 to 16", |at| {
+        532 - 32 * (at % 15)
+    });
+    row(&mut batches, "any length to 600", |at| at * 7919 % 600);
 }
 
-fn row(name: &str, len: impl Fn(usize) -> usize) {
+fn row(batches: &mut [Batch], name: &str, len: impl Fn(usize) -> usize) {
     let inputs: Vec<Vec<u8>> = (0..INPUTS).map(|at| vec![at as u8; len(at)]).collect();
-    let single = nanos(|| {
-        for input in &inputs {
-            black_box(keccak256(black_box(input)));
+    let of_one_length = inputs.iter().all(|input| input.len() == inputs[0].len());
+    let mut single = f64::INFINITY;
+    let mut batched = vec![f64::INFINITY; batches.len()];
+    let mut other = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        single = single.min(nanos(|| {
+            for input in &inputs {
+                black_box(keccak256(black_box(input)));
+            }
+        }));
+        for (batch, best) in batches.iter_mut().zip(&mut batched) {
+            *best = best.min(nanos(|| {
+                batch.clear();
+                for input in &inputs {
+                    batch.push(black_box(input));
+                }
+                black_box(batch.run());
+            }));
         }
-    });
-    let mut batch = Batch::new();
-    let batched = nanos(|| {
-        batch.clear();
-        for input in &inputs {
-            batch.push(black_box(input));
+        if of_one_length {
+            let mut digests = [[0; 32]; INPUTS];
+            other = other.min(nanos(|| {
+                let mut joined = Vec::with_capacity(INPUTS * inputs[0].len());
+                for input in &inputs {
+                    joined.extend_from_slice(black_box(input));
+                }
+                Keccak256Hash.hash_many(&joined, black_box(&mut digests));
+            }));
         }
-        black_box(batch.run());
-    });
+    }
+    print!("{name:>22} {single:>10.0}");
+    for best in batched {
+        print!(" {best:>8.0}");
+    }
     println!(
-        "{name:>22} {single:>9.0} ns {batched:>9.0} ns {:>7.2}x",
-        single / batched
+        " {:>8}",
+        if of_one_length {
+            format!("{other:.0}")
+        } else {
+            "-".into()
+        }
     );
 }
 
-/// Best time of a round, by input.
-fn nanos(mut work: impl FnMut()) -> f64 {
-    let times = (0..ROUNDS).map(|_| {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_nanos() as f64 / INPUTS as f64
-    });
-    times.fold(f64::INFINITY, f64::min)
+/// Time of one round, by input.
+fn nanos(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_nanos() as f64 / INPUTS as f64
 }

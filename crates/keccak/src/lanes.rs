@@ -1,62 +1,127 @@
-//! Messages of one length, hashed side by side.
+//! How many inputs are hashed side by side, chosen by what the processor has.
 
-use alloc::vec::Vec;
 use alloy_primitives::B256;
+use core::fmt;
 
-/// How many messages of equal length are hashed at once on this processor.
-#[cfg(feature = "std")]
-pub fn lanes() -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            8
-        } else if std::arch::is_x86_feature_detected!("avx2") {
-            4
-        } else {
-            2
+/// Bytes that one permutation absorbs: 1600 bits less twice the 256 of the digest.
+pub(crate) const RATE: usize = 136;
+
+/// What one permutation absorbs of one input.
+pub(crate) type Block = [u8; RATE];
+
+/// An input to hash: where its first block lies, and where its digest goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry {
+    #[cfg_attr(
+        not(any(test, all(feature = "std", target_arch = "x86_64"))),
+        expect(dead_code, reason = "only vectors read blocks")
+    )]
+    pub(crate) first_block: u32,
+    pub(crate) index: u32,
+}
+
+/// Hashes padded inputs of equally many blocks. Unsafe to call on a processor without the
+/// function's instructions.
+type Hash = unsafe fn(&[Block], usize, &[Entry], &mut [B256]);
+
+/// A number of lanes that this processor has.
+#[derive(Clone, Copy)]
+pub(crate) struct Width {
+    lanes: usize,
+    /// `None`: one input after another.
+    hash: Option<Hash>,
+}
+
+impl Width {
+    /// One input after another.
+    const ONE: Self = Self {
+        lanes: 1,
+        hash: None,
+    };
+
+    /// The most lanes that this processor has.
+    pub(crate) fn widest() -> Self {
+        let widths = [8, 4, 2].into_iter().find_map(Self::of_lanes);
+        widths.unwrap_or(Self::ONE)
+    }
+
+    /// So many lanes, if this processor has them.
+    pub(crate) fn of_lanes(lanes: usize) -> Option<Self> {
+        match lanes {
+            1 => Some(Self::ONE),
+            _ => vectors(lanes).map(|hash| Self {
+                lanes,
+                hash: Some(hash),
+            }),
         }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    2
+
+    #[cfg(test)]
+    pub(crate) fn portable(lanes: usize) -> Self {
+        use crate::portable::hash_portable;
+        let hash: Hash = match lanes {
+            2 => hash_portable::<2>,
+            4 => hash_portable::<4>,
+            8 => hash_portable::<8>,
+            _ => hash_portable::<1>,
+        };
+        Self {
+            lanes,
+            hash: Some(hash),
+        }
+    }
+
+    pub(crate) const fn lanes(self) -> usize {
+        self.lanes
+    }
+
+    /// Hashes those of `entries`, padded inputs of `count` blocks each, that vectors are good
+    /// for. Returns the others: a vector for a single input is slower than none.
+    pub(crate) fn hash<'a>(
+        self,
+        blocks: &[Block],
+        count: usize,
+        entries: &'a [Entry],
+        digests: &mut [B256],
+    ) -> &'a [Entry] {
+        let Some(hash) = self.hash else {
+            return entries;
+        };
+        let single = usize::from(entries.len() % self.lanes == 1);
+        let (vectors, rest) = entries.split_at(entries.len() - single);
+        // SAFETY: `vectors` gives a function only where the processor has its instructions.
+        #[allow(unsafe_code)]
+        unsafe {
+            hash(blocks, count, vectors, digests)
+        };
+        rest
+    }
 }
 
-/// How many messages of equal length are hashed at once: without `std`, one.
-#[cfg(not(feature = "std"))]
+impl fmt::Debug for Width {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Width({})", self.lanes)
+    }
+}
+
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+fn vectors(lanes: usize) -> Option<Hash> {
+    use crate::x86::{hash_avx2, hash_avx512, hash_sse2};
+    use std::arch::is_x86_feature_detected;
+    match lanes {
+        8 if is_x86_feature_detected!("avx512f") => Some(hash_avx512),
+        4 if is_x86_feature_detected!("avx2") => Some(hash_avx2),
+        2 if is_x86_feature_detected!("sse2") => Some(hash_sse2),
+        _ => None,
+    }
+}
+
+#[cfg(not(all(feature = "std", target_arch = "x86_64")))]
+fn vectors(_lanes: usize) -> Option<Hash> {
+    None
+}
+
+/// How many inputs are hashed at once on this processor.
 pub fn lanes() -> usize {
-    1
+    Width::widest().lanes()
 }
-
-/// The fewest messages for which a vector that is not full beats hashing one by one.
-#[cfg(feature = "std")]
-const PARTIAL_VECTOR_MIN: usize = 2;
-
-/// Hashes messages of one length that lie back to back in `messages`, one digest each.
-#[cfg(feature = "std")]
-pub(crate) fn hash_equal(messages: &[u8], len: usize, lanes: usize, out: &mut Vec<B256>) {
-    use p3_keccak::Keccak256Hash;
-    use p3_symmetric::CryptographicHasher;
-
-    let count = messages.len() / len;
-    let tail = count % lanes;
-    let vectored = if tail < PARTIAL_VECTOR_MIN {
-        count - tail
-    } else {
-        count
-    };
-    let (vectors, rest) = messages.split_at(vectored * len);
-    let mut digests = [[0u8; 32]; GROUP_MAX];
-    let digests = &mut digests[..vectored];
-    Keccak256Hash.hash_many(vectors, digests);
-    out.extend(digests.iter().map(|digest| B256::from(*digest)));
-    out.extend(rest.chunks_exact(len).map(crate::keccak256));
-}
-
-/// Hashes messages of one length that lie back to back in `messages`, one digest each.
-#[cfg(not(feature = "std"))]
-pub(crate) fn hash_equal(messages: &[u8], len: usize, _lanes: usize, out: &mut Vec<B256>) {
-    out.extend(messages.chunks_exact(len).map(crate::keccak256));
-}
-
-/// The most messages hashed by one call of [`hash_equal`]: a multiple of every lane count, and
-/// small enough that their bytes are still in the first-level cache.
-pub(crate) const GROUP_MAX: usize = 16;

@@ -1,13 +1,15 @@
 //! Batched Keccak-256 of inputs of any length, in as many lanes as the processor has.
 //!
 //! A state root is tens of thousands of hashes with nothing to wait for between them. One
-//! vector permutation hashes eight (AVX-512), four (AVX2) or two (SSE2, NEON) messages at once
-//! for little more than the price of one, chosen at run time by `p3-keccak`. Its lanes advance
-//! in step, and pad at the same byte: messages in one vector must be of *equal length*, so a
-//! [`Batch`] sorts its inputs by length first. Trie nodes oblige: full branches are all of 532
-//! bytes, others differ by multiples of 32, and account leaves spread over a dozen lengths.
+//! vector permutation hashes eight (AVX-512), four (AVX2) or two (SSE2) inputs at once for
+//! little more than the price of one. The width is chosen at run time, and the results are the
+//! same on all. Lanes advance in step, so the inputs in one vector are of equally many *blocks*
+//! of 136 bytes: a [`Batch`] pads each input when it is added, and groups them by counting.
+//! Leaves are nearly all of one block, full branches of four.
 //!
-//! Without the feature `std` everything is hashed one at a time.
+//! All widths run one permutation, generic over a vector type. Without the feature `std`, and on
+//! processors other than x86-64, inputs are hashed one after another: on ARM without the SHA-3
+//! instructions, two lanes take more instructions than twice one.
 //!
 //! ```
 //! use cambium_keccak::{Batch, keccak256};
@@ -23,6 +25,12 @@ extern crate alloc;
 
 mod batch;
 mod lanes;
+#[cfg(test)]
+mod portable;
+#[cfg(any(test, all(feature = "std", target_arch = "x86_64")))]
+mod vector;
+#[cfg(all(feature = "std", target_arch = "x86_64"))]
+mod x86;
 
 pub use batch::Batch;
 pub use lanes::lanes;
