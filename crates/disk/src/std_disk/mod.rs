@@ -21,6 +21,10 @@ use crate::{
 };
 use batch::BatchReader;
 use file::StdFile;
+use rustix::{
+    io::Errno,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
@@ -30,6 +34,9 @@ use std::{
 use uring::SetUp;
 
 /// A directory of the file system. Clones are the same disk.
+///
+/// When the process may open no more files, the disk raises its limit to the hard one
+/// (`ulimit -Hn`), once.
 #[derive(Clone, Debug)]
 pub struct StdDisk {
     root: PathBuf,
@@ -110,7 +117,11 @@ impl StdDisk {
         options: &OpenOptions,
     ) -> Result<Arc<dyn DiskFile>, DiskError> {
         let path = self.locate(path);
-        match options.open(&path) {
+        let opened = match options.open(&path) {
+            Err(e) if is_out_of_files(&e) && raise_file_limit() => options.open(&path),
+            opened => opened,
+        };
+        match opened {
             Ok(file) => Ok(Arc::new(StdFile::new(
                 file,
                 path,
@@ -125,6 +136,20 @@ impl StdDisk {
         let path = self.display_path(path);
         move |e| DiskError::new(op, path, e)
     }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Lets the process open as many files as it may ask for. False if it has asked already.
+fn raise_file_limit() -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    limit.current != limit.maximum && setrlimit(Resource::Nofile, most).is_ok()
 }
 
 impl Shared {

@@ -3,7 +3,6 @@
 use super::*;
 use crate::StdDiskOptions;
 use io_uring::IoUring;
-use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 fn refused(_: u32) -> io::Result<IoUring> {

@@ -1,7 +1,9 @@
 //! The end of the active segment that is not in its file yet.
 
+use super::segment::{Segment, header_of};
+use cambium_disk::BLOCK_BYTES;
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// What was appended and not yet written: a piece on its way to the file, then the buffer.
 #[derive(Debug)]
@@ -9,37 +11,47 @@ pub(super) struct Tail {
     pieces: RwLock<Pieces>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pieces {
-    segment: u32,
+    /// The active segment. None before the first.
+    segment: Option<Arc<Segment>>,
+    /// Whole blocks.
     flushing: Arc<Vec<u8>>,
-    /// Where `flushing` starts in the segment; the buffer starts where it ends.
+    /// Where `flushing` starts in the segment, at a block; the buffer starts where it ends.
     start: u64,
     buffer: Vec<u8>,
 }
 
+/// Whole blocks on their way to a file.
+pub(super) struct Flush {
+    pub(super) segment: Arc<Segment>,
+    pub(super) start: u64,
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
 impl Tail {
-    pub(super) fn new(segment: u32, start: u64) -> Self {
-        let (flushing, buffer) = (Arc::default(), Vec::new());
+    /// The tail of `segment`, all of which is in its file.
+    pub(super) fn new(segment: Option<Arc<Segment>>) -> Self {
+        let end = |segment: &Arc<Segment>| segment.bytes.load(Ordering::Relaxed);
+        let pieces = Pieces {
+            start: segment.as_ref().map_or(0, end),
+            segment,
+            ..Pieces::default()
+        };
         Self {
-            pieces: RwLock::new(Pieces {
-                segment,
-                flushing,
-                start,
-                buffer,
-            }),
+            pieces: RwLock::new(pieces),
         }
     }
 
-    /// Turns to a new segment, whose first bytes are `header`. All before has been flushed.
-    pub(super) fn begin(&self, segment: u32, header: &[u8]) {
+    /// Turns to a new segment. All before has been flushed.
+    pub(super) fn begin(&self, segment: Arc<Segment>) {
         let mut pieces = self.pieces.write();
         assert!(
             pieces.flushing.is_empty() && pieces.buffer.is_empty(),
             "tail not flushed"
         );
-        (pieces.segment, pieces.start) = (segment, 0);
-        pieces.buffer.extend_from_slice(header);
+        pieces.buffer.extend_from_slice(&header_of(segment.number));
+        (pieces.segment, pieces.start) = (Some(segment), 0);
     }
 
     /// Appends `bytes` and zeros, `len` in all. Returns how much the buffer holds.
@@ -51,12 +63,37 @@ impl Tail {
         end
     }
 
-    /// Sets the buffer aside for writing, and says where it belongs. It goes on being read.
-    pub(super) fn begin_flush(&self) -> (u64, Arc<Vec<u8>>) {
+    /// Bytes in the buffer.
+    pub(super) fn buffered(&self) -> usize {
+        self.pieces.read().buffer.len()
+    }
+
+    /// Sets the whole blocks of the buffer aside for writing; they go on being read. With `pad`,
+    /// zeros make the last one whole, and the next page goes after it: no appending meanwhile.
+    pub(super) fn begin_flush(&self, pad: bool) -> Option<Flush> {
         let mut pieces = self.pieces.write();
         assert!(pieces.flushing.is_empty(), "one flush at a time");
-        pieces.flushing = Arc::new(std::mem::take(&mut pieces.buffer));
-        (pieces.start, Arc::clone(&pieces.flushing))
+        let segment = pieces.segment.clone()?;
+        if pad {
+            let whole = pieces.buffer.len().next_multiple_of(BLOCK_BYTES);
+            pieces.buffer.resize(whole, 0);
+            let end = pieces.start + whole as u64;
+            segment.bytes.store(end, Ordering::Release);
+        }
+        let whole = pieces.buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
+        if whole == 0 {
+            return None;
+        }
+        let mut rest = Vec::with_capacity(pieces.buffer.capacity());
+        rest.extend_from_slice(&pieces.buffer[whole..]);
+        let mut blocks = std::mem::replace(&mut pieces.buffer, rest);
+        blocks.truncate(whole);
+        pieces.flushing = Arc::new(blocks);
+        Some(Flush {
+            segment,
+            start: pieces.start,
+            bytes: Arc::clone(&pieces.flushing),
+        })
     }
 
     /// Lets go of what was set aside: it is in the file.
@@ -66,21 +103,27 @@ impl Tail {
         pieces.flushing = Arc::default();
     }
 
-    /// Fills `out` with what is at `offset` of a segment. False if that is not here, so in the
-    /// file.
-    pub(super) fn read(&self, segment: u32, offset: u64, out: &mut [u8]) -> bool {
+    /// Fills `out`, which is what is at `offset` of a segment, with the part of it that is here.
+    /// Returns how much of its start is not, so is in the file.
+    pub(super) fn read(&self, segment: u32, offset: u64, out: &mut [u8]) -> usize {
         let pieces = self.pieces.read();
-        let Some(at) = offset
-            .checked_sub(pieces.start)
-            .filter(|_| segment == pieces.segment)
-        else {
-            return false;
-        };
-        let at = at as usize;
-        let from = match at.checked_sub(pieces.flushing.len()) {
-            None => pieces.flushing.get(at..at + out.len()),
-            Some(at) => pieces.buffer.get(at..at + out.len()),
-        };
-        from.map(|bytes| out.copy_from_slice(bytes)).is_some()
+        let is_active = |active: &Arc<Segment>| active.number == segment;
+        if !pieces.segment.as_ref().is_some_and(is_active) {
+            return out.len();
+        }
+        let buffer_start = pieces.start + pieces.flushing.len() as u64;
+        copy_part(out, offset, &pieces.flushing, pieces.start);
+        copy_part(out, offset, &pieces.buffer, buffer_start);
+        pieces.start.saturating_sub(offset).min(out.len() as u64) as usize
+    }
+}
+
+/// Copies into `out`, which is at `offset`, what it has in common with `piece`, which is at `start`.
+fn copy_part(out: &mut [u8], offset: u64, piece: &[u8], start: u64) {
+    let from = offset.max(start);
+    let to = (offset + out.len() as u64).min(start + piece.len() as u64);
+    if from < to {
+        let part = &piece[(from - start) as usize..(to - start) as usize];
+        out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
     }
 }

@@ -1,14 +1,14 @@
 use super::*;
 use crate::PageBuilder;
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::FaultyDisk;
+use cambium_disk::{FaultyDisk, StdDisk};
 use cambium_primitives::Path;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 
 const SMALL: SegmentOptions = SegmentOptions {
-    segment_bytes_max: 4096,
-    buffer_bytes: 1000,
+    segment_bytes_max: 12_288,
+    buffer_bytes: 5_000,
 };
 
 /// A page that can be told from others, of a length that depends on `n`.
@@ -32,10 +32,10 @@ fn open(disk: &FaultyDisk, table: Option<&[u8]>) -> (Segments, SegmentsRecovery)
     Segments::open(Arc::new(disk.clone()), SMALL, table).unwrap()
 }
 
-/// Twenty pages, synced: more than one segment.
+/// Sixty pages, synced: more than one segment.
 fn filled(disk: &FaultyDisk) -> (Segments, Vec<PageAddr>) {
     let (segments, _) = open(disk, None);
-    let addrs = (0..20)
+    let addrs = (0..60)
         .map(|n| segments.append(&page(n)).unwrap())
         .collect();
     segments.sync().unwrap();
@@ -47,7 +47,7 @@ fn pages_are_read_back_buffered_flushed_and_after_reopening() {
     let disk = FaultyDisk::new(1);
     let (segments, _) = open(&disk, None);
     let mut addrs = Vec::new();
-    for n in 0..100 {
+    for n in 0..160 {
         addrs.push(segments.append(&page(n)).unwrap());
         for (n, addr) in addrs.iter().enumerate() {
             assert!(
@@ -64,8 +64,106 @@ fn pages_are_read_back_buffered_flushed_and_after_reopening() {
     for (n, page_read) in reopened.read_batch(&addrs).into_iter().enumerate() {
         assert!(same(&page_read.unwrap(), page(n as u64)), "page {n}");
     }
-    let addr = reopened.append(&page(100)).unwrap();
-    assert!(same(&reopened.read(addr).unwrap(), page(100)));
+    let addr = reopened.append(&page(160)).unwrap();
+    assert!(same(&reopened.read(addr).unwrap(), page(160)));
+}
+
+#[test]
+fn a_page_is_read_whose_start_is_in_the_file_and_whose_end_is_not() {
+    let disk = FaultyDisk::new(12);
+    let (segments, _) = open(&disk, None);
+    let mut addrs = Vec::new();
+    let mut across = 0;
+    for n in 0..300 {
+        addrs.push(segments.append(&page(n)).unwrap());
+        let addr = addrs[n as usize];
+        let written = disk.contents(&name_of(addr.segment())).unwrap().len() as u64;
+        let newest = &addrs[addrs.len().saturating_sub(20)..];
+        for (read, n) in segments
+            .read_batch(newest)
+            .into_iter()
+            .rev()
+            .zip((0..=n).rev())
+        {
+            assert!(same(&read.unwrap(), page(n)), "page {n}");
+            let page_addr = addrs[n as usize];
+            let is_across = (page_addr.offset() + 1..page_addr.end()).contains(&written);
+            if is_across && page_addr.segment() == addr.segment() {
+                across += 1;
+                assert!(same(&segments.read(page_addr).unwrap(), page(n)));
+            }
+        }
+    }
+    assert!(across > 10, "{across} times");
+}
+
+#[test]
+fn what_was_synced_stays_whatever_becomes_of_what_is_written_after_it() {
+    for seed in 0..100 {
+        let disk = FaultyDisk::new(seed);
+        let (segments, _) = open(&disk, None);
+        assert_eq!(segments.encode_table(), [0; 4], "nothing is durable yet");
+        let mut addrs = Vec::new();
+        for n in 0..1 + seed % 9 {
+            addrs.push(segments.append(&page(n)).unwrap());
+            segments.sync().unwrap();
+        }
+        let table = segments.encode_table();
+        let next = segments.append(&page(9)).unwrap();
+        assert!(next.offset().is_multiple_of(4096) || next.offset() == HEADER_BYTES);
+        for n in 10..60 {
+            segments.append(&page(n)).unwrap();
+        }
+        let written = disk.contents(&name_of(1)).unwrap().len() as u64;
+        assert!(written > next.offset(), "some of it was written");
+        assert_eq!(
+            segments.encode_table()[..16],
+            table[..16],
+            "no more of it durable"
+        );
+        let (segments, _) = open(&disk.crash(), Some(&table));
+        for (n, page_read) in segments.read_batch(&addrs).into_iter().enumerate() {
+            assert!(
+                same(&page_read.unwrap(), page(n as u64)),
+                "seed {seed}, page {n}"
+            );
+        }
+        assert!(segments.read(next).is_err());
+    }
+}
+
+#[test]
+fn many_append_at_once_and_all_is_found_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks: [Arc<dyn Disk>; 2] = [
+        Arc::new(FaultyDisk::new(14)),
+        Arc::new(StdDisk::new(dir.path())),
+    ];
+    for disk in disks {
+        let (segments, _) = Segments::open(disk.clone(), SMALL, None).unwrap();
+        let addrs = Mutex::new(Vec::new());
+        let append = |from: u64| {
+            for n in from..from + 500 {
+                let addr = segments.append(&page(n)).unwrap();
+                assert!(same(&segments.read(addr).unwrap(), page(n)));
+                addrs.lock().push((n, addr));
+                if n % 100 == 0 {
+                    segments.sync().unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|thread| _ = scope.spawn(move || append(thread * 1_000)));
+        });
+        segments.sync().unwrap();
+        let (numbers, addrs): (Vec<_>, Vec<_>) = addrs.into_inner().into_iter().unzip();
+        let (reopened, _) = Segments::open(disk, SMALL, Some(&segments.encode_table())).unwrap();
+        for segments in [segments, reopened] {
+            for (n, page_read) in numbers.iter().zip(segments.read_batch(&addrs)) {
+                assert!(same(&page_read.unwrap(), page(*n)), "page {n}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -73,7 +171,7 @@ fn opening_drops_what_came_after_the_checkpoint() {
     let disk = FaultyDisk::new(2);
     let (segments, addrs) = filled(&disk);
     let table = segments.encode_table();
-    let later: Vec<_> = (20..60)
+    let later: Vec<_> = (60..150)
         .map(|n| segments.append(&page(n)).unwrap())
         .collect();
     segments.sync().unwrap();
@@ -88,10 +186,10 @@ fn opening_drops_what_came_after_the_checkpoint() {
         );
     }
     // What comes next takes the same places, and is found there.
-    for (n, addr) in (60..100).zip(later) {
+    for (n, addr) in (150..240).zip(later) {
         let now = segments.append(&page(n)).unwrap();
         assert!(same(&segments.read(now).unwrap(), page(n)));
-        assert!(n > 60 || (now.segment(), now.offset()) == (addr.segment(), addr.offset()));
+        assert!(n > 150 || (now.segment(), now.offset()) == (addr.segment(), addr.offset()));
     }
 }
 
@@ -189,7 +287,7 @@ fn segments_are_removed_once_dead_and_released() {
 fn a_failed_sync_poisons_writing_and_not_reading() {
     let disk = FaultyDisk::new(7);
     let (segments, addrs) = filled(&disk);
-    segments.append(&page(20)).unwrap();
+    segments.append(&page(60)).unwrap();
     disk.fail_syncs(DIR, 1);
     assert!(matches!(segments.sync(), Err(StoreError::Disk(_))));
     for error in [
@@ -210,7 +308,7 @@ fn a_full_disk_is_reported_as_such_and_costs_no_page_synced_before() {
     let disk = FaultyDisk::new(8);
     let (segments, addrs) = filled(&disk);
     let table = segments.encode_table();
-    disk.limit_space(Some(disk.files().len() as u64 * 4096));
+    disk.limit_space(Some(disk.files().len() as u64 * 12_288));
     let error = (0..).find_map(|n| segments.append(&page(n)).err()).unwrap();
     assert!(error.to_string().contains("disk full"), "{error}");
     assert!(addrs.iter().all(|addr| segments.read(*addr).is_ok()));
@@ -238,9 +336,9 @@ fn the_formats_are_what_they_were() {
     let of = |name| keccak256(disk.contents(&name_of(name)).unwrap());
     // Data directories in use hold these: other values here are another format number.
     let golden = [
-        b256!("c1c097d11ddb1eb649ac1fbf8507add188614e283a09349a345ff5f820645022"),
-        b256!("75ba5825a45e4966ebe05edb0276523339d6c7c05357167b3cb320477b379824"),
-        b256!("935c1677d23fa2fd550e18638c950aeec53723877004eaec02091a585d8ee9a3"),
+        b256!("e50d6b19322c50b99ab9e8fa1414d6e323572d0476f863786c553524ac62f6c1"),
+        b256!("53f88e76aad75ffe6e5dd11d674036b0db5dfb1495c9740c08adecbe99c8256a"),
+        b256!("5e107e61683635fe4ff0cbab8d59456ac292b25b3d5053b6b7ddbbfc06d68d42"),
     ];
     assert_eq!([of(1), of(2), keccak256(segments.encode_table())], golden);
 }
@@ -256,6 +354,7 @@ proptest! {
         let (segments, _) = filled(&disk);
         let addr = PageAddr::from_u64(word).unwrap();
         prop_assert!(segments.read(addr).is_err());
+        prop_assert!(segments.read_batch(&[addr])[0].is_err());
         segments.mark_dead(addr);
         if let Some(first) = table.get_mut(..4) {
             first.copy_from_slice(&u32::from(count).to_le_bytes());
