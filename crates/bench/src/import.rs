@@ -1,18 +1,13 @@
 //! Importing: how many transactions a second, and where the time goes.
 
-use crate::report::{Report, Target, median};
+use crate::report::{Report, Target, data_dir, median};
 use cambium_chain::{
     BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary, Workload,
     WorkloadParams,
 };
 use cambium_state::{Disk, Options, StdDisk};
 use serde_json::{Map, Value, json};
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{error::Error, fs, path::PathBuf, sync::Arc};
 
 const PAYMENTS_PER_SECOND_MIN: f64 = 10_000.0;
 const ROOT_SHARE_MAX_PERCENT: f64 = 25.0;
@@ -186,13 +181,6 @@ fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
     writer.finish()?;
     fs::rename(partial, &path)?;
     Ok(path)
-}
-
-/// Where generated chains and databases go: beside the build, on the same disk.
-fn data_dir() -> Result<PathBuf, Box<dyn Error>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-data");
-    fs::create_dir_all(&dir)?;
-    Ok(dir.canonicalize()?)
 }
 
 fn execution_apis() -> Option<(PathBuf, PathBuf)> {

@@ -2,42 +2,72 @@
 
 mod import;
 mod report;
+mod state;
 
-use clap::{Parser, ValueEnum};
-use std::process::ExitCode;
+use clap::{Args, Parser, Subcommand};
+use std::{error::Error, process::ExitCode};
 
 #[derive(Debug, Parser)]
 #[command(about = "Benchmarks of Cambium")]
-struct Args {
-    /// Which benchmark.
-    name: Benchmark,
+struct Cli {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    /// Importing a generated chain and a real one.
+    Import {
+        #[command(flatten)]
+        common: Common,
+        /// There are none to run beside it.
+        #[arg(long, default_value = "none", value_parser = ["none"])]
+        peers: String,
+    },
+    /// Transfers over a large state, read and made durable, beside other stores.
+    State {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: state::StateArgs,
+    },
+    /// One store of `state`, in a process of its own.
+    #[command(hide = true)]
+    StateChild {
+        /// What it is to do, in JSON.
+        task: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct Common {
     /// Smaller: under two minutes once built.
     #[arg(long)]
     quick: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Peers to run beside it, separated by commas, or none. `import` has none.
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    peers: String,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Benchmark {
-    /// Importing a generated chain and a real one.
-    Import,
+fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
+    let (report, json) = match benchmark {
+        Benchmark::Import { common, .. } => (import::run(common.quick)?, common.json),
+        Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
+        Benchmark::StateChild { task } => {
+            state::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    report.print(json);
+    Ok(match report.errors.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let report = match args.name {
-        Benchmark::Import => import::run(args.quick),
-    };
-    match report {
-        Ok(report) => {
-            report.print(args.json);
-            ExitCode::SUCCESS
-        }
+    match run(&Cli::parse().benchmark) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::fs;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 /// One figure that a benchmark is held against.
 #[derive(Debug, Serialize)]
@@ -32,6 +35,10 @@ pub(crate) struct Report {
     pub(crate) parameters: Map<String, Value>,
     pub(crate) results: Vec<Map<String, Value>>,
     pub(crate) targets: Vec<Target>,
+    /// What makes figures other than they should be: read these first.
+    pub(crate) notes: Vec<String>,
+    /// What must not be: the benchmark fails.
+    pub(crate) errors: Vec<String>,
 }
 
 impl Report {
@@ -42,6 +49,8 @@ impl Report {
             parameters: Map::new(),
             results: Vec::new(),
             targets: Vec::new(),
+            notes: Vec::new(),
+            errors: Vec::new(),
         }
     }
 
@@ -85,6 +94,12 @@ impl Report {
             let met = if *met { "met" } else { "MISSED" };
             println!("  {met:<6}  {name}: {value:.1} {unit} (target: {target})");
         }
+        for note in &self.notes {
+            println!("  NOTE    {note}");
+        }
+        for error in &self.errors {
+            println!("  ERROR   {error}");
+        }
     }
 }
 
@@ -121,6 +136,20 @@ impl Machine {
             load: read("/proc/loadavg").trim().to_owned(),
         }
     }
+}
+
+/// Where generated chains and databases go: beside the build, on the same disk.
+pub(crate) fn data_dir() -> io::Result<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-data");
+    fs::create_dir_all(&dir)?;
+    dir.canonicalize()
+}
+
+/// The figure that `part` (0 to 1) of some sorted figures do not exceed.
+pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    let at = rank.clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// The middle one of some figures.

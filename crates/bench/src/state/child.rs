@@ -1,0 +1,239 @@
+//! One store in a process of its own: what the parent asks, and the JSON lines it gets back.
+//!
+//! A process of its own has memory of its own to limit and to measure, starts cold, and may be
+//! killed.
+
+use super::{
+    cgroup, probes,
+    stores::{Failure, Kind, Setup, Store, Write},
+    system::{self, Io},
+    workload::{Workload, digest},
+};
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Instant,
+};
+
+/// Keys that are read at once while warming up.
+const WARM_UP_CHUNK: u64 = 1 << 16;
+
+/// All that a child is asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) store: Kind,
+    pub(crate) setup: Setup,
+    /// The cgroup to join before anything else is done.
+    pub(crate) cgroup: Option<PathBuf>,
+    pub(crate) work: Work,
+}
+
+/// What to do with the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// Make it.
+    Load,
+    /// Run some batches.
+    Batches(Batches),
+    /// Measure Cambium alone.
+    Probe(probes::Probe),
+}
+
+/// Which batches to run, and how.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Batches {
+    pub(crate) first: u64,
+    pub(crate) plain: u64,
+    /// Batches after the plain ones, with a witness where the store can make one.
+    pub(crate) with_witness: u64,
+    /// Read every account of the first state before.
+    pub(crate) warm_up: bool,
+    /// In the end, finish what the store has left for later.
+    pub(crate) settle: bool,
+}
+
+/// What a child tells, one on each line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    Opened { milliseconds: f64 },
+    WarmedUp { seconds: f64 },
+    Batch(BatchFigures),
+    Settled { seconds: f64, io: Io },
+    Probed(Map<String, Value>),
+    Done(Ending),
+}
+
+/// One batch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BatchFigures {
+    pub(crate) number: u64,
+    pub(crate) transfers: usize,
+    pub(crate) keys: usize,
+    pub(crate) read_ms: f64,
+    pub(crate) execute_ms: f64,
+    /// With the root, and the witness if there is one.
+    pub(crate) commit_ms: f64,
+    pub(crate) root_ms: Option<f64>,
+    pub(crate) witness_ms: Option<f64>,
+    /// Set if a witness was made.
+    pub(crate) witness_bytes: Option<u64>,
+    pub(crate) read_io: Io,
+    pub(crate) commit_io: Io,
+    /// Reads from the device by the store's own count.
+    pub(crate) own_device_reads: Option<u64>,
+    /// Of all that was read.
+    pub(crate) digest: u64,
+    pub(crate) root: Option<B256>,
+}
+
+impl BatchFigures {
+    /// From the first read to the durable end.
+    pub(crate) fn total_ms(&self) -> f64 {
+        self.read_ms + self.execute_ms + self.commit_ms
+    }
+}
+
+/// What is left to say when all is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Ending {
+    pub(crate) seconds: f64,
+    pub(crate) configuration: String,
+    pub(crate) rss_peak_bytes: u64,
+    pub(crate) io: Io,
+    pub(crate) figures: Map<String, Value>,
+}
+
+/// Does what it is asked, and tells about it on standard output.
+pub(crate) fn run(task: &str) -> Result<(), Failure> {
+    let task: Task = serde_json::from_str(task)?;
+    if let Some(members) = &task.cgroup {
+        cgroup::join(members)?;
+    }
+    let (start, before) = (Instant::now(), Io::now(&task.setup.dir));
+    let mut configuration = String::new();
+    let mut figures = Map::new();
+    match &task.work {
+        Work::Load => task.store.load(&task.setup)?,
+        Work::Batches(batches) => {
+            let mut store = open(&task)?;
+            run_batches(&mut *store, &task.setup, batches)?;
+            configuration = store.configuration();
+            figures = store.figures()?;
+        }
+        Work::Probe(probe) => tell(&Event::Probed(probe.run(&task.setup)?))?,
+    }
+    tell(&Event::Done(Ending {
+        seconds: start.elapsed().as_secs_f64(),
+        configuration,
+        rss_peak_bytes: system::rss_peak_bytes(),
+        io: Io::now(&task.setup.dir).since(&before),
+        figures,
+    }))
+}
+
+fn tell(event: &Event) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, event)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+fn open(task: &Task) -> Result<Box<dyn Store>, Failure> {
+    let start = Instant::now();
+    let store = task.store.open(&task.setup)?;
+    tell(&Event::Opened {
+        milliseconds: milliseconds(start),
+    })?;
+    Ok(store)
+}
+
+pub(crate) fn milliseconds(start: Instant) -> f64 {
+    1e3 * start.elapsed().as_secs_f64()
+}
+
+fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Result<(), Failure> {
+    if batches.warm_up {
+        let start = Instant::now();
+        read_all(store, &setup.workload)?;
+        let seconds = start.elapsed().as_secs_f64();
+        tell(&Event::WarmedUp { seconds })?;
+    }
+    for at in 0..batches.plain + batches.with_witness {
+        let witness = at >= batches.plain;
+        let figures = run_batch(store, setup, batches.first + at, witness)?;
+        tell(&Event::Batch(figures))?;
+    }
+    if batches.settle {
+        let (start, before) = (Instant::now(), Io::now(&setup.dir));
+        store.settle()?;
+        rustix::fs::sync();
+        let io = Io::now(&setup.dir).since(&before);
+        let seconds = start.elapsed().as_secs_f64();
+        tell(&Event::Settled { seconds, io })?;
+    }
+    Ok(())
+}
+
+/// Reads every account of the first state, and checks that it is there.
+fn read_all(store: &mut dyn Store, workload: &Workload) -> Result<(), Failure> {
+    for start in (0..workload.accounts).step_by(WARM_UP_CHUNK as usize) {
+        let keys = workload.keys(start..workload.accounts.min(start + WARM_UP_CHUNK));
+        let values = store.read(&keys, false)?;
+        if let Some(lost) = values.iter().position(Option::is_none) {
+            return Err(format!("the account {} is lost", keys[lost]).into());
+        }
+    }
+    Ok(())
+}
+
+/// Runs one batch: read, execute, commit.
+pub(crate) fn run_batch(
+    store: &mut dyn Store,
+    setup: &Setup,
+    number: u64,
+    witness: bool,
+) -> Result<BatchFigures, Failure> {
+    let batch = setup.workload.batch(number);
+    let own_before = store.device_reads();
+    let before = Io::now(&setup.dir);
+    let start = Instant::now();
+    let old = store.read(&batch.keys, witness)?;
+    let read_ms = milliseconds(start);
+    let read = Io::now(&setup.dir);
+    let start = Instant::now();
+    let new = batch.execute(&old)?;
+    let execute_ms = milliseconds(start);
+    let start = Instant::now();
+    let committed = store.commit(&Write {
+        keys: &batch.keys,
+        new: &new,
+        witness,
+    })?;
+    let commit_ms = milliseconds(start);
+    let after = Io::now(&setup.dir);
+    let own_after = store.device_reads();
+    let made = committed.witness.as_ref();
+    Ok(BatchFigures {
+        number: batch.number,
+        transfers: batch.transfers(),
+        keys: batch.keys.len(),
+        read_ms,
+        execute_ms,
+        commit_ms,
+        root_ms: committed.root_time.map(|time| 1e3 * time.as_secs_f64()),
+        witness_ms: made
+            .and_then(|made| made.time)
+            .map(|time| 1e3 * time.as_secs_f64()),
+        witness_bytes: made.map(|made| made.bytes),
+        read_io: read.since(&before),
+        commit_io: after.since(&read),
+        own_device_reads: own_after
+            .zip(own_before)
+            .map(|(after, before)| after - before),
+        digest: digest(&batch.keys, &old),
+        root: committed.root,
+    })
+}

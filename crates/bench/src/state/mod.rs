@@ -1,0 +1,149 @@
+//! `./bench state`: the workload of NOMT's benchmark over Cambium's engine and its peers.
+//!
+//! ```text
+//!   workload   which keys, which batches                       workload.rs
+//!   rounds     load once, then round after round, store after   rounds.rs
+//!              store, each in a process of its own               child.rs, stores/
+//!              with limited memory, cold                         cgroup.rs, system.rs
+//!   alone      what is measured of Cambium alone                alone.rs, probes.rs
+//!   report     figures, targets                                 summary.rs
+//! ```
+
+mod alone;
+mod cgroup;
+mod child;
+mod probes;
+mod rounds;
+mod stores;
+mod summary;
+mod system;
+mod workload;
+
+use crate::report::{Report, data_dir};
+use clap::Args;
+use rounds::{Notes, Plan, gib};
+use serde_json::{Map, json};
+use std::{error::Error, fs};
+use stores::Kind;
+use workload::Workload;
+
+pub(crate) use child::run as child;
+
+/// Transfers in a batch, as in NOMT's benchmark.
+const TRANSFERS: usize = 25_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    /// Accounts of the first state [default: 16 Mi, with --warm 4 Mi, with --quick 256 Ki].
+    #[arg(long)]
+    accounts: Option<u64>,
+    /// Measured batches in a round, each of 25,000 transfers.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    batches: u64,
+    /// Rounds over all stores [default: 3, with --quick 2].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+    /// Memory of a store's process, page cache included, in MiB.
+    #[arg(long, default_value_t = 1024)]
+    memory: u64,
+    /// All in memory: no limit, and everything read before.
+    #[arg(long)]
+    warm: bool,
+    /// In each round as many batches again, with a witness of all read and changed, where a store
+    /// can make one.
+    #[arg(long)]
+    witness: bool,
+    /// What all keys follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Load all stores again.
+    #[arg(long)]
+    reload: bool,
+    /// Only Cambium, and nothing that is measured of it alone.
+    #[arg(long)]
+    only_batches: bool,
+    /// There are none to run beside it yet.
+    #[arg(long, default_value = "none", value_parser = ["none"])]
+    peers: String,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    let plan = plan(args, quick)?;
+    let kinds = [Kind::Cambium];
+    let mut report = Report::new("state");
+    let mut notes = Notes::default();
+    let parameters = [
+        ("accounts", json!(plan.workload.accounts)),
+        ("seed", json!(plan.workload.seed)),
+        ("transfers_per_batch", json!(plan.workload.transfers)),
+        ("batches_per_round", json!(plan.batches)),
+        ("rounds", json!(plan.rounds)),
+        ("witness", json!(plan.witness)),
+        ("mode", json!(if plan.warm { "warm" } else { "cold" })),
+        ("memory", json!(gib(plan.memory_bytes))),
+    ];
+    let named = |(name, value): (&str, _)| (name.to_owned(), value);
+    report.parameters.extend(parameters.map(named));
+
+    let mut runs = plan.prepare(&kinds, args.reload || quick)?;
+    plan.level(&mut runs, &mut notes);
+    plan.run(&mut runs, &mut notes);
+    let own = runs
+        .iter()
+        .find(|run| run.kind == Kind::Cambium && run.failure.is_none());
+    let alone = match own {
+        Some(run) if !args.only_batches => alone::measure(&plan, run, quick, &mut notes),
+        _ => Map::new(),
+    };
+    report.results = runs
+        .iter()
+        .map(|run| summary::of_store(&plan, run))
+        .collect();
+    report.targets = summary::targets(&plan, &runs, &report.results, &alone);
+    if !alone.is_empty() {
+        report.results.push(alone);
+    }
+    let (wrong, compared) = rounds::compare(&runs);
+    report.errors = wrong;
+    report.errors.extend(runs.iter().filter_map(|run| {
+        let failure = run.failure.as_ref().filter(|_| run.kind == Kind::Cambium)?;
+        Some(format!("cambium: {failure}"))
+    }));
+    report
+        .parameters
+        .insert("roots_compared".into(), json!(compared));
+    report.notes = notes.into_lines();
+    Ok(report)
+}
+
+fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
+    let default_accounts = match (quick, args.warm) {
+        (true, _) => 1 << 18,
+        (false, true) => 1 << 22,
+        (false, false) => 1 << 24,
+    };
+    let accounts = args.accounts.unwrap_or(default_accounts);
+    if accounts < 1000 {
+        return Err("at least 1,000 accounts".into());
+    }
+    let data_dir = data_dir()?.join("state");
+    fs::create_dir_all(&data_dir)?;
+    Ok(Plan {
+        data_dir,
+        workload: Workload {
+            seed: args.seed,
+            accounts,
+            transfers: TRANSFERS,
+        },
+        // All in memory: what the machine has, less some for the page cache and other processes.
+        memory_bytes: match args.warm {
+            true => system::memory_available_bytes() / 4 * 3,
+            false => args.memory << 20,
+        },
+        warm: args.warm,
+        batches: args.batches,
+        witness: args.witness,
+        rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
+    })
+}

@@ -1,0 +1,535 @@
+//! Running the stores: loading each once, then round after round, one store after another.
+//!
+//! Rounds are interleaved, so that a machine that gets slower or busier meanwhile does it to all of them.
+
+use super::{
+    cgroup::Cgroup,
+    child::{BatchFigures, Batches, Ending, Event, Task, Work},
+    stores::{Kind, Setup},
+    system::{self, Io},
+    workload::Workload,
+};
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+/// How long a child may say nothing before it counts as hung.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
+const SILENCE_MAX_LOADING: Duration = Duration::from_secs(3 * 3600);
+
+/// What all runs have in common.
+pub(crate) struct Plan {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) workload: Workload,
+    pub(crate) memory_bytes: u64,
+    /// Cold: in a cgroup of `memory_bytes`. Warm: in no cgroup, all read before.
+    pub(crate) warm: bool,
+    pub(crate) batches: u64,
+    pub(crate) witness: bool,
+    pub(crate) rounds: u64,
+}
+
+/// What is known of a store on the disk, kept beside it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// A child works on it, or died at it: it is not known what it holds.
+    in_doubt: bool,
+    /// Batches that it holds.
+    batches: u64,
+    load: Option<Loading>,
+    /// What each batch read and led to.
+    history: BTreeMap<u64, (u64, Option<B256>)>,
+}
+
+/// What loading took.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Loading {
+    pub(crate) seconds: f64,
+    pub(crate) rss_peak_bytes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) disk_bytes: u64,
+}
+
+/// A store in the course of the rounds.
+pub(crate) struct StoreRun {
+    pub(crate) kind: Kind,
+    folder: PathBuf,
+    progress: Progress,
+    pub(crate) opened_ms: Vec<f64>,
+    /// Of all rounds.
+    pub(crate) batches: Vec<BatchFigures>,
+    /// The first batch of each round, as places in `batches`.
+    pub(crate) cold: Vec<usize>,
+    pub(crate) endings: Vec<Ending>,
+    pub(crate) cgroup_peak_bytes: u64,
+    pub(crate) settled: Option<Io>,
+    pub(crate) failure: Option<String>,
+}
+
+impl StoreRun {
+    pub(crate) const fn load(&self) -> Option<Loading> {
+        self.progress.load
+    }
+
+    /// Batches that the store holds by now.
+    pub(crate) const fn batches_held(&self) -> u64 {
+        self.progress.batches
+    }
+
+    /// Where the store itself is.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.folder.join("db")
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        system::disk_bytes(&self.dir()).unwrap_or(0)
+    }
+
+    /// What of it is the log of the batches themselves, which a chain keeps as its blocks.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Cambium => system::disk_bytes(&self.dir().join("log")).unwrap_or(0),
+        }
+    }
+
+    fn keep_progress(&self) -> Result<(), String> {
+        let file = self.folder.join("progress.json");
+        let text = serde_json::to_string(&self.progress).map_err(|error| error.to_string())?;
+        fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    /// Takes a batch that the store has made durable.
+    fn take(&mut self, batch: &BatchFigures) {
+        self.progress.batches = batch.number + 1;
+        let known = (batch.digest, batch.root);
+        self.progress.history.insert(batch.number, known);
+    }
+}
+
+/// What is going on, and what the reader of the report should know.
+#[derive(Default)]
+pub(crate) struct Notes(Vec<String>);
+
+impl Notes {
+    /// Says it now and in the report, once.
+    pub(crate) fn add(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.0.contains(&note) {
+            eprintln!("NOTE: {note}");
+            self.0.push(note);
+        }
+    }
+
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.0
+    }
+}
+
+impl Plan {
+    /// Where a store of these parameters is kept.
+    fn folder(&self, kind: Kind) -> PathBuf {
+        let Workload {
+            seed,
+            accounts,
+            transfers,
+        } = self.workload;
+        let name = format!("{kind}-{accounts}-{transfers}-{seed}");
+        self.data_dir.join(name)
+    }
+
+    fn setup(&self, run: &StoreRun) -> Setup {
+        Setup {
+            dir: run.dir(),
+            workload: self.workload,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    /// Finds what is there of the stores, and makes what is not. Refuses if the disk lacks the room.
+    pub(crate) fn prepare(&self, kinds: &[Kind], again: bool) -> Result<Vec<StoreRun>, String> {
+        let mut runs: Vec<_> = kinds.iter().map(|kind| self.find(*kind, again)).collect();
+        let needed: Vec<_> = runs
+            .iter()
+            .filter(|run| run.progress.load.is_none())
+            .map(|run| {
+                (
+                    run.kind,
+                    run.kind.bytes_an_account() * self.workload.accounts,
+                )
+            })
+            .collect();
+        let old: u64 = runs
+            .iter()
+            .filter(|run| run.progress.load.is_none())
+            .map(StoreRun::disk_bytes)
+            .sum();
+        let free =
+            system::disk_free_bytes(&self.data_dir).map_err(|error| error.to_string())? + old;
+        let total: u64 = needed.iter().map(|(_, bytes)| bytes).sum();
+        if total > free {
+            let parts = needed
+                .iter()
+                .map(|(kind, bytes)| format!("{kind} {}", gib(*bytes)));
+            let parts: Vec<_> = parts.collect();
+            return Err(format!(
+                "not enough room on the disk: {} accounts need about {} ({}), and {} are free in {}. \
+                 Use fewer --accounts or --peers, or remove stores of other runs there.",
+                self.workload.accounts,
+                gib(total),
+                parts.join(", "),
+                gib(free),
+                self.data_dir.display(),
+            ));
+        }
+        for run in &mut runs {
+            if run.progress.load.is_none() {
+                self.load(run);
+            }
+        }
+        Ok(runs)
+    }
+
+    fn find(&self, kind: Kind, again: bool) -> StoreRun {
+        let folder = self.folder(kind);
+        let text = fs::read_to_string(folder.join("progress.json")).unwrap_or_default();
+        let kept: Progress = serde_json::from_str(&text).unwrap_or_default();
+        // The first state should still be most of what a store holds.
+        let grown = kept.batches * self.workload.fresh() > self.workload.accounts / 2;
+        let usable = !again && !kept.in_doubt && !grown;
+        StoreRun {
+            kind,
+            folder,
+            progress: if usable { kept } else { Progress::default() },
+            opened_ms: Vec::new(),
+            batches: Vec::new(),
+            cold: Vec::new(),
+            endings: Vec::new(),
+            cgroup_peak_bytes: 0,
+            settled: None,
+            failure: None,
+        }
+    }
+
+    fn load(&self, run: &mut StoreRun) {
+        let work = || -> Result<Loading, String> {
+            let dir = run.dir();
+            if run.folder.exists() {
+                fs::remove_dir_all(&run.folder).map_err(|error| error.to_string())?;
+            }
+            fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
+            eprintln!("loading {} ({} accounts)", run.kind, self.workload.accounts);
+            let task = Task {
+                store: run.kind,
+                setup: self.setup(run),
+                cgroup: None,
+                work: Work::Load,
+            };
+            let log = run.folder.join("stderr.log");
+            let mut ending = None;
+            run_child(&task, &log, &mut |event| {
+                if let Event::Done(done) = event {
+                    ending = Some(done);
+                }
+                Next::GoOn
+            })?;
+            let ending = ending.ok_or("the child ended early")?;
+            rustix::fs::sync();
+            Ok(Loading {
+                seconds: ending.seconds,
+                rss_peak_bytes: ending.rss_peak_bytes,
+                write_bytes: ending.io.write_bytes,
+                disk_bytes: run.disk_bytes(),
+            })
+        };
+        match work() {
+            Ok(load) => {
+                run.progress.load = Some(load);
+                run.failure = run.keep_progress().err();
+            }
+            Err(error) => run.failure = Some(format!("loading: {error}")),
+        }
+        if let Some(failure) = &run.failure {
+            eprintln!("FAILED: {}: {failure}", run.kind);
+        }
+    }
+
+    /// Brings all stores to the same batch, so that they are measured on the same state.
+    pub(crate) fn level(&self, runs: &mut [StoreRun], notes: &mut Notes) {
+        let sound = || runs.iter().filter(|run| run.failure.is_none());
+        let newest = sound().map(|run| run.progress.batches).max().unwrap_or(0);
+        for run in runs.iter_mut().filter(|run| run.failure.is_none()) {
+            let first = run.progress.batches;
+            if first < newest {
+                eprintln!(
+                    "{}: {} batches behind, not measured",
+                    run.kind,
+                    newest - first
+                );
+                let batches = Batches {
+                    first,
+                    plain: newest - first,
+                    ..Batches::default()
+                };
+                self.batches(run, batches, false, notes);
+            }
+        }
+    }
+
+    /// All rounds.
+    pub(crate) fn run(&self, runs: &mut [StoreRun], notes: &mut Notes) {
+        let count = runs.len();
+        for round in 0..self.rounds {
+            for at in 0..count {
+                // Nobody is always the first, or always behind the same neighbour's merges.
+                let run = &mut runs[(at + round as usize) % count];
+                if run.failure.is_some() {
+                    continue;
+                }
+                eprintln!("round {} of {}: {}", round + 1, self.rounds, run.kind);
+                let batches = Batches {
+                    first: run.progress.batches,
+                    plain: self.batches,
+                    with_witness: if self.witness { self.batches } else { 0 },
+                    warm_up: self.warm,
+                    settle: round + 1 == self.rounds,
+                };
+                self.batches(run, batches, true, notes);
+            }
+        }
+    }
+
+    fn batches(&self, run: &mut StoreRun, batches: Batches, measured: bool, notes: &mut Notes) {
+        let group = match measured && !self.warm {
+            true => self.limited(run.kind, notes),
+            false => None,
+        };
+        let task = Task {
+            store: run.kind,
+            setup: self.setup(run),
+            cgroup: group.as_ref().map(Cgroup::members),
+            work: Work::Batches(batches),
+        };
+        run.progress.in_doubt = true;
+        run.failure = run.keep_progress().err();
+        let log = run.folder.join("stderr.log");
+        let mut first = true;
+        let result = run_child(&task, &log, &mut |event| {
+            match event {
+                Event::Batch(batch) => {
+                    run.take(&batch);
+                    if measured {
+                        if std::mem::take(&mut first) {
+                            run.cold.push(run.batches.len());
+                        }
+                        run.batches.push(batch);
+                    }
+                }
+                Event::Opened { milliseconds } if measured => run.opened_ms.push(milliseconds),
+                Event::Settled { io, .. } => run.settled = Some(io),
+                Event::Done(ending) if measured => run.endings.push(ending),
+                _ => {}
+            }
+            Next::GoOn
+        });
+        if let Some(peak) = group.as_ref().and_then(Cgroup::peak_bytes) {
+            run.cgroup_peak_bytes = run.cgroup_peak_bytes.max(peak);
+        }
+        match result {
+            Ok(()) => {
+                run.progress.in_doubt = false;
+                run.failure = run.keep_progress().err();
+            }
+            Err(error) => run.failure = Some(error),
+        }
+        if let Some(failure) = &run.failure {
+            notes.add(format!("{} failed: {failure}", run.kind));
+        }
+    }
+
+    /// An empty cgroup with the limit, over a dropped page cache; none where that is not permitted.
+    pub(crate) fn limited(&self, kind: Kind, notes: &mut Notes) -> Option<Cgroup> {
+        if let Err(error) = system::drop_caches() {
+            notes.add(format!(
+                "THE PAGE CACHE IS NOT DROPPED ({error}): cold figures are not cold"
+            ));
+        }
+        match Cgroup::create(&kind.to_string(), self.memory_bytes) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                notes.add(format!(
+                    "MEMORY IS NOT LIMITED ({error}): files may stay in the page cache, so cold \
+                     figures are not cold"
+                ));
+                None
+            }
+        }
+    }
+
+    /// Measures Cambium alone; `dir` holds the database.
+    pub(crate) fn probe(
+        &self,
+        dir: &Path,
+        work: Work,
+        notes: &mut Notes,
+        on_event: &mut dyn FnMut(Event) -> Next,
+    ) -> Result<(), String> {
+        let group = match self.warm {
+            true => None,
+            false => self.limited(Kind::Cambium, notes),
+        };
+        let task = Task {
+            store: Kind::Cambium,
+            setup: Setup {
+                dir: dir.to_owned(),
+                workload: self.workload,
+                memory_bytes: self.memory_bytes,
+            },
+            cgroup: group.as_ref().map(Cgroup::members),
+            work,
+        };
+        run_child(&task, &self.data_dir.join("probe.log"), on_event)
+    }
+
+    /// As [`Plan::probe`], for a probe that tells its figures.
+    pub(crate) fn figures_of(
+        &self,
+        dir: &Path,
+        probe: super::probes::Probe,
+        notes: &mut Notes,
+    ) -> Result<Map<String, Value>, String> {
+        let mut figures = Map::new();
+        self.probe(dir, Work::Probe(probe), notes, &mut |event| {
+            if let Event::Probed(probed) = event {
+                figures = probed;
+            }
+            Next::GoOn
+        })?;
+        Ok(figures)
+    }
+}
+
+/// Whether stores that ran the same batches read the same values, and those with Ethereum's root
+/// came to the same roots. One line for each disagreement; the number of roots compared.
+pub(crate) fn compare(runs: &[StoreRun]) -> (Vec<String>, u64) {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for (at, one) in runs.iter().enumerate() {
+        for other in &runs[at + 1..] {
+            let exact = one.kind.is_exact() && other.kind.is_exact();
+            for (number, (digest, root)) in &one.progress.history {
+                let Some((other_digest, other_root)) = other.progress.history.get(number) else {
+                    continue;
+                };
+                let (names, roots) = ((one.kind, other.kind), (root, other_root));
+                if digest != other_digest {
+                    let (one, other) = names;
+                    wrong.push(format!(
+                        "batch {number}: {one} and {other} read different values"
+                    ));
+                }
+                if exact {
+                    compared += 1;
+                    if roots.0 != roots.1 {
+                        let (one, other) = names;
+                        wrong.push(format!(
+                            "batch {number}: the root of {one} is {root:?}, of {other} {other_root:?}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    (wrong, compared)
+}
+
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+/// What to do after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    GoOn,
+    /// Kill the child at once, as a power cut would.
+    Kill,
+}
+
+/// Runs a child to its end, or until `on_event` has it killed. The error is the last that it wrote.
+fn run_child(
+    task: &Task,
+    log: &Path,
+    on_event: &mut dyn FnMut(Event) -> Next,
+) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let task_text = serde_json::to_string(task).map_err(|error| error.to_string())?;
+    let errors = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let mut child = Command::new(program)
+        .args(["state-child", &task_text])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let outcome = follow(task, &mut child, on_event);
+    if !matches!(outcome, Ok(Next::GoOn)) {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    match outcome {
+        Ok(Next::Kill) => Ok(()),
+        Ok(Next::GoOn) if status.success() => Ok(()),
+        Ok(Next::GoOn) => {
+            let text = fs::read_to_string(log).unwrap_or_default();
+            let last: Vec<_> = text.lines().rev().take(3).collect();
+            let last: Vec<_> = last.into_iter().rev().collect();
+            Err(format!("{status}: {}", last.join(" / ")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Hands on what the child says, until it has nothing more to say or is to be killed.
+fn follow(
+    task: &Task,
+    child: &mut Child,
+    on_event: &mut dyn FnMut(Event) -> Next,
+) -> Result<Next, String> {
+    let out = child.stdout.take().ok_or("no output")?;
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let silence_max = match task.work {
+        Work::Load => SILENCE_MAX_LOADING,
+        Work::Batches(_) | Work::Probe(_) => SILENCE_MAX,
+    };
+    loop {
+        match lines.recv_timeout(silence_max) {
+            Ok(line) => {
+                let event = serde_json::from_str(&line)
+                    .map_err(|error| format!("the child said {line:?}: {error}"))?;
+                if on_event(event) == Next::Kill {
+                    return Ok(Next::Kill);
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(Next::GoOn),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(format!("hung: silent for {} s", silence_max.as_secs()));
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Cambium's own engine.
+
+use super::{Committed, Failure, Setup, Store, WitnessMade, Write};
+use crate::state::workload::Workload;
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, StdDisk, View};
+use cambium_trie::Keys;
+use serde_json::{Map, Value, json};
+use std::{sync::Arc, time::Instant};
+
+/// Accounts whose keys are hashed at once while loading.
+const LOAD_CHUNK: u64 = 1 << 16;
+/// Of the memory that the process may have, what the engine is told. The rest is the program
+/// itself, the batch, and what the allocator holds back.
+const BUDGET_PERCENT: u64 = 85;
+
+fn options(setup: &Setup) -> Options {
+    Options {
+        memory_bytes: setup.memory_bytes / 100 * BUDGET_PERCENT,
+        // A batch is as large as hundreds of blocks, and no peer keeps any to go back to.
+        unfinalized_blocks: 1,
+    }
+}
+
+fn disk(setup: &Setup) -> Arc<dyn Disk> {
+    Arc::new(StdDisk::new(&setup.dir))
+}
+
+/// The name of the state after so many batches.
+fn meta(batches: u64, state_root: B256) -> BlockMeta {
+    let id =
+        |number: u64| BlockId::new(number, B256::left_padding_from(&(number + 1).to_be_bytes()));
+    BlockMeta {
+        id: id(batches),
+        parent: batches
+            .checked_sub(1)
+            .map_or(B256::ZERO, |parent| id(parent).hash),
+        state_root,
+        body: Bytes::new(),
+    }
+}
+
+pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
+    let mut loader = Loader::new();
+    let accounts = setup.workload.accounts;
+    for start in (0..accounts).step_by(LOAD_CHUNK as usize) {
+        for key in setup.workload.keys(start..accounts.min(start + LOAD_CHUNK)) {
+            loader.account(key, &Workload::first_state(&key), &[]);
+        }
+    }
+    let loaded = loader.load(disk(setup), options(setup))?;
+    let meta = meta(0, loaded.root());
+    loaded.create(meta, Vec::new())?;
+    Ok(())
+}
+
+/// An open engine.
+pub(crate) struct CambiumStore {
+    db: Db,
+    view: View,
+    recovery: Recovery,
+    options: Options,
+}
+
+impl CambiumStore {
+    pub(crate) fn open(setup: &Setup) -> Result<Self, Failure> {
+        let options = options(setup);
+        let (db, recovery) = Db::open(disk(setup), options)?;
+        let view = db.view()?;
+        Ok(Self {
+            db,
+            view,
+            recovery,
+            options,
+        })
+    }
+
+    pub(crate) const fn db(&self) -> &Db {
+        &self.db
+    }
+
+    pub(crate) const fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The state after the newest batch.
+    pub(crate) const fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+impl Store for CambiumStore {
+    fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
+        Ok(self.view.accounts(keys)?)
+    }
+
+    fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
+        let put = |(path, account): (&B256, &Account)| AccountChange {
+            path: *path,
+            account: AccountUpdate::Put(*account),
+            wipe: false,
+            slots: Vec::new(),
+        };
+        let changes = Changes::new(write.keys.iter().zip(write.new).map(put).collect());
+        let witness = write.witness.then(Instant::now);
+        let witness = witness
+            .map(|start| {
+                let read = Keys::new(write.keys.iter().map(|key| (*key, Vec::new())).collect());
+                let part = self.view.extract_for_changes(&read, &changes)?;
+                let nodes = part.witness_nodes();
+                Ok::<_, Failure>(WitnessMade {
+                    time: Some(start.elapsed()),
+                    bytes: nodes.iter().map(|node| node.len() as u64).sum(),
+                })
+            })
+            .transpose()?;
+        let start = Instant::now();
+        let number = self.view.block().number + 1;
+        let staged = self
+            .db
+            .session(self.view.clone())
+            .finish(changes, Vec::new())?;
+        let root = staged.root();
+        let root_time = start.elapsed();
+        staged.seal(meta(number, root))?.commit()?;
+        self.view = self.db.view()?;
+        Ok(Committed {
+            root: Some(root),
+            root_time: Some(root_time),
+            witness,
+        })
+    }
+
+    fn settle(&mut self) -> Result<(), Failure> {
+        Ok(self.db.flush(0)?)
+    }
+
+    fn configuration(&self) -> String {
+        format!(
+            "told {} MiB ({BUDGET_PERCENT} % of the limit); one batched read; block log synced for \
+             each batch; merges on a thread of its own",
+            self.options.memory_bytes >> 20
+        )
+    }
+
+    fn device_reads(&self) -> Option<u64> {
+        let counters = self.db.counters();
+        Some(counters.page_reads_value + counters.page_reads_trie)
+    }
+
+    fn figures(&mut self) -> Result<Map<String, Value>, Failure> {
+        let stats = self.db.stats()?;
+        let mut figures = Map::new();
+        let mut add = |name: &str, value: u64| figures.insert(name.to_owned(), json!(value));
+        add("overlay_bytes", stats.overlay_bytes as u64);
+        add("delta_bytes", stats.delta_bytes as u64);
+        add("index_bytes", stats.index_bytes as u64);
+        add("pages", stats.pages);
+        add("page_cache_bytes", stats.page_cache_bytes);
+        add("segments", stats.segments as u64);
+        add("segment_bytes", stats.segment_bytes);
+        add("segment_live_bytes", stats.segment_live_bytes);
+        add("replayed_blocks", self.recovery.replayed_blocks as u64);
+        for (name, value) in self.db.counters().named() {
+            add(&format!("counter_{name}"), value);
+        }
+        Ok(figures)
+    }
+}

@@ -1,0 +1,286 @@
+//! From what was measured to what is reported: figures of each store, and targets met or missed.
+
+use super::{
+    child::BatchFigures,
+    rounds::{Plan, StoreRun},
+    stores::Kind,
+};
+use crate::report::{Target, median, quantile};
+use serde_json::{Map, Value, json};
+
+type Figures = Map<String, Value>;
+
+/// All figures of one store.
+pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
+    let mut figures = Figures::new();
+    figures.insert("store".into(), json!(run.kind.to_string()));
+    if let Some(ending) = run.endings.last() {
+        figures.insert("configuration".into(), json!(ending.configuration));
+    }
+    if let Some(failure) = &run.failure {
+        figures.insert("FAILED".into(), json!(failure));
+    }
+    let accounts = plan.workload.accounts as f64;
+    let held = accounts + (run.batches_held() * plan.workload.fresh()) as f64;
+    let mut add = |name: &str, value: f64| figures.insert(name.to_owned(), json!(value));
+    if let Some(load) = run.load() {
+        add("load_seconds", load.seconds);
+        add("load_accounts_per_second", accounts / load.seconds);
+        add("load_rss_peak_mib", mib(load.rss_peak_bytes));
+        add(
+            "load_bytes_written_an_account",
+            load.write_bytes as f64 / accounts,
+        );
+        add(
+            "load_disk_bytes_an_account",
+            load.disk_bytes as f64 / accounts,
+        );
+    }
+    if run.batches.is_empty() {
+        return figures;
+    }
+    add("accounts_at_the_end", held);
+    let (all, log) = (run.disk_bytes(), run.log_bytes());
+    add(
+        "disk_bytes_an_account",
+        all.saturating_sub(log) as f64 / held,
+    );
+    if log > 0 {
+        add("disk_bytes_an_account_with_block_log", all as f64 / held);
+    }
+    add("open_ms", median(run.opened_ms.clone()));
+    let (plain, with): (Vec<_>, Vec<_>) = run
+        .batches
+        .iter()
+        .partition(|batch| batch.witness_bytes.is_none());
+    figures.extend(of_batches("", &plain));
+    figures.extend(of_batches("witness_", &with));
+    let mut add = |name: &str, value: f64| figures.insert(name.to_owned(), json!(value));
+    let keys: usize = run.batches.iter().map(|batch| batch.keys).sum();
+    let transfers: usize = run.batches.iter().map(|batch| batch.transfers).sum();
+    let cold = || run.cold.iter().map(|at| &run.batches[*at]);
+    let cold_keys: usize = cold().map(|batch| batch.keys).sum();
+    let an_access = |count: f64| count / cold_keys as f64;
+    if let Some(reads) = cold()
+        .map(|batch| batch.own_device_reads)
+        .sum::<Option<u64>>()
+    {
+        add("first_batch_own_reads_an_access", an_access(reads as f64));
+    }
+    let device = |batch: &BatchFigures| batch.read_io.device_reads + batch.commit_io.device_reads;
+    add(
+        "first_batch_device_reads_an_access",
+        an_access(cold().map(device).sum::<u64>() as f64),
+    );
+    let bytes = |batch: &BatchFigures| batch.read_io.read_bytes + batch.commit_io.read_bytes;
+    add(
+        "first_batch_bytes_read_an_access",
+        an_access(cold().map(bytes).sum::<u64>() as f64),
+    );
+    add(
+        "bytes_read_an_access",
+        run.batches.iter().map(bytes).sum::<u64>() as f64 / keys as f64,
+    );
+    let written: u64 = run.endings.iter().map(|ending| ending.io.write_bytes).sum();
+    let settled = run.settled.map_or(0, |io| io.write_bytes);
+    add(
+        "bytes_written_a_changed_account_before_settling",
+        written.saturating_sub(settled) as f64 / keys as f64,
+    );
+    add(
+        "bytes_written_a_changed_account",
+        written as f64 / keys as f64,
+    );
+    add(
+        "bytes_written_a_transfer",
+        written as f64 / transfers as f64,
+    );
+    let device: u64 = run
+        .endings
+        .iter()
+        .map(|ending| ending.io.device_write_bytes)
+        .sum();
+    add(
+        "device_bytes_written_a_changed_account",
+        device as f64 / keys as f64,
+    );
+    let rss = run.endings.iter().map(|ending| ending.rss_peak_bytes).max();
+    add("rss_peak_mib", mib(rss.unwrap_or(0)));
+    if run.cgroup_peak_bytes > 0 {
+        add("cgroup_peak_mib", mib(run.cgroup_peak_bytes));
+    }
+    if let Some(root) = run.batches.last().and_then(|batch| batch.root) {
+        figures.insert("root".into(), json!(root));
+    }
+    if let Some(ending) = run.endings.last() {
+        figures.extend(ending.figures.clone());
+    }
+    figures
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Rates and times of some batches; nothing if there are none.
+fn of_batches(prefix: &str, batches: &[&BatchFigures]) -> Figures {
+    let mut figures = Figures::new();
+    if batches.is_empty() {
+        return figures;
+    }
+    let mut add = |name: &str, value: f64| figures.insert(format!("{prefix}{name}"), json!(value));
+    let all = |time: fn(&BatchFigures) -> Option<f64>| -> Vec<f64> {
+        batches.iter().filter_map(|batch| time(batch)).collect()
+    };
+    let mut totals = all(|batch| Some(batch.total_ms()));
+    totals.sort_unstable_by(f64::total_cmp);
+    let transfers: usize = batches.iter().map(|batch| batch.transfers).sum();
+    add("batches", batches.len() as f64);
+    add(
+        "transfers_per_second",
+        1e3 * transfers as f64 / totals.iter().sum::<f64>(),
+    );
+    add("batch_ms_median", median(totals.clone()));
+    add("batch_ms_p99", quantile(&totals, 0.99));
+    add("read_ms_median", median(all(|batch| Some(batch.read_ms))));
+    add(
+        "commit_ms_median",
+        median(all(|batch| Some(batch.commit_ms))),
+    );
+    let mut add_known = |name: &str, values: Vec<f64>| {
+        if !values.is_empty() {
+            add(name, median(values));
+        }
+    };
+    add_known("root_ms_median", all(|batch| batch.root_ms));
+    add_known("proving_ms_median", all(|batch| batch.witness_ms));
+    add_known(
+        "bytes_median",
+        all(|batch| batch.witness_bytes.map(|bytes| bytes as f64)),
+    );
+    figures
+}
+
+/// The targets that this run can say something about.
+pub(crate) fn targets(
+    plan: &Plan,
+    runs: &[StoreRun],
+    stores: &[Figures],
+    alone: &Figures,
+) -> Vec<Target> {
+    let of = |kind: Kind, name: &str| {
+        let at = runs.iter().position(|run| run.kind == kind)?;
+        stores[at].get(name)?.as_f64()
+    };
+    let own = |name: &str| of(Kind::Cambium, name);
+    let mut table = Table(Vec::new());
+    let mode = if plan.warm { "all in memory" } else { "cold" };
+    let rate = own("transfers_per_second");
+    let least = if plan.warm { 80_000.0 } else { 30_000.0 };
+    table.at_least(&format!("transfers/s, {mode}"), rate, "tx/s", least);
+    if plan.warm {
+        return table.0;
+    }
+    table.at_most(
+        "device reads for a cold access (read and root)",
+        own("first_batch_own_reads_an_access"),
+        "reads",
+        1.05,
+    );
+    table.at_least(
+        "random reads, share of what fio gets",
+        alone
+            .get("random_reads_percent_of_fio")
+            .and_then(Value::as_f64),
+        "%",
+        80.0,
+    );
+    table.at_most(
+        "root of a batch once read",
+        own("root_ms_median"),
+        "ms",
+        150.0,
+    );
+    let written = own("bytes_written_a_changed_account");
+    table.at_most("bytes written a changed account", written, "bytes", 1500.0);
+    let small = |name: &str| {
+        alone
+            .get(&format!("small_block_commit_ms_{name}"))?
+            .as_f64()
+    };
+    let stall = small("p999")
+        .zip(small("p50"))
+        .map(|(slow, middle)| slow / middle);
+    table.at_most("commit p99.9 while merging, in medians", stall, "x", 3.0);
+    let index = own("index_bytes").zip(own("accounts_at_the_end"));
+    table.at_most(
+        "index memory",
+        index.map(|(bytes, accounts)| bytes / accounts),
+        "bytes/key",
+        4.0,
+    );
+    table.at_most(
+        "disk, all but the log of the blocks since",
+        own("disk_bytes_an_account"),
+        "bytes/account",
+        140.0,
+    );
+    table.at_least(
+        "hot reads on one core",
+        alone
+            .get("hot_reads_per_second_one_core")
+            .and_then(Value::as_f64),
+        "reads/s",
+        2_000_000.0,
+    );
+    let reopen = alone.get("reopen_to_first_root_ms").and_then(Value::as_f64);
+    table.at_most(
+        "reopen after kill -9, to the first root",
+        reopen,
+        "ms",
+        3_000.0,
+    );
+    table.at_least(
+        "loading",
+        own("load_accounts_per_second"),
+        "accounts/s",
+        300_000.0,
+    );
+    table.0
+}
+
+struct Table(Vec<Target>);
+
+impl Table {
+    fn at_least(&mut self, name: &str, value: Option<f64>, unit: &'static str, least: f64) {
+        self.add(name, value, unit, format!("at least {least}"), |value| {
+            value >= least
+        });
+    }
+
+    fn at_most(&mut self, name: &str, value: Option<f64>, unit: &'static str, most: f64) {
+        self.add(name, value, unit, format!("at most {most}"), |value| {
+            value <= most
+        });
+    }
+
+    /// What was not measured is not listed.
+    fn add(
+        &mut self,
+        name: &str,
+        value: Option<f64>,
+        unit: &'static str,
+        target: String,
+        met: impl Fn(f64) -> bool,
+    ) {
+        if let Some(value) = value {
+            self.0.push(Target {
+                name: name.to_owned(),
+                value,
+                unit,
+                target,
+                met: met(value),
+            });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What the operating system counts.
+
+use serde::{Deserialize, Serialize};
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path, process::Command};
+
+/// Bytes that this process had read from and written to disks, and what its disk counts for all.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Io {
+    /// Fetched from storage for this process.
+    pub(crate) read_bytes: u64,
+    /// Sent to storage for this process, or dirtied in the page cache.
+    pub(crate) write_bytes: u64,
+    /// Reads that the disk completed, for whomever.
+    pub(crate) device_reads: u64,
+    /// Bytes that the disk wrote, for whomever.
+    pub(crate) device_write_bytes: u64,
+}
+
+impl Io {
+    /// The totals now; of the disk that `dir` is on.
+    pub(crate) fn now(dir: &Path) -> Self {
+        let own = fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let field = |name: &str| {
+            let line = own.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        let device: Vec<u64> = device_stat(dir)
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let count = |at: usize| device.get(at).copied().unwrap_or(0);
+        Self {
+            read_bytes: field("read_bytes:"),
+            write_bytes: field("write_bytes:").saturating_sub(field("cancelled_write_bytes:")),
+            device_reads: count(0),
+            device_write_bytes: count(6) * 512,
+        }
+    }
+
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+            device_reads: self.device_reads - earlier.device_reads,
+            device_write_bytes: self.device_write_bytes - earlier.device_write_bytes,
+        }
+    }
+}
+
+/// The line of figures of the disk that `dir` is on.
+fn device_stat(dir: &Path) -> io::Result<String> {
+    let device = fs::metadata(dir)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))
+}
+
+/// The most memory that this process has had resident, in bytes.
+pub(crate) fn rss_peak_bytes() -> u64 {
+    kib_field("/proc/self/status", "VmHWM:")
+}
+
+/// Memory that could be had without swapping, in bytes.
+pub(crate) fn memory_available_bytes() -> u64 {
+    kib_field("/proc/meminfo", "MemAvailable:")
+}
+
+fn kib_field(file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|value| value.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Writes dirty pages and drops the page cache. The error says why it stays.
+pub(crate) fn drop_caches() -> Result<(), String> {
+    rustix::fs::sync();
+    let file = "/proc/sys/vm/drop_caches";
+    fs::write(file, "3").map_err(|error| format!("{file}: {error}"))
+}
+
+/// Room on the disk that `dir` is on, in bytes.
+pub(crate) fn disk_free_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// Bytes that a folder takes on the disk; holes in files take none.
+pub(crate) fn disk_bytes(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            Ok(metadata) => metadata,
+            // Removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        bytes += if metadata.is_dir() {
+            disk_bytes(&entry.path())?
+        } else {
+            metadata.blocks() * 512
+        };
+    }
+    Ok(bytes)
+}
+
+/// Copies a folder, holes as holes.
+pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<(), String> {
+    let status = Command::new("cp")
+        .args(["-a", "--reflink=auto", "--sparse=auto"])
+        .args([from, to])
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cp {}: {status}", from.display())),
+        Err(error) => Err(format!("cp: {error}")),
+    }
+}
