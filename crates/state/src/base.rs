@@ -11,10 +11,11 @@ use crate::{
     error::StateError,
     forest::{Forest, shard_of},
     overlay::{Lineage, Overlay},
-    pages::{Pages, ReadFor, account_in, decode_leaf, digests_of, leaves_of, slot_in},
+    pages::{Pages, ReadFor, account_in, decode_leaf, digests_of, slot_in},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
+use cambium_store::Page;
 use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Resolve, Stub, TrieError};
 use std::sync::Arc;
 
@@ -184,27 +185,42 @@ impl Resolve for &Base {
             }
         }
         let index = &self.snapshot.index[shard];
-        match index.find(path) {
-            Some(link) if !link.is_stub() => return Ok(into.graft_node(index, link)?),
-            _ => {}
-        }
-        let broken = StateError::Broken {
-            path: *path,
-            what: "a node or a page in the index",
+        let (stub, depth) = match index.find(path).map(|link| (link, index.visit(link))) {
+            Some((_, NodeView::Stub(stub))) => (stub, path.len()),
+            Some((link, _)) => return Ok(into.graft_node(index, link)?),
+            // The page may by now cover more than the subtrie asked for.
+            None => page_over(index, path).ok_or(StateError::Broken {
+                path: *path,
+                what: "a node or a page in the index",
+            })?,
         };
-        let (stub, depth) = page_over(index, path).ok_or(broken)?;
         let page = self
             .snapshot
             .pages
             .read(stub, &path.prefix(depth), ReadFor::Trie)?;
-        let leaves = leaves_of(&page)?.into_iter();
-        let digests = digests_of(&page)?.into_iter();
-        // The page may by now cover more than the subtrie asked for.
-        Ok(into.graft_leaves(
-            path,
-            leaves.filter(|(leaf, _)| is_under(leaf, path)),
-            digests.filter(|(digest, _)| digest.starts_with(path)),
-        )?)
+        graft_page(&page, path, into)
+    }
+}
+
+/// Grafts the part of a page that is the subtrie at `path`.
+fn graft_page(page: &Page, path: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
+    let mut damage = None;
+    let leaves = page
+        .leaves()
+        .filter(|(leaf, _)| is_under(leaf, path))
+        .map_while(|(leaf, bytes)| match decode_leaf(&leaf, bytes) {
+            Ok(value) => Some((leaf, value)),
+            Err(error) => {
+                damage = Some(error);
+                None
+            }
+        });
+    let digests = digests_of(page)?.into_iter();
+    let digests = digests.filter(|(digest, _)| digest.starts_with(path));
+    let grafted = into.graft_leaves(path, leaves, digests);
+    match damage {
+        Some(error) => Err(error),
+        None => Ok(grafted?),
     }
 }
 

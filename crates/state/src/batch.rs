@@ -11,7 +11,7 @@ use crate::{
     view::View,
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, Path};
+use cambium_primitives::{Account, AccountChange, Path};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 use rayon::prelude::*;
@@ -172,5 +172,30 @@ impl Snapshot {
             }
         }
         Ok(())
+    }
+}
+
+impl Snapshot {
+    /// Brings the pages that applying `changes` needs into the cache. Errors come up again where
+    /// the pages are used.
+    pub(crate) fn prefetch(&self, changes: &[AccountChange]) {
+        let mut wanted = Vec::new();
+        let mut want = |path: Path| {
+            if let Lookup::Stub { stub, depth } = self.shard(&path).lookup(&path) {
+                let prefix = path.prefix(depth);
+                if let Ok(None) = self.pages.cached(stub, &prefix) {
+                    wanted.push((stub, prefix));
+                }
+            }
+        };
+        for change in changes {
+            want(Path::account(&change.path));
+            for (slot, _) in &change.slots {
+                want(Path::slot(&change.path, slot));
+            }
+        }
+        wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
+        wanted.dedup_by_key(|(stub, _)| stub.place);
+        self.pages.read_batch(&wanted, ReadFor::Trie);
     }
 }

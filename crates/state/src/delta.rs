@@ -5,7 +5,12 @@
 //! its position changed something, so that what is a stub is the base's still.
 
 use crate::{
-    base::Base, counters::Counters, error::StateError, forest::Forest, overlay::LayerId, tree::Tree,
+    base::Base,
+    counters::Counters,
+    error::StateError,
+    forest::{Forest, PagesAre},
+    overlay::LayerId,
+    tree::Tree,
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
@@ -80,7 +85,7 @@ impl Delta {
     /// Goes the way that `way_to` told. After an error the trie is at the base.
     pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<B256, StateError> {
         if !way.is_empty() {
-            self.apply(way)?;
+            self.apply(way, PagesAre::OnDisk)?;
         }
         self.floating = None;
         self.at = to;
@@ -95,7 +100,7 @@ impl Delta {
         changes: &Changes,
         reverts: Changes,
     ) -> Result<B256, StateError> {
-        let root = self.apply(changes)?;
+        let root = self.apply(changes, PagesAre::InMemory)?;
         self.floating = Some(Floating { owner, reverts });
         Ok(root)
     }
@@ -115,10 +120,10 @@ impl Delta {
         }
     }
 
-    fn apply(&mut self, changes: &Changes) -> Result<B256, StateError> {
+    fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
         match self
             .forest
-            .apply(changes.accounts(), &self.base, &self.counters)
+            .apply(changes.accounts(), &self.base, pages, &self.counters)
         {
             Ok(root) => Ok(root),
             Err(error) => {

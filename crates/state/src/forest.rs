@@ -15,6 +15,15 @@ const SHARDS_PER_TASK: usize = 64;
 /// Fewer changed accounts than this are not worth waking other threads for.
 const PARALLEL_ACCOUNTS_MIN: usize = 32;
 
+/// Where the pages that changes need are, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PagesAre {
+    /// What is changed has just been read.
+    InMemory,
+    /// Perhaps not in memory: they are read all at once first.
+    OnDisk,
+}
+
 /// The trie that a path belongs to. The path must have two nibbles.
 pub(crate) fn shard_of(path: &Path) -> usize {
     usize::from(path.packed()[0])
@@ -67,6 +76,7 @@ impl Forest {
         &mut self,
         changes: &[AccountChange],
         base: &Base,
+        pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
         let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
@@ -75,6 +85,9 @@ impl Forest {
             for (at, trie) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, number * SHARDS_PER_TASK + at);
                 if !own.is_empty() {
+                    if pages == PagesAre::OnDisk {
+                        base.snapshot.prefetch(own);
+                    }
                     trie.apply(own, &mut &*base).map_err(update_error)?;
                     touched.push(trie);
                 }

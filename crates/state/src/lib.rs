@@ -43,6 +43,7 @@ mod base;
 mod batch;
 mod check;
 mod checkpoint;
+mod clean;
 mod commit;
 mod counters;
 mod db;

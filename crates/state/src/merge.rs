@@ -14,6 +14,7 @@
 
 use crate::{
     base::{Snapshot, is_under, page_over},
+    clean::clean,
     error::StateError,
     forest::shard_prefix,
     pages::{Pages, ReadFor, decode_leaf, digests_of, page_addr, place},
@@ -25,17 +26,17 @@ use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{PageAddr, PageBuilder, leaf_bytes};
 use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;
-use std::{collections::HashSet, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 /// Leaves of more bytes than this are split over several pages: two blocks of a device.
 const PAGE_BYTES_MAX: usize = 8 * 1024;
 /// Neighbouring pages of fewer bytes than this together become one when one of them changes.
 const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
-/// An inner branch over at least this many leaves has its hash cached in the page. So have the
-/// children of the page's topmost branch, leaves too: whatever changes in the page, they are
-/// needed. That costs up to half a KiB a page, and saves four hashes out of five in one of 16
-/// leaves.
+/// An inner branch over at least this many leaves has its hash cached in the page.
 const DIGEST_LEAVES_MIN: usize = 6;
+/// A child of the page's topmost branch over at least this many leaves has its hash cached:
+/// whatever changes in the page, it is needed.
+const DIGEST_CHILD_LEAVES_MIN: usize = 4;
 /// An account of at least this many slots has its storage root cached in the page.
 const DIGEST_SLOTS_MIN: usize = 3;
 /// What a digest takes in a page, about.
@@ -47,6 +48,8 @@ pub(crate) struct Merged {
     pub(crate) dead: Vec<PageAddr>,
     pub(crate) pages_written: u64,
     pub(crate) bytes_written: u64,
+    /// Bytes of pages moved out of segments with few live ones.
+    pub(crate) bytes_moved: u64,
 }
 
 /// Writes the pages of all that `tries` have expanded above `old`, and makes the index of the
@@ -62,7 +65,9 @@ pub(crate) fn merge<'a>(
             .map(one)
             .collect::<Result<_, _>>()
     });
-    Ok(collect(shards?))
+    let mut merged = collect(shards?);
+    merged.bytes_moved = clean(&mut merged, &old.pages)?;
+    Ok(merged)
 }
 
 /// The shards of a merge, in order, as one.
@@ -72,6 +77,7 @@ pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
         dead: Vec::new(),
         pages_written: 0,
         bytes_written: 0,
+        bytes_moved: 0,
     };
     for shard in shards {
         merged.index.push(shard.index);
@@ -112,8 +118,10 @@ pub(crate) fn merge_shard(
         pages,
         index: PartialTrie::new(prefix),
         leaves: Vec::new(),
+        values: Vec::new(),
         digests: Vec::new(),
         unhashed: Vec::new(),
+        first_written: None,
         pages_written: 0,
         bytes_written: 0,
     };
@@ -122,30 +130,48 @@ pub(crate) fn merge_shard(
     merger.index.set_root(root);
     let unhashed = std::mem::take(&mut merger.unhashed);
     merger.index.hash_nodes(unhashed, &mut Batch::new());
-    let mut before = HashSet::new();
-    places(old, &mut before);
-    let mut after = HashSet::new();
-    places(&merger.index, &mut after);
+    let dead = dead_pages(old, &merger.index, merger.first_written);
+    dead.iter().for_each(|addr| pages.forget(*addr));
     Ok(MergedShard {
-        dead: before.difference(&after).copied().collect(),
+        dead,
         pages: merger.pages_written,
         bytes: merger.bytes_written,
         index: Arc::new(merger.index),
     })
 }
 
-/// The pages that an index names.
-pub(crate) fn places(index: &PartialTrie, into: &mut HashSet<PageAddr>) {
+/// The pages that `old` names and `new` does not. Those written since are from `first_written`
+/// on: addresses grow.
+fn dead_pages(
+    old: &PartialTrie,
+    new: &PartialTrie,
+    first_written: Option<PageAddr>,
+) -> Vec<PageAddr> {
+    let is_older = |addr: &PageAddr| first_written.is_none_or(|first| *addr < first);
+    let addrs = |index| places(index).into_iter().map(|(addr, _)| addr);
+    let mut kept = addrs(new).filter(is_older).peekable();
+    // Both are in path order, and what is kept is at its old path.
+    addrs(old)
+        .filter(|addr| kept.next_if_eq(addr).is_none())
+        .collect()
+}
+
+/// The pages that an index names, with its stubs, in path order.
+pub(crate) fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
+    let mut places = Vec::new();
     let mut todo = vec![index.root()];
     while let Some(link) = todo.pop() {
         match index.visit(link) {
-            NodeView::Stub(stub) => into.extend(stub.place.map(page_addr)),
-            NodeView::Branch { children } => todo.extend(children),
+            NodeView::Stub(stub) => {
+                places.extend(stub.place.map(|place| (page_addr(place), link)));
+            }
+            NodeView::Branch { children } => todo.extend(children.iter().rev()),
             NodeView::Extension { child, .. } => todo.push(child),
             NodeView::Account { storage, .. } => todo.push(storage),
             NodeView::Slot { .. } | NodeView::Empty => {}
         }
     }
+    places
 }
 
 /// A reference to be cached in a page.
@@ -158,7 +184,8 @@ struct Digest {
 
 struct LooseLeaf {
     path: Path,
-    value: Vec<u8>,
+    /// Where its value is in the merger's `values`.
+    value: Range<usize>,
 }
 
 /// What became of a subtrie.
@@ -185,10 +212,13 @@ struct Merger<'a> {
     index: PartialTrie,
     /// Leaves not yet in a page, in path order.
     leaves: Vec<LooseLeaf>,
+    /// The values of those leaves, in the same order.
+    values: Vec<u8>,
     /// References of nodes over those leaves.
     digests: Vec<Digest>,
     /// Nodes of the index whose reference is not known yet.
     unhashed: Vec<Link>,
+    first_written: Option<PageAddr>,
     pages_written: u64,
     bytes_written: u64,
 }
@@ -235,8 +265,8 @@ impl Merger<'_> {
                 path: part, value, ..
             } => {
                 let from = self.leaves.len();
-                let value = SlotValue::new(value).as_bytes().to_vec();
-                let bytes = self.push_leaf(path, path.join(&part), value);
+                let value = SlotValue::new(value);
+                let bytes = self.push_leaf(path, path.join(&part), value.as_bytes());
                 let node = self.trie.memo(link);
                 Ok(Outcome::Loose {
                     from,
@@ -248,7 +278,11 @@ impl Merger<'_> {
         }
     }
 
-    fn push_leaf(&mut self, prefix: &Path, path: Path, value: Vec<u8>) -> usize {
+    /// Adds a loose leaf. Returns what it takes in a page at `prefix`.
+    fn push_leaf(&mut self, prefix: &Path, path: Path, value: &[u8]) -> usize {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        let value = start..self.values.len();
         let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
         self.leaves.push(LooseLeaf { path, value });
         bytes
@@ -262,13 +296,17 @@ impl Merger<'_> {
     ) -> Result<Outcome, StateError> {
         let leaf_start = self.leaves.len();
         let mut outcomes = Vec::with_capacity(16);
+        // Leaves below each child.
+        let mut leaves = [0; 16];
         let (mut all_loose, mut any_loose, mut joinable, mut bytes_all) = (true, false, true, 0);
         for (nibble, &child) in children.iter().enumerate() {
             if child.is_empty() {
                 outcomes.push(Outcome::Empty);
                 continue;
             }
+            let before = self.leaves.len();
             let outcome = self.node(child, &path.child(nibble as u8))?;
+            leaves[nibble] = self.leaves.len() - before;
             match &outcome {
                 Outcome::Empty => {}
                 Outcome::Loose { bytes, .. } => {
@@ -296,9 +334,11 @@ impl Merger<'_> {
                 if let Outcome::Loose {
                     node: Some(node), ..
                 } = outcome
+                    && leaves[usize::from(nibble)] >= DIGEST_CHILD_LEAVES_MIN
                     && path.len() + 1 != ACCOUNT_NIBBLES
                 {
                     self.push_digest(path.child(nibble), *node, true);
+                    bytes_all += DIGEST_BYTES;
                 }
             }
             if let Some(node) = node
@@ -339,18 +379,18 @@ impl Merger<'_> {
             let prefix = path.child(nibble as u8);
             if let Outcome::Page(stub) = outcome {
                 let page = self.pages.read(stub, &prefix, ReadFor::Trie)?;
-                let leaves = page.leaves();
-                self.leaves.extend(leaves.map(|(path, value)| LooseLeaf {
-                    path,
-                    value: value.to_vec(),
-                }));
+                for (path, value) in page.leaves() {
+                    self.push_leaf(&prefix, path, value);
+                }
                 for (path, node) in digests_of(&page)? {
                     self.push_digest(path, node, false);
                 }
                 *outcome = Outcome::Empty;
             } else {
                 while let Some(leaf) = loose.next_if(|leaf| leaf.path.starts_with(&prefix)) {
-                    self.leaves.push(leaf);
+                    // Copied, so that values stay in the order of their leaves.
+                    let value = self.values[leaf.value].to_vec();
+                    self.push_leaf(&prefix, leaf.path, &value);
                 }
             }
         }
@@ -371,43 +411,36 @@ impl Merger<'_> {
         let from = self.leaves.len();
         let mut value = Vec::with_capacity(48);
         account.encode_to(&mut value);
-        let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
-        match self.node(storage, &path)? {
-            Outcome::Empty => {
-                self.leaves.push(LooseLeaf { path, value });
-                Ok(Outcome::Loose {
-                    from,
-                    bytes,
-                    node,
-                    kind,
-                })
+        let bytes = self.push_leaf(prefix, path, &value);
+        let storage = self.node(storage, &path)?;
+        let more = match &storage {
+            Outcome::Empty => Some(0),
+            Outcome::Loose { bytes: slots, .. } if bytes + slots <= PAGE_BYTES_MAX => Some(*slots),
+            _ => None,
+        };
+        if let Some(more) = more {
+            let mut bytes = bytes + more;
+            if let Outcome::Loose {
+                node: Some(root), ..
+            } = storage
+                && self.leaves.len() - from > DIGEST_SLOTS_MIN
+            {
+                self.push_digest(path, root, false);
+                bytes += DIGEST_BYTES;
             }
-            Outcome::Loose {
-                bytes: more,
-                node: root,
-                ..
-            } if bytes + more <= PAGE_BYTES_MAX => {
-                self.leaves.insert(from, LooseLeaf { path, value });
-                let slots = self.leaves.len() - from - 1;
-                if let Some(root) = root
-                    && slots >= DIGEST_SLOTS_MIN
-                {
-                    self.push_digest(path, root, false);
-                }
-                Ok(Outcome::Loose {
-                    from,
-                    bytes: bytes + more + DIGEST_BYTES,
-                    node,
-                    kind,
-                })
-            }
-            outcome => {
-                let storage = self.settle(outcome, &path)?;
-                let leaf = self.index.push_account(prefix.len(), key, account, storage);
-                self.set_memo(leaf, node);
-                Ok(Outcome::Resident(leaf))
-            }
+            return Ok(Outcome::Loose {
+                from,
+                bytes,
+                node,
+                kind,
+            });
         }
+        let storage = self.settle(storage, &path)?;
+        // Its slots are in pages of their own: the account's leaf stays in the index.
+        self.leaves.truncate(from);
+        let leaf = self.index.push_account(prefix.len(), key, account, storage);
+        self.set_memo(leaf, node);
+        Ok(Outcome::Resident(leaf))
     }
 
     /// What the trie left a stub is as the snapshot has it.
@@ -415,7 +448,7 @@ impl Merger<'_> {
         if let Some(link) = self.old.find(path) {
             return Ok(match self.old.visit(link) {
                 NodeView::Stub(page) => Outcome::Page(*page),
-                _ => Outcome::Resident(self.copy(link, path)),
+                _ => Outcome::Resident(self.index.graft_subtrie(self.old, link)),
             });
         }
         // The page has come to cover more than this subtrie: take this part of it.
@@ -428,7 +461,7 @@ impl Merger<'_> {
         let from = self.leaves.len();
         let mut bytes = 0;
         for (leaf, value) in page.leaves().filter(|(leaf, _)| is_under(leaf, path)) {
-            bytes += self.push_leaf(path, leaf, value.to_vec());
+            bytes += self.push_leaf(path, leaf, value);
         }
         let kind = stub.kind.unwrap_or(NodeKind::Branch);
         Ok(Outcome::Loose {
@@ -437,42 +470,6 @@ impl Merger<'_> {
             node: Some(stub.node),
             kind,
         })
-    }
-
-    /// Copies a part of the old index.
-    fn copy(&mut self, link: Link, path: &Path) -> Link {
-        let copied = match self.old.visit(link) {
-            NodeView::Empty => return Link::EMPTY,
-            NodeView::Stub(stub) => return self.index.push_stub(*stub),
-            NodeView::Branch { children } => {
-                let mut copies = [Link::EMPTY; 16];
-                for (nibble, child) in children.iter().enumerate() {
-                    if !child.is_empty() {
-                        copies[nibble] = self.copy(*child, &path.child(nibble as u8));
-                    }
-                }
-                self.index.push_branch(copies)
-            }
-            NodeView::Extension { path: part, child } => {
-                let to = path.join(&part);
-                let child = self.copy(child, &to);
-                self.index.push_extension(path.len(), &to, child)
-            }
-            NodeView::Account {
-                key,
-                account,
-                storage,
-                ..
-            } => {
-                let storage = self.copy(storage, &Path::account(&key));
-                self.index.push_account(path.len(), &key, &account, storage)
-            }
-            NodeView::Slot { key, value, .. } => self.index.push_slot(path.len(), &key, value),
-        };
-        if let Some(memo) = self.old.memo(link) {
-            self.index.set_memo(copied, memo);
-        }
-        copied
     }
 
     /// Puts what is loose into a page, and gives the link for the index.
@@ -489,17 +486,23 @@ impl Merger<'_> {
                     None => self.hash_leaves(from, prefix)?,
                 };
                 let mut page = PageBuilder::new(prefix);
-                let leaves = self.leaves.split_off(from);
-                for leaf in &leaves {
-                    page.leaf(&leaf.path, &leaf.value);
+                for leaf in &self.leaves[from..] {
+                    page.leaf(&leaf.path, &self.values[leaf.value.clone()]);
                 }
-                for digest in self.take_digests(prefix, &leaves) {
+                for digest in self.take_digests(prefix, from) {
                     page.digest(&digest.path, digest.node.as_bytes());
                 }
+                self.leaves.truncate(from);
+                let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
+                self.values.truncate(end);
                 let bytes = page.finish();
                 self.pages_written += 1;
                 self.bytes_written += bytes.len() as u64;
                 let addr = self.pages.segments.append(&bytes)?;
+                self.first_written.get_or_insert(addr);
+                if let Some(before) = self.page_at(prefix) {
+                    self.pages.replace_cached(before, addr, bytes);
+                }
                 let place = Some(place(addr));
                 Ok(self.index.push_stub(Stub {
                     node,
@@ -507,6 +510,14 @@ impl Merger<'_> {
                     place,
                 }))
             }
+        }
+    }
+
+    /// The page that the old index has at `prefix`.
+    fn page_at(&self, prefix: &Path) -> Option<PageAddr> {
+        match self.old.visit(self.old.find(prefix)?) {
+            NodeView::Stub(stub) => stub.place.map(page_addr),
+            _ => None,
         }
     }
 
@@ -519,8 +530,8 @@ impl Merger<'_> {
     }
 
     /// Takes out the digests for the page at `prefix`. That of its own root is in the index.
-    fn take_digests(&mut self, prefix: &Path, leaves: &[LooseLeaf]) -> Vec<Digest> {
-        let top = match leaves {
+    fn take_digests(&mut self, prefix: &Path, from: usize) -> Vec<Digest> {
+        let top = match &self.leaves[from..] {
             [first, .., last] => first.path.common_prefix_len(&last.path),
             _ => 0,
         };
@@ -539,7 +550,10 @@ impl Merger<'_> {
     /// The reference of the subtrie at `prefix` whose leaves are the loose ones from `from` on.
     fn hash_leaves(&self, from: usize, prefix: &Path) -> Result<NodeRef, StateError> {
         let leaves = self.leaves[from..].iter();
-        let leaves = leaves.map(|leaf| Ok((leaf.path, decode_leaf(&leaf.path, &leaf.value)?)));
+        let leaves = leaves.map(|leaf| {
+            let value = &self.values[leaf.value.clone()];
+            Ok((leaf.path, decode_leaf(&leaf.path, value)?))
+        });
         let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
         let mut trie = PartialTrie::new(*self.index.base());
         let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;

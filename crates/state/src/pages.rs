@@ -136,6 +136,27 @@ impl Pages {
         Ok(page)
     }
 
+    /// If the page `before` is in the cache, what replaced it takes its place there.
+    pub(crate) fn replace_cached(&self, before: PageAddr, addr: PageAddr, bytes: Vec<u8>) {
+        if self.cache.remove(&before).is_some()
+            && let Ok(page) = Page::parse(bytes)
+        {
+            self.cache.insert(addr, Arc::new(page));
+        }
+    }
+
+    /// If the page at `before` is in the cache, it is found at `addr` from now on.
+    pub(crate) fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
+        if self.cache.remove(&before).is_some() {
+            self.cache.insert(addr, Arc::new(page));
+        }
+    }
+
+    /// Takes a page out of the cache that nothing current refers to any more.
+    pub(crate) fn forget(&self, addr: PageAddr) {
+        self.cache.remove(&addr);
+    }
+
     /// Bytes of pages held in memory.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.cache.weight()
@@ -189,13 +210,6 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
         return Ok(U256::ZERO);
     };
     SlotValue::decode(bytes).map_err(|source| damaged(path, source))
-}
-
-/// All leaves of `page`, in path order.
-pub(crate) fn leaves_of(page: &Page) -> Result<Vec<(Path, LeafValue)>, StateError> {
-    page.leaves()
-        .map(|(path, bytes)| Ok((path, decode_leaf(&path, bytes)?)))
-        .collect()
 }
 
 /// The cached digests of `page`.

@@ -2,7 +2,6 @@
 
 use crate::{db::Db, error::StateError, merge::places};
 use cambium_primitives::BlockId;
-use std::collections::HashSet;
 
 /// Sizes and counts of an open database. Bytes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +45,10 @@ impl Db {
                 current.overlay.bytes(),
             )
         };
-        let mut pages = HashSet::new();
-        for shard in &snapshot.index {
-            places(shard, &mut pages);
-        }
+        let pages = snapshot
+            .index
+            .iter()
+            .map(|shard| places(shard).len() as u64);
         let segments = self.inner.pages.segments.live();
         Ok(Stats {
             head,
@@ -58,7 +57,7 @@ impl Db {
             overlay_bytes,
             delta_bytes: self.inner.delta.lock().forest().memory_bytes(),
             index_bytes: snapshot.index_bytes(),
-            pages: pages.len() as u64,
+            pages: pages.sum(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
             segments: segments.len(),
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),

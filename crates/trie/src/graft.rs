@@ -70,6 +70,40 @@ impl PartialTrie {
         Ok(copy)
     }
 
+    /// Copies the whole subtrie at `link` of `from`, with its stubs and memos. Returns the link of
+    /// its root, linked from nowhere yet. Recursion is bounded by the path's 128 nibbles.
+    pub fn graft_subtrie(&mut self, from: &Self, link: Link) -> Link {
+        let copy = match link.slot() {
+            Slot::Empty => return Link::EMPTY,
+            Slot::Stub(index) => return self.push_stub(from.arena.stubs[index]),
+            Slot::Branch(index) => {
+                let children = from.arena.branches[index].children;
+                let copies = children.map(|child| self.graft_subtrie(from, child));
+                self.push_branch(copies)
+            }
+            Slot::Extension(index) => {
+                let node = &from.arena.extensions[index];
+                let child = self.graft_subtrie(from, node.child);
+                self.arena
+                    .add_extension(node.start.into(), node.end.into(), node.key, child)
+            }
+            Slot::Account(index) => {
+                let node = &from.arena.accounts[index];
+                let storage = self.graft_subtrie(from, node.storage);
+                let account = from.arena.account(index);
+                self.arena
+                    .add_account(node.depth.into(), node.key, &account, storage)
+            }
+            Slot::Storage(index) => {
+                let node = &from.arena.slots[index];
+                let value = U256::from_be_bytes(node.value);
+                self.arena.add_slot(node.depth.into(), node.key, value)
+            }
+        };
+        self.arena.set_memo(copy, *from.arena.memo(link));
+        copy
+    }
+
     /// The stub of the node at `link` of `from`; nothing for nothing.
     pub(crate) fn stub_of(&mut self, from: &Self, link: Link) -> Result<Link, TrieError> {
         if link.is_empty() {

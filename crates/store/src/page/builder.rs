@@ -2,7 +2,7 @@
 
 use super::{CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, run::head_of, top_key_len};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Data of a run up to this length has offsets of two bytes, of which one bit is taken.
@@ -33,7 +33,7 @@ struct Ready<'a> {
     key: &'a [u8],
     has_slots: bool,
     /// All that follows the key.
-    body: Vec<u8>,
+    body: Cow<'a, [u8]>,
 }
 
 impl PageBuilder {
@@ -154,20 +154,20 @@ impl PageBuilder {
             let key = &packed[packed.len() - key_len..];
             let value = entry.value.clone().map(|range| &self.values[range]);
             let has_slots = !entry.slots.is_empty();
-            let mut body = Vec::new();
+            let mut body = Cow::Borrowed(value.unwrap_or_default());
             if has_slots {
-                put_varint(&mut body, value.map_or(0, |value| value.len() as u64 + 1));
-            }
-            body.extend(value.unwrap_or_default());
-            if has_slots {
+                let mut whole = Vec::new();
+                put_varint(&mut whole, value.map_or(0, |value| value.len() as u64 + 1));
+                whole.extend_from_slice(&body);
                 let slots = self.slots[entry.slots.clone()]
                     .iter()
                     .map(|(key, range)| Ready {
                         key,
                         has_slots: false,
-                        body: self.values[range.clone()].to_vec(),
+                        body: Cow::Borrowed(&self.values[range.clone()]),
                     });
-                body.extend(put_run(&slots.collect::<Vec<_>>(), wide)?);
+                whole.extend(put_run(&slots.collect::<Vec<_>>(), wide)?);
+                body = Cow::Owned(whole);
             }
             ready.push(Ready {
                 key,
@@ -221,8 +221,8 @@ fn put_run(entries: &[Ready<'_>], wide: bool) -> Option<Vec<u8>> {
         offset += rest(entry) + entry.body.len();
     }
     for entry in entries {
-        out.extend(&entry.key[entry.key.len() - rest(entry)..]);
-        out.extend(&entry.body);
+        out.extend_from_slice(&entry.key[entry.key.len() - rest(entry)..]);
+        out.extend_from_slice(&entry.body);
     }
     Some(out)
 }

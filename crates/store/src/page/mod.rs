@@ -139,6 +139,11 @@ impl Page {
         })
     }
 
+    /// The page as it was written.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..page_len(&self.bytes).expect("checked when parsed")]
+    }
+
     /// What all its paths begin with.
     pub fn prefix(&self) -> &Path {
         &self.prefix
