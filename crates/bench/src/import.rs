@@ -40,7 +40,7 @@ pub(crate) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
     let file = generated(&workload)?;
     let name = format!("payments: {accounts} accounts, {blocks} blocks of 500");
     let payments = measure(&name, runs, options, &[file], |disk| {
-        Chain::init_workload(disk, &workload, options)
+        Chain::init_workload(disk, &workload, options, &mut |_| {})
     })?;
     report.targets.push(Target {
         name: format!("payments, {accounts} accounts, signatures and durable commit included"),
@@ -67,7 +67,7 @@ pub(crate) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
             report
                 .results
                 .push(measure(name, runs, options, &[chain], |disk| {
-                    Chain::init(disk, &genesis, options)
+                    Chain::init(disk, &genesis, options, &mut |_| {})
                 })?);
         }
         None => eprintln!(
@@ -171,7 +171,7 @@ fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
         .prefix("workload-")
         .tempdir_in(data_dir()?)?;
     let disk = Arc::new(StdDisk::new(dir.path().join("db")));
-    let chain = Chain::init_workload(disk, workload, Options::default())?;
+    let chain = Chain::init_workload(disk, workload, Options::default(), &mut |_| {})?;
     let genesis = chain.block(0)?.header;
     let partial = dir.path().join("chain.rlp");
     let mut writer = ChainWriter::create(&partial)?;

@@ -15,9 +15,9 @@
 //! #     BlockMeta { id, parent, state_root, body: Bytes::new() }
 //! # }
 //! let alice = keccak256([0xa1; 20]);
-//! let mut loader = Loader::new();
-//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, &[]);
-//! let genesis = loader.load(Arc::new(FaultyDisk::new(1)), Options::default())?;
+//! let mut loader = Loader::new(Arc::new(FaultyDisk::new(1)), Options::default())?;
+//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, [])?;
+//! let genesis = loader.finish(&mut |_| {})?;
 //! let header = meta(0, genesis.root(), B256::ZERO); // number, hash, parent, state root
 //! let db = genesis.create(header.clone(), vec![])?;
 //!
@@ -40,7 +40,8 @@
 //! use cambium::{BlockSource, Chain, ChainError, Options, StdDisk};
 //! use std::sync::Arc;
 //!
-//! let chain = Chain::init(Arc::new(StdDisk::new("data")), "genesis.json", Options::default())?;
+//! let (disk, options) = (Arc::new(StdDisk::new("data")), Options::default());
+//! let chain = Chain::init(disk, "genesis.json", options, &mut |_| {})?;
 //! let summary = chain.import(BlockSource::open("chain.rlp")?, &mut |_| {})?;
 //! println!("{} blocks, head {}", summary.done.blocks, summary.done.head);
 //! # Ok::<(), ChainError>(())
@@ -53,7 +54,7 @@ pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
     Block, BlockFault, BlockSealer, BlockSource, BlockWitness, Chain, ChainError, ChainSealer,
     ChainSpec, ChainWriter, FileError, FileKind, Fork, Genesis, GenesisAccount, GenesisError,
-    ImportProgress, ImportSummary, Place, Progress, RawBlock, Spread, StatelessError,
+    ImportProgress, ImportSummary, InitProgress, Place, Progress, RawBlock, Spread, StatelessError,
     StatelessReport, TOKEN, Timings, Transaction, WitnessGap, Workload, WorkloadError,
     WorkloadParams, token_balance_slot,
 };
@@ -62,8 +63,9 @@ pub use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
 };
 pub use cambium_state::{
-    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Loaded, Loader, Options,
-    Recovery, Sealed, Session, Staged, StateError, Stats, View, repair,
+    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, LoadProgress, Loaded,
+    Loader, Options, Recovery, RootLoader, Sealed, Session, Staged, StateError, Stats, View,
+    repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

@@ -1,24 +1,18 @@
 //! A chain: a database, its fork rules, and the blocks in it.
 
-use crate::{
-    Block, ChainSpec, FileError, Genesis, GenesisAccount, GenesisError, execute::BlockFault,
-    workload::Workload,
-};
-use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use alloy_rlp::{Decodable, Encodable};
-use cambium_primitives::{Account, BlockId, BlockNumber, Path as StatePath};
-use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, StateError};
-use cambium_trie::TrieError;
+use crate::{Block, ChainSpec, FileError, GenesisError, execute::BlockFault};
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bytes, U256};
+use alloy_rlp::Decodable;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
 use std::{
     collections::{HashMap, VecDeque},
-    convert::Infallible,
-    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Name of the database's property that holds the fork rules, as JSON.
-const SPEC: &str = "chain_spec";
+pub(crate) const SPEC: &str = "chain_spec";
 /// Headers kept in memory: what validation looks back at, and some more.
 const RECENT_BLOCKS: usize = 64;
 
@@ -100,77 +94,12 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Makes a database on `disk` from a genesis file.
-    pub fn init(
-        disk: Arc<dyn Disk>,
-        genesis: impl AsRef<Path>,
-        options: Options,
-    ) -> Result<Self, ChainError> {
-        let path = genesis.as_ref();
-        let (genesis, loader) = load(path)?;
-        Self::create(disk, options, loader, |root| {
-            let spec = genesis.spec(root)?;
-            let header = genesis.header(&spec, root);
-            Ok((spec, header))
-        })
-        .map_err(|error| given_twice(path, error))
-    }
-
-    /// Makes a database on `disk` from a workload's genesis block, without a file between.
-    pub fn init_workload(
-        disk: Arc<dyn Disk>,
-        workload: &Workload,
-        options: Options,
-    ) -> Result<Self, ChainError> {
-        let mut loader = Loader::new();
-        let filled: Result<(), Infallible> = workload.for_each_account(|address, account| {
-            take_account(&mut loader, address, account);
-            Ok(())
-        });
-        match filled {
-            Ok(()) => {}
-        }
-        let genesis = workload.genesis();
-        Self::create(disk, options, loader, |root| {
-            let spec = genesis.spec(root)?;
-            let header = genesis.header(&spec, root);
-            Ok((spec, header))
-        })
-    }
-
-    /// Makes a database on `disk` from the accounts in `loader`; `genesis` gives the fork rules
-    /// and the first block's header, once it is told the state root.
-    pub fn create(
-        disk: Arc<dyn Disk>,
-        options: Options,
-        loader: Loader,
-        genesis: impl FnOnce(B256) -> Result<(ChainSpec, Header), ChainError>,
-    ) -> Result<Self, ChainError> {
-        let loaded = loader.load(disk, options)?;
-        let (spec, header) = genesis(loaded.root())?;
-        let withdrawals = header.withdrawals_root.is_some().then(Default::default);
-        let body = BlockBody {
-            transactions: vec![],
-            ommers: vec![],
-            withdrawals,
-        };
-        let block = Block::new(header, body);
-        let hash = block.header.hash_slow();
-        let mut rlp = Vec::new();
-        block.encode(&mut rlp);
-        let total_difficulty = block.header.difficulty;
-        let known = KnownBlock {
-            header: block.header,
-            total_difficulty,
-            ommers: vec![],
-        };
-        let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
-        let db = loaded.create(meta(&known, hash, &rlp), vec![(SPEC.to_owned(), json)])?;
-        Ok(Self {
+    pub(crate) fn new(db: Db, spec: ChainSpec) -> Self {
+        Self {
             db,
             spec,
             recent: Mutex::default(),
-        })
+        }
     }
 
     /// Opens the database on `disk`.
@@ -181,14 +110,7 @@ impl Chain {
             .ok_or_else(|| unreadable_spec("there are none".to_owned()))?;
         let spec =
             serde_json::from_slice(json).map_err(|error| unreadable_spec(error.to_string()))?;
-        Ok((
-            Self {
-                db,
-                spec,
-                recent: Mutex::default(),
-            },
-            recovery,
-        ))
+        Ok((Self::new(db, spec), recovery))
     }
 
     /// The state engine.
@@ -227,17 +149,6 @@ impl Chain {
     /// Whether the block is here and can be built upon.
     pub fn has(&self, id: BlockId) -> Result<bool, ChainError> {
         Ok(self.db.has(id)?)
-    }
-
-    /// Checks that a genesis file is of this database's chain: computes its state root and header,
-    /// about as much work as making a database from it.
-    pub fn check_genesis_file(&self, genesis: impl AsRef<Path>) -> Result<(), ChainError> {
-        let path = genesis.as_ref();
-        let (genesis, loader) = load(path)?;
-        let root = loader.root();
-        let root = root.map_err(|error| given_twice(path, error.into()))?;
-        let header = genesis.header(&genesis.spec(root)?, root);
-        self.check_genesis(header.hash_slow())
     }
 
     /// Checks that a genesis block is this database's.
@@ -286,57 +197,7 @@ impl Chain {
     }
 }
 
-/// Reads a genesis file, its accounts into a loader.
-fn load(genesis: &Path) -> Result<(Genesis, Loader), ChainError> {
-    let mut loader = Loader::new();
-    let genesis = Genesis::stream(genesis, |address, account| {
-        take_account(&mut loader, address, account);
-        Ok::<_, ChainError>(())
-    })?;
-    Ok((genesis, loader))
-}
-
-/// Whatever a genesis file gives twice is found when its paths are sorted. Whose they are takes
-/// another look into the file.
-fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
-    let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
-        return error;
-    };
-    let mut twice = None;
-    let read = Genesis::stream(genesis, |address, _| {
-        if path.starts_with(&StatePath::account(&keccak256(address))) {
-            twice = Some(address);
-        }
-        Ok::<_, GenesisError>(())
-    });
-    let (Ok(Genesis { file, .. }), Some(address)) = (read, twice) else {
-        return error;
-    };
-    let is_slot = path.len() > StatePath::account(&B256::ZERO).len();
-    ChainError::Genesis(match is_slot {
-        true => GenesisError::SlotTwice { file, address },
-        false => GenesisError::Twice { file, address },
-    })
-}
-
-fn take_account(loader: &mut Loader, address: Address, account: GenesisAccount) {
-    let code_hash = keccak256(&account.code);
-    let slots = account.storage.iter();
-    let slots: Vec<_> = slots
-        .map(|(slot, value)| (keccak256(slot), *value))
-        .collect();
-    let fields = Account {
-        nonce: account.nonce,
-        balance: account.balance,
-        code_hash,
-    };
-    loader.account(keccak256(address), &fields, &slots);
-    if !account.code.is_empty() {
-        loader.code(code_hash, account.code);
-    }
-}
-
-fn unreadable_spec(why: String) -> ChainError {
+pub(crate) fn unreadable_spec(why: String) -> ChainError {
     ChainError::Unreadable {
         what: "the chain's fork rules".to_owned(),
         why,

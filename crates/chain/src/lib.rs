@@ -8,6 +8,7 @@ mod files;
 mod genesis;
 mod header;
 mod import;
+mod init;
 mod reads;
 mod sealer;
 mod spec;
@@ -28,6 +29,7 @@ pub use files::{
 pub use genesis::{Genesis, GenesisAccount, GenesisError};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
+pub use init::InitProgress;
 pub use sealer::ChainSealer;
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
 pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};

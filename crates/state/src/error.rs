@@ -73,6 +73,15 @@ pub enum StateError {
     /// A database whose making was cut short.
     #[error("this database was never finished: initialise it again")]
     Unfinished,
+    /// A database without a checkpoint, although it had some.
+    #[error(
+        "{dir} has blocks in its log, but no checkpoint: its files `checkpoint-*` were lost. \
+         Restore them from a copy, or remove the directory and import the chain again"
+    )]
+    CheckpointsLost {
+        /// The directory.
+        dir: String,
+    },
     /// Code that an account names and the code store lacks.
     #[error("no code {0} in the database: run `cambium db check`")]
     MissingCode(B256),

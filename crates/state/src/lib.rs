@@ -12,9 +12,9 @@
 //! // A disk in memory; a real one is `StdDisk`.
 //! let disk = Arc::new(FaultyDisk::new(1));
 //! let alice = B256::repeat_byte(0xa1);
-//! let mut loader = Loader::new();
-//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, &[]);
-//! let loaded = loader.load(disk, Options::default())?;
+//! let mut loader = Loader::new(disk, Options::default())?;
+//! loader.account(alice, &Account { balance: U256::from(100), ..Default::default() }, [])?;
+//! let loaded = loader.finish(&mut |_| {})?;
 //! let meta = |number, root, parent| BlockMeta {
 //!     id: BlockId::new(number, B256::with_last_byte(number as u8 + 1)),
 //!     parent,
@@ -70,7 +70,7 @@ pub use check::{CheckProgress, CheckReport};
 pub use counters::CounterValues;
 pub use db::{Db, Options};
 pub use error::StateError;
-pub use loader::{Loaded, Loader};
+pub use loader::{LoadProgress, Loaded, Loader, RootLoader};
 pub use open::{Recovery, repair};
 pub use records::BlockMeta;
 pub use session::{Committed, Sealed, Session, Staged};

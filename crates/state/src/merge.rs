@@ -90,10 +90,22 @@ pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
 
 /// What merging one shard made.
 pub(crate) struct MergedShard {
-    index: Arc<PartialTrie>,
-    dead: Vec<PageAddr>,
-    pages: u64,
-    bytes: u64,
+    pub(crate) index: Arc<PartialTrie>,
+    pub(crate) dead: Vec<PageAddr>,
+    pub(crate) pages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl MergedShard {
+    /// A shard that stays as it is.
+    pub(crate) const fn unchanged(index: Arc<PartialTrie>) -> Self {
+        Self {
+            index,
+            dead: Vec::new(),
+            pages: 0,
+            bytes: 0,
+        }
+    }
 }
 
 /// Merges one shard: see [`merge`].
@@ -104,12 +116,7 @@ pub(crate) fn merge_shard(
     pages: &Pages,
 ) -> Result<MergedShard, StateError> {
     if trie.root().is_stub() {
-        return Ok(MergedShard {
-            index: old.clone(),
-            dead: Vec::new(),
-            pages: 0,
-            bytes: 0,
-        });
+        return Ok(MergedShard::unchanged(old.clone()));
     }
     let prefix = shard_prefix(shard);
     let mut merger = Merger {

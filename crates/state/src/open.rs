@@ -11,6 +11,7 @@ use crate::{
     db::{Current, Db, Inner, Options},
     delta::Delta,
     error::StateError,
+    loader::{refuse_lost_checkpoints, remove_spilled},
     merger::Retired,
     overlay::{LayerId, Overlay},
     pages::Pages,
@@ -21,8 +22,8 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_store::{
-    BlockIndex, BlockLog, Codes, IndexState, LogOptions, LogPosition, Manifest, Record,
-    SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
+    BlockIndex, BlockLog, Codes, IndexState, LoadedCheckpoint, LogOptions, LogPosition, Manifest,
+    Record, SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -55,7 +56,8 @@ impl Db {
         let lock = lock_data_dir(&*disk)?;
         let manifest = Manifest::open(&*disk)?;
         let genesis = genesis_of(&manifest)?;
-        let loaded = load_latest_checkpoint(&disk)?.ok_or(StateError::Unfinished)?;
+        let loaded = newest_checkpoint(&disk)?;
+        remove_spilled(&*disk).map_err(StoreError::from)?;
         let mut recovery = Recovery::default();
         for damage in &loaded.damaged {
             let older = "an older checkpoint is used, with more of the log to replay";
@@ -145,6 +147,14 @@ impl Db {
         drop(log);
         Ok((Self { inner }, recovery))
     }
+}
+
+fn newest_checkpoint(disk: &Arc<dyn Disk>) -> Result<LoadedCheckpoint, StateError> {
+    if let Some(loaded) = load_latest_checkpoint(disk)? {
+        return Ok(loaded);
+    }
+    refuse_lost_checkpoints(disk)?;
+    Err(StateError::Unfinished)
 }
 
 fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
@@ -269,7 +279,7 @@ impl Inner {
 pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<LogPosition>, StateError> {
     let _lock = lock_data_dir(&**disk)?;
     let manifest = Manifest::open(&**disk)?;
-    let loaded = load_latest_checkpoint(disk)?.ok_or(StateError::Unfinished)?;
+    let loaded = newest_checkpoint(disk)?;
     let meta = checkpoint::read_meta(&loaded.checkpoint)?;
     let options = LogOptions {
         salt: manifest.salt(),

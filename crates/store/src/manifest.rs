@@ -40,10 +40,17 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Makes a directory, which must exist, a database with these properties (the genesis hash,
-    /// the kind of commitment), durably. An error if it is one already.
+    /// A salt for a new directory: see [`Self::salt`].
+    pub fn new_salt() -> u64 {
+        // The standard library seeds these from the system's randomness.
+        RandomState::new().build_hasher().finish()
+    }
+
+    /// Makes a directory, which must exist, a database with this salt and these properties (the
+    /// genesis hash, the kind of commitment), durably. An error if it is one already.
     pub fn create(
         disk: &dyn Disk,
+        salt: u64,
         properties: impl IntoIterator<Item = (String, Vec<u8>)>,
     ) -> Result<Self, StoreError> {
         if Self::exists(disk)? {
@@ -51,8 +58,6 @@ impl Manifest {
                 dir: disk.display_path(""),
             });
         }
-        // The standard library seeds these from the system's randomness.
-        let salt = RandomState::new().build_hasher().finish();
         let manifest = Self {
             salt,
             properties: properties.into_iter().collect(),
@@ -218,12 +223,13 @@ mod tests {
     fn a_manifest_survives_a_crash_as_it_was_made() {
         let disk = FaultyDisk::new(1);
         assert!(!Manifest::exists(&disk).unwrap());
-        let made = Manifest::create(&disk, properties()).unwrap();
+        let made = Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
         let read = Manifest::open(&disk.crash()).unwrap();
         assert_eq!(read, made);
         assert_eq!(read.property("commitment"), Some(&b"mpt"[..]));
         assert_eq!(read.property("chain"), None);
-        let other = Manifest::create(&FaultyDisk::new(1), properties()).unwrap();
+        let other =
+            Manifest::create(&FaultyDisk::new(1), Manifest::new_salt(), properties()).unwrap();
         assert_ne!(read.salt(), other.salt());
     }
 
@@ -233,13 +239,13 @@ mod tests {
             for seed in 0..20 {
                 let disk = FaultyDisk::new(seed);
                 disk.lose_power_after(operations);
-                let made = Manifest::create(&disk, properties());
+                let made = Manifest::create(&disk, Manifest::new_salt(), properties());
                 let disk = disk.crash();
                 match Manifest::open(&disk) {
                     Ok(read) => assert_eq!(read.properties, properties()),
                     Err(StoreError::NotADatabase { .. }) => {
                         assert!(made.is_err());
-                        Manifest::create(&disk, properties()).unwrap();
+                        Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
                     }
                     Err(other) => panic!("{other}"),
                 }
@@ -252,8 +258,8 @@ mod tests {
         let disk = FaultyDisk::new(2);
         let error = Manifest::open(&disk).unwrap_err().to_string();
         assert!(error.contains("is not a Cambium database"), "{error}");
-        let made = Manifest::create(&disk, properties()).unwrap();
-        let again = Manifest::create(&disk, []).unwrap_err().to_string();
+        let made = Manifest::create(&disk, Manifest::new_salt(), properties()).unwrap();
+        let again = Manifest::create(&disk, 0, []).unwrap_err().to_string();
         assert!(
             again.contains("already holds a Cambium database"),
             "{again}"
@@ -274,7 +280,9 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_damage() {
         let disk = FaultyDisk::new(3);
-        let mut bytes = Manifest::create(&disk, properties()).unwrap().encode();
+        let mut bytes = Manifest::create(&disk, Manifest::new_salt(), properties())
+            .unwrap()
+            .encode();
         for len in 0..bytes.len() {
             put(&disk, &bytes[..len]);
             let error = Manifest::open(&disk).unwrap_err();

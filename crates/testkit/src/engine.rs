@@ -111,15 +111,16 @@ impl EngineDriver {
         }
         let genesis = Changes::new(genesis);
         model.apply(&genesis);
-        let mut loader = Loader::new();
+        let mut loader =
+            Loader::new(Arc::new(disk.clone()), OPTIONS).expect("a loader on a new disk");
         for change in genesis.accounts() {
             if let AccountUpdate::Put(account) = change.account {
-                loader.account(change.path, &account, &change.slots);
+                let slots = change.slots.iter().copied();
+                let taken = loader.account(change.path, &account, slots);
+                taken.expect("an account is taken");
             }
         }
-        let loaded = loader
-            .load(Arc::new(disk.clone()), OPTIONS)
-            .expect("a state is loaded");
+        let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
         let root = model.root();
         assert_eq!(loaded.root(), root, "genesis root");
         let id = BlockId::new(0, keccak256(params.seed.to_le_bytes()));

@@ -43,22 +43,23 @@ impl Backend for EngineChain {
         changes: Changes,
         codes: Vec<(B256, Bytes)>,
     ) -> Result<Self, String> {
-        let mut loader = Loader::new();
-        for change in changes.accounts() {
-            if let AccountUpdate::Put(account) = change.account {
-                loader.account(change.path, &account, &change.slots);
-            }
-        }
-        for (hash, code) in codes {
-            loader.code(hash, code);
-        }
-        let disk = Arc::new(FaultyDisk::new(1));
         let options = Options {
             memory_bytes: 64 << 20,
             ..Options::default()
         };
-        let chain = Chain::create(disk, options, loader, |_| Ok((spec, genesis)));
-        let chain = chain.map_err(|error| error.to_string())?;
+        let create = || {
+            let mut loader = Loader::new(Arc::new(FaultyDisk::new(1)), options)?;
+            for change in changes.accounts() {
+                if let AccountUpdate::Put(account) = change.account {
+                    loader.account(change.path, &account, change.slots.iter().copied())?;
+                }
+            }
+            for (hash, code) in codes {
+                loader.code(hash, &code)?;
+            }
+            Chain::create(loader.finish(&mut |_| {})?, spec, genesis)
+        };
+        let chain = create().map_err(|error| error.to_string())?;
         Ok(Self {
             chain,
             imported: 0,

@@ -85,7 +85,12 @@ impl GenesisFile {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut path = self.path.clone();
         if let Some(config) = config(&self.name) {
-            let refused = Chain::init(Arc::new(FaultyDisk::new(1)), &path, Options::default());
+            let refused = Chain::init(
+                Arc::new(FaultyDisk::new(1)),
+                &path,
+                Options::default(),
+                &mut |_| {},
+            );
             let why = refused.err().ok_or("taken without a config")?.to_string();
             if !why.contains("has no `config`") {
                 return Err(format!("refused, but as: {why}"));
@@ -96,7 +101,7 @@ impl GenesisFile {
         }
 
         let disk = Arc::new(FaultyDisk::new(1));
-        let chain = Chain::init(disk.clone(), &path, Options::default());
+        let chain = Chain::init(disk.clone(), &path, Options::default(), &mut |_| {});
         let made = self.compare(&chain.map_err(|error| error.to_string())?, allocated)?;
         let opened = Chain::open(disk, Options::default());
         let (chain, _) = opened.map_err(|error| error.to_string())?;
@@ -104,7 +109,7 @@ impl GenesisFile {
             return Err("another genesis after it is opened again".to_owned());
         }
         chain
-            .check_genesis_file(&path)
+            .check_genesis_file(&path, &mut |_| {})
             .map_err(|error| error.to_string())?;
         let wanted = (
             hash.unwrap_or(made.0),

@@ -48,7 +48,7 @@ fn the_first_era_of_mainnet_is_imported_flushed_reopened_and_read_at_old_heights
         ..Options::default()
     };
     let disk = Arc::new(FaultyDisk::new(1));
-    let chain = Chain::init(disk.clone(), genesis, options).unwrap();
+    let chain = Chain::init(disk.clone(), genesis, options, &mut |_| {}).unwrap();
 
     let mut source = BlockSource::open(&era).unwrap();
     let (mut imported, mut skipped) = (0, 0);

@@ -7,7 +7,11 @@ use super::{
     output::{Output, Report, Table, bytes, count},
 };
 use alloy_primitives::utils::format_ether;
-use cambium::{Chain, ChainError, ChainWriter, KECCAK_EMPTY, StateError, U256, keccak256};
+use cambium::{
+    Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY, LoadProgress, StateError, U256,
+    keccak256,
+};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -36,23 +40,46 @@ pub(crate) fn open_or_init(args: &InitArgs, out: &Output) -> Result<(Chain, bool
         }
         Err(failure) => Err(failure),
         Ok(chain) => {
-            chain.check_genesis_file(&args.genesis)?;
+            let bar = out.bar(1, INIT_BAR);
+            chain.check_genesis_file(&args.genesis, &mut init_progress(&bar))?;
+            bar.finish_and_clear();
             Ok((chain, false))
         }
     }
 }
 
 fn make(args: &InitArgs, out: &Output) -> Result<Chain, Failure> {
-    let bar = out.bar(0, "");
-    bar.set_message(format!("reading {}", args.genesis.display()));
-    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    let bar = out.bar(1, INIT_BAR);
     let made = Chain::init(
         open::disk(&args.db.datadir),
         &args.genesis,
         open::options(&args.db),
+        &mut init_progress(&bar),
     );
     bar.finish_and_clear();
     Ok(made?)
+}
+
+pub(crate) const INIT_BAR: &str = "{bar:30} {percent}%  {msg}";
+
+/// Shows on a bar of the form [`INIT_BAR`] how far the making of a database is.
+pub(crate) fn init_progress(bar: &ProgressBar) -> impl FnMut(InitProgress) {
+    |progress| {
+        let (done, of, what) = match progress {
+            InitProgress::Accounts { done, of } => (done, of, "reading the accounts".to_owned()),
+            InitProgress::State(LoadProgress { done, of }) => {
+                let done_of = format!("{} of {}", count(done), count(of));
+                (
+                    done,
+                    of,
+                    format!("building the state: {done_of} accounts and slots"),
+                )
+            }
+        };
+        bar.set_length(of.max(done));
+        bar.set_position(done);
+        bar.set_message(what);
+    }
 }
 
 fn described(chain: &Chain, title: &str) -> Result<Report, Failure> {

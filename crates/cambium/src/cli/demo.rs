@@ -61,7 +61,12 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
         "2. Import it into a new database: every block is executed, and its gas, receipts and\n   \
          state root are held against its header, before it is made durable.",
     )?;
-    let chain = Chain::init(Arc::new(StdDisk::new(&db)), &made.genesis, options)?;
+    let chain = Chain::init(
+        Arc::new(StdDisk::new(&db)),
+        &made.genesis,
+        options,
+        &mut |_| {},
+    )?;
     let files = [made.chain];
     let summary = import::import_files(&chain, &files, out)?;
     let counters = chain.db().counters();

@@ -211,6 +211,7 @@ fn state_exit(error: &StateError) -> Exit {
         | StateError::WrongPage { .. }
         | StateError::WrongRoot { .. }
         | StateError::MissingCode(_)
+        | StateError::CheckpointsLost { .. }
         | StateError::Broken { .. }
         | StateError::Trie(_) => Exit::Damaged,
         StateError::Store(error) if error.is_corruption() => Exit::Damaged,

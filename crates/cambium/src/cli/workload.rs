@@ -2,7 +2,7 @@
 
 use super::{
     args::WorkloadArgs,
-    chain::refuse_to_overwrite,
+    chain::{INIT_BAR, init_progress, refuse_to_overwrite},
     error::Failure,
     output::{Output, Report, Table, bytes, count},
 };
@@ -90,13 +90,14 @@ pub(crate) fn generate(
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message(format!("writing {accounts} accounts to the genesis file"));
     write_genesis(workload, &genesis).map_err(Failure::io(&genesis, "written"))?;
-    bar.set_message(format!("making the state of {accounts} accounts"));
+    bar.finish_and_clear();
     let options = Options {
         memory_bytes,
         ..Options::default()
     };
     let disk = Arc::new(StdDisk::new(scratch.path().join("db")));
-    let chain = Chain::init_workload(disk, workload, options)?;
+    let bar = out.bar(1, INIT_BAR);
+    let chain = Chain::init_workload(disk, workload, options, &mut init_progress(&bar))?;
     bar.finish_and_clear();
 
     let first = chain.block(chain.db().genesis().number)?.header;

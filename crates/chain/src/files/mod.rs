@@ -221,7 +221,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    fn new(total: u64) -> Self {
+    pub(crate) fn new(total: u64) -> Self {
         Self {
             read: Arc::default(),
             total,
@@ -241,7 +241,7 @@ impl Progress {
 
 /// A file that counts what is read of it.
 #[derive(Debug)]
-struct Counted {
+pub(crate) struct Counted {
     file: File,
     progress: Progress,
 }
@@ -368,7 +368,7 @@ impl Iterator for BlockSource {
     }
 }
 
-fn buffered(file: File, progress: &Progress) -> BufReader<Counted> {
+pub(crate) fn buffered(file: File, progress: &Progress) -> BufReader<Counted> {
     BufReader::with_capacity(
         BUFFER_BYTES,
         Counted {

@@ -42,14 +42,14 @@ fn meta(batches: u64, state_root: B256) -> BlockMeta {
 }
 
 pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
-    let mut loader = Loader::new();
+    let mut loader = Loader::new(disk(setup), options(setup))?;
     let accounts = setup.workload.accounts;
     for start in (0..accounts).step_by(LOAD_CHUNK as usize) {
         for key in setup.workload.keys(start..accounts.min(start + LOAD_CHUNK)) {
-            loader.account(key, &Workload::first_state(&key), &[]);
+            loader.account(key, &Workload::first_state(&key), [])?;
         }
     }
-    let loaded = loader.load(disk(setup), options(setup))?;
+    let loaded = loader.finish(&mut |_| {})?;
     let meta = meta(0, loaded.root());
     loaded.create(meta, Vec::new())?;
     Ok(())

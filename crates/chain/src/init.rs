@@ -1,0 +1,204 @@
+//! Making a chain's database from its genesis.
+
+use crate::{
+    Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, Progress,
+    chain::{KnownBlock, SPEC, meta, unreadable_spec},
+    files::buffered,
+    workload::Workload,
+};
+use alloy_consensus::{BlockBody, Header};
+use alloy_primitives::{Address, B256, U256, keccak256};
+use alloy_rlp::Encodable;
+use cambium_primitives::{Account, KECCAK_EMPTY, Path as StatePath};
+use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
+use cambium_trie::TrieError;
+use std::{fs::File, path::Path, sync::Arc};
+
+/// Accounts after which progress is told again.
+const TELL_ACCOUNTS: u64 = 4096;
+
+/// How far the making of a database is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitProgress {
+    /// The accounts are being read, or derived.
+    Accounts {
+        /// Bytes of the genesis file, or accounts of the workload.
+        done: u64,
+        /// All of these; 0 if that is not known.
+        of: u64,
+    },
+    /// The state trie and its pages are being built.
+    State(LoadProgress),
+}
+
+impl Chain {
+    /// Makes a database on `disk` from a genesis file.
+    pub fn init(
+        disk: Arc<dyn Disk>,
+        genesis: impl AsRef<Path>,
+        options: Options,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<Self, ChainError> {
+        let path = genesis.as_ref();
+        // Before anything is made for a file that is not there.
+        let file = open(path)?;
+        let mut loader = Loader::new(disk, options)?;
+        let genesis = read(file, path, progress, |address, account| {
+            take_account(&mut loader, address, &account)
+        })?;
+        let loaded = loader
+            .finish(&mut |built| progress(InitProgress::State(built)))
+            .map_err(|error| given_twice(path, error.into()))?;
+        Self::from_genesis(loaded, &genesis)
+    }
+
+    /// Makes a database on `disk` from a workload's genesis block, without a file between.
+    pub fn init_workload(
+        disk: Arc<dyn Disk>,
+        workload: &Workload,
+        options: Options,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<Self, ChainError> {
+        let genesis = workload.genesis();
+        let mut loader = Loader::new(disk, options)?;
+        workload.for_each_account(|address, account| {
+            if loader.accounts().is_multiple_of(TELL_ACCOUNTS) {
+                let (done, of) = (loader.accounts(), genesis.accounts);
+                progress(InitProgress::Accounts { done, of });
+            }
+            take_account(&mut loader, address, &account)
+        })?;
+        let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
+        Self::from_genesis(loaded, &genesis)
+    }
+
+    fn from_genesis(loaded: Loaded, genesis: &Genesis) -> Result<Self, ChainError> {
+        let root = loaded.root();
+        let spec = genesis.spec(root)?;
+        let header = genesis.header(&spec, root);
+        Self::create(loaded, spec, header)
+    }
+
+    /// Makes a database of a state: `header` is its first block's.
+    pub fn create(loaded: Loaded, spec: ChainSpec, header: Header) -> Result<Self, ChainError> {
+        let withdrawals = header.withdrawals_root.is_some().then(Default::default);
+        let body = BlockBody {
+            transactions: vec![],
+            ommers: vec![],
+            withdrawals,
+        };
+        let block = Block::new(header, body);
+        let hash = block.header.hash_slow();
+        let mut rlp = Vec::new();
+        block.encode(&mut rlp);
+        let total_difficulty = block.header.difficulty;
+        let known = KnownBlock {
+            header: block.header,
+            total_difficulty,
+            ommers: vec![],
+        };
+        let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
+        let db = loaded.create(meta(&known, hash, &rlp), vec![(SPEC.to_owned(), json)])?;
+        Ok(Self::new(db, spec))
+    }
+
+    /// Checks that a genesis file is of this database's chain: computes its state root and header,
+    /// about as much work as making a database from it.
+    pub fn check_genesis_file(
+        &self,
+        genesis: impl AsRef<Path>,
+        progress: &mut dyn FnMut(InitProgress),
+    ) -> Result<(), ChainError> {
+        let path = genesis.as_ref();
+        let mut loader = self.db().root_loader();
+        let genesis = read(open(path)?, path, progress, |address, account| {
+            loader.account(keccak256(address), &fields(&account), slots(&account))
+        })?;
+        let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
+        let root = root.map_err(|error| given_twice(path, error.into()))?;
+        let header = genesis.header(&genesis.spec(root)?, root);
+        self.check_genesis(header.hash_slow())
+    }
+}
+
+fn open(path: &Path) -> Result<File, GenesisError> {
+    File::open(path).map_err(|source| GenesisError::Open {
+        file: path.display().to_string().into(),
+        source,
+    })
+}
+
+/// Reads a genesis file, account by account.
+fn read(
+    file: File,
+    path: &Path,
+    progress: &mut dyn FnMut(InitProgress),
+    mut take: impl FnMut(Address, GenesisAccount) -> Result<(), StateError>,
+) -> Result<Genesis, ChainError> {
+    // Of what is no regular file the size is not known.
+    let of = file.metadata().ok().filter(|file| file.is_file());
+    let of = of.map_or(0, |file| file.len());
+    let bytes = Progress::new(of);
+    let mut accounts: u64 = 0;
+    let name = path.display().to_string();
+    Genesis::stream_from(&name, buffered(file, &bytes), |address, account| {
+        accounts += 1;
+        if accounts.is_multiple_of(TELL_ACCOUNTS) {
+            let done = bytes.bytes_read();
+            progress(InitProgress::Accounts { done, of });
+        }
+        Ok::<_, ChainError>(take(address, account)?)
+    })
+}
+
+/// Whatever a genesis file gives twice is found when its paths are sorted. Whose they are takes
+/// another look into the file.
+fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
+    let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
+        return error;
+    };
+    let mut twice = None;
+    let read = Genesis::stream(genesis, |address, _| {
+        if path.starts_with(&StatePath::account(&keccak256(address))) {
+            twice = Some(address);
+        }
+        Ok::<_, GenesisError>(())
+    });
+    let (Ok(Genesis { file, .. }), Some(address)) = (read, twice) else {
+        return error;
+    };
+    let is_slot = path.len() > StatePath::account(&B256::ZERO).len();
+    ChainError::Genesis(match is_slot {
+        true => GenesisError::SlotTwice { file, address },
+        false => GenesisError::Twice { file, address },
+    })
+}
+
+fn take_account(
+    loader: &mut Loader,
+    address: Address,
+    account: &GenesisAccount,
+) -> Result<(), StateError> {
+    let fields = fields(account);
+    loader.account(keccak256(address), &fields, slots(account))?;
+    if !account.code.is_empty() {
+        loader.code(fields.code_hash, &account.code)?;
+    }
+    Ok(())
+}
+
+fn fields(account: &GenesisAccount) -> Account {
+    Account {
+        nonce: account.nonce,
+        balance: account.balance,
+        code_hash: match account.code.is_empty() {
+            true => KECCAK_EMPTY,
+            false => keccak256(&account.code),
+        },
+    }
+}
+
+fn slots(account: &GenesisAccount) -> impl Iterator<Item = (B256, U256)> {
+    let slots = account.storage.iter();
+    slots.map(|(slot, value)| (keccak256(slot), *value))
+}

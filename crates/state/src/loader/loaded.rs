@@ -1,0 +1,132 @@
+//! A state on disk becomes a database: it gets its first block, and with it a name.
+
+use crate::{
+    base::{Base, Snapshot},
+    checkpoint,
+    commit::LogWriter,
+    counters::Counters,
+    db::{Current, Db, Inner, Options},
+    delta::Delta,
+    error::StateError,
+    merger::Retired,
+    open::{GENESIS_HASH, GENESIS_NUMBER},
+    overlay::{LayerId, Overlay},
+    records::{BlockMeta, BlockRecord, KIND_BLOCK},
+    tree::Tree,
+};
+use alloy_primitives::B256;
+use cambium_disk::Disk;
+use cambium_primitives::Changes;
+use cambium_store::{
+    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
+};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock},
+};
+
+/// A first state that is on disk, but not named yet.
+pub struct Loaded {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) lock: DataDirLock,
+    pub(super) options: Options,
+    pub(super) counters: Arc<Counters>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) codes: Codes,
+    pub(super) salt: u64,
+    pub(super) root: B256,
+}
+
+impl Loaded {
+    /// The state root, which the first block's header needs.
+    pub const fn root(&self) -> B256 {
+        self.root
+    }
+
+    /// Names the first block and opens the database at it. `properties` are kept with the
+    /// database and given back by [`Db::property`].
+    pub fn create(
+        self,
+        meta: BlockMeta,
+        properties: Vec<(String, Vec<u8>)>,
+    ) -> Result<Db, StateError> {
+        if meta.state_root != self.root {
+            let (got, expected) = (self.root, meta.state_root);
+            return Err(StateError::WrongRoot {
+                block: meta.id,
+                got,
+                expected,
+            });
+        }
+        let disk = self.disk;
+        let own = [
+            (
+                GENESIS_NUMBER.to_owned(),
+                meta.id.number.to_le_bytes().to_vec(),
+            ),
+            (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
+        ];
+        let manifest = Manifest::create(&*disk, self.salt, own.into_iter().chain(properties))?;
+        let log_options = LogOptions {
+            salt: manifest.salt(),
+            ..LogOptions::default()
+        };
+        let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
+        let none = Changes::default();
+        let record = BlockRecord::encode(&meta, &none, &none, &[]);
+        let position = log.append(KIND_BLOCK, &[&record])?;
+        log.sync()?;
+        let (blocks, _) = BlockIndex::open(disk.clone(), 0)?;
+        blocks.set(
+            meta.id.number,
+            BlockEntry {
+                hash: meta.id.hash,
+                position,
+            },
+        )?;
+        blocks.sync()?;
+        let snapshot = Arc::new(Snapshot {
+            block: meta.id,
+            parent_hash: meta.parent,
+            state_root: self.root,
+            index: self.snapshot.index.clone(),
+            pages: self.snapshot.pages.clone(),
+        });
+        let layer = LayerId(1);
+        let base = Arc::new(Base {
+            snapshot: snapshot.clone(),
+            intermediate: None,
+        });
+        let inner = Arc::new(Inner {
+            options: self.options,
+            disk,
+            counters: self.counters.clone(),
+            pages: snapshot.pages.clone(),
+            codes: self.codes,
+            retired: Mutex::new(Retired::default()),
+            log: Mutex::new(LogWriter {
+                log: Arc::new(log),
+                blocks,
+                positions: HashMap::from([(meta.id.hash, position)]),
+                head_chain: BTreeMap::new(),
+                rewound: HashMap::new(),
+                merge: None,
+            }),
+            delta: Mutex::new(Delta::on(base.clone(), layer, self.counters)?),
+            prover: Mutex::new(None),
+            current: RwLock::new(Current {
+                base,
+                overlay: Arc::new(Overlay::new()),
+                tree: Tree::new(meta.id, meta.parent, self.root, layer),
+            }),
+            poisoned: OnceLock::new(),
+            genesis: meta.id,
+            manifest,
+            _lock: self.lock,
+        });
+        // Only with its first checkpoint does the directory hold a finished database.
+        checkpoint::write(&inner, &snapshot, position, &[])?;
+        Ok(Db { inner })
+    }
+}
