@@ -202,26 +202,23 @@ impl Resolve for &Base {
     }
 }
 
-/// Grafts the part of a page that is the subtrie at `path`.
+/// Grafts the part of a page that is the subtrie at `path`. Of a whole page, what has its
+/// reference cached stays a stub: most of the page, for most changes, is neither looked at nor
+/// hashed.
 fn graft_page(page: &Page, path: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
-    let mut damage = None;
-    let leaves = page
+    let (leaves, values): (Vec<_>, Vec<_>) = page
         .leaves()
         .filter(|(leaf, _)| is_under(leaf, path))
-        .map_while(|(leaf, bytes)| match decode_leaf(&leaf, bytes) {
-            Ok(value) => Some((leaf, value)),
-            Err(error) => {
-                damage = Some(error);
-                None
-            }
-        });
-    let digests = digests_of(page)?.into_iter();
-    let digests = digests.filter(|(digest, _)| digest.starts_with(path));
-    let grafted = into.graft_leaves(path, leaves, digests);
-    match damage {
-        Some(error) => Err(error),
-        None => Ok(grafted?),
+        .unzip();
+    let mut digests = digests_of(page)?;
+    let value = |at: usize| decode_leaf(&leaves[at], values[at]);
+    if page.prefix() == path {
+        return into.graft_top(path, &leaves, &digests, value);
     }
+    digests.retain(|(digest, _)| digest.starts_with(path) && digest != path);
+    let leaves = (0..leaves.len()).map(|at| Ok((leaves[at], value(at)?)));
+    let leaves = leaves.collect::<Result<Vec<_>, StateError>>()?;
+    Ok(into.graft_leaves(path, leaves.into_iter(), digests.into_iter())?)
 }
 
 /// Copies a node of another trie. `None` for a stub, and for a node whose children are not

@@ -55,6 +55,8 @@ counters! {
     page_reads_value,
     /// Pages read from segments to update or walk the trie.
     page_reads_trie,
+    /// Pages read from segments to merge what is beside a change.
+    page_reads_merge,
     /// Bytes of pages read.
     page_bytes_read,
     /// Keccak-256 hashes of trie nodes.

@@ -23,8 +23,8 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
-use cambium_store::{PageAddr, PageBuilder, leaf_bytes};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
+use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
+use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, SHARDS, Stub};
 use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
 
@@ -35,8 +35,9 @@ const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
 /// An inner branch over at least this many leaves has its hash cached in the page.
 const DIGEST_LEAVES_MIN: usize = 6;
 /// A child of the page's topmost branch over at least this many leaves has its hash cached:
-/// whatever changes in the page, it is needed.
-const DIGEST_CHILD_LEAVES_MIN: usize = 4;
+/// whatever changes in the page, it is needed, and need not be looked at if nothing below changes.
+/// For a single leaf its hash costs less than the 36 bytes.
+const DIGEST_CHILD_LEAVES_MIN: usize = 2;
 /// An account of at least this many slots has its storage root cached in the page.
 const DIGEST_SLOTS_MIN: usize = 3;
 /// What a digest takes in a page, about.
@@ -127,6 +128,7 @@ pub(crate) fn merge_shard(
         leaves: Vec::new(),
         values: Vec::new(),
         digests: Vec::new(),
+        open: None,
         unhashed: Vec::new(),
         first_written: None,
         pages_written: 0,
@@ -195,6 +197,40 @@ struct LooseLeaf {
     value: Range<usize>,
 }
 
+/// A page of the old snapshot, taken apart: parts of it are asked for one after the other.
+struct OpenPage {
+    place: Option<Place>,
+    leaves: Vec<LooseLeaf>,
+    values: Vec<u8>,
+}
+
+impl OpenPage {
+    fn new(stub: &Stub, page: Arc<Page>) -> Self {
+        let mut open = Self {
+            place: stub.place,
+            leaves: Vec::with_capacity(page.len()),
+            values: Vec::new(),
+        };
+        for (path, value) in page.leaves() {
+            let start = open.values.len();
+            open.values.extend_from_slice(value);
+            let value = start..open.values.len();
+            open.leaves.push(LooseLeaf { path, value });
+        }
+        open
+    }
+
+    /// The leaves of the subtrie at `path`.
+    fn under(&self, path: &Path) -> impl Iterator<Item = (Path, &[u8])> {
+        let from = self.leaves.partition_point(|leaf| leaf.path < *path);
+        self.leaves[from..]
+            .iter()
+            .take_while(|leaf| leaf.path.starts_with(path))
+            .filter(|leaf| is_under(&leaf.path, path))
+            .map(|leaf| (leaf.path, &self.values[leaf.value.clone()]))
+    }
+}
+
 /// What became of a subtrie.
 enum Outcome {
     Empty,
@@ -223,6 +259,8 @@ struct Merger<'a> {
     values: Vec<u8>,
     /// References of nodes over those leaves.
     digests: Vec<Digest>,
+    /// The page of the old snapshot of which a part was taken last.
+    open: Option<OpenPage>,
     /// Nodes of the index whose reference is not known yet.
     unhashed: Vec<Link>,
     first_written: Option<PageAddr>,
@@ -385,7 +423,7 @@ impl Merger<'_> {
         for (nibble, outcome) in outcomes.iter_mut().enumerate() {
             let prefix = path.child(nibble as u8);
             if let Outcome::Page(stub) = outcome {
-                let page = self.pages.read(stub, &prefix, ReadFor::Trie)?;
+                let page = self.pages.read(stub, &prefix, ReadFor::Merge)?;
                 for (path, value) in page.leaves() {
                     self.push_leaf(&prefix, path, value);
                 }
@@ -458,18 +496,25 @@ impl Merger<'_> {
                 _ => Outcome::Resident(self.index.graft_subtrie(self.old, link)),
             });
         }
-        // The page has come to cover more than this subtrie: take this part of it.
+        // Part of a page of which something else has changed.
         let broken = StateError::Broken {
             path: *path,
             what: "a node or a page in the index",
         };
         let (page, depth) = page_over(self.old, path).ok_or(broken)?;
-        let page = self.pages.read(page, &path.prefix(depth), ReadFor::Trie)?;
+        let open = match self.open.take() {
+            Some(open) if open.place == page.place => open,
+            _ => OpenPage::new(
+                page,
+                self.pages.read(page, &path.prefix(depth), ReadFor::Merge)?,
+            ),
+        };
         let from = self.leaves.len();
         let mut bytes = 0;
-        for (leaf, value) in page.leaves().filter(|(leaf, _)| is_under(leaf, path)) {
+        for (leaf, value) in open.under(path) {
             bytes += self.push_leaf(path, leaf, value);
         }
+        self.open = Some(open);
         let kind = stub.kind.unwrap_or(NodeKind::Branch);
         Ok(Outcome::Loose {
             from,

@@ -26,6 +26,7 @@ impl Weighter<PageAddr, Arc<Page>> for PageWeight {
 pub(crate) enum ReadFor {
     Value,
     Trie,
+    Merge,
 }
 
 /// Pages on disk and those kept in memory.
@@ -122,6 +123,7 @@ impl Pages {
         let counter: &Counter = match why {
             ReadFor::Value => &self.counters.page_reads_value,
             ReadFor::Trie => &self.counters.page_reads_trie,
+            ReadFor::Merge => &self.counters.page_reads_merge,
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);
