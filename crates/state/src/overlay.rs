@@ -13,7 +13,7 @@
 //! most L, and not one of the few on other branches" ([`Lineage`]).
 
 use alloy_primitives::{B256, U256, map::B256Map};
-use cambium_primitives::{Account, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::{
@@ -71,9 +71,10 @@ pub(crate) struct Overlay {
 }
 
 const SHARDS: usize = 64;
-/// What one version costs in memory, the map's spare room included.
-const ACCOUNT_BYTES: usize = 224;
-const SLOT_BYTES: usize = 144;
+/// What one version costs in memory: in the map, its spare room included, and in the layer's
+/// changes and reverts.
+const ACCOUNT_BYTES: usize = 224 + 2 * size_of::<AccountChange>();
+const SLOT_BYTES: usize = 144 + 2 * size_of::<(B256, U256)>();
 
 impl Overlay {
     pub(crate) fn new() -> Self {
@@ -205,7 +206,6 @@ fn newest<T: Copy>(versions: &Versions<T>, seen: &Lineage) -> Option<(LayerId, T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium_primitives::AccountChange;
 
     fn lineage(newest: u32, others: &[u32]) -> Lineage {
         Lineage {
