@@ -58,7 +58,10 @@ pub use cambium_chain::{
     StatelessReport, TOKEN, Timings, Transaction, WitnessGap, Workload, WorkloadError,
     WorkloadParams, token_balance_slot,
 };
-pub use cambium_disk::{Disk, DiskError, DiskFile, FaultyDisk, StdDisk};
+pub use cambium_disk::{
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, IoMethod,
+    LockError, ReadRequest, StdDisk, StdDiskOptions,
+};
 pub use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
 };

@@ -1,12 +1,13 @@
 //! Random reads of a large file, in every way that the disk has: reads a second, processor time of
 //! each, and how long a batch takes.
 //!
-//! `cargo run --release -p cambium-disk --example random_reads -- DIRECTORY [SECONDS [DEPTHS]]`
+//! `cargo run --release -p cambium-disk --example random_reads -- DIRECTORY [SECONDS [DEPTHS
+//! [THREADS]]]`
 //!
 //! `DIRECTORY` is on the disk in question. The file is `f` there, of 4 GiB or what it has; it is
 //! written if it does not exist, and stays. Each way is measured for `SECONDS` (default 3), with
 //! so many reads to a batch (`DEPTHS`, default `1,16,64,128,1024`), of 4 KiB at multiples of it, and
-//! of 1,200 bytes anywhere. `--cached` adds reads through the page cache, which measure the cache as
+//! of 1,200 bytes anywhere, by `THREADS` at once (default 1), each with its own batches. `--cached` adds reads through the page cache, which measure the cache as
 //! soon as it holds the file.
 //!
 //! To compare with what the device gives at the same depth, run beside it:
@@ -30,12 +31,16 @@ fn main() -> Result<(), DiskError> {
     let depths = depths
         .split(',')
         .map(|depth| depth.parse().expect("a depth"));
+    let threads = words
+        .get(3)
+        .map_or(1, |word| word.parse().expect("threads"));
     for depth in depths {
         for (len, step) in [(4096, 4096), (1200, 16)] {
             for (method, access) in ways(!flags.is_empty()) {
                 let way = Way {
                     method,
                     access,
+                    threads,
                     depth,
                     len,
                     step,
@@ -50,6 +55,7 @@ fn main() -> Result<(), DiskError> {
 struct Way {
     method: IoMethod,
     access: Access,
+    threads: u64,
     depth: usize,
     len: usize,
     step: u64,
@@ -86,32 +92,46 @@ fn measure(dir: &str, way: &Way, time: Duration) -> Result<(), DiskError> {
     }
     let file = disk.open_with("f", way.access)?;
     let places = (file.len()?.min(FILE_BYTES) - way.len as u64) / way.step;
-    let mut bufs = vec![vec![0; way.len]; way.depth];
-    let mut random = Random(std::process::id().into());
-    let mut batch_micros = Vec::new();
-    let (start, cpu) = (Instant::now(), cpu_time());
-    while start.elapsed() < time {
-        let batch_start = Instant::now();
-        let mut requests: Vec<_> = bufs
-            .iter_mut()
-            .map(|buf| ReadRequest::new(&*file, random.next() % places * way.step, buf))
-            .collect();
-        disk.read_batch(&mut requests);
-        for request in requests {
-            request.outcome?;
+    let read = |seed: u64, start: Instant| {
+        let mut bufs = vec![vec![0; way.len]; way.depth];
+        let mut random = Random(seed);
+        let mut batch_micros = Vec::new();
+        while start.elapsed() < time {
+            let batch_start = Instant::now();
+            let mut requests: Vec<_> = bufs
+                .iter_mut()
+                .map(|buf| ReadRequest::new(&*file, random.next() % places * way.step, buf))
+                .collect();
+            disk.read_batch(&mut requests);
+            for request in requests {
+                request.outcome?;
+            }
+            batch_micros.push(batch_start.elapsed().as_micros());
         }
-        batch_micros.push(batch_start.elapsed().as_micros());
-    }
+        Ok::<_, DiskError>(batch_micros)
+    };
+    let (start, cpu) = (Instant::now(), cpu_time());
+    let batch_micros: Result<Vec<_>, _> = std::thread::scope(|scope| {
+        let seed = |thread| u64::from(std::process::id()) << 32 | thread;
+        let threads: Vec<_> = (0..way.threads)
+            .map(|thread| scope.spawn(move || read(seed(thread), start)))
+            .collect();
+        let each = threads.into_iter();
+        each.map(|thread| thread.join().expect("no panic"))
+            .collect()
+    });
+    let mut batch_micros = batch_micros?.concat();
     let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
     let reads = disk.stats().reads;
     batch_micros.sort_unstable();
     println!(
-        "read/{:?}/{:?}/bytes={}/depth={}: {:.0} reads/s, {:.2} us of processor each, batch p50 {} \
+        "read/{:?}/{:?}/bytes={}/depth={}/threads={}: {:.0} reads/s, {:.2} us of processor each, batch p50 {} \
          us, p99 {} us",
         way.method,
         way.access,
         way.len,
         way.depth,
+        way.threads,
         reads as f64 / took.as_secs_f64(),
         cpu.as_secs_f64() * 1e6 / reads as f64,
         batch_micros[batch_micros.len() / 2],

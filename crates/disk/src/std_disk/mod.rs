@@ -1,4 +1,4 @@
-//! A directory of the system's own file system.
+//! A directory of Linux's own file system.
 //!
 //! ```text
 //!  one read      file.rs      pread, of whole blocks into aligned memory if access is direct

@@ -8,7 +8,12 @@
 //!
 //! The kernel writes only into the ring's own slots, never into memory that was lent to us. So a
 //! ring that fails with reads under way needs nobody's patience: its slots are leaked, and whoever
-//! waits for the reads goes another way.
+//! waits for the reads goes another way. Copying 4 KiB out of a slot that was just filled is lost
+//! in the 5 us that the system takes for the read.
+//!
+//! Files and slots are not registered with the ring: that made no difference that could be told
+//! from noise, and a registered file would stay open, and keep its space, after its removal. Nor
+//! did waits for 1 to 64 reads at a time, or rings bound to one thread. Figures: `docs/DISK.md`.
 
 #![allow(unsafe_code)]
 

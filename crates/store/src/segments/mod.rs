@@ -19,10 +19,9 @@
 //! Why past the cache: through it, a merge's writes reach the device in one burst when they are
 //! synced, which the block log's sync then waits behind, and they drive out of memory what is worth
 //! having there. Why in pieces of 512 KiB: a sync of the log waits for what the device was given
-//! before it. On the development machine (64 MiB written at a time, a sync of 16 KiB beside it all
-//! the while) this took 56 ms for the segment's sync through the cache and 2 ms past it, at the same
-//! 0.6 to 1 GB/s; the log's median sync took 6.4 ms beside pieces of 4 MiB, 1.7 ms beside 1 MiB and
-//! 1.0 ms beside 512 KiB. To reserve a segment's space beforehand made no difference.
+//! before it. On the development machine the log's median sync beside such writing took 6.4 ms with
+//! pieces of 4 MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same 0.6 to 1 GB/s; see
+//! `docs/DISK.md`.
 //!
 //! What is durable is decided by the checkpoint, which holds the table of segments and of their
 //! lengths as of a sync. Opening drops all that came later: no index leads there.
