@@ -11,12 +11,11 @@ use crate::{
     error::StateError,
     forest::{Forest, shard_of},
     overlay::{Lineage, Overlay},
-    pages::{Pages, ReadFor, account_in, decode_leaf, digests_of, slot_in},
+    pages::{Pages, ReadFor, account_in, decode_leaf, slot_in},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
-use cambium_store::Page;
-use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Resolve, Stub, TrieError};
+use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
 /// The state at a block, on disk: the upper part of the trie in memory, its stubs naming pages.
@@ -162,80 +161,6 @@ impl Base {
 /// account itself is a leaf above it.
 pub(crate) fn is_under(leaf: &Path, prefix: &Path) -> bool {
     leaf.starts_with(prefix) && (prefix.len() < ACCOUNT_NIBBLES || leaf.len() > ACCOUNT_NIBBLES)
-}
-
-/// Finds what a stub of a trie above the base stands for: by path, so that a stub stays good
-/// when pages move.
-impl Resolve for &Base {
-    type Error = StateError;
-
-    fn resolve(
-        &mut self,
-        path: &Path,
-        _stub: &Stub,
-        into: &mut PartialTrie,
-    ) -> Result<Link, StateError> {
-        let shard = shard_of(path);
-        if let Some(middle) = &self.intermediate {
-            let trie = middle.forest.shard(shard);
-            if let Some(link) = trie.find(path)
-                && let Some(grafted) = graft_hashed(into, trie, link)?
-            {
-                return Ok(grafted);
-            }
-        }
-        let index = &self.snapshot.index[shard];
-        let (stub, depth) = match index.find(path).map(|link| (link, index.visit(link))) {
-            Some((_, NodeView::Stub(stub))) => (stub, path.len()),
-            Some((link, _)) => return Ok(into.graft_node(index, link)?),
-            // The page may by now cover more than the subtrie asked for.
-            None => page_over(index, path).ok_or(StateError::Broken {
-                path: *path,
-                what: "a node or a page in the index",
-            })?,
-        };
-        let page = self
-            .snapshot
-            .pages
-            .read(stub, &path.prefix(depth), ReadFor::Trie)?;
-        graft_page(&page, path, into)
-    }
-}
-
-/// Grafts the part of a page that is the subtrie at `path`. Of a whole page, what has its
-/// reference cached stays a stub: most of the page, for most changes, is neither looked at nor
-/// hashed.
-fn graft_page(page: &Page, path: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
-    let (leaves, values): (Vec<_>, Vec<_>) = page
-        .leaves()
-        .filter(|(leaf, _)| is_under(leaf, path))
-        .unzip();
-    let mut digests = digests_of(page)?;
-    let value = |at: usize| decode_leaf(&leaves[at], values[at]);
-    if page.prefix() == path {
-        return into.graft_top(path, &leaves, &digests, value);
-    }
-    digests.retain(|(digest, _)| digest.starts_with(path) && digest != path);
-    let leaves = (0..leaves.len()).map(|at| Ok((leaves[at], value(at)?)));
-    let leaves = leaves.collect::<Result<Vec<_>, StateError>>()?;
-    Ok(into.graft_leaves(path, leaves.into_iter(), digests.into_iter())?)
-}
-
-/// Copies a node of another trie. `None` for a stub, and for a node whose children are not
-/// hashed: it lies below a digest of its page, so that it is what the page has.
-pub(crate) fn graft_hashed(
-    into: &mut PartialTrie,
-    from: &PartialTrie,
-    link: Link,
-) -> Result<Option<Link>, StateError> {
-    if link.is_stub() {
-        return Ok(None);
-    }
-    match into.graft_node(from, link) {
-        Ok(grafted) => Ok(Some(grafted)),
-        Err(TrieError::NotHashed { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The page stub that covers the subtrie at `path`, and the depth at which it sits.

@@ -1,7 +1,7 @@
 //! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
-use crate::{base::Base, counters::Counters, error::StateError, pool};
+use crate::{base::Base, counters::Counters, error::StateError, pool, resolve::Resolver};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
@@ -82,13 +82,14 @@ impl Forest {
         let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
             let start = Instant::now();
             let mut touched = Vec::with_capacity(shards.len());
+            let mut resolver = Resolver::new(base);
             for (at, trie) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, number * SHARDS_PER_TASK + at);
                 if !own.is_empty() {
                     if pages == PagesAre::OnDisk {
                         base.snapshot.prefetch(own);
                     }
-                    trie.apply(own, &mut &*base).map_err(update_error)?;
+                    trie.apply(own, &mut resolver).map_err(update_error)?;
                     touched.push(trie);
                 }
             }
@@ -138,7 +139,7 @@ impl Forest {
     fn load_root(
         &mut self,
         shard: usize,
-        mut base: &Base,
+        base: &Base,
         counters: &Counters,
     ) -> Result<(), StateError> {
         let (path, trie) = (shard_prefix(shard), &mut self.shards[shard]);
@@ -147,7 +148,7 @@ impl Forest {
             what: "a stub at the root",
         };
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
-        let link = base.resolve(&path, &stub, trie)?;
+        let link = Resolver::new(base).resolve(&path, &stub, trie)?;
         trie.set_root(link);
         // Not only the root: joining it to a prefix takes its children's references.
         hash(&mut [trie], counters);

@@ -59,6 +59,7 @@ mod pages;
 mod pool;
 mod proof;
 mod records;
+mod resolve;
 mod session;
 mod stats;
 mod tree;

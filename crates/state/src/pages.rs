@@ -216,16 +216,18 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
 
 /// The cached digests of `page`.
 pub(crate) fn digests_of(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
-    let digest = |(path, bytes): (Path, &[u8])| {
-        let hash = || B256::try_from(bytes).ok().map(NodeRef::hash);
-        let node = NodeRef::inline(bytes).or_else(hash);
-        Ok((
-            path,
-            node.ok_or(StateError::Broken {
-                path,
-                what: "a digest of 1 to 32 bytes",
-            })?,
-        ))
-    };
-    page.digests().map(digest).collect()
+    page.digests()
+        .map(|(path, bytes)| Ok((path, node_of(&path, bytes)?)))
+        .collect()
+}
+
+/// The reference that the digest cached for `path` is.
+pub(crate) fn node_of(path: &Path, bytes: &[u8]) -> Result<NodeRef, StateError> {
+    let hash = || B256::try_from(bytes).ok().map(NodeRef::hash);
+    NodeRef::inline(bytes)
+        .or_else(hash)
+        .ok_or(StateError::Broken {
+            path: *path,
+            what: "a digest of 1 to 32 bytes",
+        })
 }

@@ -1,11 +1,12 @@
 //! The part of a block's state trie that some leaves need: what proofs and witnesses are made of.
 
 use crate::{
-    base::{Base, graft_hashed},
+    base::Base,
     db::{Db, Inner},
     delta::Delta,
     error::StateError,
     forest::{Forest, shard_of, update_error},
+    resolve::{Resolver, graft_hashed},
     view::View,
 };
 use cambium_primitives::{Changes, Path};
@@ -15,7 +16,14 @@ use std::sync::Arc;
 /// Finds nodes below the crown in a forest, and below that in its base.
 struct ForestResolver<'a> {
     forest: &'a Forest,
-    base: &'a Base,
+    base: Resolver<'a>,
+}
+
+impl<'a> ForestResolver<'a> {
+    const fn new(forest: &'a Forest, base: &'a Base) -> Self {
+        let base = Resolver::new(base);
+        Self { forest, base }
+    }
 }
 
 impl Resolve for ForestResolver<'_> {
@@ -33,8 +41,7 @@ impl Resolve for ForestResolver<'_> {
         {
             return Ok(grafted);
         }
-        let mut base = self.base;
-        base.resolve(path, stub, into)
+        self.base.resolve(path, stub, into)
     }
 }
 
@@ -43,7 +50,7 @@ impl View {
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
         self.inner.with_forest(self, |forest, base| {
             let mut trie = forest.crown().clone();
-            trie.extract(keys, &mut ForestResolver { forest, base })
+            trie.extract(keys, &mut ForestResolver::new(forest, base))
                 .map_err(update_error)
         })
     }
@@ -56,7 +63,7 @@ impl View {
     ) -> Result<PartialTrie, StateError> {
         self.inner.with_forest(self, |forest, base| {
             let mut trie = forest.crown().clone();
-            let mut resolver = ForestResolver { forest, base };
+            let mut resolver = ForestResolver::new(forest, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
                 .map_err(update_error)
         })

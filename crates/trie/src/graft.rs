@@ -147,89 +147,6 @@ impl PartialTrie {
         } else {
             self.join_slots(prefix, leaves)?
         };
-        self.take_digests(root, prefix, digests)?;
-        Ok(root)
-    }
-
-    /// As [`Self::graft_leaves`], but no more of it than has to be: where the reference of a child
-    /// of the topmost branch is known, that child stays a stub without a place, to be resolved by
-    /// its path. `value` gives the value of the leaf of that number.
-    pub fn graft_top<E: From<TrieError>>(
-        &mut self,
-        prefix: &Path,
-        leaves: &[Path],
-        digests: &[(Path, NodeRef)],
-        mut value: impl FnMut(usize) -> Result<LeafValue, E>,
-    ) -> Result<Link, E> {
-        let (first, last) = match leaves {
-            [first, .., last] => (first, last),
-            _ => return self.graft_range(prefix, leaves, 0, &mut value),
-        };
-        let fork = first.common_prefix_len(last);
-        let of_child = |path: &Path| {
-            let at = digests.binary_search_by(|(digest, _)| digest.cmp(path));
-            at.ok().map(|at| digests[at].1)
-        };
-        // An account and its slots have no branch above them.
-        if fork >= first.len() || !digests.iter().any(|(path, _)| path.len() == fork + 1) {
-            let root = self.graft_range(prefix, leaves, 0, &mut value)?;
-            self.take_digests(root, prefix, digests.iter().copied())?;
-            return Ok(root);
-        }
-        let mut children = [Link::EMPTY; 16];
-        let (mut rest, mut start) = (leaves, 0);
-        while let Some(first) = rest.first() {
-            let child = first.prefix(fork + 1);
-            let len = rest.partition_point(|leaf| leaf.nibble(fork) == first.nibble(fork));
-            let link = match of_child(&child) {
-                Some(node) => self.push_stub(Stub {
-                    node,
-                    kind: Some(kind_over(&rest[..len], child.len())),
-                    place: None,
-                }),
-                None => self.graft_range(&child, &rest[..len], start, &mut value)?,
-            };
-            children[usize::from(first.nibble(fork))] = link;
-            (rest, start) = (&rest[len..], start + len);
-        }
-        let branch = self.push_branch(children);
-        let level = if fork < ACCOUNT_NIBBLES {
-            0
-        } else {
-            ACCOUNT_NIBBLES
-        };
-        let key = key_at(first, level);
-        let from_level = |depth: usize| depth.saturating_sub(level);
-        Ok(self.lift(branch, level, fork - level, from_level(prefix.len()), &key))
-    }
-
-    /// The subtrie of leaves of which the first has the number `start`.
-    fn graft_range<E: From<TrieError>>(
-        &mut self,
-        prefix: &Path,
-        leaves: &[Path],
-        start: usize,
-        value: &mut impl FnMut(usize) -> Result<LeafValue, E>,
-    ) -> Result<Link, E> {
-        let mut failed = None;
-        let values = leaves.iter().enumerate().map_while(|(at, path)| {
-            let value = value(start + at).map_err(|error| failed = Some(error));
-            Some((*path, value.ok()?))
-        });
-        let root = self.graft_leaves(prefix, values, core::iter::empty());
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(root?),
-        }
-    }
-
-    /// Gives the nodes at these paths, below the node at `root` that sits at `prefix`, their memos.
-    fn take_digests(
-        &mut self,
-        root: Link,
-        prefix: &Path,
-        digests: impl Iterator<Item = (Path, NodeRef)>,
-    ) -> Result<(), TrieError> {
         for (path, digest) in digests {
             let outside = TrieError::Outside {
                 path,
@@ -243,7 +160,7 @@ impl PartialTrie {
                 _ => return Err(TrieError::NoNode { path }),
             }
         }
-        Ok(())
+        Ok(root)
     }
 
     fn join_accounts(
@@ -324,19 +241,6 @@ impl PartialTrie {
             before = Some(path);
         }
         Ok(self.join_leaves(ACCOUNT_NIBBLES, prefix.len() - ACCOUNT_NIBBLES, &slots))
-    }
-}
-
-/// What the root of a subtrie of these leaves is that sits at `depth`.
-fn kind_over(leaves: &[Path], depth: usize) -> NodeKind {
-    match leaves {
-        [first, .., last] => match first.common_prefix_len(last) {
-            // An account, followed by its slots.
-            shared if shared >= first.len() => NodeKind::Leaf,
-            shared if shared > depth => NodeKind::Extension,
-            _ => NodeKind::Branch,
-        },
-        _ => NodeKind::Leaf,
     }
 }
 

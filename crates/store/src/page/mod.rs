@@ -30,6 +30,7 @@ pub use builder::PageBuilder;
 
 use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLES};
 use run::{Entry, Run};
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Size limit of a page.
@@ -175,21 +176,88 @@ impl Page {
 
     /// All leaves, in order of their paths.
     pub fn leaves(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
+        self.leaves_of(0..self.top.len())
+    }
+
+    /// The leaves of some entries of the outermost run: accounts, each with its slots in this
+    /// page, or slots in a page of slots.
+    pub fn leaves_of(&self, entries: Range<usize>) -> impl Iterator<Item = (Path, &[u8])> + '_ {
         let shared = self.prefix.len() / 2;
         let mut packed = [0; 64];
         packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
         Leaves {
             page: self,
             packed,
-            next: 0,
+            entries,
             slots: None,
         }
     }
 
+    /// Number of entries of the outermost run.
+    pub const fn entries(&self) -> usize {
+        self.top.len()
+    }
+
+    /// The path of an entry of the outermost run: an account's, or a slot's in a page of slots.
+    pub fn entry_path(&self, at: usize) -> Path {
+        let (shared, end) = (self.prefix.len() / 2, self.entry_bytes());
+        let mut packed = [0; 64];
+        packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
+        let entry = self.top.entry(&self.bytes, at);
+        entry.key_to(&self.bytes, &mut packed[shared..end]);
+        path_of(&packed[..end])
+    }
+
+    /// The entries under `path`, or the one of the account that `path` lies within.
+    pub fn entries_under(&self, path: &Path) -> Range<usize> {
+        let path = path.prefix(path.len().min(self.entry_bytes() * 2));
+        let find = |from: usize, until: &dyn Fn(&Path) -> bool| {
+            let (mut low, mut high) = (from, self.top.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if until(&self.entry_path(middle)) {
+                    high = middle
+                } else {
+                    low = middle + 1
+                }
+            }
+            low
+        };
+        let start = find(0, &|entry| *entry >= path);
+        start..find(start, &|entry| !entry.starts_with(&path))
+    }
+
+    /// Bytes of the path of an entry.
+    const fn entry_bytes(&self) -> usize {
+        if self.prefix.len() > ACCOUNT_NIBBLES {
+            64
+        } else {
+            32
+        }
+    }
+
+    /// The cached digests of the nodes that sit at `depth`, by the last nibble of their path. Of
+    /// use where all at that depth share the nibbles before.
+    pub fn digests_at(&self, depth: usize) -> impl Iterator<Item = (u8, &[u8])> + '_ {
+        let mut reader = self.digest_reader();
+        let count = reader.varint().expect("checked when parsed");
+        (0..count).filter_map(move |_| {
+            let raw = RawDigest::read(&mut reader).expect("checked when parsed");
+            let last = usize::from(raw.added).checked_sub(1)?;
+            let shift = if last.is_multiple_of(2) { 4 } else { 0 };
+            let nibble = raw.tail[last / 2] >> shift & 0x0f;
+            (usize::from(raw.shared) + last + 1 == depth).then_some((nibble, raw.digest))
+        })
+    }
+
+    fn digest_reader(&self) -> Reader<'_> {
+        let len = page_len(&self.bytes).expect("checked when parsed");
+        Reader::new(&self.bytes[self.digests_at as usize..len])
+    }
+
     /// All cached digests, in order of their paths.
     pub fn digests(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
-        let len = page_len(&self.bytes).expect("checked when parsed");
-        let mut reader = Reader::new(&self.bytes[self.digests_at as usize..len]);
+        let mut reader = self.digest_reader();
         let count = reader.varint().expect("checked when parsed");
         let mut path = self.prefix;
         (0..count).map(move |_| {
@@ -219,7 +287,7 @@ struct Leaves<'a> {
     page: &'a Page,
     /// Path of the leaf, of whose account the first half stays while slots go by.
     packed: [u8; 64],
-    next: usize,
+    entries: Range<usize>,
     slots: Option<(Run, usize)>,
 }
 
@@ -230,11 +298,7 @@ impl<'a> Iterator for Leaves<'a> {
         let Page {
             bytes, top, prefix, ..
         } = self.page;
-        let end = if prefix.len() > ACCOUNT_NIBBLES {
-            64
-        } else {
-            32
-        };
+        let end = self.page.entry_bytes();
         loop {
             if let Some((run, at)) = &mut self.slots {
                 if *at < run.len() {
@@ -245,11 +309,7 @@ impl<'a> Iterator for Leaves<'a> {
                 }
                 self.slots = None;
             }
-            if self.next == top.len() {
-                return None;
-            }
-            let entry: Entry = top.entry(bytes, self.next);
-            self.next += 1;
+            let entry: Entry = top.entry(bytes, self.entries.next()?);
             entry.key_to(bytes, &mut self.packed[prefix.len() / 2..end]);
             self.slots = entry.slots(bytes, top.wide()).map(|run| (run, 0));
             if let Some(value) = entry.value(bytes) {
@@ -291,22 +351,43 @@ fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(), DecodeErro
     reader.finish()
 }
 
+/// A digest as it is written.
+struct RawDigest<'a> {
+    shared: u8,
+    added: u8,
+    tail: &'a [u8],
+    digest: &'a [u8],
+}
+
+impl<'a> RawDigest<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (shared, added) = (reader.u8()?, reader.u8()?);
+        let tail = reader.take(usize::from(added).div_ceil(2))?;
+        let len = usize::from(reader.u8()?);
+        if len > DIGEST_BYTES_MAX {
+            return Err(reader.error("digest over 32 bytes"));
+        }
+        let digest = reader.take(len)?;
+        Ok(Self {
+            shared,
+            added,
+            tail,
+            digest,
+        })
+    }
+}
+
 fn read_digest<'a>(
     reader: &mut Reader<'a>,
     before: &Path,
 ) -> Result<(Path, &'a [u8]), DecodeError> {
-    let shared = usize::from(reader.u8()?);
-    let added = usize::from(reader.u8()?);
-    let packed = reader.take(added.div_ceil(2))?;
-    let tail = Path::from_packed(packed, added).ok_or_else(|| reader.error("bad path"))?;
+    let raw = RawDigest::read(reader)?;
+    let (shared, added) = (usize::from(raw.shared), usize::from(raw.added));
+    let tail = Path::from_packed(raw.tail, added).ok_or_else(|| reader.error("bad path"))?;
     if shared > before.len() || shared + added > SLOT_NIBBLES {
         return Err(reader.error("bad path length of a digest"));
     }
-    let len = usize::from(reader.u8()?);
-    if len > DIGEST_BYTES_MAX {
-        return Err(reader.error("digest over 32 bytes"));
-    }
-    Ok((before.prefix(shared).join(&tail), reader.take(len)?))
+    Ok((before.prefix(shared).join(&tail), raw.digest))
 }
 
 /// Bytes that a leaf takes in a page: for planning where one page ends. The page itself takes some
