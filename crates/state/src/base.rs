@@ -117,7 +117,7 @@ pub(crate) struct Intermediate {
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
     pub(crate) lineage: Lineage,
-    pub(crate) forest: Forest,
+    pub(crate) forest: Arc<Forest>,
     pub(crate) overlay: Arc<Overlay>,
 }
 

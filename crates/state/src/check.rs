@@ -185,14 +185,12 @@ impl Db {
     }
 
     fn check_block(&self, number: u64, parent: Option<B256>) -> Result<B256, String> {
-        let log = self.inner.log.lock();
-        let record = log
-            .block_record(number)
-            .map_err(|error| StateError::beyond_repair(error).to_string())?;
-        let entry = log.canonical(number).map_err(|error| error.to_string())?;
-        let (Some(record), Some(entry)) = (record, entry) else {
+        let entry = self.inner.blocks.canonical(number);
+        let Some(entry) = entry.map_err(|error| error.to_string())? else {
             return Err(format!("block {number} is not in the block index"));
         };
+        let record = self.inner.record_at(entry.position);
+        let record = record.map_err(|error| StateError::beyond_repair(error).to_string())?;
         if record.meta.id.number != number || record.meta.id.hash != entry.hash {
             return Err(format!(
                 "the block index has another block {number} than the log"

@@ -1,9 +1,10 @@
 //! The engine: one open database, and the order in which its parts are touched.
 //!
 //! Locks, in the order in which they are taken:
-//! 1. `log`: block log and block index. Commits, moves of the head, freezing.
+//! 1. `writer`: held by whoever appends to the block log. Commits, moves of the head, freezing.
 //! 2. `delta`: the trie above the base. Roots.
 //! 3. `current`: base, overlay and tree of layers. Held for moments only; views copy from it.
+//! 4. that of `blocks`: where blocks are. Held for moments only.
 //!
 //! Order of writing, on which crash safety rests:
 //! - a block is durable when its record is in the synced log;
@@ -12,14 +13,14 @@
 
 use crate::{
     base::Base,
-    commit::LogWriter,
+    blocks::Blocks,
     counters::{CounterValues, Counters},
     delta::Delta,
     error::StateError,
-    merger::Retired,
-    overlay::Overlay,
+    merger::{MergeJob, Retired},
+    overlay::{LayerId, Overlay},
     pages::Pages,
-    records::{BlockMeta, BlockRecord},
+    records::BlockMeta,
     session::Session,
     tree::{Layer, Tree},
     view::View,
@@ -27,16 +28,20 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
-use cambium_store::{Codes, DataDirLock, Manifest};
-use parking_lot::{Mutex, RwLock};
-use std::sync::{Arc, OnceLock};
+use cambium_store::{BlockLog, Codes, DataDirLock, Manifest};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::{
+    collections::HashSet,
+    sync::{Arc, OnceLock},
+};
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Memory for caches and layers together, in bytes.
     pub memory_bytes: u64,
-    /// How many of the newest blocks stay in memory as a tree, so that a reorganisation is cheap.
+    /// Blocks of so many of the newest heights can be built upon and made the head, whatever
+    /// their branch.
     pub unfinalized_blocks: usize,
 }
 
@@ -65,6 +70,14 @@ pub(crate) struct Current {
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
     pub(crate) tree: Tree,
+    /// Jumps that the log does not tell of yet.
+    pub(crate) unlogged_jumps: HashSet<LayerId>,
+}
+
+/// What whoever appends to the block log needs for itself.
+#[derive(Default)]
+pub(crate) struct Writer {
+    pub(crate) merge: Option<MergeJob>,
 }
 
 /// The parts of an open database, shared by views and sessions.
@@ -75,7 +88,9 @@ pub(crate) struct Inner {
     pub(crate) pages: Arc<Pages>,
     pub(crate) codes: Codes,
     pub(crate) retired: Mutex<Retired>,
-    pub(crate) log: Mutex<LogWriter>,
+    pub(crate) log: BlockLog,
+    pub(crate) blocks: Blocks,
+    pub(crate) writer: Mutex<Writer>,
     pub(crate) delta: Mutex<Delta>,
     /// A trie of its own for proofs, so that they do not get in the way of roots.
     pub(crate) prover: Mutex<Option<Delta>>,
@@ -116,21 +131,17 @@ impl Db {
 
     /// The state at the head.
     pub fn view(&self) -> Result<View, StateError> {
-        let head = self.inner.current.read().tree.head().clone();
-        self.inner.view_of(&head)
+        let current = self.inner.current.read();
+        let head = current.tree.head().clone();
+        Ok(self.inner.view_at(&current, head))
     }
 
-    /// The state after the block of that hash, whatever its branch.
+    /// The state after the block of that hash, whatever its branch. What is neither in memory nor
+    /// among the newest heights is searched for, from the newest on, and takes as long as it is
+    /// far.
     pub fn view_of(&self, hash: &B256) -> Result<View, StateError> {
-        let known = self.inner.current.read().tree.by_hash(hash).cloned();
-        if let Some(layer) = known {
-            return self.inner.view_of(&layer);
-        }
-        // Below the base: brought back as a layer, by the ways back of the blocks since.
-        let mut log = self.inner.log.lock();
-        let layer = self.inner.rewind_to(&mut log, hash)?;
-        drop(log);
-        self.inner.view_of(&layer)
+        let id = self.inner.find(hash)?;
+        self.inner.view_of(id)
     }
 
     /// The state after the canonical block of that height.
@@ -142,7 +153,7 @@ impl Db {
         let id = self
             .block_id(number)?
             .ok_or(StateError::NoSuchBlock { number, head })?;
-        self.view_of(&id.hash)
+        self.inner.view_of(id)
     }
 
     /// Begins a block on `view`.
@@ -152,30 +163,24 @@ impl Db {
 
     /// Name of the canonical block of that height.
     pub fn block_id(&self, number: BlockNumber) -> Result<Option<BlockId>, StateError> {
-        let entry = self.inner.log.lock().canonical(number)?;
+        let entry = self.inner.blocks.canonical(number)?;
         Ok(entry.map(|entry| BlockId::new(number, entry.hash)))
     }
 
     /// The canonical block of that height, as it was given.
     pub fn block(&self, number: BlockNumber) -> Result<Option<BlockMeta>, StateError> {
-        let log = self.inner.log.lock();
-        let Some(entry) = log.canonical(number)? else {
-            return Ok(None);
-        };
-        let record = log.log.read(entry.position)?;
-        drop(log);
-        decode_meta(&record.payload, number).map(Some)
+        let entry = self.inner.blocks.canonical(number)?;
+        entry
+            .map(|entry| self.inner.meta_at(entry.position))
+            .transpose()
     }
 
     /// A committed block, if it can be built upon: see [`Db::has`].
     pub fn block_by_id(&self, id: BlockId) -> Result<Option<BlockMeta>, StateError> {
-        let log = self.inner.log.lock();
-        let Some(position) = log.position_of(id)? else {
-            return Ok(None);
-        };
-        let record = log.log.read(position)?;
-        drop(log);
-        decode_meta(&record.payload, id).map(Some)
+        let position = self.inner.blocks.position_of(id)?;
+        position
+            .map(|position| self.inner.meta_at(position))
+            .transpose()
     }
 
     /// What the canonical block of that height changed, and what takes it back.
@@ -183,20 +188,23 @@ impl Db {
         &self,
         number: BlockNumber,
     ) -> Result<Option<(Changes, Changes)>, StateError> {
-        let record = self.inner.log.lock().block_record(number)?;
-        Ok(record.map(|record| (record.changes, record.reverts)))
+        let Some(entry) = self.inner.blocks.canonical(number)? else {
+            return Ok(None);
+        };
+        let record = self.inner.record_at(entry.position)?;
+        Ok(Some((record.changes, record.reverts)))
     }
 
-    /// Whether the block is committed and can be built upon: it is canonical, on a branch that
-    /// is kept, or was canonical before the head moved to a branch that begins below the
-    /// snapshot.
+    /// Whether the block is committed and can be built upon: it is canonical, or of one of the
+    /// newest [`Options::unfinalized_blocks`] heights.
     pub fn has(&self, id: BlockId) -> Result<bool, StateError> {
-        Ok(self.inner.log.lock().position_of(id)?.is_some())
+        Ok(self.inner.blocks.position_of(id)?.is_some())
     }
 
     /// Makes a committed block the head: unwinds, or changes branch. Durable when it returns.
     pub fn set_head(&self, hash: &B256) -> Result<BlockId, StateError> {
-        self.inner.set_head(hash)
+        let id = self.inner.find(hash)?;
+        self.inner.set_head(id)
     }
 
     /// Takes the head back to the canonical block of that height.
@@ -204,30 +212,22 @@ impl Db {
         let head = self.head();
         let id = self.block_id(to)?.filter(|id| id.number <= head.number);
         let id = id.ok_or(StateError::NoSuchBlock { number: to, head })?;
-        self.inner.set_head(&id.hash)
+        self.inner.set_head(id)
     }
 
     /// Merges all but the newest `keep` blocks and waits until it is in a checkpoint: the next
     /// opening has less to replay.
     pub fn flush(&self, keep: usize) -> Result<(), StateError> {
-        let mut log = self.inner.log.lock();
-        self.inner.wait_for_merge(&mut log)?;
-        self.inner.freeze(&mut log, keep)?;
-        self.inner.wait_for_merge(&mut log)
+        let mut writer = self.inner.writer.lock();
+        self.inner.wait_for_merge(&mut writer)?;
+        self.inner.freeze(&mut writer, keep)?;
+        self.inner.wait_for_merge(&mut writer)
     }
 
     /// What the engine did since it was opened.
     pub fn counters(&self) -> CounterValues {
         self.inner.counters.values()
     }
-}
-
-fn decode_meta(payload: &[u8], name: impl std::fmt::Display) -> Result<BlockMeta, StateError> {
-    let what = || format!("block {name} in the block log");
-    BlockRecord::decode_meta(payload).map_err(|source| StateError::Damaged {
-        what: what(),
-        source,
-    })
 }
 
 impl Inner {
@@ -251,21 +251,14 @@ impl Inner {
         })
     }
 
-    pub(crate) fn view_of(self: &Arc<Self>, layer: &Arc<Layer>) -> Result<View, StateError> {
-        let current = self.current.read();
-        if current
-            .tree
-            .get(layer.id)
-            .is_none_or(|known| !Arc::ptr_eq(known, layer))
-        {
-            return Err(StateError::UnknownBlock(layer.block.hash));
-        }
-        Ok(View {
+    /// The state after a layer of `current`.
+    pub(crate) fn view_at(self: &Arc<Self>, current: &Current, layer: Arc<Layer>) -> View {
+        View {
             inner: self.clone(),
             base: current.base.clone(),
             overlay: current.overlay.clone(),
-            layer: layer.clone(),
-        })
+            layer,
+        }
     }
 
     /// Hash of the ancestor of `layer` at `number`, which is not over its own.
@@ -274,64 +267,75 @@ impl Inner {
         layer: &Layer,
         number: BlockNumber,
     ) -> Result<Option<B256>, StateError> {
-        {
-            let current = self.current.read();
-            for ancestor in current.tree.chain(layer.id) {
-                if ancestor.block.number == number {
-                    return Ok(Some(ancestor.block.hash));
-                }
-                if ancestor.block.number == number + 1 {
-                    return Ok(Some(ancestor.parent_hash));
-                }
-                if ancestor.block.number < number {
-                    break;
-                }
-            }
+        if number == layer.block.number {
+            return Ok(Some(layer.block.hash));
         }
-        Ok(self.log.lock().blocks.get(number)?.map(|entry| entry.hash))
+        let mut id = BlockId::new(layer.block.number - 1, layer.parent_hash);
+        // Blocks that are not committed are known to the tree alone.
+        let current = self.current.read();
+        while id.number > number
+            && self.blocks.recent(&id.hash).is_none()
+            && let Some(layer) = current.tree.by_hash(&id.hash)
+        {
+            id = BlockId::new(id.number - 1, layer.parent_hash);
+        }
+        self.blocks.ancestor_hash(id, number)
     }
 
     /// Puts a session's changes into the trie, on top of its parent's state or of what the
-    /// session put there before.
+    /// session put there before. `all` are those changes and these.
     pub(crate) fn float(
         &self,
-        parent: &Arc<Layer>,
+        parent: BlockId,
         owner: u64,
         changes: &Changes,
+        all: &Changes,
         reverts: Changes,
     ) -> Result<B256, StateError> {
         self.check_sound()?;
-        let mut delta = self.delta.lock();
-        let way = {
-            let current = self.current.read();
-            if current.tree.get(parent.id).is_none() {
-                return Err(StateError::UnknownBlock(parent.block.hash));
-            }
-            (!delta.floats(owner)).then(|| delta.way_to(&current.tree, parent.id))
-        };
-        if let Some(way) = way {
-            delta.take_way(&way, parent.id)?;
+        let mut delta = self.delta_above(parent)?;
+        if delta.floats(owner) {
+            self.counters.roots.add(1);
+            return delta.float(owner, changes, reverts);
         }
+        let (parent, way) = {
+            let current = self.current.read();
+            let parent = current.tree.by_hash(&parent.hash);
+            let parent = parent.expect("the delta is above the parent").id;
+            (parent, delta.way_to(&current.tree, parent))
+        };
+        delta.take_way(&way, parent)?;
         self.counters.roots.add(1);
-        delta.float(owner, changes, reverts)
+        delta.float(owner, all, reverts)
+    }
+
+    /// The delta, with a layer of `parent` in the tree for as long as it is locked.
+    fn delta_above(&self, parent: BlockId) -> Result<MutexGuard<'_, Delta>, StateError> {
+        loop {
+            self.layer_of(parent)?;
+            let delta = self.delta.lock();
+            // The base may have moved in between.
+            if self.current.read().tree.by_hash(&parent.hash).is_some() {
+                return Ok(delta);
+            }
+        }
     }
 
     /// Adds a layer.
     pub(crate) fn seal(
         &self,
-        parent: &Arc<Layer>,
+        parent: BlockId,
         owner: u64,
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
     ) -> Result<Arc<Layer>, StateError> {
         self.check_sound()?;
-        let mut delta = self.delta.lock();
+        let mut delta = self.delta_above(parent)?;
         let mut current = self.current.write();
-        if current.tree.get(parent.id).is_none() {
-            return Err(StateError::UnknownBlock(parent.block.hash));
-        }
-        let layer = current.add(parent, meta, changes, reverts);
+        let parent = current.tree.by_hash(&parent.hash).cloned();
+        let parent = parent.expect("the delta is above the parent");
+        let layer = current.add(&parent, meta, changes, reverts);
         delta.settle(owner, layer.id);
         Ok(layer)
     }
@@ -341,7 +345,15 @@ impl Inner {
         let mut delta = self.delta.lock();
         let mut current = self.current.write();
         let Current { tree, overlay, .. } = &mut *current;
-        if tree.get(layer.id).is_none() {
+        // A freeze may have put another layer in its place.
+        let layer = match tree
+            .get(layer.id)
+            .or_else(|| tree.by_hash(&layer.block.hash))
+        {
+            Some(found) if found.block == layer.block => found.clone(),
+            _ => return,
+        };
+        if self.blocks.recent(&layer.block.hash).is_some() {
             return;
         }
         let lost = tree.descendants(layer.id);

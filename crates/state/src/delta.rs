@@ -24,7 +24,8 @@ struct Floating {
 
 pub(crate) struct Delta {
     base: Arc<Base>,
-    forest: Forest,
+    /// Shared only while a base is made of it.
+    forest: Arc<Forest>,
     /// The layer that is the base's own block.
     root: LayerId,
     at: LayerId,
@@ -39,7 +40,7 @@ impl Delta {
         at: LayerId,
         counters: Arc<Counters>,
     ) -> Result<Self, StateError> {
-        let forest = Forest::on(&base, &counters)?;
+        let forest = Arc::new(Forest::on(&base, &counters)?);
         Ok(Self {
             base,
             forest,
@@ -64,7 +65,7 @@ impl Delta {
         self.base = base;
     }
 
-    pub(crate) fn forest(&self) -> &Forest {
+    pub(crate) const fn forest(&self) -> &Arc<Forest> {
         &self.forest
     }
 
@@ -121,14 +122,12 @@ impl Delta {
     }
 
     fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
-        match self
-            .forest
-            .apply(changes.accounts(), &self.base, pages, &self.counters)
-        {
+        let forest = Arc::make_mut(&mut self.forest);
+        match forest.apply(changes.accounts(), &self.base, pages, &self.counters) {
             Ok(root) => Ok(root),
             Err(error) => {
                 // Half applied: start again from the base at the next use.
-                self.forest = Forest::on(&self.base, &self.counters)?;
+                self.forest = Arc::new(Forest::on(&self.base, &self.counters)?);
                 self.floating = None;
                 self.at = self.root;
                 Err(error)

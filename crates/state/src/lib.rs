@@ -41,6 +41,7 @@
 
 mod base;
 mod batch;
+mod blocks;
 mod check;
 mod checkpoint;
 mod clean;
@@ -60,6 +61,7 @@ mod pool;
 mod proof;
 mod records;
 mod resolve;
+mod rewind;
 mod session;
 mod stats;
 mod tree;

@@ -3,16 +3,18 @@
 
 use crate::{
     base::{Base, Intermediate, Snapshot},
-    checkpoint,
-    commit::LogWriter,
-    db::{Current, Inner},
+    blocks::Window,
+    checkpoint::{self, LogState},
+    db::{Current, Inner, Writer},
     delta::Delta,
     error::StateError,
     merge::merge,
-    overlay::Overlay,
+    overlay::{LayerId, Overlay},
+    tree::Tree,
 };
-use cambium_store::{LogPosition, PageAddr};
+use cambium_store::PageAddr;
 use std::{
+    collections::HashSet,
     sync::{Arc, Weak},
     thread::{self, JoinHandle},
     time::Instant,
@@ -35,12 +37,12 @@ pub(crate) struct Retired {
 impl Inner {
     /// Starts a merge if the layers take too much memory; waits for the one under way if they
     /// take far too much.
-    pub(crate) fn freeze_if_large(self: &Arc<Self>, log: &mut LogWriter) -> Result<(), StateError> {
+    pub(crate) fn freeze_if_large(self: &Arc<Self>, writer: &mut Writer) -> Result<(), StateError> {
         let (bytes, max) = (self.layer_bytes(), self.options.layer_bytes_max());
         if bytes <= max {
             return Ok(());
         }
-        if log
+        if writer
             .merge
             .as_ref()
             .is_some_and(|merge| !merge.thread.is_finished())
@@ -49,59 +51,65 @@ impl Inner {
                 return Ok(());
             }
             let start = Instant::now();
-            self.wait_for_merge(log)?;
+            self.wait_for_merge(writer)?;
             self.counters
                 .merge_wait_ns
                 .add(start.elapsed().as_nanos() as u64);
         }
-        self.wait_for_merge(log)?;
-        // Half of the layers at most are kept back, so that large blocks can be merged as well.
-        let keep = self
-            .options
-            .unfinalized_blocks
-            .min(self.current.read().tree.len() / 2);
-        self.freeze(log, keep)
+        self.wait_for_merge(writer)?;
+        self.freeze(writer, 0)
     }
 
     /// Waits until no merge is under way. A failed merge poisons the engine.
-    pub(crate) fn wait_for_merge(&self, log: &mut LogWriter) -> Result<(), StateError> {
-        let Some(job) = log.merge.take() else {
+    pub(crate) fn wait_for_merge(&self, writer: &mut Writer) -> Result<(), StateError> {
+        let Some(job) = writer.merge.take() else {
             return Ok(());
         };
         let panicked = |_| StateError::Poisoned("the merging thread panicked".to_owned());
         self.poison(job.thread.join().map_err(panicked).flatten())
     }
 
-    /// Makes the head's ancestor `keep` blocks below it the base, and starts merging all up to
+    /// Makes the head's ancestor `keep` layers below it the base, and starts merging all up to
     /// it. No merge may be under way.
+    ///
+    /// Of the layers above it those stay that are on the way to the head or not committed. All
+    /// others can be brought back from the log.
     pub(crate) fn freeze(
         self: &Arc<Self>,
-        log: &mut LogWriter,
+        writer: &mut Writer,
         keep: usize,
     ) -> Result<(), StateError> {
         self.check_sound()?;
         let mut delta = self.delta.lock();
-        let (target, way) = {
+        let (target, head, stay, way) = {
             let current = self.current.read();
-            let mut chain = current.tree.chain(current.tree.head().id);
-            let Some(target) = chain.nth(keep).cloned() else {
+            let tree = &current.tree;
+            let mut chain = tree.chain(tree.head().id);
+            let mut stay: HashSet<_> = chain.by_ref().take(keep).map(|layer| layer.id).collect();
+            let Some(target) = chain.next().cloned() else {
                 return Ok(());
             };
-            if target.id == current.tree.root().id {
+            if target.id == tree.root().id {
                 return Ok(());
             }
-            let way = delta.way_to(&current.tree, target.id);
-            (target, way)
+            stay.extend(self.uncommitted(tree)?);
+            (
+                target.clone(),
+                tree.head().block,
+                stay,
+                delta.way_to(tree, target.id),
+            )
         };
-        let Some(position) = log.positions.get(&target.block.hash).copied() else {
-            return Ok(());
+        // All that the log has up to its present end is in the layers, or in what is recent.
+        self.poison(self.log.sync())?;
+        let replay = self.log.end();
+        let window = Window {
+            base: target.block.number,
+            head: head.number,
+            heights: self.options.unfinalized_blocks as u64,
         };
+        let base_move = self.blocks.plan_move(target.block, window)?;
         delta.take_way(&way, target.id)?;
-        // The checkpoint relies on the index of the blocks that it covers.
-        let chain = self.current.read().tree.blocks_above_root(target.id);
-        self.poison(log.extend_index(&chain))?;
-        log.head_chain = log.head_chain.split_off(&(target.block.number + 1));
-
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
@@ -110,45 +118,69 @@ impl Inner {
             forest: delta.forest().clone(),
             overlay: self.current.read().overlay.clone(),
         });
-        let snapshot = delta.base().snapshot.clone();
         let base = Arc::new(Base {
-            snapshot,
+            snapshot: delta.base().snapshot.clone(),
             intermediate: Some(intermediate.clone()),
         });
         *delta = Delta::on(base.clone(), target.id, self.counters.clone())?;
-        {
+        let log = LogState {
+            head: head.hash,
+            replay,
+            recent: base_move.recent(),
+        };
+        self.blocks.move_base(base_move);
+        let old = {
             let mut current = self.current.write();
-            let tree = current.tree.rooted_at(target.id);
+            let tree = current.tree.cut(
+                target.id,
+                |layer| stay.contains(&layer.id),
+                |block| self.blocks.chain_of(block).is_ok(),
+            );
             let overlay = Overlay::new();
             for layer in tree.above_root() {
                 overlay.insert(layer.id, &layer.changes);
             }
-            log.positions.retain(|hash, _| tree.by_hash(hash).is_some());
-            log.rewound.retain(|hash, _| tree.by_hash(hash).is_some());
-            *current = Current {
+            let new = Current {
                 base: base.clone(),
                 overlay: Arc::new(overlay),
+                unlogged_jumps: tree.jumps().collect(),
                 tree,
             };
-        }
+            std::mem::replace(&mut *current, new)
+        };
         drop(delta);
         let inner = self.clone();
-        let run = move || inner.run_merge(&base, &intermediate, position);
+        let run = move || {
+            // Much memory, and nobody waits here.
+            drop(old);
+            inner.run_merge(&base, &intermediate, &log)
+        };
         let thread = thread::Builder::new()
             .name("cambium-merge".to_owned())
             .spawn(run);
         let thread = self.poison(thread.map_err(|error| {
             StateError::Poisoned(format!("no thread to merge in could be started: {error}"))
         }))?;
-        log.merge = Some(MergeJob { thread });
+        writer.merge = Some(MergeJob { thread });
         Ok(())
+    }
+
+    /// The layers that are not in the log.
+    fn uncommitted(&self, tree: &Tree) -> Result<Vec<LayerId>, StateError> {
+        let mut found = Vec::new();
+        for layer in tree.above_root() {
+            if self.blocks.position_of(layer.block)?.is_none() {
+                found.push(layer.id);
+            }
+        }
+        Ok(found)
     }
 
     fn run_merge(
         &self,
         base: &Arc<Base>,
         intermediate: &Arc<Intermediate>,
-        position: LogPosition,
+        log: &LogState,
     ) -> Result<(), StateError> {
         let start = Instant::now();
         let old = &base.snapshot;
@@ -163,7 +195,9 @@ impl Inner {
             index: merged.index,
             pages: self.pages.clone(),
         });
-        self.write_checkpoint(old, merged.dead, &snapshot, position)?;
+        // The checkpoint relies on the index of the blocks that it covers.
+        self.blocks.extend_index()?;
+        self.write_checkpoint(old, merged.dead, &snapshot, log)?;
         let new = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -186,13 +220,13 @@ impl Inner {
         old: &Arc<Snapshot>,
         dead: Vec<PageAddr>,
         snapshot: &Snapshot,
-        position: LogPosition,
+        log: &LogState,
     ) -> Result<(), StateError> {
         let mut retired = self.retired.lock();
         for addr in std::mem::take(&mut retired.pages) {
             self.pages.segments.mark_dead(addr);
         }
-        let bytes = checkpoint::write(self, snapshot, position, &dead)?;
+        let bytes = checkpoint::write(self, snapshot, log, &dead)?;
         self.counters.checkpoint_bytes_written.add(bytes);
         retired.pages = dead;
         retired.snapshots.retain(|older| older.strong_count() > 0);

@@ -5,29 +5,30 @@
 
 use crate::{
     base::Base,
+    blocks::{Blocks, RecentBlock},
     checkpoint,
-    commit::{LogWriter, describe, rebuild_block_index},
+    commit::describe,
     counters::Counters,
-    db::{Current, Db, Inner, Options},
+    db::{Current, Db, Inner, Options, Writer},
     delta::Delta,
     error::StateError,
     loader::{refuse_lost_checkpoints, remove_spilled},
     merger::Retired,
     overlay::{LayerId, Overlay},
     pages::Pages,
-    records::{BlockRecord, KIND_BLOCK, KIND_HEAD, KIND_REWIND, RewindRecord},
+    records::{BlockMeta, BlockRecord, JumpRecord, KIND_BLOCK, KIND_HEAD, KIND_JUMP},
     tree::Tree,
 };
-use alloy_primitives::B256;
+use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_store::{
-    BlockIndex, BlockLog, Codes, IndexState, LoadedCheckpoint, LogOptions, LogPosition, Manifest,
-    Record, SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
+    BlockEntry, BlockIndex, BlockLog, Codes, IndexState, LoadedCheckpoint, LogOptions, LogPosition,
+    Manifest, Record, SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock},
 };
 
@@ -78,15 +79,28 @@ impl Db {
             salt: manifest.salt(),
             ..LogOptions::default()
         };
-        let (log, found) = BlockLog::open(disk.clone(), log_options, meta.position)
-            .map_err(|error| log_error(error, meta.position))?;
+        let replay = meta.log.replay;
+        let (log, found) = BlockLog::open(disk.clone(), log_options, replay)
+            .map_err(|error| log_error(error, replay))?;
         if let Some(torn) = found.torn_tail {
             recovery.notes.push(format!(
                 "{}: {} bytes after byte {} were never acknowledged and have been dropped",
                 torn.file, torn.bytes, torn.offset
             ));
         }
-        let (blocks, index_state) = BlockIndex::open(disk.clone(), meta.block.number + 1)?;
+        let (index, found) = BlockIndex::open(disk.clone(), meta.block.number + 1)?;
+        let was_remade = complete_index(&index, &log, genesis, meta.block, &meta.log.recent)?;
+        match found {
+            IndexState::Rebuild { reason } => recovery.notes.push(format!(
+                "blocks.idx, the block index, was made again from the log: {reason}"
+            )),
+            IndexState::Short { numbers } if was_remade => recovery.notes.push(format!(
+                "blocks.idx, the block index, was made again from the log: it holds {numbers} of \
+                 {} blocks",
+                meta.block.number + 1
+            )),
+            IndexState::Short { .. } | IndexState::Ready => {}
+        }
         let snapshot = Arc::new(checkpoint::read_snapshot(
             &checkpoint,
             &meta,
@@ -108,43 +122,24 @@ impl Db {
                 pages: retired,
                 snapshots: Vec::new(),
             }),
-            log: Mutex::new(LogWriter {
-                log: Arc::new(log),
-                blocks,
-                positions: HashMap::from([(meta.block.hash, meta.position)]),
-                head_chain: BTreeMap::new(),
-                rewound: HashMap::new(),
-                merge: None,
-            }),
+            log,
+            blocks: Blocks::new(index, meta.block, meta.log.recent),
+            writer: Mutex::new(Writer::default()),
             delta: Mutex::new(Delta::on(base.clone(), root, counters)?),
             prover: Mutex::new(None),
             current: RwLock::new(Current {
                 base,
                 overlay: Arc::new(Overlay::new()),
                 tree: Tree::new(meta.block, meta.parent_hash, meta.state_root, root),
+                unlogged_jumps: HashSet::new(),
             }),
             poisoned: OnceLock::new(),
             genesis,
             manifest,
             _lock: lock,
         });
-        let mut log = inner.log.lock();
-        let newest = log
-            .blocks
-            .get(meta.block.number)
-            .ok()
-            .flatten()
-            .map(|entry| entry.hash);
-        if index_state != IndexState::Ready || newest != Some(meta.block.hash) {
-            if let IndexState::Rebuild { reason } = index_state {
-                recovery.notes.push(format!(
-                    "blocks.idx, the block index, was made again from the log: {reason}"
-                ));
-            }
-            rebuild_block_index(&log, meta.block)?;
-        }
-        recovery.replayed_blocks = inner.replay(&mut log, meta.position)?;
-        drop(log);
+        inner.restore_head(&meta.log.head)?;
+        recovery.replayed_blocks = inner.replay(replay)?;
         Ok((Self { inner }, recovery))
     }
 }
@@ -155,6 +150,75 @@ fn newest_checkpoint(disk: &Arc<dyn Disk>) -> Result<LoadedCheckpoint, StateErro
     }
     refuse_lost_checkpoints(disk)?;
     Err(StateError::Unfinished)
+}
+
+/// Sees to it that the index has `base` and its ancestors. A merge that was cut short may have left
+/// it short, or with another branch: of both as much is amended as the recent blocks tell. If that
+/// is not enough it is made anew from the whole log, and the answer is true.
+fn complete_index(
+    index: &BlockIndex,
+    log: &BlockLog,
+    genesis: BlockId,
+    base: BlockId,
+    recent: &[RecentBlock],
+) -> Result<bool, StateError> {
+    let recent: HashMap<_, _> = recent.iter().map(|block| (block.id.hash, block)).collect();
+    let mut missing = Vec::new();
+    let mut next = base;
+    loop {
+        match index.get(next.number) {
+            Ok(Some(entry)) if entry.hash == next.hash => break,
+            Ok(_) => {}
+            Err(error) if error.is_corruption() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(block) = recent.get(&next.hash) else {
+            remake_index(index, log, base)?;
+            return Ok(true);
+        };
+        missing.push(**block);
+        if next == genesis {
+            break;
+        }
+        next = BlockId::new(next.number - 1, block.parent);
+    }
+    if let Some(lowest) = missing.last() {
+        index.truncate(lowest.id.number)?;
+    }
+    for block in missing.into_iter().rev() {
+        index.set(
+            block.id.number,
+            BlockEntry {
+                hash: block.id.hash,
+                position: block.position,
+            },
+        )?;
+    }
+    Ok(false)
+}
+
+/// Makes the block index of the chain that ends in `base` anew, from the whole log.
+fn remake_index(index: &BlockIndex, log: &BlockLog, base: BlockId) -> Result<(), StateError> {
+    let mut known: HashMap<B256, (BlockId, B256, LogPosition)> = HashMap::new();
+    for record in log.scan(LogPosition::START) {
+        let (position, record) = record?;
+        if record.kind == KIND_BLOCK {
+            let meta = BlockRecord::decode_meta(&record.payload)
+                .map_err(|source| damaged(position, source))?;
+            known.insert(meta.id.hash, (meta.id, meta.parent, position));
+        }
+    }
+    let mut chain = Vec::new();
+    let mut next = base.hash;
+    while let Some((id, parent, position)) = known.get(&next) {
+        chain.push((id.number, *position, next));
+        next = *parent;
+    }
+    index.truncate(chain.last().map_or(0, |(number, ..)| *number))?;
+    for (number, position, hash) in chain.into_iter().rev() {
+        index.set(number, BlockEntry { hash, position })?;
+    }
+    Ok(())
 }
 
 fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
@@ -184,91 +248,84 @@ fn damaged(position: LogPosition, source: DecodeError) -> StateError {
 }
 
 impl Inner {
-    /// Takes what the log has after the snapshot's block into layers. Returns their number.
-    fn replay(
-        self: &Arc<Self>,
-        log: &mut LogWriter,
-        snapshot: LogPosition,
-    ) -> Result<usize, StateError> {
+    /// Makes the block of that hash the head again, which was above the snapshot's when the
+    /// checkpoint was made.
+    fn restore_head(&self, hash: &B256) -> Result<(), StateError> {
+        let head = self.find(hash)?;
+        self.layer_of(head)?;
+        self.move_head(head)
+    }
+
+    /// Takes what the log has from `from` on into layers. Returns the number of blocks.
+    fn replay(&self, from: LogPosition) -> Result<usize, StateError> {
         let mut replayed = 0;
-        let records = log.log.clone();
-        for record in records.scan(snapshot) {
+        for record in self.log.scan(from) {
             let (position, record) = record?;
-            // The snapshot's own block is where the scan starts.
-            if position > snapshot {
-                replayed += usize::from(self.replay_record(log, position, &record)?);
-            }
+            self.replay_record(position, &record)?;
+            replayed += usize::from(record.kind == KIND_BLOCK);
         }
         Ok(replayed)
     }
 
-    /// Returns whether the record was a block that is part of the tree now.
-    fn replay_record(
-        self: &Arc<Self>,
-        log: &mut LogWriter,
-        position: LogPosition,
-        record: &Record,
-    ) -> Result<bool, StateError> {
-        match record.kind {
+    fn replay_record(&self, position: LogPosition, record: &Record) -> Result<(), StateError> {
+        let damaged = |source| damaged(position, source);
+        let head = match record.kind {
             KIND_BLOCK => {
-                let block = BlockRecord::decode(&record.payload)
-                    .map_err(|source| damaged(position, source))?;
-                let layer = {
-                    let mut current = self.current.write();
-                    // Of a branch that was given up before the checkpoint.
-                    let parent = current.tree.by_hash(&block.meta.parent).cloned();
-                    let Some(parent) = parent else {
-                        return Ok(false);
-                    };
-                    current.add(&parent, &block.meta, block.changes, block.reverts)
-                };
+                let block = BlockRecord::decode(&record.payload).map_err(damaged)?;
+                let id = block.meta.id;
                 for (hash, code) in &block.codes {
                     self.codes.put(*hash, code)?;
                 }
-                log.positions.insert(block.meta.id.hash, position);
-                if block.head {
-                    self.move_head(log, layer.id);
+                self.blocks.insert(RecentBlock {
+                    id,
+                    parent: block.meta.parent,
+                    position,
+                });
+                let mut current = self.current.write();
+                // On a branch that is not in memory it is brought back with it, when needed.
+                let parent = current.tree.by_hash(&block.meta.parent).cloned();
+                if let Some(parent) = parent {
+                    current.add(&parent, &block.meta, block.changes, block.reverts);
                 }
-                Ok(true)
+                if !block.head {
+                    return Ok(());
+                }
+                id
             }
-            KIND_REWIND => {
-                let rewind = RewindRecord::decode(&record.payload)
-                    .map_err(|source| damaged(position, source))?;
-                let base = self.current.read().tree.by_hash(&rewind.base).cloned();
-                let Some(base) = base else { return Ok(false) };
-                let target = rewind.target.id;
-                self.add_rewound(&base, &rewind)?;
-                if let Some(entry) = log.blocks.get(target.number)? {
-                    log.positions.insert(target.hash, entry.position);
+            KIND_JUMP => {
+                let jump = JumpRecord::decode(&record.payload).map_err(damaged)?;
+                let mut current = self.current.write();
+                let base = current.tree.by_hash(&jump.base).cloned();
+                if let Some(base) = base
+                    && current.tree.by_hash(&jump.target.hash).is_none()
+                {
+                    let target = BlockMeta {
+                        id: jump.target,
+                        parent: jump.parent,
+                        state_root: jump.state_root,
+                        body: Bytes::new(),
+                    };
+                    current.add(&base, &target, jump.changes, jump.reverts);
                 }
-                Ok(false)
+                return Ok(());
             }
             KIND_HEAD => {
                 let wrong = DecodeError {
                     what: "not a hash of 32 bytes",
                     offset: 0,
                 };
-                let hash = B256::try_from(&*record.payload);
-                let hash = hash.map_err(|_| damaged(position, wrong))?;
-                let layer = self
-                    .current
-                    .read()
-                    .tree
-                    .by_hash(&hash)
-                    .map(|layer| layer.id);
-                if let Some(layer) = layer {
-                    self.move_head(log, layer);
-                }
-                Ok(false)
+                let hash = B256::try_from(&*record.payload).map_err(|_| damaged(wrong))?;
+                self.find(&hash)?
             }
-            _ => Err(damaged(
-                position,
-                DecodeError {
+            _ => {
+                return Err(damaged(DecodeError {
                     what: "unknown kind of record",
                     offset: 0,
-                },
-            )),
-        }
+                }));
+            }
+        };
+        self.layer_of(head)?;
+        self.move_head(head)
     }
 }
 
@@ -285,20 +342,21 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<LogPosition>, StateError> {
         salt: manifest.salt(),
         ..LogOptions::default()
     };
-    match BlockLog::open(disk.clone(), options, meta.position) {
-        Err(StoreError::CorruptLog { position, .. }) if position > meta.position => {
+    let replay = meta.log.replay;
+    match BlockLog::open(disk.clone(), options, replay) {
+        Err(StoreError::CorruptLog { position, .. }) if position >= replay => {
             BlockLog::truncate_from(&**disk, position)?;
             Ok(Some(position))
         }
-        Err(error) => Err(log_error(error, meta.position)),
+        Err(error) => Err(log_error(error, replay)),
         Ok(_) => Ok(None),
     }
 }
 
-/// Only what comes after the snapshot's block can be cut off and imported again.
-fn log_error(error: StoreError, snapshot: LogPosition) -> StateError {
+/// Only what is replayed can be cut off and imported again.
+fn log_error(error: StoreError, replay: LogPosition) -> StateError {
     match error {
-        StoreError::CorruptLog { position, .. } if position <= snapshot => {
+        StoreError::CorruptLog { position, .. } if position < replay => {
             StateError::beyond_repair(error.into())
         }
         error => error.into(),

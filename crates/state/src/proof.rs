@@ -2,7 +2,7 @@
 
 use crate::{
     base::Base,
-    db::{Db, Inner},
+    db::Inner,
     delta::Delta,
     error::StateError,
     forest::{Forest, shard_of, update_error},
@@ -78,18 +78,17 @@ impl Inner {
         view: &View,
         work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        // A view may have outlived its place in the tree: it is brought back.
-        let fresh = Db {
-            inner: self.clone(),
-        }
-        .view_of(&view.block().hash)?;
         let mut prover = self.prover.lock();
-        let (base, root, way) = {
+        let (base, root, layer, way) = loop {
+            // A view may have outlived its place in the tree: it is brought back.
+            self.layer_of(view.block())?;
             let current = self.current.read();
-            let (tree, layer) = (&current.tree, fresh.layer.id);
-            if tree.get(layer).is_none() {
-                return Err(StateError::UnknownBlock(view.block().hash));
-            }
+            let tree = &current.tree;
+            // The base may have moved in between.
+            let Some(layer) = tree.by_hash(&view.block().hash) else {
+                continue;
+            };
+            let layer = layer.id;
             prover.take_if(|prover| {
                 !Arc::ptr_eq(prover.base(), &current.base) || tree.get(prover.at()).is_none()
             });
@@ -97,13 +96,13 @@ impl Inner {
                 Some(prover) => prover.way_to(tree, layer),
                 None => tree.way(tree.root().id, layer),
             };
-            (current.base.clone(), tree.root().id, way)
+            break (current.base.clone(), tree.root().id, layer, way);
         };
         let delta = match &mut *prover {
             Some(delta) => delta,
             none => none.insert(Delta::on(base, root, self.counters.clone())?),
         };
-        delta.take_way(&way, fresh.layer.id)?;
+        delta.take_way(&way, layer)?;
         work(delta.forest(), delta.base())
     }
 }

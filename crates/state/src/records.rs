@@ -20,8 +20,8 @@ pub struct BlockMeta {
 pub(crate) const KIND_BLOCK: u8 = 1;
 /// A committed block that became the head: its hash.
 pub(crate) const KIND_HEAD: u8 = 2;
-/// A block below the snapshot, brought back.
-pub(crate) const KIND_REWIND: u8 = 3;
+/// A committed block brought back as a layer above another. (Kind 3 was an earlier form of it.)
+pub(crate) const KIND_JUMP: u8 = 4;
 
 /// A block with what it did and how to undo it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,13 +34,16 @@ pub(crate) struct BlockRecord {
     pub(crate) codes: Vec<(B256, Bytes)>,
 }
 
-/// A block below the snapshot brought back as a layer above `base`, to build on it or to make it
-/// the head.
+/// A committed block brought back as a layer above `base`, to build on it or to make it the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RewindRecord {
-    pub(crate) target: BlockMeta,
+pub(crate) struct JumpRecord {
     pub(crate) base: B256,
+    pub(crate) target: BlockId,
+    pub(crate) parent: B256,
+    pub(crate) state_root: B256,
+    /// From the base's state to the target's.
     pub(crate) changes: Changes,
+    pub(crate) reverts: Changes,
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -146,8 +149,8 @@ impl BlockRecord {
     }
 }
 
-impl RewindRecord {
-    /// The payload of a rewind record. `B` stands for LEB128 length and that many bytes.
+impl JumpRecord {
+    /// The payload of a jump record. `B` stands for LEB128 length and that many bytes.
     ///
     /// | offset | size | meaning |
     /// |---|---|---|
@@ -156,27 +159,33 @@ impl RewindRecord {
     /// | 40 | 32 | hash of the target |
     /// | 72 | 32 | hash of the target's parent |
     /// | 104 | 32 | state root of the target |
-    /// | 136 | B | body of the target |
-    /// | | B | changes from the base's state to the target's |
+    /// | 136 | B | changes from the base's state to the target's |
+    /// | | B | reverts |
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let (changes, reverts) = (self.changes.encode(), self.reverts.encode());
+        let mut out = Vec::with_capacity(156 + changes.len() + reverts.len());
         out.extend_from_slice(self.base.as_slice());
-        put_meta(&mut out, &self.target);
-        put_bytes(&mut out, &self.changes.encode());
+        out.extend_from_slice(&self.target.number.to_le_bytes());
+        out.extend_from_slice(self.target.hash.as_slice());
+        out.extend_from_slice(self.parent.as_slice());
+        out.extend_from_slice(self.state_root.as_slice());
+        put_bytes(&mut out, &changes);
+        put_bytes(&mut out, &reverts);
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let base = reader.b256()?;
-        let target = take_meta(&mut reader)?;
-        let changes = Changes::decode(take_bytes(&mut reader)?)?;
+        let record = Self {
+            base: reader.b256()?,
+            target: BlockId::new(reader.u64()?, reader.b256()?),
+            parent: reader.b256()?,
+            state_root: reader.b256()?,
+            changes: Changes::decode(take_bytes(&mut reader)?)?,
+            reverts: Changes::decode(take_bytes(&mut reader)?)?,
+        };
         reader.finish()?;
-        Ok(Self {
-            target,
-            base,
-            changes,
-        })
+        Ok(record)
     }
 }
 
@@ -215,27 +224,30 @@ mod tests {
         BlockRecord::encode(&block.meta, &block.changes, &block.reverts, &block.codes)
     }
 
-    fn rewind_sample() -> RewindRecord {
+    fn jump_sample() -> JumpRecord {
         let block = sample();
-        RewindRecord {
-            target: block.meta,
+        JumpRecord {
             base: B256::ZERO,
+            target: block.meta.id,
+            parent: block.meta.parent,
+            state_root: block.meta.state_root,
             changes: block.changes,
+            reverts: block.reverts,
         }
     }
 
     #[test]
     fn records_survive_encoding_and_every_cut_is_refused() {
-        let (block, rewind) = (sample(), rewind_sample());
+        let (block, jump) = (sample(), jump_sample());
         let mut bytes = encoded(&block);
         assert_eq!(BlockRecord::decode(&bytes).unwrap(), block);
         BlockRecord::set_head(&mut bytes, false);
         assert!(!BlockRecord::decode(&bytes).unwrap().head);
         assert_eq!(BlockRecord::decode_meta(&bytes).unwrap(), block.meta);
         assert!((0..bytes.len()).all(|end| BlockRecord::decode(&bytes[..end]).is_err()));
-        let bytes = rewind.encode();
-        assert_eq!(RewindRecord::decode(&bytes).unwrap(), rewind);
-        assert!((0..bytes.len()).all(|end| RewindRecord::decode(&bytes[..end]).is_err()));
+        let bytes = jump.encode();
+        assert_eq!(JumpRecord::decode(&bytes).unwrap(), jump);
+        assert!((0..bytes.len()).all(|end| JumpRecord::decode(&bytes[..end]).is_err()));
     }
 
     /// A change here is a change of the on-disk format: it needs a new format version.
@@ -243,13 +255,13 @@ mod tests {
     fn the_formats_are_what_they_were() {
         let hashes = [
             keccak256(encoded(&sample())),
-            keccak256(rewind_sample().encode()),
+            keccak256(jump_sample().encode()),
         ];
         assert_eq!(hashes.map(|hash| hash.to_string()), GOLDEN);
     }
 
     const GOLDEN: [&str; 2] = [
         "0xe5cbba163e89f100431c77c228deddd34cd10a146b7960b440175ad6f184922a",
-        "0xf6db35ad7399b398160ead0f7063a09d32b5963036f059f94e506529cf3d7eaa",
+        "0xb2386e7835bddc20588df55b53d7083b997e4f5569094f8c72c4789429f1f5dd",
     ];
 }

@@ -28,7 +28,8 @@ static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 pub struct Session {
     view: View,
     id: u64,
-    /// The way back from the changes of which roots were asked for already.
+    /// The changes of which roots were asked for already, and the way back from them.
+    floating: Changes,
     floating_reverts: Changes,
 }
 
@@ -38,6 +39,7 @@ impl Session {
         Self {
             view,
             id,
+            floating: Changes::default(),
             floating_reverts: Changes::default(),
         }
     }
@@ -53,9 +55,9 @@ impl Session {
         let older = std::mem::take(&mut self.floating_reverts);
         let reverts = older.then(self.view.reverts_of(changes)?);
         self.floating_reverts = reverts.clone();
-        self.view
-            .inner
-            .float(&self.view.layer, self.id, changes, reverts)
+        self.floating = std::mem::take(&mut self.floating).then(changes.clone());
+        let View { inner, layer, .. } = &self.view;
+        inner.float(layer.block, self.id, changes, &self.floating, reverts)
     }
 
     /// Takes all that the block changed (what earlier calls gave included) and the code it
@@ -65,15 +67,18 @@ impl Session {
             view,
             id,
             floating_reverts,
+            ..
         } = self;
         let reverts = view.reverts_of(&changes)?;
+        let parent = view.block();
         // A slot that one transaction set and a later one set back is in no change set.
         let root = if floating_reverts.is_empty() {
             view.inner
-                .float(&view.layer, id, &changes, reverts.clone())?
+                .float(parent, id, &changes, &changes, reverts.clone())?
         } else {
             let net = floating_reverts.then(changes.clone());
-            view.inner.float(&view.layer, id, &net, reverts.clone())?
+            view.inner
+                .float(parent, id, &net, &changes, reverts.clone())?
         };
         Ok(Staged {
             view,
@@ -123,7 +128,7 @@ impl Staged {
             inner.codes.put(*hash, code)?;
         }
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &self.codes);
-        let (parent, changes, reverts) = (&self.view.layer, self.changes, self.reverts);
+        let (parent, changes, reverts) = (self.view.block(), self.changes, self.reverts);
         let layer = inner.seal(parent, self.id, &meta, changes, reverts)?;
         Ok(Sealed {
             inner,
@@ -149,7 +154,7 @@ impl Sealed {
 
     /// The state after the block.
     pub fn view(&self) -> Result<View, StateError> {
-        self.inner.view_of(&self.layer)
+        self.inner.view_of(self.layer.block)
     }
 
     /// Makes the block durable, and the head. When this returns it survives power loss.
@@ -166,8 +171,9 @@ impl Sealed {
         Ok(Committed { id })
     }
 
-    pub(crate) fn layer(&self) -> &Arc<Layer> {
-        &self.layer
+    /// The hash of its parent.
+    pub(crate) fn parent(&self) -> B256 {
+        self.layer.parent_hash
     }
 
     pub(crate) fn record(&mut self) -> Option<&mut [u8]> {

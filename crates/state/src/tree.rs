@@ -11,7 +11,7 @@ use crate::{
     overlay::{LayerId, Lineage},
     records::BlockMeta,
 };
-use alloy_primitives::B256;
+use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{BlockId, Changes};
 use std::{
     collections::{HashMap, HashSet},
@@ -31,6 +31,17 @@ pub(crate) struct Layer {
     pub(crate) changes: Changes,
     /// The way back.
     pub(crate) reverts: Changes,
+}
+
+impl Layer {
+    fn meta(&self) -> BlockMeta {
+        BlockMeta {
+            id: self.block,
+            parent: self.parent_hash,
+            state_root: self.state_root,
+            body: Bytes::new(),
+        }
+    }
 }
 
 /// All layers above the base, the base's own block as their root.
@@ -126,9 +137,27 @@ impl Tree {
             changes,
             reverts,
         });
-        self.layers.insert(id, layer.clone());
-        self.by_hash.insert(meta.id.hash, id);
+        self.insert(layer.clone());
         layer
+    }
+
+    /// Of layers of one block the first one is found by its hash.
+    fn insert(&mut self, layer: Arc<Layer>) {
+        self.by_hash.entry(layer.block.hash).or_insert(layer.id);
+        self.layers.insert(layer.id, layer);
+    }
+
+    /// The layers that hang on the root without being its block's children.
+    pub(crate) fn jumps(&self) -> impl Iterator<Item = LayerId> {
+        let jumps = self.layers.values().filter(|layer| self.is_jump(layer));
+        jumps.map(|layer| layer.id)
+    }
+
+    /// Whether a layer is one of [`Tree::jumps`].
+    pub(crate) fn is_jump(&self, layer: &Layer) -> bool {
+        layer.parent == self.root
+            && layer.id != self.root
+            && layer.parent_hash != self.root().block.hash
     }
 
     /// Takes a layer out. Its children must be gone.
@@ -162,22 +191,6 @@ impl Tree {
         })
     }
 
-    /// The blocks of the chain that ends in `layer`, above the root, in order. Where a block was
-    /// brought back, those that it takes back are not among them.
-    pub(crate) fn blocks_above_root(&self, layer: LayerId) -> Vec<BlockId> {
-        let mut blocks: Vec<BlockId> = Vec::new();
-        for layer in self.chain(layer).take_while(|layer| layer.id != self.root) {
-            if blocks
-                .last()
-                .is_none_or(|above| layer.block.number < above.number)
-            {
-                blocks.push(layer.block);
-            }
-        }
-        blocks.reverse();
-        blocks
-    }
-
     /// The newest layer that both are, or descend from. Both must be in the tree.
     pub(crate) fn common_ancestor(&self, a: LayerId, b: LayerId) -> LayerId {
         let (mut a, mut b) = (a, b);
@@ -201,31 +214,67 @@ impl Tree {
                 .cloned()
                 .collect::<Vec<_>>()
         };
-        let down = until(from).into_iter().map(|layer| layer.reverts.clone());
-        let up = until(to)
-            .into_iter()
-            .rev()
-            .map(|layer| layer.changes.clone());
-        fold(down.chain(up).collect())
+        let mut way = Fold::forwards();
+        for layer in until(from) {
+            way.push(layer.reverts.clone());
+        }
+        for layer in until(to).into_iter().rev() {
+            way.push(layer.changes.clone());
+        }
+        way.finish()
     }
 
-    /// The tree that starts at `root`: all that descends from it, under the same ids.
-    pub(crate) fn rooted_at(&self, root: LayerId) -> Self {
-        let ids: HashSet<_> = self.descendants(root).into_iter().collect();
-        let head = if ids.contains(&self.head) {
-            self.head
-        } else {
-            root
-        };
-        let by_hash = self.by_hash.iter().filter(|(_, id)| ids.contains(id));
-        let layers = self.layers.iter().filter(|(id, _)| ids.contains(id));
-        Self {
+    /// The tree that starts at `root` and has the layers that `stay`, and no others. Where the
+    /// parent of one that stays goes, it becomes a *jump*: a layer on the root. If it may not, by
+    /// `can_jump`, all that descends from it goes. Ids are the same but for layers above a jump.
+    pub(crate) fn cut(
+        &self,
+        root: LayerId,
+        stay: impl Fn(&Layer) -> bool,
+        can_jump: impl Fn(BlockId) -> bool,
+    ) -> Self {
+        let mut cut = Self {
             root,
-            head,
+            head: root,
             next: self.next,
-            by_hash: by_hash.map(|(hash, id)| (*hash, *id)).collect(),
-            layers: layers.map(|(id, layer)| (*id, layer.clone())).collect(),
+            layers: HashMap::new(),
+            by_hash: HashMap::new(),
+        };
+        cut.insert(self.layers[&root].clone());
+        let mut new_ids = HashMap::from([(root, root)]);
+        let mut moved = Vec::new();
+        for layer in self.above_root() {
+            if layer.id == root || !stay(&layer) {
+                continue;
+            }
+            if new_ids.contains_key(&layer.parent) {
+                new_ids.insert(layer.id, layer.id);
+                cut.insert(layer);
+            } else {
+                moved.push(layer);
+            }
         }
+        // Those that get new ids come last, so that none of the others is between.
+        for layer in moved {
+            let parent = match new_ids.get(&layer.parent) {
+                Some(parent) => *parent,
+                None => {
+                    let parent = &self.layers[&layer.parent];
+                    if !can_jump(parent.block) {
+                        continue;
+                    }
+                    let (way, back) = (self.way(root, parent.id), self.way(parent.id, root));
+                    let jump = cut.add(root, &parent.meta(), way, back);
+                    new_ids.insert(parent.id, jump.id);
+                    jump.id
+                }
+            };
+            let (changes, reverts) = (layer.changes.clone(), layer.reverts.clone());
+            let new = cut.add(parent, &layer.meta(), changes, reverts);
+            new_ids.insert(layer.id, new.id);
+        }
+        cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
+        cut
     }
 
     /// `layer` and all that descends from it, parents before children.
@@ -254,18 +303,130 @@ impl Tree {
     }
 }
 
-/// Change sets one after another, as one. Pairwise, so that n sets of m keys cost n m log n.
-pub(crate) fn fold(mut sets: Vec<Changes>) -> Changes {
-    while sets.len() > 1 {
-        let mut halved = Vec::with_capacity(sets.len().div_ceil(2));
-        let mut rest = sets.into_iter();
-        while let Some(first) = rest.next() {
-            halved.push(match rest.next() {
-                Some(second) => first.then(second),
-                None => first,
-            });
+/// Change sets one after another, as one. Pairwise, so that n sets of m keys cost n m log n, and
+/// few are in memory at a time.
+pub(crate) struct Fold {
+    /// Sets and how many each is made of; each of at least twice as many as the next.
+    sets: Vec<(usize, Changes)>,
+    join: fn(Changes, Changes) -> Changes,
+}
+
+impl Fold {
+    /// Of sets that come in their order.
+    pub(crate) fn forwards() -> Self {
+        Self {
+            sets: Vec::new(),
+            join: Changes::then,
         }
-        sets = halved;
     }
-    sets.pop().unwrap_or_default()
+
+    /// Of sets that come last first.
+    pub(crate) fn backwards() -> Self {
+        Self {
+            sets: Vec::new(),
+            join: |later, earlier| earlier.then(later),
+        }
+    }
+
+    pub(crate) fn push(&mut self, set: Changes) {
+        let (mut count, mut set) = (1, set);
+        while let Some((_, before)) = self.sets.pop_if(|(before, _)| *before <= count) {
+            set = (self.join)(before, set);
+            count *= 2;
+        }
+        self.sets.push((count, set));
+    }
+
+    pub(crate) fn finish(self) -> Changes {
+        let sets = self.sets.into_iter().map(|(_, set)| set);
+        sets.rev()
+            .reduce(|later, earlier| (self.join)(earlier, later))
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_primitives::{Account, AccountChange, AccountUpdate};
+
+    fn hash(name: u8) -> B256 {
+        B256::repeat_byte(name)
+    }
+
+    fn meta(name: u8, number: u64, parent: u8) -> BlockMeta {
+        BlockMeta {
+            id: BlockId::new(number, hash(name)),
+            parent: hash(parent),
+            state_root: hash(name),
+            body: Bytes::new(),
+        }
+    }
+
+    /// The one account there is, set to `nonce`.
+    fn set(nonce: u8) -> Changes {
+        Changes::new(vec![AccountChange {
+            path: B256::ZERO,
+            account: AccountUpdate::Put(Account {
+                nonce: nonce.into(),
+                ..Account::default()
+            }),
+            wipe: false,
+            slots: vec![],
+        }])
+    }
+
+    /// Blocks named by letter; each sets the nonce to its name.
+    fn add(tree: &mut Tree, name: u8, parent: u8) -> LayerId {
+        let below = tree.by_hash(&hash(parent)).unwrap().clone();
+        let meta = meta(name, below.block.number + 1, parent);
+        tree.add(below.id, &meta, set(name), set(parent)).id
+    }
+
+    #[test]
+    fn layers_that_stay_hang_on_the_new_root_and_see_no_other_branch() {
+        // a - b - c - d, and a - e - f.
+        let genesis = meta(b'a', 0, 0);
+        let mut tree = Tree::new(genesis.id, genesis.parent, genesis.state_root, LayerId(1));
+        add(&mut tree, b'b', b'a');
+        add(&mut tree, b'e', b'a');
+        let f = add(&mut tree, b'f', b'e');
+        let c = add(&mut tree, b'c', b'b');
+        let d = add(&mut tree, b'd', b'c');
+        tree.set_head(d);
+        let cut = tree.cut(c, |layer| layer.id == d || layer.id == f, |_| true);
+        assert_eq!((cut.root().id, cut.head().id, cut.len()), (c, d, 3));
+        let e = cut.by_hash(&hash(b'e')).unwrap();
+        assert!(cut.is_jump(e) && cut.jumps().eq([e.id]));
+        assert_eq!(
+            (e.parent, &e.changes, &e.reverts),
+            (c, &set(b'e'), &set(b'c'))
+        );
+        let f = cut.by_hash(&hash(b'f')).unwrap();
+        assert_eq!((f.parent, &f.changes), (e.id, &set(b'f')));
+        assert!(f.lineage.others.contains(&d));
+        assert_eq!(cut.way(d, f.id), set(b'f'));
+        assert_eq!(cut.way(f.id, d), set(b'd'));
+
+        let cut = tree.cut(c, |layer| layer.id == f.id, |_| false);
+        assert_eq!((cut.head().id, cut.len()), (c, 0));
+    }
+
+    #[test]
+    fn sets_of_changes_are_folded_in_their_order() {
+        let one = |name: u8| {
+            let mut changes = set(name).into_accounts();
+            changes[0].slots = vec![(hash(name % 7), alloy_primitives::U256::from(name))];
+            Changes::new(changes)
+        };
+        let mut expected = Changes::default();
+        let (mut forwards, mut backwards) = (Fold::forwards(), Fold::backwards());
+        for name in 1..100 {
+            expected = expected.then(one(name));
+            forwards.push(one(name));
+            backwards.push(one(100 - name));
+        }
+        assert_eq!(forwards.finish(), expected);
+        assert_eq!(backwards.finish(), expected);
+    }
 }

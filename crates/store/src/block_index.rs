@@ -47,6 +47,11 @@ pub struct BlockEntry {
 pub enum IndexState {
     /// Whole, as far as was asked for.
     Ready,
+    /// Shorter than was asked for: the caller sets what is missing.
+    Short {
+        /// One more than the highest number that has an entry.
+        numbers: u64,
+    },
     /// Missing, short or damaged, and begun anew: empty. The caller scans the log and sets every
     /// entry again.
     Rebuild {
@@ -75,8 +80,8 @@ struct State {
 }
 
 impl BlockIndex {
-    /// Opens the index, which must hold the numbers below `numbers`, or creates it if `numbers` is
-    /// 0. Numbers from there on are dropped: replaying the log sets them again.
+    /// Opens the index, which should hold the numbers below `numbers`, or creates it if `numbers`
+    /// is 0. Numbers from there on are dropped: replaying the log sets them again.
     pub fn open(disk: Arc<dyn Disk>, numbers: u64) -> Result<(Self, IndexState), StoreError> {
         let file = if disk.exists(NAME)? {
             disk.open(NAME)?
@@ -89,23 +94,25 @@ impl BlockIndex {
             state: RwLock::new(State::default()),
             poison: Poison::new("block index"),
         };
-        let fault = if numbers == 0 {
-            None
-        } else {
-            index.find_fault(numbers)?
+        let found = match numbers {
+            0 => Err(IndexState::Ready),
+            _ => index.find(numbers)?,
         };
-        if numbers > 0 && fault.is_none() {
-            index.file.set_len(offset_of(numbers))?;
-            *index.state.write() = State {
-                numbers,
-                file_numbers: numbers,
-                ..State::default()
-            };
-            return Ok((index, IndexState::Ready));
-        }
-        index.file.set_len(0)?;
-        index.file.write_at(&header(), 0)?;
-        let state = fault.map_or(IndexState::Ready, |reason| IndexState::Rebuild { reason });
+        let (numbers, state) = match found {
+            Ok(there) if there == numbers => (there, IndexState::Ready),
+            Ok(there) => (there, IndexState::Short { numbers: there }),
+            Err(state) => {
+                index.file.set_len(0)?;
+                index.file.write_at(&header(), 0)?;
+                return Ok((index, state));
+            }
+        };
+        index.file.set_len(offset_of(numbers))?;
+        *index.state.write() = State {
+            numbers,
+            file_numbers: numbers,
+            ..State::default()
+        };
         Ok((index, state))
     }
 
@@ -155,16 +162,21 @@ impl BlockIndex {
 
     /// Writes what is buffered and makes all of it durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let state = &mut *self.state.write();
+        let name_is_durable = {
+            let state = &mut *self.state.write();
+            self.poison.guard(|| self.flush(state))?;
+            state.name_is_durable
+        };
+        // Readers need not wait for the disk.
         self.poison.guard(|| {
-            self.flush(state)?;
             self.file.sync()?;
-            if !state.name_is_durable {
+            if !name_is_durable {
                 self.disk.sync_dir("")?;
-                state.name_is_durable = true;
             }
             Ok(())
-        })
+        })?;
+        self.state.write().name_is_durable = true;
+        Ok(())
     }
 
     /// Writes the buffered entries, neighbours together.
@@ -210,8 +222,10 @@ impl BlockIndex {
             })
     }
 
-    /// What stands against using the file for the numbers below `numbers`, which is not 0.
-    fn find_fault(&self, numbers: u64) -> Result<Option<String>, StoreError> {
+    /// How many of the numbers below `numbers`, which is not 0, the file holds; or that it is to
+    /// be made again.
+    fn find(&self, numbers: u64) -> Result<Result<u64, IndexState>, StoreError> {
+        let rebuild = |reason: String| Ok(Err(IndexState::Rebuild { reason }));
         let len = self.file.len()?;
         let mut found = [0; RECORD_BYTES];
         if len >= RECORD_BYTES as u64 {
@@ -223,17 +237,17 @@ impl BlockIndex {
             } else {
                 "bad header"
             };
-            return Ok(Some(what.to_owned()));
+            return rebuild(what.to_owned());
         }
-        let there = len / RECORD_BYTES as u64 - 1;
+        let there = (len / RECORD_BYTES as u64 - 1).min(numbers);
         if there < numbers {
-            return Ok(Some(format!("it holds {there} of {numbers} blocks")));
+            return Ok(Ok(there));
         }
         let last = numbers - 1;
         match self.read(last) {
-            Ok(Some(_)) => Ok(None),
-            Ok(None) => Ok(Some(format!("it lacks block {last}"))),
-            Err(e) if e.is_corruption() => Ok(Some(format!("block {last} is damaged"))),
+            Ok(Some(_)) => Ok(Ok(there)),
+            Ok(None) => rebuild(format!("it lacks block {last}")),
+            Err(e) if e.is_corruption() => rebuild(format!("block {last} is damaged")),
             Err(e) => Err(e),
         }
     }
@@ -339,7 +353,13 @@ mod tests {
         disk.flip_bit(NAME, offset_of(9) + 5, 0);
         expect_rebuild("block 9 is damaged");
         disk.open(NAME).unwrap().set_len(offset_of(7) + 3).unwrap();
-        expect_rebuild("it holds 7 of 10 blocks");
+        let (index, state) = open(&disk, 10);
+        assert_eq!(state, IndexState::Short { numbers: 7 });
+        assert_eq!(index.get(6).unwrap(), Some(entry(6)));
+        assert_eq!((index.numbers(), index.get(7).unwrap()), (7, None));
+        (7..10).for_each(|n| index.set(n, entry(n)).unwrap());
+        index.sync().unwrap();
+        assert_eq!(disk.contents(NAME).unwrap(), whole);
         disk.open(NAME).unwrap().set_len(offset_of(9)).unwrap();
         disk.open(NAME).unwrap().set_len(offset_of(10)).unwrap();
         expect_rebuild("it lacks block 9");

@@ -10,15 +10,13 @@ use cambium_state::{FaultyDisk, Loader, Options, View};
 use std::sync::Arc;
 
 /// Every so many blocks all but the newest are merged into pages, so that even these short
-/// chains are read from pages, and reorganised below the snapshot. Merging gives up other
-/// branches: once there is one it stops.
+/// chains are read from pages, and reorganised below the snapshot.
 const FLUSH_EVERY: u64 = 3;
 
 /// A chain in a database in memory.
 pub struct EngineChain {
     chain: Chain,
     imported: u64,
-    branched: bool,
 }
 
 impl EngineChain {
@@ -60,11 +58,7 @@ impl Backend for EngineChain {
             Chain::create(loader.finish(&mut |_| {})?, spec, genesis)
         };
         let chain = create().map_err(|error| error.to_string())?;
-        Ok(Self {
-            chain,
-            imported: 0,
-            branched: false,
-        })
+        Ok(Self { chain, imported: 0 })
     }
 
     fn import(&mut self, rlp: &[u8]) -> Result<(), String> {
@@ -74,7 +68,6 @@ impl Backend for EngineChain {
             return Err("bytes after the block".to_owned());
         }
         let head = self.head();
-        self.branched |= block.header.parent_hash != head;
         let imported = self
             .chain
             .import_block(block, Bytes::copy_from_slice(rlp))
@@ -83,7 +76,7 @@ impl Backend for EngineChain {
             assert_eq!(self.head(), head, "a refused block moves no head");
         }
         self.imported += 1;
-        if !self.branched && self.imported.is_multiple_of(FLUSH_EVERY) {
+        if self.imported.is_multiple_of(FLUSH_EVERY) {
             let flushed = self.chain.db().flush((self.imported % 2) as usize);
             flushed.map_err(|error| error.to_string())?;
         }

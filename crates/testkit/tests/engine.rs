@@ -27,7 +27,8 @@ fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
         seed: 1000,
         accounts: 3000,
         changes_max: 120,
-        crashes: false,
+        memory_bytes: 64 << 20,
+        faults: false,
     };
     let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
     run("engine against model", seeds, steps, params);
@@ -39,20 +40,35 @@ fn small_states_agree_down_to_the_last_account() {
         seed: 2000,
         accounts: 6,
         changes_max: 6,
-        crashes: false,
+        memory_bytes: 64 << 20,
+        faults: false,
     };
     let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
     run("small states", seeds, steps, params);
 }
 
 #[test]
-fn acknowledged_blocks_survive_repeated_crashes() {
+fn small_memory_makes_merges_run_beside_all_else() {
+    let params = EngineParams {
+        seed: 4000,
+        accounts: 2000,
+        changes_max: 300,
+        memory_bytes: 4 << 20,
+        faults: false,
+    };
+    let (seeds, steps) = if long() { (50, 400) } else { (2, 150) };
+    run("small memory", seeds, steps, params);
+}
+
+#[test]
+fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
     let params = EngineParams {
         seed: 3000,
         accounts: 300,
         changes_max: 40,
-        crashes: true,
+        memory_bytes: 64 << 20,
+        faults: true,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
-    run("crashes", seeds, steps, params);
+    run("failures", seeds, steps, params);
 }

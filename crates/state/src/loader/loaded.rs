@@ -2,10 +2,10 @@
 
 use crate::{
     base::{Base, Snapshot},
-    checkpoint,
-    commit::LogWriter,
+    blocks::{Blocks, RecentBlock},
+    checkpoint::{self, LogState},
     counters::Counters,
-    db::{Current, Db, Inner, Options},
+    db::{Current, Db, Inner, Options, Writer},
     delta::Delta,
     error::StateError,
     merger::Retired,
@@ -22,7 +22,7 @@ use cambium_store::{
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashSet,
     sync::{Arc, OnceLock},
 };
 
@@ -77,15 +77,25 @@ impl Loaded {
         let record = BlockRecord::encode(&meta, &none, &none, &[]);
         let position = log.append(KIND_BLOCK, &[&record])?;
         log.sync()?;
-        let (blocks, _) = BlockIndex::open(disk.clone(), 0)?;
-        blocks.set(
+        let (index, _) = BlockIndex::open(disk.clone(), 0)?;
+        index.set(
             meta.id.number,
             BlockEntry {
                 hash: meta.id.hash,
                 position,
             },
         )?;
-        blocks.sync()?;
+        index.sync()?;
+        let recent = vec![RecentBlock {
+            id: meta.id,
+            parent: meta.parent,
+            position,
+        }];
+        let state = LogState {
+            head: meta.id.hash,
+            replay: log.end(),
+            recent: recent.clone(),
+        };
         let snapshot = Arc::new(Snapshot {
             block: meta.id,
             parent_hash: meta.parent,
@@ -105,20 +115,16 @@ impl Loaded {
             pages: snapshot.pages.clone(),
             codes: self.codes,
             retired: Mutex::new(Retired::default()),
-            log: Mutex::new(LogWriter {
-                log: Arc::new(log),
-                blocks,
-                positions: HashMap::from([(meta.id.hash, position)]),
-                head_chain: BTreeMap::new(),
-                rewound: HashMap::new(),
-                merge: None,
-            }),
+            log,
+            blocks: Blocks::new(index, meta.id, recent),
+            writer: Mutex::new(Writer::default()),
             delta: Mutex::new(Delta::on(base.clone(), layer, self.counters)?),
             prover: Mutex::new(None),
             current: RwLock::new(Current {
                 base,
                 overlay: Arc::new(Overlay::new()),
                 tree: Tree::new(meta.id, meta.parent, self.root, layer),
+                unlogged_jumps: HashSet::new(),
             }),
             poisoned: OnceLock::new(),
             genesis: meta.id,
@@ -126,7 +132,7 @@ impl Loaded {
             _lock: self.lock,
         });
         // Only with its first checkpoint does the directory hold a finished database.
-        checkpoint::write(&inner, &snapshot, position, &[])?;
+        checkpoint::write(&inner, &snapshot, &state, &[])?;
         Ok(Db { inner })
     }
 }

@@ -1,0 +1,491 @@
+//! Where committed blocks are in the log: canonical ones by number, recent ones by hash.
+//!
+//! ```text
+//!   number   0 ............ 90 | 91 ......... 100 | 101 102 103
+//!            index on disk     | base chain       | head chain
+//!                                             base^         head^
+//! ```
+//!
+//! Each chain hides all that is before it from its lowest number on. The base chain is what a
+//! merge under way has yet to put into the index; the head chain may begin below the base, at a
+//! block that was brought back. *Recent* are all committed blocks of the newest heights, whatever
+//! their branch, with their ancestors down to the base's chain: what can be built upon.
+
+use crate::error::StateError;
+use alloy_primitives::B256;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_store::{BlockEntry, BlockIndex, LogPosition};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+
+/// Recent blocks are at most this many for each of the newest heights: enough for any chain that
+/// is not made to fill memory.
+const RECENT_PER_HEIGHT_MAX: usize = 64;
+
+/// A committed block of one of the newest heights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecentBlock {
+    pub(crate) id: BlockId,
+    pub(crate) parent: B256,
+    pub(crate) position: LogPosition,
+}
+
+impl RecentBlock {
+    const fn entry(&self) -> BlockEntry {
+        BlockEntry {
+            hash: self.id.hash,
+            position: self.position,
+        }
+    }
+}
+
+/// A chain's blocks by number.
+pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
+
+struct State {
+    base: BlockId,
+    recent: HashMap<B256, RecentBlock>,
+    base_chain: Chain,
+    head_chain: Chain,
+}
+
+/// All committed blocks. Its lock is held for moments only, and never during a write.
+pub(crate) struct Blocks {
+    index: BlockIndex,
+    state: RwLock<State>,
+}
+
+/// The heights whose blocks are recent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) base: BlockNumber,
+    pub(crate) head: BlockNumber,
+    /// So many heights below the base, itself included, and above the head.
+    pub(crate) heights: u64,
+}
+
+impl Window {
+    fn lowest(&self) -> BlockNumber {
+        (self.base + 1).saturating_sub(self.heights)
+    }
+
+    const fn highest(&self) -> BlockNumber {
+        self.head.saturating_add(self.heights)
+    }
+
+    fn has(&self, number: BlockNumber) -> bool {
+        (self.lowest()..=self.highest()).contains(&number)
+    }
+}
+
+/// What changes when the base moves.
+pub(crate) struct BaseMove {
+    to: BlockId,
+    /// From the newest common ancestor of the old base and the new, up to the new.
+    chain: Chain,
+    recent: HashMap<B256, RecentBlock>,
+}
+
+impl BaseMove {
+    /// The blocks that stay recent.
+    pub(crate) fn recent(&self) -> Vec<RecentBlock> {
+        self.recent.values().copied().collect()
+    }
+}
+
+impl Blocks {
+    /// Of a database whose base is `base`, and whose index is whole.
+    pub(crate) fn new(index: BlockIndex, base: BlockId, recent: Vec<RecentBlock>) -> Self {
+        let recent = recent.into_iter().map(|block| (block.id.hash, block));
+        Self {
+            index,
+            state: RwLock::new(State {
+                base,
+                recent: recent.collect(),
+                base_chain: Chain::new(),
+                head_chain: Chain::new(),
+            }),
+        }
+    }
+
+    /// The canonical block of that height.
+    pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockEntry>, StateError> {
+        self.canonical_in(&self.state.read(), number)
+    }
+
+    fn canonical_in(
+        &self,
+        state: &State,
+        number: BlockNumber,
+    ) -> Result<Option<BlockEntry>, StateError> {
+        match state.head_chain.first_key_value() {
+            Some((lowest, _)) if number >= *lowest => Ok(state.head_chain.get(&number).copied()),
+            _ => self.ancestor_in(state, number),
+        }
+    }
+
+    /// The base, or its ancestor of that height.
+    pub(crate) fn base_ancestor(
+        &self,
+        number: BlockNumber,
+    ) -> Result<Option<BlockEntry>, StateError> {
+        self.ancestor_in(&self.state.read(), number)
+    }
+
+    fn ancestor_in(
+        &self,
+        state: &State,
+        number: BlockNumber,
+    ) -> Result<Option<BlockEntry>, StateError> {
+        match state.base_chain.first_key_value() {
+            Some((lowest, _)) if number >= *lowest => Ok(state.base_chain.get(&number).copied()),
+            _ if number > state.base.number => Ok(None),
+            _ => Ok(self.index.get(number)?),
+        }
+    }
+
+    fn is_base_ancestor(&self, state: &State, id: BlockId) -> Result<bool, StateError> {
+        let entry = self.ancestor_in(state, id.number)?;
+        Ok(entry.is_some_and(|entry| entry.hash == id.hash))
+    }
+
+    /// Where a block is that can be built upon: recent, or an ancestor of the base.
+    pub(crate) fn position_of(&self, id: BlockId) -> Result<Option<LogPosition>, StateError> {
+        let state = self.state.read();
+        if let Some(block) = state.recent.get(&id.hash) {
+            return Ok(Some(block.position));
+        }
+        let entry = self.ancestor_in(&state, id.number)?;
+        let entry = entry.filter(|entry| entry.hash == id.hash);
+        Ok(entry.map(|entry| entry.position))
+    }
+
+    /// The recent block of that hash.
+    pub(crate) fn recent(&self, hash: &B256) -> Option<RecentBlock> {
+        self.state.read().recent.get(hash).copied()
+    }
+
+    /// The number of a recent block, or of an ancestor of the base: those are searched, from the
+    /// newest on.
+    pub(crate) fn number_of(&self, hash: &B256) -> Result<Option<BlockNumber>, StateError> {
+        let mut number = {
+            let state = self.state.read();
+            if let Some(block) = state.recent.get(hash) {
+                return Ok(Some(block.id.number));
+            }
+            state.base.number
+        };
+        while let Some(entry) = self.base_ancestor(number)? {
+            if entry.hash == *hash {
+                return Ok(Some(number));
+            }
+            let Some(below) = number.checked_sub(1) else {
+                break;
+            };
+            number = below;
+        }
+        Ok(None)
+    }
+
+    /// The hash of the ancestor at `number` of the block `id`, which is recent or an ancestor of
+    /// the base.
+    pub(crate) fn ancestor_hash(
+        &self,
+        mut id: BlockId,
+        number: BlockNumber,
+    ) -> Result<Option<B256>, StateError> {
+        let state = self.state.read();
+        let hash_of = |entry: Option<BlockEntry>| entry.map(|entry| entry.hash);
+        while id.number > number {
+            if hash_of(self.canonical_in(&state, id.number)?) == Some(id.hash) {
+                return Ok(hash_of(self.canonical_in(&state, number)?));
+            }
+            if self.is_base_ancestor(&state, id)? {
+                return Ok(hash_of(self.ancestor_in(&state, number)?));
+            }
+            let Some(block) = state.recent.get(&id.hash) else {
+                return Ok(None);
+            };
+            id = BlockId::new(id.number - 1, block.parent);
+        }
+        Ok(Some(id.hash))
+    }
+
+    /// The blocks from the newest that is the base or an ancestor of it, up to `id`; of the base
+    /// itself only what comes after it. An error if a block between them is not known.
+    pub(crate) fn chain_of(&self, id: BlockId) -> Result<Chain, StateError> {
+        self.chain_in(&self.state.read(), id)
+    }
+
+    fn chain_in(&self, state: &State, id: BlockId) -> Result<Chain, StateError> {
+        let mut chain = Chain::new();
+        let mut next = id;
+        while next != state.base {
+            if let Some(entry) = self.ancestor_in(state, next.number)?
+                && entry.hash == next.hash
+            {
+                chain.insert(next.number, entry);
+                break;
+            }
+            let unknown = StateError::UnknownBlock(next.hash);
+            let Some(block) = state.recent.get(&next.hash) else {
+                return Err(unknown);
+            };
+            chain.insert(next.number, block.entry());
+            let below = next.number.checked_sub(1).ok_or(unknown)?;
+            next = BlockId::new(below, block.parent);
+        }
+        Ok(chain)
+    }
+
+    /// Takes a block that was committed.
+    pub(crate) fn insert(&self, block: RecentBlock) {
+        self.state.write().recent.insert(block.id.hash, block);
+    }
+
+    /// The head is `id`, a committed child of the head before.
+    pub(crate) fn push_head(&self, id: BlockId) {
+        let state = &mut *self.state.write();
+        if let Some(block) = state.recent.get(&id.hash) {
+            // A block that was brought back takes the place of those above it.
+            state.head_chain.split_off(&id.number);
+            state.head_chain.insert(id.number, block.entry());
+        }
+    }
+
+    /// The head is the last block of `chain`, which is from [`Blocks::chain_of`].
+    pub(crate) fn set_head(&self, chain: Chain) {
+        self.state.write().head_chain = chain;
+    }
+
+    /// What it takes to make `to` the base.
+    pub(crate) fn plan_move(&self, to: BlockId, window: Window) -> Result<BaseMove, StateError> {
+        let state = self.state.read();
+        let chain = self.chain_in(&state, to)?;
+        // Up to here the ancestors of the base stay the same.
+        let fork = match chain.first_key_value() {
+            Some((lowest, _)) => state.base.number.min(*lowest),
+            None => state.base.number,
+        };
+        let mut newest: Vec<_> = state.recent.values().copied().collect();
+        newest.retain(|block| window.has(block.id.number));
+        let replaced = (fork + 1).max(window.lowest())..=state.base.number.min(window.highest());
+        for number in replaced {
+            if let Some(entry) = self.ancestor_in(&state, number)? {
+                newest.extend(self.known_in(&state, BlockId::new(number, entry.hash))?);
+            }
+        }
+        newest.sort_unstable_by_key(|block| std::cmp::Reverse(block.position));
+        let max = RECENT_PER_HEIGHT_MAX * (window.heights as usize + 1);
+        let mut recent = HashMap::new();
+        for block in newest {
+            let is_below_head = state.head_chain.get(&block.id.number) == Some(&block.entry());
+            if recent.len() >= max && !is_below_head {
+                continue;
+            }
+            // With its ancestors, down to those of the new base.
+            let mut next = Some(block);
+            while let Some(block) = next.take() {
+                let (number, entry) = (block.id.number, block.entry());
+                let is_ancestor = match number > fork {
+                    true => chain.get(&number) == Some(&entry),
+                    false => self.ancestor_in(&state, number)? == Some(entry),
+                };
+                if recent.insert(block.id.hash, block).is_none()
+                    && !is_ancestor
+                    && let Some(below) = number.checked_sub(1)
+                {
+                    next = self.known_in(&state, BlockId::new(below, block.parent))?;
+                }
+            }
+        }
+        Ok(BaseMove { to, chain, recent })
+    }
+
+    /// A recent block, or an ancestor of the base.
+    fn known_in(&self, state: &State, id: BlockId) -> Result<Option<RecentBlock>, StateError> {
+        if let Some(block) = state.recent.get(&id.hash) {
+            return Ok(Some(*block));
+        }
+        let entry = self.ancestor_in(state, id.number)?;
+        let parent = match id.number.checked_sub(1) {
+            Some(below) => self.ancestor_in(state, below)?,
+            None => None,
+        };
+        Ok(match (entry, parent) {
+            (Some(entry), Some(parent)) if entry.hash == id.hash => Some(RecentBlock {
+                id,
+                parent: parent.hash,
+                position: entry.position,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Makes another block the base, in memory: [`Blocks::extend_index`] follows. The head chain
+    /// is what it had above the new base.
+    pub(crate) fn move_base(&self, plan: BaseMove) {
+        let state = &mut *self.state.write();
+        state.base = plan.to;
+        if let Some((lowest, _)) = plan.chain.first_key_value() {
+            state.base_chain.split_off(lowest);
+            state.base_chain.extend(plan.chain);
+        }
+        state.head_chain = state.head_chain.split_off(&(plan.to.number + 1));
+        state.recent = plan.recent;
+    }
+
+    /// Puts the base's new ancestors into the index, and makes that durable.
+    pub(crate) fn extend_index(&self) -> Result<(), StateError> {
+        let chain = self.state.read().base_chain.clone();
+        let Some((&last, _)) = chain.last_key_value() else {
+            return Ok(());
+        };
+        let mut new = chain.into_iter().peekable();
+        while let Some((number, entry)) = new.peek()
+            && self.index.get(*number)?.as_ref() == Some(entry)
+        {
+            new.next();
+        }
+        let keep = new.peek().map_or(last + 1, |(number, _)| *number);
+        if keep < self.index.numbers() {
+            // Blocks of another branch go, durably, before any of this one comes: a crash in
+            // between must not find both.
+            self.index.truncate(keep)?;
+            self.index.sync()?;
+        }
+        for (number, entry) in new {
+            self.index.set(number, entry)?;
+        }
+        self.index.sync()?;
+        self.state.write().base_chain.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_disk::FaultyDisk;
+    use std::sync::Arc;
+
+    fn hash(branch: u8, number: u64) -> B256 {
+        let mut hash = B256::with_last_byte(branch);
+        hash.0[16] = number as u8;
+        hash
+    }
+
+    fn id(branch: u8, number: u64) -> BlockId {
+        BlockId::new(number, hash(branch, number))
+    }
+
+    fn block(branch: u8, number: u64, parent: B256) -> RecentBlock {
+        RecentBlock {
+            id: id(branch, number),
+            parent,
+            position: LogPosition {
+                file: 1 + u32::from(branch),
+                offset: number as u32,
+            },
+        }
+    }
+
+    /// Blocks 0 to 10 of branch 0, at whose block 5 branch 1 begins, up to 12. The base is 10.
+    fn two_branches() -> Blocks {
+        let index = BlockIndex::open(Arc::new(FaultyDisk::new(1)), 0).unwrap().0;
+        let parent = |branch, number: u64| hash(branch, number.saturating_sub(1));
+        for number in 0..=10 {
+            let entry = block(0, number, B256::ZERO).entry();
+            index.set(number, entry).unwrap();
+        }
+        let blocks = Blocks::new(index, id(0, 10), vec![block(0, 10, parent(0, 10))]);
+        blocks.insert(block(1, 6, hash(0, 5)));
+        for number in 7..=12 {
+            blocks.insert(block(1, number, parent(1, number)));
+        }
+        blocks
+    }
+
+    fn hashes(blocks: &Blocks, numbers: std::ops::RangeInclusive<u64>) -> Vec<Option<B256>> {
+        let canonical = |number| blocks.canonical(number).unwrap();
+        numbers
+            .map(|number| canonical(number).map(|entry| entry.hash))
+            .collect()
+    }
+
+    #[test]
+    fn the_canonical_chain_goes_through_index_base_and_head() {
+        let blocks = two_branches();
+        let of_branch_0 = [Some(hash(0, 9)), Some(hash(0, 10)), None];
+        assert_eq!(hashes(&blocks, 9..=11), of_branch_0);
+        blocks.set_head(blocks.chain_of(id(1, 12)).unwrap());
+        let of_branch_1 = [Some(hash(0, 5)), Some(hash(1, 6)), Some(hash(1, 7))];
+        assert_eq!(hashes(&blocks, 5..=7), of_branch_1);
+        assert_eq!(hashes(&blocks, 12..=13), [Some(hash(1, 12)), None]);
+        // Back to a block below the base: those above it are canonical no more.
+        blocks.set_head(blocks.chain_of(id(0, 3)).unwrap());
+        assert_eq!(hashes(&blocks, 3..=4), [Some(hash(0, 3)), None]);
+        assert_eq!(blocks.ancestor_hash(id(1, 8), 6).unwrap(), Some(hash(1, 6)));
+        assert_eq!(blocks.ancestor_hash(id(1, 8), 2).unwrap(), Some(hash(0, 2)));
+    }
+
+    #[test]
+    fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
+        let blocks = two_branches();
+        let head = id(1, 12);
+        blocks.set_head(blocks.chain_of(head).unwrap());
+        let window = Window {
+            base: 12,
+            head: 12,
+            heights: 3,
+        };
+        let plan = blocks.plan_move(head, window).unwrap();
+        blocks.move_base(plan);
+        for _ in 0..2 {
+            // Block 10 of branch 0 is recent, and what leads to it known.
+            for number in 6..=10 {
+                assert!(blocks.position_of(id(0, number)).unwrap().is_some());
+            }
+            assert_eq!(blocks.chain_of(id(0, 10)).unwrap().len(), 6);
+            let of_branch_1 = [Some(hash(0, 5)), Some(hash(1, 6)), Some(hash(1, 7))];
+            assert_eq!(hashes(&blocks, 5..=7), of_branch_1);
+            assert_eq!(hashes(&blocks, 12..=13), [Some(hash(1, 12)), None]);
+            blocks.extend_index().unwrap();
+        }
+        // Far above it all that is forgotten.
+        for number in 13..=20 {
+            blocks.insert(block(1, number, hash(1, number - 1)));
+        }
+        let window = Window {
+            base: 20,
+            head: 20,
+            heights: 3,
+        };
+        let plan = blocks.plan_move(id(1, 20), window).unwrap();
+        assert_eq!(plan.recent().len(), 3);
+        blocks.move_base(plan);
+        assert_eq!(blocks.position_of(id(0, 10)).unwrap(), None);
+        assert!(blocks.position_of(id(1, 13)).unwrap().is_some());
+    }
+
+    #[test]
+    fn recent_blocks_are_bounded() {
+        let blocks = two_branches();
+        for sibling in 0..10_000u32 {
+            let mut one = block(2, 11, hash(0, 10));
+            one.id.hash.0[..4].copy_from_slice(&sibling.to_be_bytes());
+            one.position.offset = sibling;
+            blocks.insert(one);
+        }
+        let window = Window {
+            base: 12,
+            head: 12,
+            heights: 8,
+        };
+        let plan = blocks.plan_move(id(1, 12), window).unwrap();
+        let recent = plan.recent();
+        assert!(recent.len() <= RECENT_PER_HEIGHT_MAX * 9 + 10);
+        let newest = recent.iter().map(|block| block.position).max().unwrap();
+        assert_eq!((newest.file, newest.offset), (3, 9_999));
+    }
+}

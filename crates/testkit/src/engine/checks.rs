@@ -1,0 +1,153 @@
+//! What must be true of the engine, by the model.
+
+use super::{EngineDriver, Failed, random};
+use alloy_primitives::B256;
+use cambium_primitives::{BlockId, Path};
+use cambium_state::View;
+use cambium_trie::{Keys, Lookup};
+
+/// Views kept at a time.
+const VIEWS_MAX: usize = 4;
+
+impl EngineDriver {
+    /// All of an older canonical block's state.
+    pub(super) fn read_back(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("read back");
+        let depth = self.random.below(30);
+        let target = self.ancestor(depth);
+        let number = self.known[&target].id.number;
+        let view = self.db().view_at(number);
+        let view = self.outcome(view, at)?;
+        assert_eq!(view.block().hash, target, "{at}: block {number}");
+        self.compare(&view, target, 40, at)?;
+        if self.views.len() < VIEWS_MAX {
+            self.views.push(view);
+        }
+        Ok(())
+    }
+
+    /// The same views give the same state, whatever came since.
+    pub(super) fn read_kept_views(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("read kept views");
+        let views = std::mem::take(&mut self.views);
+        for view in &views {
+            self.compare(view, view.block().hash, 20, at)?;
+        }
+        let gone = self.random.below(views.len() as u64 + 1) as usize;
+        self.views = views.into_iter().skip(gone).collect();
+        let recent = self.recent();
+        let view = self.db().view_of(&recent);
+        let view = self.outcome(view, at)?;
+        self.compare(&view, recent, 20, at)?;
+        self.views.push(view);
+        Ok(())
+    }
+
+    pub(super) fn check_all(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("check");
+        let report = self.db().check(&mut |_| {});
+        let report = self.outcome(report, at)?;
+        if !self.is_faulty {
+            assert!(report.damage.is_empty(), "{at}: {:?}", report.damage);
+        }
+        Ok(())
+    }
+
+    /// Which block has a number: on the canonical chain, and seen from any block.
+    pub(super) fn check_numbers(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("check numbers");
+        let head = self.known[&self.head].id.number;
+        for number in [head, head + 1, self.random.below(head + 1)] {
+            let expected = (number <= head).then(|| self.ancestor(head - number));
+            let got = self.db().block_id(number);
+            let got = self.outcome(got, at)?;
+            let expected = expected.map(|hash| BlockId::new(number, hash));
+            assert_eq!(got, expected, "{at}: canonical block {number}");
+        }
+        let block = self.recent();
+        let view = self.db().view_of(&block);
+        let view = self.outcome(view, at)?;
+        let mut expected = self.known[&block].id;
+        for _ in 0..self.random.below(20) {
+            let got = view.block_hash(expected.number);
+            let got = self.outcome(got, at)?;
+            let number = expected.number;
+            assert_eq!(
+                got,
+                Some(expected.hash),
+                "{at}: block {number} seen from {block}"
+            );
+            let parent = self.known[&expected.hash].parent;
+            if number == 0 {
+                break;
+            }
+            expected = BlockId::new(number - 1, parent);
+        }
+        Ok(())
+    }
+
+    pub(super) fn prove(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("prove");
+        let target = self.recent();
+        let view = self.db().view_of(&target);
+        let view = self.outcome(view, at)?;
+        let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
+        let slots = vec![random::slot_path(self.random.below(2000))];
+        let keys = Keys::new(vec![(account, slots)]);
+        let trie = view.extract(&keys);
+        let trie = self.outcome(trie, at)?;
+        let known = &self.known[&target];
+        let root = trie.state_root();
+        assert_eq!(root, Some(known.root), "{at}: root of an extract");
+        let found = match trie.lookup(&Path::account(&account)) {
+            Lookup::Account(account) => Some(account),
+            Lookup::Absent => None,
+            other => panic!("{at}: {other:?}"),
+        };
+        let expected = known.model.account(&account).map(|entry| entry.account);
+        assert_eq!(found, expected, "{at}: account in an extract");
+        Ok(())
+    }
+
+    pub(super) fn check_head(&mut self, at: &str) -> Result<(), Failed> {
+        let view = self.db().view();
+        let view = self.outcome(view, at)?;
+        let known = &self.known[&self.head];
+        assert_eq!(view.block(), known.id, "{at}: head");
+        assert_eq!(view.state_root(), known.root, "{at}: root of the head");
+        self.compare(&view, self.head, 8, at)
+    }
+
+    /// All acknowledged blocks that must be kept are there, whatever their branch.
+    pub(super) fn check_durable(&mut self, at: &str) -> Result<(), Failed> {
+        let known = self.known.values();
+        for known in known.filter(|known| known.durable && known.kept) {
+            let has = self.outcome(self.db().has(known.id), at)?;
+            assert!(has, "{at}: acknowledged block {} is gone", known.id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn compare(
+        &mut self,
+        view: &View,
+        block: B256,
+        keys: u64,
+        at: &str,
+    ) -> Result<(), Failed> {
+        let model = self.known[&block].model.clone();
+        for _ in 0..keys {
+            let path = random::account_path(self.random.below(self.params.accounts * 5 / 4));
+            let expected = model.account(&path);
+            let got = self.outcome(view.account(&path), at)?;
+            let account = expected.map(|entry| entry.account);
+            assert_eq!(got, account, "{at}: account {path}");
+            let slot = random::slot_path(self.random.below(40));
+            let expected = expected.and_then(|entry| entry.slots.get(&slot).copied());
+            let got = self.outcome(view.slot(&path, &slot), at)?;
+            let value = expected.unwrap_or_default();
+            assert_eq!(got, value, "{at}: slot {slot} of {path}");
+        }
+        Ok(())
+    }
+}

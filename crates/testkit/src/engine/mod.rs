@@ -1,0 +1,329 @@
+//! The state engine under random blocks, branches, unwinds, merges and crashes, beside the model.
+//!
+//! The driver knows for every block what the model says of it, and which blocks and heads were
+//! acknowledged. After a crash the engine must be at the head acknowledged last, or at the one
+//! that was being made when the power went; and it must have every acknowledged block of the
+//! newest heights, whatever its branch.
+
+mod checks;
+mod operations;
+mod random;
+
+pub use random::Random;
+
+use crate::Model;
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_primitives::{AccountUpdate, BlockId};
+use cambium_state::{
+    BlockMeta, Db, FaultyDisk, Loader, Options, Sealed, Session, StateError, StoreError, View,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// How large a run's state is, and what befalls it.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineParams {
+    /// Seed of everything.
+    pub seed: u64,
+    /// Accounts at genesis.
+    pub accounts: u64,
+    /// Most accounts that a block changes.
+    pub changes_max: u64,
+    /// The engine's budget: a small one makes it merge often, beside everything else.
+    pub memory_bytes: u64,
+    /// Whether power fails, writes and syncs fail, and the disk is full now and then.
+    pub faults: bool,
+}
+
+struct Known {
+    id: BlockId,
+    parent: B256,
+    model: Arc<Model>,
+    root: B256,
+    /// It was committed, and that was acknowledged.
+    durable: bool,
+    /// It must be there if it is durable: no head was far from it since.
+    kept: bool,
+}
+
+/// Blocks that are sealed and not committed, each on the one before.
+type Ahead = Vec<Sealed>;
+
+/// The engine and what must be true of it.
+pub struct EngineDriver {
+    params: EngineParams,
+    random: Random,
+    disk: FaultyDisk,
+    db: Option<Db>,
+    known: HashMap<B256, Known>,
+    head: B256,
+    /// What the head may be besides, if a failure came while it was being made.
+    pending: Vec<B256>,
+    next_hash: u64,
+    /// Views that are kept while others come and go.
+    views: Vec<View>,
+    /// A fault was asked for: an error is none of the engine's.
+    is_faulty: bool,
+    /// The operation under way.
+    doing: &'static str,
+    /// Operations done, by name, for reports.
+    pub done: BTreeMap<&'static str, u64>,
+}
+
+/// What an operation ends in if the disk fails in it.
+struct Failed;
+
+/// Heights below the head, and above it, whose blocks can be built upon.
+const WINDOW: u64 = 8;
+/// The files whose writes or syncs are made to fail.
+const FILES: [&str; 5] = [
+    "log/",
+    "segments/",
+    "checkpoint-",
+    "blocks.idx",
+    "codes.dat",
+];
+
+impl EngineDriver {
+    /// A database of a random genesis state.
+    pub fn new(params: EngineParams) -> Self {
+        let mut random = Random::new(params.seed);
+        let disk = FaultyDisk::new(params.seed);
+        let mut model = Model::default();
+        let genesis = random::genesis(&mut random, params.accounts);
+        model.apply(&genesis);
+        let mut loader =
+            Loader::new(Arc::new(disk.clone()), options(&params)).expect("a loader on a new disk");
+        for change in genesis.accounts() {
+            if let AccountUpdate::Put(account) = change.account {
+                let slots = change.slots.iter().copied();
+                let taken = loader.account(change.path, &account, slots);
+                taken.expect("an account is taken");
+            }
+        }
+        let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
+        let root = model.root();
+        assert_eq!(loaded.root(), root, "genesis root");
+        let id = BlockId::new(0, keccak256(params.seed.to_le_bytes()));
+        let db = loaded
+            .create(meta(id, B256::ZERO, root), vec![])
+            .expect("a database is made");
+        let known = Known {
+            id,
+            parent: B256::ZERO,
+            model: Arc::new(model),
+            root,
+            durable: true,
+            kept: true,
+        };
+        Self {
+            params,
+            random,
+            disk,
+            db: Some(db),
+            head: id.hash,
+            known: HashMap::from([(id.hash, known)]),
+            pending: Vec::new(),
+            next_hash: 0,
+            views: Vec::new(),
+            is_faulty: false,
+            doing: "start",
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// Does `steps` random operations, each followed by checks. Panics where engine and model
+    /// differ, with seed and step.
+    pub fn run(&mut self, steps: u64) {
+        for step in 0..steps {
+            if self.params.faults && self.random.percent(5) {
+                self.ask_for_fault();
+            }
+            let at = format!("seed {} step {step}", self.params.seed);
+            if self.operation(&at).is_err() {
+                self.recover(&at);
+            }
+        }
+    }
+
+    fn operation(&mut self, at: &str) -> Result<(), Failed> {
+        match self.random.below(100) {
+            0..50 => self.block(at)?,
+            50..56 => self.blocks_ahead(at)?,
+            56..60 => self.side_blocks_ahead(at)?,
+            60..64 => self.drop_block(at)?,
+            64..70 => self.change_head(at)?,
+            70..75 => self.unwind(at)?,
+            75..82 => self.flush(at)?,
+            82..86 => self.read_back(at)?,
+            86..89 => self.read_kept_views(at)?,
+            89..92 => self.reopen(at)?,
+            92..94 => self.check_all(at)?,
+            94..97 => self.check_numbers(at)?,
+            _ => self.prove(at)?,
+        }
+        self.check_head(at)
+    }
+
+    fn ask_for_fault(&mut self) {
+        self.is_faulty = true;
+        let file = FILES[self.random.below(FILES.len() as u64) as usize];
+        match self.random.below(10) {
+            0..6 => self.disk.lose_power_after(self.random.below(40)),
+            6 | 7 => self.disk.fail_syncs(file, 1),
+            8 => self.disk.fail_writes(file, 1),
+            _ => {
+                let names = self.disk.files();
+                let sizes = names.iter().filter_map(|name| self.disk.contents(name));
+                let used: u64 = sizes.map(|bytes| bytes.len() as u64).sum();
+                let room = self.random.below(1 << 18);
+                self.disk.limit_space(Some(used + room));
+            }
+        }
+    }
+
+    fn count(&mut self, name: &'static str) {
+        self.doing = name;
+        *self.done.entry(name).or_default() += 1;
+    }
+
+    fn db(&self) -> Db {
+        self.db.clone().expect("the database is open")
+    }
+
+    /// An error of the disk means that a fault was asked for, or else the test fails.
+    fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Failed> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(
+                StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
+                | StateError::Poisoned(_),
+            ) if self.is_faulty => Err(Failed),
+            Err(error) => panic!("{at}, {}: {error}", self.doing),
+        }
+    }
+
+    fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
+        let view = self.outcome(self.db().view_of(&parent), at)?;
+        Ok(self.db().session(view))
+    }
+
+    fn reopen(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("reopen");
+        self.close();
+        let db = self.outcome(self.open(), at)?;
+        self.db = Some(db);
+        self.check_durable(at)
+    }
+
+    fn close(&mut self) {
+        self.views.clear();
+        self.db = None;
+    }
+
+    /// Opens the database, once a merge that may be under way has let go of it.
+    fn open(&self) -> Result<Db, StateError> {
+        let mut tries = 0;
+        loop {
+            match Db::open(Arc::new(self.disk.clone()), options(&self.params)) {
+                Err(StateError::Store(StoreError::InUse { .. })) if tries < 1000 => {
+                    tries += 1;
+                    thread::sleep(Duration::from_millis(10));
+                }
+                opened => return opened.map(|(db, _)| db),
+            }
+        }
+    }
+
+    /// The disk works again: after a power failure, or as it was left.
+    fn recover(&mut self, at: &str) {
+        self.close();
+        if self.disk.is_off() || self.random.percent(50) {
+            self.count("crash");
+            self.disk = self.disk.crash();
+            self.is_faulty = false;
+        } else {
+            // Power may still be lost, if that was asked for.
+            self.count("failure");
+            self.disk.limit_space(None);
+            for file in FILES {
+                self.disk.fail_syncs(file, 0);
+                self.disk.fail_writes(file, 0);
+            }
+        }
+        let db = match self.open() {
+            Ok(db) => db,
+            Err(_) if self.is_faulty => return self.recover(at),
+            Err(error) => panic!("{at}: after a failure: {error}"),
+        };
+        let head = db.head().hash;
+        let pending = std::mem::take(&mut self.pending);
+        assert!(
+            head == self.head || pending.contains(&head),
+            "{at}: after a failure the head is {}, acknowledged was {}",
+            db.head(),
+            self.known[&self.head].id
+        );
+        self.head = head;
+        for known in self.known.values_mut() {
+            // Not acknowledged, but there: it must not go away any more.
+            known.durable |= db.has(known.id).expect("an answer");
+        }
+        self.db = Some(db);
+        let checked = self.check_durable(at).and_then(|()| self.check_all(at));
+        if checked.and_then(|()| self.check_head(at)).is_err() {
+            self.recover(at);
+        }
+    }
+
+    /// The ancestor of the head `depth` blocks below it, or genesis.
+    fn ancestor(&self, depth: u64) -> B256 {
+        let mut hash = self.head;
+        for _ in 0..depth {
+            let known = &self.known[&hash];
+            if known.id.number > 0 {
+                hash = known.parent;
+            }
+        }
+        hash
+    }
+
+    /// A block that can be built upon: an ancestor of the head, or of one of the newest heights.
+    fn recent(&mut self) -> B256 {
+        let depth = self.random.below(12);
+        let low = self.ancestor(depth);
+        if self.random.percent(30) {
+            return low;
+        }
+        let known = self.known.values();
+        let mut branches: Vec<_> = known
+            .filter(|known| known.durable && known.kept)
+            .map(|known| known.id.hash)
+            .collect();
+        branches.sort_unstable();
+        match branches.len() {
+            0 => low,
+            len => branches[self.random.below(len as u64) as usize],
+        }
+    }
+}
+
+const fn options(params: &EngineParams) -> Options {
+    Options {
+        memory_bytes: params.memory_bytes,
+        unfinalized_blocks: WINDOW as usize,
+    }
+}
+
+fn meta(id: BlockId, parent: B256, state_root: B256) -> BlockMeta {
+    BlockMeta {
+        id,
+        parent,
+        state_root,
+        body: Bytes::from_static(b"body"),
+    }
+}

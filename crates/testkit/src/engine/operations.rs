@@ -1,0 +1,257 @@
+//! What a run does to the engine.
+
+use super::{Ahead, EngineDriver, Failed, Known, WINDOW, meta, random};
+use crate::Model;
+use alloy_primitives::{B256, keccak256};
+use cambium_primitives::{BlockId, Changes};
+use cambium_state::{Sealed, Session, Staged};
+use std::sync::Arc;
+
+impl EngineDriver {
+    /// A block on the head mostly, else on some earlier one, aside or as the head.
+    pub(super) fn block(&mut self, at: &str) -> Result<(), Failed> {
+        let parent = if self.random.percent(80) {
+            self.head
+        } else {
+            self.recent()
+        };
+        let aside = parent != self.head && self.random.percent(50);
+        self.count(if parent == self.head {
+            "block"
+        } else {
+            "side block"
+        });
+        let sealed = self.sealed(parent, at)?;
+        let id = sealed.id();
+        if aside {
+            let committed = sealed.commit_aside();
+            self.outcome(committed, at)?;
+        } else {
+            self.attempt_head(id.hash);
+            let committed = sealed.commit();
+            self.outcome(committed, at)?;
+            self.head = id.hash;
+            self.pending.clear();
+        }
+        self.is_durable(id.hash);
+        Ok(())
+    }
+
+    /// Blocks that are executed on each other before any is durable, as an import does; merges
+    /// and branches come in between.
+    pub(super) fn blocks_ahead(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("blocks ahead");
+        let mut ahead = self.ahead(self.head, at)?;
+        if self.random.percent(60) {
+            self.flush(at)?;
+        }
+        let lost = self.random.below(ahead.len() as u64 + 1) as usize;
+        // Dropped, the last ones are as if they had not been.
+        let dropped = ahead.split_off(ahead.len() - lost.min(ahead.len()));
+        drop(dropped);
+        let mut rest = ahead.into_iter().peekable();
+        while rest.peek().is_some() {
+            let group = self.random.below(3) as usize + 1;
+            let group: Ahead = rest.by_ref().take(group).collect();
+            let hashes: Vec<_> = group.iter().map(|sealed| sealed.id().hash).collect();
+            let last = *hashes.last().expect("a group of at least one");
+            // After a failure any of the group may be durable, and the head.
+            for hash in &hashes {
+                self.attempt_head(*hash);
+            }
+            let committed = self.db().commit_all(group);
+            self.outcome(committed, at)?;
+            self.head = last;
+            self.pending.clear();
+            for hash in hashes {
+                self.is_durable(hash);
+            }
+            if self.random.percent(30) {
+                self.flush(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks sealed on a side branch, while the head moves on and is merged below them.
+    pub(super) fn side_blocks_ahead(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("side blocks ahead");
+        let parent = self.recent();
+        let ahead = self.ahead(parent, at)?;
+        for _ in 0..self.random.below(3) {
+            self.block(at)?;
+        }
+        if self.random.percent(70) {
+            self.flush(at)?;
+        }
+        for sealed in ahead {
+            let view = sealed.view();
+            let hash = sealed.id().hash;
+            match view {
+                Ok(view) => self.compare(&view, hash, 8, at)?,
+                // Given up with the branch that it is on, if that is not of the newest heights.
+                Err(_) if !self.known[&parent].kept => return Ok(()),
+                Err(error) => return self.outcome(Err(error), at),
+            }
+            let committed = sealed.commit_aside();
+            self.outcome(committed, at)?;
+            self.is_durable(hash);
+        }
+        Ok(())
+    }
+
+    /// One to four blocks, sealed on each other.
+    fn ahead(&mut self, mut parent: B256, at: &str) -> Result<Ahead, Failed> {
+        let mut ahead = Vec::new();
+        for _ in 0..self.random.below(4) + 1 {
+            let sealed = self.sealed(parent, at)?;
+            parent = sealed.id().hash;
+            ahead.push(sealed);
+        }
+        Ok(ahead)
+    }
+
+    /// A sealed block on `parent`.
+    fn sealed(&mut self, parent: B256, at: &str) -> Result<Sealed, Failed> {
+        let (staged, model) = self.staged(parent, at)?;
+        let root = staged.root();
+        let id = BlockId::new(self.known[&parent].id.number + 1, self.new_hash());
+        let sealed = staged.seal(meta(id, parent, root));
+        let sealed = self.outcome(sealed, at)?;
+        let known = Known {
+            id,
+            parent,
+            model: Arc::new(model),
+            root,
+            durable: false,
+            kept: is_near(id.number, self.known[&self.head].id.number),
+        };
+        self.known.insert(id.hash, known);
+        Ok(sealed)
+    }
+
+    fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
+        let (changes, model) = self.changes(parent);
+        let mut session = self.session(parent, at)?;
+        if self.random.percent(20) {
+            self.roots_on_the_way(&mut session, parent, at)?;
+        }
+        if self.random.percent(5) {
+            self.flush(at)?;
+        }
+        let staged = session.finish(changes, vec![]);
+        let staged = self.outcome(staged, at)?;
+        let id = self.known[&parent].id;
+        assert_eq!(staged.root(), model.root(), "{at}: root of a block on {id}");
+        Ok((staged, model))
+    }
+
+    /// As a block before Byzantium does: roots on the way, of changes that don't last, while
+    /// other blocks are executed and merged.
+    fn roots_on_the_way(
+        &mut self,
+        session: &mut Session,
+        parent: B256,
+        at: &str,
+    ) -> Result<(), Failed> {
+        let mut there = (*self.known[&parent].model).clone();
+        for _ in 0..self.random.below(2) + 1 {
+            let (detour, _) = self.changes_after(&there);
+            there.apply(&detour);
+            let middle = session.intermediate_root(&detour);
+            let middle = self.outcome(middle, at)?;
+            assert_eq!(middle, there.root(), "{at}: root on the way");
+            if self.random.percent(30) {
+                let other = self.recent();
+                self.staged(other, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A block that is staged or sealed, and then given up.
+    pub(super) fn drop_block(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("dropped block");
+        let parent = self.head;
+        let (staged, _) = self.staged(parent, at)?;
+        if self.random.percent(50) {
+            let id = BlockId::new(self.known[&parent].id.number + 1, self.new_hash());
+            let root = staged.root();
+            let sealed = staged.seal(meta(id, parent, root));
+            drop(self.outcome(sealed, at)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_head(&mut self, at: &str) -> Result<(), Failed> {
+        let target = self.recent();
+        self.count("set head");
+        self.attempt_head(target);
+        let set = self.db().set_head(&target);
+        self.outcome(set, at)?;
+        self.head = target;
+        self.pending.clear();
+        Ok(())
+    }
+
+    pub(super) fn unwind(&mut self, at: &str) -> Result<(), Failed> {
+        self.count("unwind");
+        let far = self.random.percent(20);
+        let depth = self.random.below(if far { 40 } else { 5 });
+        let target = self.ancestor(depth);
+        self.attempt_head(target);
+        let number = self.known[&target].id.number;
+        let unwound = self.db().unwind(number);
+        assert_eq!(
+            self.outcome(unwound, at)?.hash,
+            target,
+            "{at}: unwind to {number}"
+        );
+        self.head = target;
+        self.pending.clear();
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, at: &str) -> Result<(), Failed> {
+        let keep = match self.random.percent(60) {
+            true => 0,
+            false => self.random.below(6) as usize,
+        };
+        self.count("flush");
+        let flushed = self.db().flush(keep);
+        self.outcome(flushed, at)
+    }
+
+    fn attempt_head(&mut self, hash: B256) {
+        self.pending.push(hash);
+        let head = self.known[&hash].id.number;
+        for known in self.known.values_mut() {
+            known.kept &= is_near(known.id.number, head);
+        }
+    }
+
+    fn is_durable(&mut self, hash: B256) {
+        self.known.get_mut(&hash).expect("a block").durable = true;
+    }
+
+    /// Random changes to the state after `parent`, and the model after them.
+    fn changes(&mut self, parent: B256) -> (Changes, Model) {
+        let model = self.known[&parent].model.clone();
+        self.changes_after(&model)
+    }
+
+    fn changes_after(&mut self, model: &Model) -> (Changes, Model) {
+        let params = self.params;
+        random::changes(&mut self.random, model, params.accounts, params.changes_max)
+    }
+
+    fn new_hash(&mut self) -> B256 {
+        self.next_hash += 1;
+        keccak256([self.params.seed.to_le_bytes(), self.next_hash.to_le_bytes()].concat())
+    }
+}
+
+/// Whether a block is of one of the heights that are kept while the head has that number.
+const fn is_near(number: u64, head: u64) -> bool {
+    number + WINDOW > head && number <= head + WINDOW
+}

@@ -1,0 +1,145 @@
+//! What is random about a run: numbers, paths, accounts, changes.
+
+use crate::Model;
+use alloy_primitives::{B256, U256, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+use std::collections::HashMap;
+
+/// A small fast generator of random numbers (splitmix64): the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// All numbers follow from `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub const fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// True `percent` times in 100.
+    pub const fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Storage of the large accounts is spread over pages of its own.
+pub(super) const LARGE_ACCOUNTS: u64 = 3;
+
+/// The first state: `accounts` accounts, a few of them with storage.
+pub(super) fn genesis(random: &mut Random, accounts: u64) -> Changes {
+    let mut genesis = Vec::new();
+    for index in 0..accounts {
+        let slots = match index {
+            0..LARGE_ACCOUNTS => 1500,
+            _ if random.percent(10) => random.below(12),
+            _ => 0,
+        };
+        genesis.push(AccountChange {
+            path: account_path(index),
+            account: AccountUpdate::Put(random_account(random)),
+            wipe: false,
+            slots: (0..slots)
+                .map(|slot| (slot_path(slot), U256::from(slot + 1)))
+                .collect(),
+        });
+    }
+    Changes::new(genesis)
+}
+
+/// One to `changes_max` random changes to the state `before`, and the state after them.
+pub(super) fn changes(
+    random: &mut Random,
+    before: &Model,
+    accounts: u64,
+    changes_max: u64,
+) -> (Changes, Model) {
+    let mut model = before.clone();
+    let mut changes: HashMap<B256, AccountChange> = HashMap::new();
+    for _ in 0..random.below(changes_max) + 1 {
+        let path = any_account(random, accounts);
+        let now = model.account(&path).map(|entry| entry.account);
+        changes.insert(path, change(random, path, now));
+    }
+    let changes = Changes::new(changes.into_values().collect());
+    model.apply(&changes);
+    (changes, model)
+}
+
+fn any_account(random: &mut Random, accounts: u64) -> B256 {
+    account_path(if random.percent(10) {
+        random.below(LARGE_ACCOUNTS)
+    } else {
+        random.below(accounts * 5 / 4)
+    })
+}
+
+fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountChange {
+    if now.is_some() && random.percent(12) {
+        return AccountChange {
+            path,
+            account: AccountUpdate::Delete,
+            wipe: true,
+            slots: vec![],
+        };
+    }
+    let account = match now {
+        Some(_) if random.percent(25) => AccountUpdate::Keep,
+        _ => AccountUpdate::Put(random_account(random)),
+    };
+    let many = if random.percent(5) { 400 } else { 5 };
+    let mut slots = HashMap::new();
+    if random.percent(40) {
+        for _ in 0..random.below(many) {
+            let value = if random.percent(35) {
+                0
+            } else {
+                random.below(1 << 40)
+            };
+            slots.insert(slot_path(random.below(40 * many)), U256::from(value));
+        }
+    }
+    let wipe = random.percent(5);
+    AccountChange {
+        path,
+        account,
+        wipe,
+        slots: slots.into_iter().collect(),
+    }
+}
+
+/// Spread like hashes, but for one account in eight: those share long prefixes.
+pub(super) fn account_path(index: u64) -> B256 {
+    if index % 8 == 7 {
+        let mut path = B256::repeat_byte(0x5a);
+        path.0[10..18].copy_from_slice(&(index / 16).to_be_bytes());
+        path.0[20] = (index % 16) as u8;
+        return path;
+    }
+    keccak256(index.to_le_bytes())
+}
+
+pub(super) fn slot_path(index: u64) -> B256 {
+    keccak256(index.to_be_bytes())
+}
+
+fn random_account(random: &mut Random) -> Account {
+    let code_hash = Account::default().code_hash;
+    Account {
+        nonce: random.below(300),
+        balance: U256::from(random.next()),
+        code_hash,
+    }
+}
