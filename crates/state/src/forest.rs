@@ -5,7 +5,7 @@ use crate::{base::Base, counters::Counters, error::StateError, pool, resolve::Re
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
-use cambium_trie::{CrownError, PartialTrie, Resolve, SHARDS, UpdateError};
+use cambium_trie::{Alone, CrownError, PartialTrie, Resolve, SHARDS, Spread, UpdateError};
 use rayon::prelude::*;
 use std::time::Instant;
 
@@ -79,10 +79,12 @@ impl Forest {
         pages: PagesAre,
         counters: &Counters,
     ) -> Result<B256, StateError> {
+        let leaves_of_all = leaves_of(changes);
         let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
             let start = Instant::now();
             let mut touched = Vec::with_capacity(shards.len());
             let mut resolver = Resolver::new(base);
+            let mut leaves = 0;
             for (at, trie) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, number * SHARDS_PER_TASK + at);
                 if !own.is_empty() {
@@ -91,11 +93,15 @@ impl Forest {
                     }
                     trie.apply(own, &mut resolver).map_err(update_error)?;
                     touched.push(trie);
+                    leaves += leaves_of(own);
                 }
             }
             counters.apply_ns.add(start.elapsed().as_nanos() as u64);
             if !touched.is_empty() {
-                hash(&mut touched, counters);
+                // A task with far more than its share would leave the other threads idle.
+                let alone = 2 * leaves * pool::threads() <= 3 * leaves_of_all;
+                let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
+                hash_on(&mut touched, spread, counters);
             }
             Ok(())
         };
@@ -161,13 +167,21 @@ pub(crate) fn shard_prefix(shard: usize) -> Path {
     Path::from_nibbles(&[(shard >> 4) as u8, (shard & 15) as u8])
 }
 
-/// Hashes what has changed in the tries.
+/// Hashes what has changed in the tries, on the caller's thread.
 pub(crate) fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
+    hash_on(tries, &Alone, counters);
+}
+
+fn hash_on(tries: &mut [&mut PartialTrie], spread: &dyn Spread, counters: &Counters) {
     let start = Instant::now();
-    let mut batch = Batch::new();
-    let hashed = cambium_trie::commit(tries, &mut batch);
+    let hashed = cambium_trie::commit_with(tries, &mut Batch::new(), spread);
     counters.node_hashes.add(hashed as u64);
     counters.hash_ns.add(start.elapsed().as_nanos() as u64);
+}
+
+/// How many accounts and slots change.
+fn leaves_of(changes: &[AccountChange]) -> usize {
+    changes.iter().map(|change| 1 + change.slots.len()).sum()
 }
 
 /// The part of sorted changes that falls into one shard.

@@ -3,7 +3,8 @@
 //! The engine waits for such work while it holds its locks. On a pool shared with its callers, a
 //! thread that waits would be given their work meanwhile, which may want the same locks.
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use cambium_trie::{HashJob, Spread};
+use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::sync::LazyLock;
 
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
@@ -31,4 +32,17 @@ pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// Number of the engine's threads.
 pub(crate) fn threads() -> usize {
     POOL.current_num_threads()
+}
+
+/// The engine's threads, for hashing what has changed in one large trie.
+pub(crate) struct Threads;
+
+impl Spread for Threads {
+    fn threads(&self) -> usize {
+        threads()
+    }
+
+    fn run(&self, jobs: &mut [HashJob<'_>]) {
+        install(|| jobs.par_iter_mut().for_each(HashJob::run));
+    }
 }

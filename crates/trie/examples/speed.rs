@@ -1,11 +1,15 @@
-//! Time and memory of one trie: building it, and changing random accounts of it, on one thread.
+//! Time and memory of one trie: building it, and changing random accounts of it, on one thread;
+//! then changing as many slots of one account that has as many, on one thread and on all.
 //!
 //! `cargo run --release -p cambium-trie --example speed [ACCOUNTS] [CHANGES] [ROUNDS]`
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch, keccak256, lanes};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
-use cambium_trie::{LeafValue, Lookup, NoResolve, PartialTrie, commit};
+use cambium_trie::{
+    HashJob, LeafValue, Lookup, NoResolve, PartialTrie, Spread, commit, commit_with,
+};
+use rayon::prelude::*;
 use std::{
     hint::black_box,
     time::{Duration, Instant},
@@ -34,6 +38,19 @@ fn timed<T>(what: &str, times: usize, work: impl FnOnce() -> T) -> T {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
+}
+
+/// Threads of `rayon`.
+struct Threads;
+
+impl Spread for Threads {
+    fn threads(&self) -> usize {
+        rayon::current_num_threads()
+    }
+
+    fn run(&self, jobs: &mut [HashJob<'_>]) {
+        jobs.par_iter_mut().for_each(HashJob::run);
+    }
 }
 
 fn main() {
@@ -104,4 +121,42 @@ fn main() {
         });
     }
     println!("root {}", trie.state_root().expect("hashed"));
+    drop(trie);
+    change_slots(&paths, changed, rounds);
+}
+
+/// As above with slots of one account.
+fn change_slots(slots: &[B256], changed: usize, rounds: usize) {
+    let change = |slots| AccountChange {
+        path: path(0),
+        account: AccountUpdate::Put(rich(1)),
+        wipe: false,
+        slots,
+    };
+    let mut batch = Batch::new();
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    let all = change(slots.iter().map(|slot| (*slot, U256::ONE)).collect());
+    trie.apply(&[all], &mut NoResolve)
+        .expect("nothing is absent");
+    commit(&mut [&mut trie], &mut batch);
+    for round in 0..2 * rounds {
+        let spread = round % 2 == 1;
+        let stride = slots.len() / changed;
+        let some = slots.iter().skip(round % stride).step_by(stride);
+        let some = change(some.map(|slot| (*slot, U256::from(round + 2))).collect());
+        timed("apply changes to slots", changed, || {
+            trie.apply(&[some], &mut NoResolve)
+                .expect("nothing is absent");
+        });
+        if spread {
+            let what = format!("hash on {} threads", Threads.threads());
+            timed(&what, changed, || {
+                commit_with(&mut [&mut trie], &mut batch, &Threads)
+            });
+        } else {
+            timed("hash on one thread", changed, || {
+                commit(&mut [&mut trie], &mut batch)
+            });
+        }
+    }
 }

@@ -4,7 +4,10 @@
 //! extension all nibbles from the path's start to its child. A leaf that moves up or down only
 //! changes the depth at which it sits, and a walk compares whole words instead of nibbles.
 
-use crate::node_ref::{NodeRef, Stub};
+use crate::{
+    node_ref::{NodeRef, Stub},
+    prefetch::prefetch,
+};
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, KECCAK_EMPTY};
@@ -56,6 +59,19 @@ pub(crate) fn shared_nibbles(a: &Key, b: &Key) -> usize {
         }
     }
     64
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        if set == 0 {
+            return None;
+        }
+        let at = set.trailing_zeros() as usize;
+        set &= set - 1;
+        Some(at)
+    })
 }
 
 /// A reference to a node within one arena.
@@ -474,7 +490,7 @@ impl Arena {
     }
 
     /// The memo of a node, [`NodeRef::UNKNOWN`] if it has none or there is no node.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn memo(&self, link: Link) -> &NodeRef {
         match link.slot() {
             Slot::Empty => &NodeRef::UNKNOWN,
@@ -483,6 +499,49 @@ impl Arena {
             Slot::Account(index) => &self.accounts[index].memo,
             Slot::Storage(index) => &self.slots[index].memo,
             Slot::Stub(index) => &self.stubs[index].node,
+        }
+    }
+
+    /// Calls `visit` with the number and the memo of each of a branch's children, type by type: a
+    /// processor does not foresee of what type the next child is.
+    #[inline(always)]
+    pub(crate) fn for_each_memo<'a>(
+        &'a self,
+        children: &[Link; 16],
+        mut visit: impl FnMut(usize, &'a NodeRef),
+    ) {
+        // Sixteen bits for each type.
+        let (mut low, mut high) = (0u64, 0u64);
+        for (at, child) in children.iter().enumerate() {
+            let tag = child.0 >> INDEX_BITS;
+            let bit = 1 << ((tag & 3) * 16 + at as u32);
+            low |= if tag < 4 { bit } else { 0 };
+            high |= if tag < 4 { 0 } else { bit };
+        }
+        let index = |at: usize| children[at].0 & INDEX_MASK;
+        bits((low >> 16) as u16).for_each(|at| visit(at, &self.branches[index(at)].memo));
+        bits((low >> 32) as u16).for_each(|at| visit(at, &self.extensions[index(at)].memo));
+        bits((low >> 48) as u16).for_each(|at| visit(at, &self.accounts[index(at)].memo));
+        bits(high as u16).for_each(|at| visit(at, &self.slots[index(at)].memo));
+        bits((high >> 16) as u16).for_each(|at| visit(at, &self.stubs[index(at)].node));
+    }
+
+    /// Asks for the memos of a branch's children, and for all of those in `whole`.
+    #[inline]
+    pub(crate) fn prefetch_children(&self, children: &[Link; 16], whole: u16) {
+        self.for_each_memo(children, |_, memo| prefetch(memo));
+        bits(whole).for_each(|at| self.prefetch(children[at]));
+    }
+
+    /// Asks for a whole node.
+    #[inline]
+    pub(crate) fn prefetch(&self, link: Link) {
+        match link.slot() {
+            Slot::Branch(index) => prefetch(&self.branches[index]),
+            Slot::Extension(index) => prefetch(&self.extensions[index]),
+            Slot::Account(index) => prefetch(&self.accounts[index]),
+            Slot::Storage(index) => prefetch(&self.slots[index]),
+            Slot::Empty | Slot::Stub(_) => {}
         }
     }
 

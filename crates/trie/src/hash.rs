@@ -1,27 +1,62 @@
 //! Hashing what changed, bottom-up, level by level, over any number of tries at once.
 //!
 //! Nodes of one level have nothing to wait for from each other: the lanes of [`Batch`] stay
-//! full. A level is the greatest number of unhashed nodes on the way down, not the depth: a
-//! leaf at depth 3 is hashed together with one at depth 9.
+//! full, and several threads can share a level ([`Spread`]). A level is the greatest number of
+//! unhashed nodes on the way down, not the depth: a leaf at depth 3 is hashed together with one
+//! at depth 9. Nodes are collected children first, so those collected so far never wait for one
+//! that is not: they are hashed as soon as they are many, while they are in the caches.
 
 use crate::{
-    arena::{Link, Slot},
+    arena::{Link, Slot, bits},
     node_ref::{EMPTY_ROOT, NodeRef},
     partial::PartialTrie,
-    rlp,
+    rlp::{self, HashBranch},
 };
 use alloc::{vec, vec::Vec};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 
-/// Bytes of RLP after which a batch is hashed: enough for full lanes at every length, and well
-/// within the second-level cache.
-const BATCH_BYTES: usize = 256 << 10;
+/// Nodes collected before they are hashed. Many enough for full lanes on all but the topmost
+/// levels; and few enough that they, and what of their children goes into their RLP, are still in
+/// the second-level cache.
+const COLLECTED_NODES: usize = 1024;
+/// As above for each of several threads, which have less to wait for each other then.
+const COLLECTED_NODES_SPREAD: usize = 4096;
+/// How many nodes ahead a thread asks for a node's children.
+const AHEAD_NODES: usize = 6;
+/// Nodes whose RLP is in one batch: within the second-level cache even if all are full branches.
+const BATCH_NODES: usize = 256;
+/// A level of fewer nodes is not worth waking other threads for.
+const SPREAD_NODES_MIN: usize = 512;
 
-/// Unhashed nodes by height above the lowest of their subtrie: number of the trie, and node.
-type Levels = Vec<Vec<(u32, Link)>>;
+/// A node to hash: the number of its trie, and its link.
+type Node = (u32, Link);
 
-/// Gives every node that a root depends on its memo. Does only what is missing.
+/// Threads that share the hashing of large levels.
+pub trait Spread {
+    /// How many jobs can run at once.
+    fn threads(&self) -> usize;
+
+    /// Calls [`HashJob::run`] once on each of `jobs`, in any order and at once as far as
+    /// possible; returns when all are done.
+    fn run(&self, jobs: &mut [HashJob<'_>]);
+}
+
+/// The caller's thread alone.
+pub struct Alone;
+
+impl Spread for Alone {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn run(&self, jobs: &mut [HashJob<'_>]) {
+        jobs.iter_mut().for_each(HashJob::run);
+    }
+}
+
+/// Gives every node that a root depends on its memo. Does only what is missing. Returns how many
+/// nodes were hashed.
 ///
 /// ```
 /// use alloy_primitives::{B256, U256};
@@ -42,87 +77,221 @@ type Levels = Vec<Vec<(u32, Link)>>;
 /// println!("{}", trie.state_root().unwrap());
 /// ```
 pub fn commit(tries: &mut [&mut PartialTrie], batch: &mut Batch) -> usize {
-    let mut levels = Levels::new();
-    for (number, trie) in tries.iter_mut().enumerate() {
-        trie.collect_unhashed(trie.root, number as u32, &mut levels);
-    }
-    hash_levels(tries, &levels, batch);
-    levels.iter().map(Vec::len).sum()
+    commit_with(tries, batch, &Alone)
 }
 
-fn hash_levels(tries: &mut [&mut PartialTrie], levels: &Levels, batch: &mut Batch) {
-    let mut pending = Vec::new();
-    for level in levels {
-        batch.clear();
-        for &(number, link) in level {
-            let trie = &mut *tries[number as usize];
-            let index = batch.push_with(|out| trie.encode_node(link, out));
-            if let Some(inline) = NodeRef::inline(batch.input(index)) {
-                batch.pop();
-                trie.arena.set_memo(link, inline);
-                continue;
+/// As [`commit`], with the nodes of large levels hashed on several threads.
+pub fn commit_with(
+    tries: &mut [&mut PartialTrie],
+    batch: &mut Batch,
+    spread: &dyn Spread,
+) -> usize {
+    let roots: Vec<Node> = (0..).zip(tries.iter().map(|trie| trie.root)).collect();
+    hash(tries, roots, batch, spread)
+}
+
+/// Nodes of one level to encode and hash, on any thread.
+pub struct HashJob<'a> {
+    tries: &'a [&'a mut PartialTrie],
+    nodes: &'a [Node],
+    /// Whether another thread has the nodes in its caches.
+    elsewhere: bool,
+    worker: &'a mut Worker,
+}
+
+/// Memory that jobs use again.
+#[derive(Default)]
+struct Worker {
+    batch: Batch,
+    /// How parents refer to the job's nodes, in their order.
+    refs: Vec<NodeRef>,
+}
+
+impl HashJob<'_> {
+    /// Does the job.
+    pub fn run(&mut self) {
+        let Worker { batch, refs } = &mut *self.worker;
+        refs.clear();
+        for nodes in self.nodes.chunks(BATCH_NODES) {
+            let first = refs.len();
+            batch.clear();
+            for (at, &(number, link)) in nodes.iter().enumerate() {
+                if self.elsewhere {
+                    prefetch_ahead(self.tries, &nodes[at..]);
+                }
+                let trie = &self.tries[number as usize];
+                let index = batch.push_with(|out| trie.encode_node(link, out));
+                let inline = NodeRef::inline(batch.input(index));
+                if inline.is_some() {
+                    batch.pop();
+                }
+                refs.push(inline.unwrap_or(NodeRef::UNKNOWN));
             }
-            pending.push((number, link));
-            if batch.bytes_len() > BATCH_BYTES {
-                hash_pending(tries, &mut pending, batch);
+            let hashed = refs[first..].iter_mut().filter(|node| node.is_unknown());
+            for (node, hash) in hashed.zip(batch.run()) {
+                *node = NodeRef::hash(*hash);
             }
         }
-        hash_pending(tries, &mut pending, batch);
     }
 }
 
-fn hash_pending(tries: &mut [&mut PartialTrie], pending: &mut Vec<(u32, Link)>, batch: &mut Batch) {
-    for ((number, link), hash) in pending.drain(..).zip(batch.run()) {
-        tries[number as usize]
-            .arena
-            .set_memo(link, NodeRef::hash(*hash));
+/// Asks for what is encoded a few nodes after the first of `nodes`.
+fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
+    if let Some(&(number, link)) = nodes.get(2 * AHEAD_NODES) {
+        tries[number as usize].arena.prefetch(link);
     }
-    batch.clear();
+    if let Some(&(number, link)) = nodes.get(AHEAD_NODES)
+        && let Slot::Branch(index) = link.slot()
+    {
+        let arena = &tries[number as usize].arena;
+        arena.prefetch_children(&arena.branches[index].children, 0);
+    }
 }
 
-impl PartialTrie {
-    /// Adds the unhashed nodes from `link` down to `levels`; returns how many levels they fill.
-    /// Recursion is bounded by the path's 128 nibbles.
-    fn collect_unhashed(&mut self, link: Link, number: u32, levels: &mut Levels) -> usize {
-        if link.is_empty() || !self.arena.memo(link).is_unknown() {
+/// Hashes what is unhashed from `nodes` down; returns how many nodes that was.
+fn hash(
+    tries: &mut [&mut PartialTrie],
+    nodes: impl IntoIterator<Item = Node>,
+    batch: &mut Batch,
+    spread: &dyn Spread,
+) -> usize {
+    let mut hasher = Hasher {
+        tries,
+        spread,
+        threads: spread.threads().max(1),
+        levels: vec![],
+        collected: 0,
+        hashed: 0,
+        workers: vec![Worker {
+            batch: core::mem::take(batch),
+            refs: vec![],
+        }],
+    };
+    for (number, link) in nodes {
+        hasher.collect(number, link);
+    }
+    hasher.hash_collected();
+    *batch = core::mem::take(&mut hasher.workers[0].batch);
+    hasher.hashed
+}
+
+/// Collects unhashed nodes, and hashes them.
+struct Hasher<'a, 'b> {
+    tries: &'a mut [&'b mut PartialTrie],
+    spread: &'a dyn Spread,
+    threads: usize,
+    /// Nodes by height above the lowest unhashed one of their subtrie.
+    levels: Vec<Vec<Node>>,
+    /// Nodes in `levels`.
+    collected: usize,
+    /// Nodes hashed.
+    hashed: usize,
+    /// One for each job that has run at once.
+    workers: Vec<Worker>,
+}
+
+impl Hasher<'_, '_> {
+    /// Collects the unhashed nodes from `link` down; returns how many levels they fill. Recursion
+    /// is bounded by the path's 128 nibbles.
+    fn collect(&mut self, number: u32, link: Link) -> usize {
+        let threads = self.threads;
+        let arena = &mut self.tries[number as usize].arena;
+        if link.is_empty() || !arena.memo(link).is_unknown() {
             return 0;
         }
         let height = match link.slot() {
             Slot::Branch(index) => {
-                let node = &mut self.arena.branches[index];
-                let (children, mut unhashed) = (node.children, core::mem::take(&mut node.unhashed));
+                let node = &mut arena.branches[index];
+                let (children, unhashed) = (node.children, core::mem::take(&mut node.unhashed));
+                match threads {
+                    1 => arena.prefetch_children(&children, unhashed),
+                    // The siblings' memos are for whoever encodes the node to ask for.
+                    _ => bits(unhashed).for_each(|at| arena.prefetch(children[at])),
+                }
                 let mut height = 0;
-                while unhashed != 0 {
-                    let child = children[unhashed.trailing_zeros() as usize];
-                    height = height.max(self.collect_unhashed(child, number, levels));
-                    unhashed &= unhashed - 1;
+                for at in bits(unhashed) {
+                    height = height.max(self.collect(number, children[at]));
                 }
                 height
             }
             Slot::Extension(index) => {
-                self.collect_unhashed(self.arena.extensions[index].child, number, levels)
+                let child = arena.extensions[index].child;
+                self.collect(number, child)
             }
             Slot::Account(index) => {
-                self.collect_unhashed(self.arena.accounts[index].storage, number, levels)
+                let storage = arena.accounts[index].storage;
+                self.collect(number, storage)
             }
             Slot::Storage(_) => 0,
             Slot::Empty | Slot::Stub(_) => return 0,
         };
-        if levels.len() <= height {
-            levels.push(vec![]);
+        if self.levels.len() <= height {
+            self.levels.resize(height + 1, vec![]);
         }
-        levels[height].push((number, link));
-        height + 1
+        self.levels[height].push((number, link));
+        self.collected += 1;
+        let enough = match self.threads {
+            1 => COLLECTED_NODES,
+            threads => COLLECTED_NODES_SPREAD * threads,
+        };
+        if self.collected < enough {
+            return height + 1;
+        }
+        // For those above, which have yet to be collected, nothing is unhashed any more.
+        self.hash_collected();
+        0
     }
 
+    /// Hashes the nodes collected so far.
+    fn hash_collected(&mut self) {
+        let mut levels = core::mem::take(&mut self.levels);
+        for level in &mut levels {
+            if self.threads > 1 && level.len() >= SPREAD_NODES_MIN {
+                self.hash_nodes(level, level.len().div_ceil(self.threads));
+            } else {
+                for nodes in level.chunks(BATCH_NODES) {
+                    self.hash_nodes(nodes, nodes.len());
+                }
+            }
+            level.clear();
+        }
+        self.levels = levels;
+        self.hashed += core::mem::take(&mut self.collected);
+    }
+
+    /// Hashes nodes that don't depend on each other, each job so many of them.
+    fn hash_nodes(&mut self, whole: &[Node], job_nodes: usize) {
+        let jobs = whole.chunks(job_nodes);
+        if self.workers.len() < jobs.len() {
+            self.workers.resize_with(jobs.len(), Worker::default);
+        }
+        let mut jobs: Vec<_> = jobs
+            .zip(&mut self.workers)
+            .map(|(nodes, worker)| HashJob {
+                tries: self.tries,
+                nodes,
+                elsewhere: job_nodes < whole.len(),
+                worker,
+            })
+            .collect();
+        match &mut jobs[..] {
+            [job] => job.run(),
+            jobs => self.spread.run(jobs),
+        }
+        for (nodes, worker) in whole.chunks(job_nodes).zip(&self.workers) {
+            for (&(number, link), node) in nodes.iter().zip(&worker.refs) {
+                self.tries[number as usize].arena.set_memo(link, *node);
+            }
+        }
+    }
+}
+
+impl PartialTrie {
     /// Gives the nodes at `links` their memos, and those below on which these depend.
     pub fn hash_nodes(&mut self, links: impl IntoIterator<Item = Link>, batch: &mut Batch) {
-        let mut levels = Levels::new();
-        for link in links {
-            self.collect_unhashed(link, 0, &mut levels);
-        }
+        let nodes = links.into_iter().map(|link| (0, link));
         // A node that hangs below two of the links is listed, and hashed, twice: no harm.
-        hash_levels(&mut [self], &levels, batch);
+        hash(&mut [self], nodes, batch, &Alone);
     }
 
     /// Gives whatever [`Self::graft_node`] stubs below the nodes at `links` its memo.
@@ -141,28 +310,31 @@ impl PartialTrie {
     pub(crate) fn encode_node(&self, link: Link, out: &mut Vec<u8>) {
         match link.slot() {
             Slot::Branch(index) => {
-                let children = self.arena.branches[index].children.each_ref();
-                let refs = children.map(|child| self.arena.memo(*child));
-                rlp::put_branch(out, &refs, &[]);
+                let children = &self.arena.branches[index].children;
+                let mut node = HashBranch::new(children.map(|child| !child.is_empty()));
+                self.arena
+                    .for_each_memo(children, |at, memo| node.set(at, memo));
+                if !node.put(out) {
+                    let refs = children.each_ref().map(|child| self.arena.memo(*child));
+                    rlp::put_branch(out, &refs, &[]);
+                }
             }
             Slot::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let (start, end) = (usize::from(node.start), usize::from(node.end));
                 let (from, to) = (start - node.level(), end - node.level());
-                rlp::put_extension_at(out, &node.key, from, to, self.arena.memo(node.child));
+                rlp::put_extension(out, &node.key, from, to, self.arena.memo(node.child));
             }
             Slot::Account(index) => {
                 let node = &self.arena.accounts[index];
                 let root = self.storage_root_at(node.storage).unwrap_or(EMPTY_ROOT);
-                let mut value = Vec::with_capacity(112);
-                rlp::put_account(&mut value, &self.arena.account(index), &root);
-                rlp::put_leaf(out, &node.key, node.depth.into(), 64, &value);
+                let value = rlp::account_value(&self.arena.account(index), &root);
+                rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
             Slot::Storage(index) => {
                 let node = &self.arena.slots[index];
-                let mut value = Vec::with_capacity(33);
-                rlp::put_slot(&mut value, &node.value);
-                rlp::put_leaf(out, &node.key, node.depth.into(), 64, &value);
+                let value = rlp::slot_value(&node.value);
+                rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
             Slot::Empty | Slot::Stub(_) => panic!("{link:?} has no RLP here"),
         }

@@ -8,7 +8,7 @@
 //! | to | use |
 //! |---|---|
 //! | read | [`PartialTrie::lookup`], [`PartialTrie::visit`], [`PartialTrie::find`] |
-//! | change | [`PartialTrie::apply`], then [`commit`] over any number of tries |
+//! | change | [`PartialTrie::apply`], then [`commit`] over any number of tries ([`commit_with`]: on several threads) |
 //! | join 256 tries to a state root | [`crown`] |
 //! | build from pages and other tries | [`PartialTrie::graft_leaves`], [`PartialTrie::graft_node`] |
 //! | evict | [`PartialTrie::replace_by_stub`] |
@@ -63,6 +63,7 @@ mod hash;
 mod multiproof;
 mod node_ref;
 mod partial;
+mod prefetch;
 mod proof;
 #[cfg(feature = "serde")]
 mod proof_json;
@@ -74,7 +75,7 @@ pub use arena::Link;
 pub use crown::{CrownError, SHARD_NIBBLES, SHARDS, crown};
 pub use extract::Keys;
 pub use graft::LeafValue;
-pub use hash::commit;
+pub use hash::{Alone, HashJob, Spread, commit, commit_with};
 pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};

@@ -60,6 +60,12 @@ impl NodeRef {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// 32 and the hash, or the length of an inlined node and its RLP with zeros behind it; 0 and
+    /// zeros for [`Self::UNKNOWN`].
+    pub(crate) const fn parts(&self) -> (u8, &[u8; 32]) {
+        (self.len, &self.bytes)
+    }
+
     /// Whether the node is inlined in its parent.
     pub const fn is_inline(&self) -> bool {
         self.len < 32

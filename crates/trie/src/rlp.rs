@@ -28,23 +28,8 @@ fn header_len(payload: usize) -> usize {
     if payload < 56 {
         1
     } else {
-        1 + payload
-            .to_be_bytes()
-            .iter()
-            .skip_while(|b| **b == 0)
-            .count()
+        1 + payload.ilog2() as usize / 8 + 1
     }
-}
-
-fn put_header(out: &mut Vec<u8>, short: u8, payload: usize) {
-    if payload < 56 {
-        out.push(short + payload as u8);
-        return;
-    }
-    let bytes = payload.to_be_bytes();
-    let len = header_len(payload) - 1;
-    out.push(short + 55 + len as u8);
-    out.extend_from_slice(&bytes[bytes.len() - len..]);
 }
 
 fn string_len(bytes: &[u8]) -> usize {
@@ -54,11 +39,67 @@ fn string_len(bytes: &[u8]) -> usize {
     }
 }
 
-fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
-    if !matches!(bytes, [byte] if *byte < EMPTY) {
-        put_header(out, 0x80, bytes.len());
+/// RLP put together on the stack: nodes are encoded by the ten thousand, and a vector looks at
+/// its capacity with each byte that it is given.
+pub(crate) struct Buffer<const CAPACITY: usize> {
+    bytes: [u8; CAPACITY],
+    len: usize,
+}
+
+impl<const CAPACITY: usize> Buffer<CAPACITY> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: [0; CAPACITY],
+            len: 0,
+        }
     }
-    out.extend_from_slice(bytes);
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// The header of a list or of a string that is not one low byte.
+    fn header(&mut self, short: u8, payload: usize) {
+        if payload < 56 {
+            return self.push(short + payload as u8);
+        }
+        let bytes = payload.to_be_bytes();
+        let len = header_len(payload) - 1;
+        self.push(short + 55 + len as u8);
+        self.extend(&bytes[bytes.len() - len..]);
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        if !matches!(bytes, [byte] if *byte < EMPTY) {
+            self.header(EMPTY, bytes.len());
+        }
+        self.extend(bytes);
+    }
+
+    fn hash(&mut self, hash: &B256) {
+        self.push(EMPTY + 32);
+        self.extend(&hash.0);
+    }
+
+    /// A child, or the empty string for [`NodeRef::UNKNOWN`].
+    fn child(&mut self, child: &NodeRef) {
+        if child.is_unknown() {
+            self.push(EMPTY);
+        } else if !child.is_inline() {
+            self.push(EMPTY + 32);
+        }
+        self.extend(child.as_bytes());
+    }
 }
 
 /// Hex-prefix of `nibbles` nibbles from `from` on of the packed `key`; the bytes and their number.
@@ -95,40 +136,106 @@ fn hex_prefix(key: &[u8], from: usize, nibbles: usize, leaf: bool) -> ([u8; 33],
 pub(crate) fn put_leaf(out: &mut Vec<u8>, key: &[u8], from: usize, to: usize, value: &[u8]) {
     let (path, len) = hex_prefix(key, from, to - from, true);
     let path = &path[..len];
-    put_header(out, 0xc0, string_len(path) + string_len(value));
-    put_string(out, path);
+    let mut head = Buffer::<{ 9 + 34 }>::new();
+    head.header(0xc0, string_len(path) + string_len(value));
+    head.string(path);
+    out.extend_from_slice(head.as_bytes());
     put_string(out, value);
 }
 
-fn put_extension(out: &mut Vec<u8>, key: &[u8], from: usize, to: usize, child: &NodeRef) {
+/// Appends the extension of the nibbles `from..to` of the packed `key`, at most 64.
+pub(crate) fn put_extension(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    from: usize,
+    to: usize,
+    child: &NodeRef,
+) {
     let (path, len) = hex_prefix(key, from, to - from, false);
     let path = &path[..len];
-    put_header(out, 0xc0, string_len(path) + child.rlp_len());
-    put_string(out, path);
-    put_ref(out, child);
-}
-
-fn put_ref(out: &mut Vec<u8>, node: &NodeRef) {
-    if !node.is_inline() {
-        out.push(EMPTY + 32);
-    }
+    let mut node = Buffer::<{ 9 + 34 + 33 }>::new();
+    node.header(0xc0, string_len(path) + child.rlp_len());
+    node.string(path);
+    node.child(child);
     out.extend_from_slice(node.as_bytes());
 }
 
 /// Appends a branch; a child of [`NodeRef::UNKNOWN`] is none.
 pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[&NodeRef; 16], value: &[u8]) {
-    let refs: usize = children.iter().map(|child| child.rlp_len().max(1)).sum();
-    let payload = refs + string_len(value);
-    out.reserve(header_len(payload) + payload);
-    put_header(out, 0xc0, payload);
+    let mut refs = Buffer::<{ 16 * 33 }>::new();
     for child in children {
-        if child.is_unknown() {
-            out.push(EMPTY);
-        } else {
-            put_ref(out, child);
+        refs.child(child);
+    }
+    let mut header = Buffer::<9>::new();
+    header.header(0xc0, refs.len + string_len(value));
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(refs.as_bytes());
+    put_string(out, value);
+}
+
+/// A branch without value whose children are hashes, as nearly all are. Its children's places
+/// depend on which there are, and on nothing that has to be read first.
+pub(crate) struct HashBranch {
+    /// Room for a header, the children, and the value.
+    bytes: [u8; 3 + 16 * 33 + 1],
+    /// By bit.
+    present: u16,
+    hashes: bool,
+}
+
+impl HashBranch {
+    pub(crate) fn new(present: [bool; 16]) -> Self {
+        let bits = present.iter().enumerate();
+        Self {
+            bytes: [EMPTY; 3 + 16 * 33 + 1],
+            present: bits.fold(0, |set, (at, there)| set | u16::from(*there) << at),
+            hashes: true,
         }
     }
-    put_string(out, value);
+
+    /// Sets the child at `at`, one of those that are present.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, at: usize, child: &NodeRef) {
+        let (len, hash) = child.parts();
+        let before = (self.present & ((1 << at) - 1)).count_ones() as usize;
+        let string = self.bytes[3 + at + 32 * before..].first_chunk_mut::<33>();
+        let string = string.expect("room for sixteen hashes");
+        string[0] = EMPTY + 32;
+        string[1..].copy_from_slice(hash);
+        self.hashes &= len == 32;
+    }
+
+    /// Appends the node, unless some child was no hash: then returns false.
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>) -> bool {
+        let payload = 16 + 32 * self.present.count_ones() as usize + 1;
+        let start = match payload {
+            0..56 => {
+                self.bytes[2] = 0xc0 + payload as u8;
+                2
+            }
+            56..256 => {
+                self.bytes[1..3].copy_from_slice(&[0xf8, payload as u8]);
+                1
+            }
+            _ => {
+                self.bytes[..3].copy_from_slice(&[0xf9, (payload >> 8) as u8, payload as u8]);
+                0
+            }
+        };
+        if self.hashes {
+            out.extend_from_slice(&self.bytes[start..3 + payload]);
+        }
+        self.hashes
+    }
+}
+
+fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut header = Buffer::<9>::new();
+    if !matches!(bytes, [byte] if *byte < EMPTY) {
+        header.header(EMPTY, bytes.len());
+    }
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(bytes);
 }
 
 /// Appends the RLP of a leaf node: for tries of raw values. `path` is what remains of the key, at
@@ -151,34 +258,27 @@ pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut V
     put_branch(out, &children, value);
 }
 
-/// Appends the extension of nibbles `from..to` of `key`.
-pub(crate) fn put_extension_at(
-    out: &mut Vec<u8>,
-    key: &[u8; 32],
-    from: usize,
-    to: usize,
-    child: &NodeRef,
-) {
-    put_extension(out, key, from, to, child);
-}
-
-/// Appends the value of an account's leaf, at most 112 bytes.
-pub(crate) fn put_account(out: &mut Vec<u8>, account: &Account, storage_root: &B256) {
+/// The value of an account's leaf.
+pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<112> {
     let nonce = account.nonce.to_be_bytes();
     let nonce = &nonce[account.nonce.leading_zeros() as usize / 8..];
     let balance = account.balance.to_be_bytes::<32>();
     let balance = &balance[32 - account.balance.byte_len()..];
-    put_header(out, 0xc0, string_len(nonce) + string_len(balance) + 66);
-    put_string(out, nonce);
-    put_string(out, balance);
-    put_string(out, storage_root.as_slice());
-    put_string(out, account.code_hash.as_slice());
+    let mut value = Buffer::new();
+    value.header(0xc0, string_len(nonce) + string_len(balance) + 66);
+    value.string(nonce);
+    value.string(balance);
+    value.hash(storage_root);
+    value.hash(&account.code_hash);
+    value
 }
 
-/// The value of a slot's leaf, at most 33 bytes.
-pub(crate) fn put_slot(out: &mut Vec<u8>, value: &[u8; 32]) {
-    let zeros = value.iter().take_while(|byte| **byte == 0).count();
-    put_string(out, &value[zeros..]);
+/// The value of a slot's leaf.
+pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
+    let zeros = U256::from_be_bytes(*value).leading_zeros() / 8;
+    let mut string = Buffer::new();
+    string.string(&value[zeros..]);
+    string
 }
 
 /// A child as it stands in its parent's RLP.
