@@ -168,8 +168,12 @@ fn a_flipped_bit_in_any_file_is_found_or_does_no_harm() {
             fixture.chain()
         )
     };
+    let first = import(&fixture.db()).done().json();
+    assert!(first["counters"]["merges"].as_u64().unwrap() > 1);
+    // Blocks of one sync can't be told from a torn tail if they are the log's last: however many
+    // the import synced together, a single one comes after them.
+    cambium!("unwind", "--to", "39", "-d", fixture.db()).done();
     let good = import(&fixture.db()).done().json();
-    assert!(good["counters"]["merges"].as_u64().unwrap() > 1);
     let files = files_of(&fixture.db());
     let flips = if support::is_long() { 200 } else { 10 };
     let (mut found, mut harmless, mut recovered) = (0, 0, 0);
