@@ -34,6 +34,9 @@ pub(crate) struct Report {
     machine: Machine,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) results: Vec<Map<String, Value>>,
+    /// The main ones of `results` side by side, for people: a row is a name and a figure for each.
+    #[serde(skip)]
+    pub(crate) comparison: Vec<(String, Vec<String>)>,
     pub(crate) targets: Vec<Target>,
     /// What makes figures other than they should be: read these first.
     pub(crate) notes: Vec<String>,
@@ -48,6 +51,7 @@ impl Report {
             machine: Machine::here(),
             parameters: Map::new(),
             results: Vec::new(),
+            comparison: Vec::new(),
             targets: Vec::new(),
             notes: Vec::new(),
             errors: Vec::new(),
@@ -81,6 +85,16 @@ impl Report {
             for (name, value) in result {
                 println!("  {name:<width$}  {}", plain(value));
             }
+        }
+        if !self.comparison.is_empty() {
+            println!();
+        }
+        for (name, figures) in &self.comparison {
+            let figures: Vec<_> = figures
+                .iter()
+                .map(|figure| format!("{figure:>12}"))
+                .collect();
+            println!("  {name:<42}{}", figures.join(""));
         }
         println!();
         for Target {

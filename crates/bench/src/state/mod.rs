@@ -20,7 +20,7 @@ mod system;
 mod workload;
 
 use crate::report::{Report, data_dir};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rounds::{Notes, Plan, gib};
 use serde_json::{Map, json};
 use std::{error::Error, fs};
@@ -62,15 +62,16 @@ pub(crate) struct StateArgs {
     /// Only Cambium, and nothing that is measured of it alone.
     #[arg(long)]
     only_batches: bool,
-    /// There are none to run beside it yet.
-    #[arg(long, default_value = "none", value_parser = ["none"])]
+    /// Stores to run beside it, separated by commas, all or none: nomt, qmdb, rocksdb, mdbx, fjall,
+    /// firewood.
+    #[arg(long, default_value = "none")]
     peers: String,
 }
 
 /// Runs it.
 pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
     let plan = plan(args, quick)?;
-    let kinds = [Kind::Cambium];
+    let kinds = kinds(&args.peers)?;
     let mut report = Report::new("state");
     let mut notes = Notes::default();
     let parameters = [
@@ -101,6 +102,7 @@ pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error
         .map(|run| summary::of_store(&plan, run))
         .collect();
     report.targets = summary::targets(&plan, &runs, &report.results, &alone);
+    report.comparison = summary::comparison(&report.results);
     if !alone.is_empty() {
         report.results.push(alone);
     }
@@ -146,4 +148,33 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
         witness: args.witness,
         rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
     })
+}
+
+/// Cambium, and the peers that are named.
+fn kinds(peers: &str) -> Result<Vec<Kind>, String> {
+    let mut kinds = vec![Kind::Cambium];
+    match peers {
+        "none" => {}
+        // Firewood only when named: its licence wants that to be a decision.
+        "all" => kinds.extend([
+            Kind::Nomt,
+            Kind::Qmdb,
+            Kind::Rocksdb,
+            Kind::Mdbx,
+            Kind::Fjall,
+        ]),
+        list => {
+            for name in list.split(',') {
+                kinds.push(Kind::from_str(name, true)?);
+            }
+        }
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    match kinds.iter().find(|kind| !kind.is_built()) {
+        Some(kind) => Err(format!(
+            "built without {kind}: `./bench state --peers {kind}` builds it in"
+        )),
+        None => Ok(kinds),
+    }
 }

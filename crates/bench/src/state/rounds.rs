@@ -99,6 +99,7 @@ impl StoreRun {
     pub(crate) fn log_bytes(&self) -> u64 {
         match self.kind {
             Kind::Cambium => system::disk_bytes(&self.dir().join("log")).unwrap_or(0),
+            _ => 0,
         }
     }
 

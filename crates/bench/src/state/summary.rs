@@ -161,6 +161,46 @@ fn of_batches(prefix: &str, batches: &[&BatchFigures]) -> Figures {
     figures
 }
 
+/// The main figures of all stores side by side.
+pub(crate) fn comparison(stores: &[Figures]) -> Vec<(String, Vec<String>)> {
+    let rows = [
+        ("transfers/s", "transfers_per_second"),
+        ("batch, ms, median", "batch_ms_median"),
+        ("batch, ms, p99", "batch_ms_p99"),
+        ("reading a batch, ms", "read_ms_median"),
+        ("root and commit, ms", "commit_ms_median"),
+        ("of it the root, ms", "root_ms_median"),
+        ("transfers/s with witness", "witness_transfers_per_second"),
+        ("batch with witness, ms, median", "witness_batch_ms_median"),
+        ("witness, bytes", "witness_bytes_median"),
+        ("bytes read an access", "bytes_read_an_access"),
+        (
+            "bytes written a changed account",
+            "bytes_written_a_changed_account",
+        ),
+        ("bytes written a transfer", "bytes_written_a_transfer"),
+        ("bytes on disk an account", "disk_bytes_an_account"),
+        ("RSS peak, MiB", "rss_peak_mib"),
+        ("RSS and page cache peak, MiB", "cgroup_peak_mib"),
+        ("opening, ms", "open_ms"),
+        ("loading, accounts/s", "load_accounts_per_second"),
+    ];
+    let text = |value: Option<&Value>| match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value
+            .as_f64()
+            .map_or_else(String::new, |value| format!("{value:.0}")),
+        None => "-".to_owned(),
+    };
+    let row = |name: &str, key: &str| {
+        let figures = stores.iter().map(|figures| text(figures.get(key)));
+        (name.to_owned(), figures.collect())
+    };
+    let mut table = vec![row("", "store")];
+    table.extend(rows.map(|(name, key)| row(name, key)));
+    table
+}
+
 /// The targets that this run can say something about.
 pub(crate) fn targets(
     plan: &Plan,
@@ -178,6 +218,17 @@ pub(crate) fn targets(
     let rate = own("transfers_per_second");
     let least = if plan.warm { 80_000.0 } else { 30_000.0 };
     table.at_least(&format!("transfers/s, {mode}"), rate, "tx/s", least);
+    let times = |kind: Kind, name: &str| Some(own(name)? / of(kind, name)?);
+    for (with, prefix) in [("", ""), (" and with a witness", "witness_")] {
+        let name = format!("{prefix}transfers_per_second");
+        if plan.warm {
+            let rate = times(Kind::Qmdb, &name);
+            table.at_least(&format!("ahead of QMDB{with}, {mode}"), rate, "x", 1.0);
+        } else {
+            let rate = times(Kind::Nomt, &name);
+            table.at_least(&format!("ahead of NOMT{with}, {mode}"), rate, "x", 4.0);
+        }
+    }
     if plan.warm {
         return table.0;
     }
@@ -203,6 +254,13 @@ pub(crate) fn targets(
     );
     let written = own("bytes_written_a_changed_account");
     table.at_most("bytes written a changed account", written, "bytes", 1500.0);
+    let share = times(Kind::Nomt, "bytes_written_a_changed_account");
+    table.at_most(
+        "the same, share of NOMT's",
+        share.map(|share| 100.0 * share),
+        "%",
+        25.0,
+    );
     let small = |name: &str| {
         alone
             .get(&format!("small_block_commit_ms_{name}"))?

@@ -3,7 +3,21 @@
 //! Each is set up as its own documentation recommends for speed with durable commits; what was chosen
 //! is in [`Store::configuration`], and goes into the report.
 
+#[cfg(feature = "bytes")]
+mod bytes;
 mod cambium;
+#[cfg(feature = "firewood")]
+mod firewood;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "mdbx")]
+mod mdbx;
+#[cfg(feature = "nomt")]
+mod nomt;
+#[cfg(feature = "qmdb")]
+mod qmdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use super::workload::Workload;
 use alloy_primitives::B256;
@@ -22,33 +36,87 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Cambium,
+    Nomt,
+    Qmdb,
+    Firewood,
+    Rocksdb,
+    Mdbx,
+    Fjall,
 }
 
 impl Kind {
-    /// Bytes on the disk for each account, once loaded and while loading: to refuse in time.
+    /// Whether it can run: a peer is a feature of this crate.
+    pub(crate) const fn is_built(self) -> bool {
+        match self {
+            Self::Cambium => true,
+            Self::Nomt => cfg!(feature = "nomt"),
+            Self::Qmdb => cfg!(feature = "qmdb"),
+            Self::Firewood => cfg!(feature = "firewood"),
+            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Mdbx => cfg!(feature = "mdbx"),
+            Self::Fjall => cfg!(feature = "fjall"),
+        }
+    }
+
+    /// Bytes on the disk for each account, with what loading and some dozen batches need besides:
+    /// to refuse in time.
     pub(crate) const fn bytes_an_account(self) -> u64 {
         match self {
-            Self::Cambium => 250,
+            Self::Cambium => 300,
+            Self::Nomt => 500,
+            Self::Qmdb => 500,
+            Self::Firewood => 700,
+            Self::Rocksdb => 200,
+            Self::Mdbx => 350,
+            Self::Fjall => 250,
         }
     }
 
     /// Whether its root is Ethereum's.
     pub(crate) const fn is_exact(self) -> bool {
-        matches!(self, Self::Cambium)
+        matches!(self, Self::Cambium | Self::Firewood)
     }
 
     /// Makes a store of the workload's first state.
     pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
         match self {
             Self::Cambium => cambium::load(setup),
+            #[cfg(feature = "nomt")]
+            Self::Nomt => nomt::load(setup),
+            #[cfg(feature = "qmdb")]
+            Self::Qmdb => qmdb::load(setup),
+            #[cfg(feature = "firewood")]
+            Self::Firewood => firewood::load(setup),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => rocksdb::load(setup),
+            #[cfg(feature = "mdbx")]
+            Self::Mdbx => mdbx::load(setup),
+            #[cfg(feature = "fjall")]
+            Self::Fjall => fjall::load(setup),
+            #[allow(unreachable_patterns)]
+            missing => Err(format!("built without {missing}").into()),
         }
     }
 
     /// Opens what [`Kind::load`] made.
     pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
-        match self {
-            Self::Cambium => Ok(Box::new(CambiumStore::open(setup)?)),
-        }
+        Ok(match self {
+            Self::Cambium => Box::new(CambiumStore::open(setup)?),
+            #[cfg(feature = "nomt")]
+            Self::Nomt => Box::new(nomt::NomtStore::open(setup)?),
+            #[cfg(feature = "qmdb")]
+            Self::Qmdb => Box::new(qmdb::QmdbStore::open(setup)?),
+            #[cfg(feature = "firewood")]
+            Self::Firewood => Box::new(firewood::FirewoodStore::open(setup)?),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => Box::new(rocksdb::RocksStore::open(setup)?),
+            #[cfg(feature = "mdbx")]
+            Self::Mdbx => Box::new(mdbx::MdbxStore::open(setup)?),
+            #[cfg(feature = "fjall")]
+            Self::Fjall => Box::new(fjall::FjallStore::open(setup)?),
+            #[allow(unreachable_patterns)]
+            missing => return Err(format!("built without {missing}").into()),
+        })
     }
 }
 

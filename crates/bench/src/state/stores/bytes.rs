@@ -1,0 +1,72 @@
+//! What stores have in common that keep accounts as bytes and read one key after another.
+
+use super::Failure;
+use alloy_primitives::B256;
+use cambium_primitives::Account;
+use std::thread;
+
+/// Threads that read from a store that has no batched reads of its own.
+pub(super) const READ_THREADS: usize = 8;
+
+/// The compact form of an account, of about a dozen bytes: the same for all stores.
+pub(super) fn encode(account: &Account) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16);
+    account.encode_to(&mut bytes);
+    bytes
+}
+
+/// The way back from [`encode`].
+pub(super) fn decode(bytes: &[u8]) -> Result<Account, String> {
+    Account::decode(bytes).map_err(|error| format!("a value is damaged: {error}"))
+}
+
+/// All keys of the first state, sorted.
+#[cfg(any(feature = "fjall", feature = "mdbx"))]
+pub(super) fn sorted_keys(workload: &crate::state::workload::Workload) -> Vec<B256> {
+    let mut keys = workload.keys(0..workload.accounts);
+    keys.sort_unstable();
+    keys
+}
+
+/// Keys and new values, sorted by key.
+#[cfg(feature = "mdbx")]
+pub(super) fn sorted(write: &super::Write<'_>) -> Vec<(B256, Vec<u8>)> {
+    let pairs = write.keys.iter().copied().zip(write.new.iter().map(encode));
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// Reads runs of neighbours in `keys` on several threads at once.
+pub(super) fn read_on_threads<T: Clone + Send>(
+    keys: &[B256],
+    read: impl Fn(&[B256]) -> Result<Vec<T>, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let read = &read;
+    let parts = thread::scope(|scope| {
+        let parts: Vec<_> = keys
+            .chunks(keys.len().div_ceil(READ_THREADS).max(1))
+            .map(|part| scope.spawn(move || read(part)))
+            .collect();
+        let joined = parts.into_iter().map(|part| match part.join() {
+            Ok(values) => values,
+            Err(_) => Err("a reading thread panicked".into()),
+        });
+        joined.collect::<Result<Vec<_>, Failure>>()
+    })?;
+    Ok(parts.concat())
+}
+
+/// As [`read_on_threads`], one key after another on each of them.
+#[cfg(any(
+    feature = "nomt",
+    feature = "rocksdb",
+    feature = "fjall",
+    feature = "firewood"
+))]
+pub(super) fn read_each_on_threads<T: Clone + Send>(
+    keys: &[B256],
+    read: impl Fn(&B256) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    read_on_threads(keys, |keys| keys.iter().map(&read).collect())
+}

@@ -1,0 +1,102 @@
+//! MDBX: a B-tree in a memory map, flat, with no trie over it.
+
+use super::{
+    Committed, Failure, Setup, Store, Write,
+    bytes::{self, READ_THREADS, read_on_threads},
+};
+use crate::state::workload::Workload;
+use alloy_primitives::B256;
+use cambium_primitives::Account;
+use signet_libmdbx::{
+    DatabaseFlags, Environment, EnvironmentFlags, Geometry, Mode, SyncMode, WriteFlags,
+    sys::PageSize,
+};
+use std::borrow::Cow;
+
+/// Accounts of one transaction while loading.
+const LOAD_CHUNK: usize = 1 << 20;
+const MAP_BYTES_MAX: usize = 1 << 40;
+const GROWTH_BYTES: isize = 256 << 20;
+
+fn open(setup: &Setup) -> Result<Environment, Failure> {
+    let mut builder = Environment::builder();
+    builder.set_geometry(Geometry {
+        size: Some(0..MAP_BYTES_MAX),
+        growth_step: Some(GROWTH_BYTES),
+        shrink_threshold: None,
+        page_size: Some(PageSize::Set(4096)),
+    });
+    builder.set_flags(EnvironmentFlags {
+        mode: Mode::ReadWrite {
+            sync_mode: SyncMode::Durable,
+        },
+        // Random reads: the kernel's read-ahead would only fetch what nobody wants.
+        no_rdahead: true,
+        coalesce: true,
+        ..EnvironmentFlags::default()
+    });
+    Ok(builder.open(&setup.dir)?)
+}
+
+pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
+    let env = open(setup)?;
+    // Appended in order, its pages are full.
+    for keys in bytes::sorted_keys(&setup.workload).chunks(LOAD_CHUNK) {
+        let txn = env.begin_rw_sync()?;
+        let db = txn.create_db(None, DatabaseFlags::empty())?;
+        for key in keys {
+            txn.append(db, key, bytes::encode(&Workload::first_state(key)))?;
+        }
+        txn.commit()?;
+    }
+    Ok(())
+}
+
+/// An open MDBX.
+pub(super) struct MdbxStore {
+    env: Environment,
+}
+
+impl MdbxStore {
+    pub(super) fn open(setup: &Setup) -> Result<Self, Failure> {
+        Ok(Self { env: open(setup)? })
+    }
+}
+
+impl Store for MdbxStore {
+    fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
+        // A transaction for each thread: one of its own is faster than one that is shared.
+        read_on_threads(keys, |keys| {
+            let txn = self.env.begin_ro_unsync()?;
+            let db = txn.open_db(None)?;
+            let get = |key: &B256| -> Result<Option<Account>, Failure> {
+                let value: Option<Cow<'_, [u8]>> = txn.get(db.dbi(), key.as_slice())?;
+                Ok(value.map(|value| bytes::decode(&value)).transpose()?)
+            };
+            keys.iter().map(get).collect()
+        })
+    }
+
+    fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
+        let txn = self.env.begin_rw_unsync()?;
+        let db = txn.open_db(None)?;
+        // In order, neighbours share pages that are hot.
+        for (key, value) in bytes::sorted(write) {
+            txn.put(db, key, value, WriteFlags::empty())?;
+        }
+        txn.commit()?;
+        Ok(Committed::default())
+    }
+
+    fn settle(&mut self) -> Result<(), Failure> {
+        // Nothing is left for later.
+        Ok(())
+    }
+
+    fn configuration(&self) -> String {
+        format!(
+            "MDBX (signet-libmdbx 0.8.3), no trie; durable commits; no read-ahead; pages of 4096 \
+             bytes; {READ_THREADS} reading threads"
+        )
+    }
+}
