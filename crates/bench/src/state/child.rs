@@ -20,6 +20,8 @@ use std::{
 
 /// Keys that are read at once while warming up.
 const WARM_UP_CHUNK: u64 = 1 << 16;
+/// Batches that are run while warming up: what a commit needs is then in memory too.
+const WARM_UP_BATCHES: u64 = 3;
 
 /// All that a child is asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,7 +51,7 @@ pub(crate) struct Batches {
     pub(crate) plain: u64,
     /// Batches after the plain ones, with a witness where the store can make one.
     pub(crate) with_witness: u64,
-    /// Read every account of the first state before.
+    /// Before, read every account of the first state, and run some batches that do not count.
     pub(crate) warm_up: bool,
     /// In the end, finish what the store has left for later.
     pub(crate) settle: bool,
@@ -70,6 +72,8 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BatchFigures {
     pub(crate) number: u64,
+    /// Whether it counts.
+    pub(crate) measured: bool,
     pub(crate) transfers: usize,
     pub(crate) keys: usize,
     pub(crate) read_ms: f64,
@@ -155,15 +159,24 @@ pub(crate) fn milliseconds(start: Instant) -> f64 {
 }
 
 fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Result<(), Failure> {
+    let mut first = batches.first;
     if batches.warm_up {
         let start = Instant::now();
         read_all(store, &setup.workload)?;
+        for _ in 0..WARM_UP_BATCHES {
+            let figures = BatchFigures {
+                measured: false,
+                ..run_batch(store, setup, first, false)?
+            };
+            tell(&Event::Batch(figures))?;
+            first += 1;
+        }
         let seconds = start.elapsed().as_secs_f64();
         tell(&Event::WarmedUp { seconds })?;
     }
     for at in 0..batches.plain + batches.with_witness {
         let witness = at >= batches.plain;
-        let figures = run_batch(store, setup, batches.first + at, witness)?;
+        let figures = run_batch(store, setup, first + at, witness)?;
         tell(&Event::Batch(figures))?;
     }
     if batches.settle {
@@ -218,6 +231,7 @@ pub(crate) fn run_batch(
     let made = committed.witness.as_ref();
     Ok(BatchFigures {
         number: batch.number,
+        measured: true,
         transfers: batch.transfers(),
         keys: batch.keys.len(),
         read_ms,

@@ -25,6 +25,7 @@ use rounds::{Notes, Plan, gib};
 use serde_json::{Map, json};
 use std::{error::Error, fs};
 use stores::Kind;
+use summary::EarlierRates;
 use workload::Workload;
 
 pub(crate) use child::run as child;
@@ -101,7 +102,10 @@ pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error
         .iter()
         .map(|run| summary::of_store(&plan, run))
         .collect();
-    report.targets = summary::targets(&plan, &runs, &report.results, &alone);
+    let rates = EarlierRates::of(&plan.data_dir);
+    let base_rate = rates.base(&plan);
+    report.targets = summary::targets(&plan, &runs, &report.results, &alone, base_rate);
+    rates.keep(&plan, &report.results)?;
     report.comparison = summary::comparison(&report.results);
     if !alone.is_empty() {
         report.results.push(alone);

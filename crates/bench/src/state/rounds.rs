@@ -328,7 +328,7 @@ impl Plan {
             match event {
                 Event::Batch(batch) => {
                     run.take(&batch);
-                    if measured {
+                    if measured && batch.measured {
                         if std::mem::take(&mut first) {
                             run.cold.push(run.batches.len());
                         }

@@ -7,8 +7,54 @@ use super::{
 };
 use crate::report::{Target, median, quantile};
 use serde_json::{Map, Value, json};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 type Figures = Map<String, Value>;
+
+/// Accounts whose rate larger states are held against.
+pub(crate) const BASE_ACCOUNTS: u64 = 1 << 24;
+
+/// Cambium's rates of earlier runs that were cold, by accounts and memory.
+pub(crate) struct EarlierRates(PathBuf);
+
+impl EarlierRates {
+    /// Those kept in `data_dir`.
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self(data_dir.join("rates.json"))
+    }
+
+    fn all(&self) -> BTreeMap<String, f64> {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    fn name(accounts: u64, memory_bytes: u64) -> String {
+        format!("{accounts} accounts, {memory_bytes} bytes of memory")
+    }
+
+    /// The rate at [`BASE_ACCOUNTS`] with the same memory, if this plan has more accounts.
+    pub(crate) fn base(&self, plan: &Plan) -> Option<f64> {
+        let larger = plan.workload.accounts > BASE_ACCOUNTS;
+        let name = Self::name(BASE_ACCOUNTS, plan.memory_bytes);
+        self.all().get(&name).copied().filter(|_| larger)
+    }
+
+    /// Keeps the rate of this run.
+    pub(crate) fn keep(&self, plan: &Plan, stores: &[Figures]) -> io::Result<()> {
+        let own = stores.iter().find(|figures| figures["store"] == "cambium");
+        let rate = own.and_then(|figures| figures.get("transfers_per_second")?.as_f64());
+        let Some(rate) = rate.filter(|_| !plan.warm) else {
+            return Ok(());
+        };
+        let mut all = self.all();
+        all.insert(Self::name(plan.workload.accounts, plan.memory_bytes), rate);
+        fs::write(&self.0, serde_json::to_string(&all)?)
+    }
+}
 
 /// All figures of one store.
 pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
@@ -207,6 +253,7 @@ pub(crate) fn targets(
     runs: &[StoreRun],
     stores: &[Figures],
     alone: &Figures,
+    base_rate: Option<f64>,
 ) -> Vec<Target> {
     let of = |kind: Kind, name: &str| {
         let at = runs.iter().position(|run| run.kind == kind)?;
@@ -232,6 +279,9 @@ pub(crate) fn targets(
     if plan.warm {
         return table.0;
     }
+    let of_base = rate.zip(base_rate).map(|(rate, base)| 100.0 * rate / base);
+    let base = format!("the same, share of an earlier run at {BASE_ACCOUNTS}");
+    table.at_least(&base, of_base, "%", 75.0);
     table.at_most(
         "device reads for a cold access (read and root)",
         own("first_batch_own_reads_an_access"),
@@ -276,6 +326,16 @@ pub(crate) fn targets(
         index.map(|(bytes, accounts)| bytes / accounts),
         "bytes/key",
         4.0,
+    );
+    let told = own("memory_told_bytes").map(|bytes| bytes / f64::from(1 << 20));
+    let kept = own("rss_peak_mib")
+        .zip(told)
+        .map(|(rss, told)| 100.0 * rss / told);
+    table.at_most(
+        "RSS peak, share of the memory it was told",
+        kept,
+        "%",
+        110.0,
     );
     table.at_most(
         "disk, all but the log of the blocks since",

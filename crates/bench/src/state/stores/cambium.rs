@@ -153,6 +153,7 @@ impl Store for CambiumStore {
         let stats = self.db.stats()?;
         let mut figures = Map::new();
         let mut add = |name: &str, value: u64| figures.insert(name.to_owned(), json!(value));
+        add("memory_told_bytes", self.options.memory_bytes);
         add("overlay_bytes", stats.overlay_bytes as u64);
         add("delta_bytes", stats.delta_bytes as u64);
         add("index_bytes", stats.index_bytes as u64);

@@ -43,7 +43,7 @@ fn open(setup: &Setup) -> Result<Db, Failure> {
         .cache_read_strategy(CacheReadStrategy::All)
         .build();
     let config = DbConfig::builder()
-        .node_hash_algorithm(NodeHashAlgorithm::compile_option())
+        .node_hash_algorithm(NodeHashAlgorithm::Ethereum)
         .manager(manager)
         .build();
     Db::new(&setup.dir, config).map_err(failure)
