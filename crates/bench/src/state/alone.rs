@@ -14,8 +14,8 @@ use std::{
     process::Command,
 };
 
-/// Requests that `fio` keeps in flight.
-pub(crate) const FIO_DEPTH: u32 = 64;
+/// Requests that `fio` keeps in flight: as many as a ring of Cambium's.
+const FIO_DEPTH: u32 = 128;
 /// Batches before the kill: enough that there is a log to replay.
 const BATCHES_BEFORE_KILL: u64 = 12;
 /// Times that reads and `fio` take turns.

@@ -57,6 +57,7 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
 
 /// An open engine.
 pub(crate) struct CambiumStore {
+    disk: Arc<dyn Disk>,
     db: Db,
     view: View,
     recovery: Recovery,
@@ -65,10 +66,11 @@ pub(crate) struct CambiumStore {
 
 impl CambiumStore {
     pub(crate) fn open(setup: &Setup) -> Result<Self, Failure> {
-        let options = options(setup);
-        let (db, recovery) = Db::open(disk(setup), options)?;
+        let (disk, options) = (disk(setup), options(setup));
+        let (db, recovery) = Db::open(disk.clone(), options)?;
         let view = db.view()?;
         Ok(Self {
+            disk,
             db,
             view,
             recovery,
@@ -138,15 +140,15 @@ impl Store for CambiumStore {
 
     fn configuration(&self) -> String {
         format!(
-            "told {} MiB ({BUDGET_PERCENT} % of the limit); one batched read; block log synced for \
-             each batch; merges on a thread of its own",
-            self.options.memory_bytes >> 20
+            "told {} MiB ({BUDGET_PERCENT} % of the limit); {}; block log synced for each batch; \
+             merges on a thread of its own",
+            self.options.memory_bytes >> 20,
+            self.disk.describe()
         )
     }
 
     fn device_reads(&self) -> Option<u64> {
-        let counters = self.db.counters();
-        Some(counters.page_reads_value + counters.page_reads_trie)
+        Some(self.disk.stats().reads)
     }
 
     fn figures(&mut self) -> Result<Map<String, Value>, Failure> {
@@ -163,6 +165,12 @@ impl Store for CambiumStore {
         add("segment_bytes", stats.segment_bytes);
         add("segment_live_bytes", stats.segment_live_bytes);
         add("replayed_blocks", self.recovery.replayed_blocks as u64);
+        let disk = self.disk.stats();
+        add("disk_reads", disk.reads);
+        add("disk_bytes_read", disk.bytes_read);
+        add("disk_writes", disk.writes);
+        add("disk_bytes_written", disk.bytes_written);
+        add("disk_syncs", disk.syncs);
         for (name, value) in self.db.counters().named() {
             add(&format!("counter_{name}"), value);
         }
