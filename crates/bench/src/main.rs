@@ -7,6 +7,10 @@ mod state;
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
 
+/// As in the program, and for all stores alike.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(about = "Benchmarks of Cambium")]
 struct Cli {

@@ -60,7 +60,7 @@ pub(crate) fn merge<'a>(
     tries: impl Fn(usize) -> &'a PartialTrie + Sync,
 ) -> Result<Merged, StateError> {
     let one = |shard| merge_shard(shard, &old.index[shard], tries(shard), &old.pages);
-    let shards = pool::install(|| {
+    let shards = pool::install_in_background(|| {
         (0..SHARDS)
             .into_par_iter()
             .map(one)

@@ -10,6 +10,7 @@ use crate::{
     error::StateError,
     merge::merge,
     overlay::{LayerId, Overlay},
+    pool,
     tree::Tree,
 };
 use cambium_store::PageAddr;
@@ -151,6 +152,7 @@ impl Inner {
         drop(delta);
         let inner = self.clone();
         let run = move || {
+            pool::lower_priority();
             // Much memory, and nobody waits here.
             drop(old);
             inner.run_merge(&base, &intermediate, &log)

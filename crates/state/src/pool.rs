@@ -13,6 +13,34 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     pool.expect("the system gives threads to the engine's pool")
 });
 
+/// For merges: threads of their own, since a root must not wait until a merge is through, and of
+/// low priority. Half as many as there are processors.
+static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(POOL.current_num_threads().div_ceil(2))
+        .thread_name(|index| format!("cambium-merge-{index}"))
+        .start_handler(|_| lower_priority());
+    pool.build()
+        .expect("the system gives threads to the engine's pool")
+});
+
+/// Niceness of threads that merge: between two of them and one that computes a root, the one gets
+/// about nine tenths of a processor.
+const NICENESS: i32 = 10;
+
+/// Makes the calling thread one that gets what others leave, where the system knows of this.
+pub(crate) fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    // Refused, it merges at the priority of all others.
+    let _ = rustix::process::nice(NICENESS);
+}
+
+/// Runs `work`, whose parallel parts run on the threads for merging. Not to be called on threads
+/// of another pool: see [`install`].
+pub(crate) fn install_in_background<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    BACKGROUND.install(work)
+}
+
 /// Runs `work`, whose parallel parts run on the engine's threads.
 pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let foreign = rayon::current_thread_index().is_some() && POOL.current_thread_index().is_none();

@@ -152,36 +152,48 @@ impl fmt::Debug for Link {
     }
 }
 
+/// Items of one chunk, as a power of two: 14 to 28 KiB of nodes.
+const CHUNK_BITS: u32 = 8;
+const CHUNK_ITEMS: usize = 1 << CHUNK_BITS;
+
 /// Things of one type by index, with the indices of freed ones used again.
+///
+/// They are kept in chunks, so that none is ever moved: tries grow fast, and an index is big and
+/// long-lived.
 #[derive(Clone)]
 pub(crate) struct Slab<T> {
-    items: Vec<T>,
+    /// All but the last are full. The first grows as vectors do, for the many small tries.
+    chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
     const fn new() -> Self {
         Self {
-            items: Vec::new(),
+            chunks: Vec::new(),
             free: Vec::new(),
         }
     }
 
     fn insert(&mut self, item: T) -> u32 {
         if let Some(index) = self.free.pop() {
-            self.items[index as usize] = item;
+            self[index] = item;
             return index;
         }
-        let index = self.items.len();
+        let index = self.end();
         assert!(
             index < INDEX_MASK as usize,
             "an arena of 2^29 nodes of one type is full"
         );
-        if index == self.items.capacity() {
-            // An index is big and long-lived: an eighth of slack, not as much again.
-            self.items.reserve_exact((index / 8).max(4));
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK_ITEMS => chunk.push(item),
+            last => {
+                let capacity = if last.is_some() { CHUNK_ITEMS } else { 1 };
+                let mut chunk = Vec::with_capacity(capacity);
+                chunk.push(item);
+                self.chunks.push(chunk);
+            }
         }
-        self.items.push(item);
         index as u32
     }
 
@@ -189,17 +201,35 @@ impl<T> Slab<T> {
         self.free.push(index);
     }
 
+    /// Items that are there, freed ones included.
+    fn end(&self) -> usize {
+        let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
+        full + self.chunks.last().map_or(0, Vec::len)
+    }
+
     fn memory_bytes(&self) -> usize {
-        self.items.capacity() * size_of::<T>() + self.free.capacity() * 4
+        let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
+        let items = full + self.chunks.last().map_or(0, Vec::capacity);
+        items * size_of::<T>()
+            + self.chunks.capacity() * size_of::<Vec<T>>()
+            + self.free.capacity() * size_of::<u32>()
     }
 
     fn shrink_to_fit(&mut self) {
-        self.items.shrink_to_fit();
+        self.chunks
+            .last_mut()
+            .into_iter()
+            .for_each(Vec::shrink_to_fit);
+        self.chunks.shrink_to_fit();
         self.free.shrink_to_fit();
     }
 
     fn len(&self) -> usize {
-        self.items.len() - self.free.len()
+        self.end() - self.free.len()
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.chunks.iter_mut().flatten()
     }
 }
 
@@ -208,14 +238,14 @@ impl<T> core::ops::Index<u32> for Slab<T> {
 
     #[inline]
     fn index(&self, index: u32) -> &T {
-        &self.items[index as usize]
+        &self.chunks[(index >> CHUNK_BITS) as usize][index as usize % CHUNK_ITEMS]
     }
 }
 
 impl<T> core::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        &mut self.items[index as usize]
+        &mut self.chunks[(index >> CHUNK_BITS) as usize][index as usize % CHUNK_ITEMS]
     }
 }
 
@@ -451,10 +481,7 @@ impl Arena {
 
     /// Takes the places from all stubs.
     pub(crate) fn forget_places(&mut self) {
-        self.stubs
-            .items
-            .iter_mut()
-            .for_each(|stub| stub.place = None);
+        self.stubs.iter_mut().for_each(|stub| stub.place = None);
     }
 
     /// Frees one node; its children are the caller's to see to.
