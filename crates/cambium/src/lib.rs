@@ -66,9 +66,9 @@ pub use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
 };
 pub use cambium_state::{
-    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, LoadProgress, Loaded,
-    Loader, Options, Recovery, RootLoader, Sealed, Session, Staged, StateError, Stats, View,
-    repair,
+    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Latency, LoadProgress,
+    Loaded, Loader, Options, Recovery, RootLoader, Sealed, Session, Staged, StateError, Stats,
+    View, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

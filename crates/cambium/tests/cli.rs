@@ -34,6 +34,9 @@ fn a_chain_is_imported_once_and_then_skipped() {
     }
     assert_eq!(summary["counters"]["blocks_committed"], BLOCKS);
     assert!(summary["counters"]["log_bytes_written"].as_u64().unwrap() > 0);
+    let latency = |name: &str| summary["commit_latency"][name].as_u64().unwrap();
+    assert!(latency("count") > 0 && latency("p50_ns") > 0);
+    assert!(latency("p50_ns") <= latency("p99_ns") && latency("p99_ns") <= latency("max_ns"));
 
     let again = fixture.import(&fixture.chain()).done().json();
     assert_eq!(
@@ -280,6 +283,20 @@ fn a_database_tells_its_sizes_and_passes_its_check() {
     assert_eq!(stats["head_number"], BLOCKS);
     assert_eq!(stats["genesis_number"], 0);
     assert!(stats["segment_live_ratio"].as_f64().unwrap() > 0.0);
+    // Which of these, the machine decides; and opening has read.
+    let batch_reads = stats["disk"]["batch_reads"].as_str().unwrap();
+    assert!(["io_uring", "threads"].contains(&batch_reads));
+    assert!(stats["disk"]["is_direct"].is_boolean());
+    assert!(stats["counters"]["disk_reads"].as_u64().unwrap() > 0);
+    let text = cambium!("db", "stats", "--datadir", fixture.db()).done();
+    for part in [
+        "input and output  batches by",
+        "On disk",
+        "disk  ",
+        " syncs",
+    ] {
+        assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
+    }
     let check = cambium!("db", "check", "--json", "--datadir", fixture.db())
         .done()
         .json();

@@ -108,6 +108,11 @@ impl Blocks {
         }
     }
 
+    /// The base and its ancestors, on disk.
+    pub(crate) const fn index(&self) -> &BlockIndex {
+        &self.index
+    }
+
     /// The canonical block of that height.
     pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockEntry>, StateError> {
         self.canonical_in(&self.state.read(), number)

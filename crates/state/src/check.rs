@@ -219,7 +219,7 @@ fn rebuild(
         match index.visit(link) {
             NodeView::Empty => {}
             NodeView::Stub(stub) => {
-                let page = snapshot.pages.read_uncached(stub, &at, ReadFor::Trie)?;
+                let page = snapshot.pages.read_uncached(stub, &at, ReadFor::Check)?;
                 report.pages += 1;
                 for (path, bytes) in page.leaves() {
                     leaves.push((path, decode_leaf(&path, bytes)?));

@@ -80,7 +80,6 @@ pub(crate) fn write(
     for addr in retired {
         pages.extend_from_slice(&addr.to_u64().to_le_bytes());
     }
-    let mut written = 0;
     let mut writer = CheckpointWriter::create(inner.disk.clone())?;
     let segments = inner.pages.segments.encode_table();
     let small = [
@@ -92,7 +91,6 @@ pub(crate) fn write(
     for (name, bytes) in small {
         writer.section(name)?;
         writer.write(&bytes)?;
-        written += bytes.len() as u64;
     }
     writer.section(INDEX)?;
     let mut bytes = Vec::new();
@@ -103,10 +101,8 @@ pub(crate) fn write(
         put_varint(&mut len, bytes.len() as u64);
         writer.write(&len)?;
         writer.write(&bytes)?;
-        written += (len.len() + bytes.len()) as u64;
     }
-    writer.finish()?;
-    Ok(written)
+    Ok(writer.finish()?.bytes)
 }
 
 fn damaged(checkpoint: &Checkpoint, section: &str, source: DecodeError) -> StateError {

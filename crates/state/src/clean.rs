@@ -35,15 +35,15 @@ struct Found {
 }
 
 /// Moves pages, at most as many bytes as the merge has written itself, as long as there is too
-/// much dead space. Returns how many bytes were moved.
-pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<u64, StateError> {
+/// much dead space.
+pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<(), StateError> {
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
     for (addr, _) in merged.index.iter().flat_map(|shard| places(shard)) {
         *live.entry(addr.segment()).or_default() += addr.len();
     }
     let victims = victims(&pages.segments.live(), &live, merged.bytes_written);
     if victims.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let mut found = Vec::new();
     for (shard, index) in merged.index.iter().enumerate() {
@@ -52,11 +52,13 @@ pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<u64, StateErro
         found.extend(here.map(|(addr, link)| Found { addr, shard, link }));
     }
     found.sort_unstable_by_key(|found| found.addr);
-    let mut moved = 0;
+    let counters = &pages.counters;
     for batch in found.chunks(BATCH_PAGES) {
         let addrs: Vec<_> = batch.iter().map(|found| found.addr).collect();
         for (found, page) in batch.iter().zip(pages.segments.read_batch(&addrs)) {
             let page = page?;
+            counters.page_reads_merge.add(1);
+            counters.page_bytes_read.add(page.size_bytes() as u64);
             let addr = pages.segments.append(page.as_bytes())?;
             pages.move_cached(found.addr, addr, page);
             let index = Arc::make_mut(&mut merged.index[found.shard]);
@@ -64,10 +66,11 @@ pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<u64, StateErro
             let place = Some(place(addr));
             index.set_stub(found.link, Stub { place, ..stub });
             merged.dead.push(found.addr);
-            moved += addr.len();
+            counters.pages_moved.add(1);
+            counters.page_bytes_moved.add(addr.len());
         }
     }
-    Ok(moved)
+    Ok(())
 }
 
 /// The segments to clean: the emptiest, until dead space is down to its limit, or their live

@@ -44,7 +44,6 @@ impl Inner {
                 continue;
             };
             BlockRecord::set_head(record, head);
-            self.counters.log_bytes_written.add(record.len() as u64);
             let position = self.poison(self.log.append(KIND_BLOCK, &[record]))?;
             committed.push(RecentBlock {
                 id,
@@ -64,7 +63,9 @@ impl Inner {
         self.counters
             .commit_ns
             .add(start.elapsed().as_nanos() as u64);
-        self.freeze_if_large(&mut writer)
+        self.freeze_if_large(&mut writer)?;
+        self.counters.commit_latency.add(start.elapsed());
+        Ok(())
     }
 
     fn has_committed_parent(&self, layer: &Layer) -> Result<bool, StateError> {
@@ -145,7 +146,6 @@ impl Inner {
             reverts: jump.reverts.clone(),
         };
         let payload = record.encode();
-        self.counters.log_bytes_written.add(payload.len() as u64);
         self.poison(self.log.append(KIND_JUMP, &[&payload]))?;
         self.current.write().unlogged_jumps.remove(&jump.id);
         Ok(())

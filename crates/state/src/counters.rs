@@ -1,5 +1,9 @@
 //! Counts that say why: kept always, since a relaxed add costs about a nanosecond.
 
+use crate::{
+    db::Db,
+    histogram::{Histogram, Latency},
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One count.
@@ -14,81 +18,189 @@ impl Counter {
         }
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+    (
+        counted { $($(#[doc = $doc:literal])+ $name:ident,)+ }
+        measured { $($(#[doc = $measured_doc:literal])+ $measured:ident,)+ }
+    ) => {
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter,)+ }
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)+
+            /// How long commits took.
+            pub(crate) commit_latency: Histogram,
+        }
 
         /// What the engine did since it was opened. All are totals; bytes are bytes, times are
         /// nanoseconds.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct CounterValues { $($(#[doc = $doc])+ pub $name: u64,)+ }
+        pub struct CounterValues {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+            $($(#[doc = $measured_doc])+ pub $measured: u64,)+
+        }
 
         impl Counters {
-            pub(crate) fn values(&self) -> CounterValues {
-                CounterValues { $($name: self.$name.get(),)+ }
+            /// The counts. What is measured elsewhere is 0.
+            fn values(&self) -> CounterValues {
+                CounterValues {
+                    $($name: self.$name.get(),)+
+                    $($measured: 0,)+
+                }
             }
         }
 
         impl CounterValues {
             /// The counts with their names, in the order of declaration.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)+]
+                vec![
+                    $((stringify!($name), self.$name),)+
+                    $((stringify!($measured), self.$measured),)+
+                ]
             }
         }
     };
 }
 
 counters! {
-    /// Accounts and slots asked of views.
-    reads,
-    /// Reads answered by a layer above the snapshot.
-    overlay_hits,
-    /// Page lookups answered by a page that was in the cache.
-    page_cache_hits,
-    /// Pages read from segments to answer a read.
-    page_reads_value,
-    /// Pages read from segments to update or walk the trie.
-    page_reads_trie,
-    /// Pages read from segments to merge what is beside a change.
-    page_reads_merge,
-    /// Bytes of pages read.
-    page_bytes_read,
-    /// Keccak-256 hashes of trie nodes.
-    node_hashes,
-    /// Roots computed.
-    roots,
-    /// Blocks made durable.
-    blocks_committed,
-    /// Bytes appended to the block log.
-    log_bytes_written,
-    /// Syncs of the block log.
-    log_syncs,
-    /// Merges into the snapshot.
-    merges,
-    /// Pages written by merges.
-    pages_written,
-    /// Bytes of pages written by merges.
-    page_bytes_written,
-    /// Pages that merges made unreachable.
-    pages_dead,
-    /// Bytes of checkpoints written.
-    checkpoint_bytes_written,
-    /// Time spent on reverts: reading what a block is about to overwrite.
-    revert_ns,
-    /// Time spent applying changes to the trie, added up over threads.
-    apply_ns,
-    /// Time spent hashing the trie, added up over threads.
-    hash_ns,
-    /// Time spent appending to and syncing the block log.
-    commit_ns,
-    /// Time commits waited for a merge to finish.
-    merge_wait_ns,
-    /// Time spent merging, in the background.
-    merge_ns,
+    counted {
+        /// Accounts and slots asked of views.
+        reads,
+        /// Reads answered by a layer above the snapshot.
+        overlay_hits,
+        /// Page lookups answered by a page that was in the cache.
+        page_cache_hits,
+        /// Page lookups not answered by the cache.
+        page_cache_misses,
+        /// Pages read to answer a read of an account or a slot.
+        page_reads_value,
+        /// Pages read to update the trie.
+        page_reads_trie,
+        /// Pages read by merges: neighbours of what changed, and what is moved.
+        page_reads_merge,
+        /// Pages read for proofs and witnesses.
+        page_reads_proof,
+        /// Pages read by checks.
+        page_reads_check,
+        /// Bytes of pages read, whatever for.
+        page_bytes_read,
+        /// Nodes of the trie hashed, by roots, merges and checks.
+        node_hashes,
+        /// Roots computed.
+        roots,
+        /// Blocks made durable.
+        blocks_committed,
+        /// Syncs of the block log.
+        log_syncs,
+        /// Merges into the snapshot.
+        merges,
+        /// Parts of the state that merges are done with; a merge has 256.
+        merge_parts,
+        /// Pages written with changed content, by merges and by the loader.
+        pages_written,
+        /// Pages that became too large, and became several.
+        pages_split,
+        /// Pages that several became, which were small.
+        pages_joined,
+        /// Pages moved as they were, out of segments with much dead space.
+        pages_moved,
+        /// Bytes of these.
+        page_bytes_moved,
+        /// Pages that merges made unreachable.
+        pages_dead,
+        /// Bytes of checkpoints written.
+        checkpoint_bytes_written,
+        /// Time spent on reverts: reading what a block is about to overwrite.
+        revert_ns,
+        /// Time spent applying changes to the trie, added up over threads.
+        apply_ns,
+        /// Time spent hashing the trie, added up over threads.
+        hash_ns,
+        /// Time spent appending to and syncing the block log.
+        commit_ns,
+        /// Time commits waited for a merge to finish.
+        merge_wait_ns,
+        /// Time spent merging, in the background.
+        merge_ns,
+    }
+    measured {
+        /// Of the pages read those that were not on the disk yet: no device read each.
+        page_reads_buffered,
+        /// Entries of the block index read from the disk.
+        block_index_reads,
+        /// Bytes written to segments: pages changed or moved, and zeros that fill blocks.
+        page_bytes_written,
+        /// Bytes written to the block log: records, and the zeros by which its files are extended.
+        log_bytes_written,
+        /// Bytes written to the block index.
+        block_index_bytes_written,
+        /// Bytes written to the file of codes.
+        code_bytes_written,
+        /// Reads of the disk, whatever for, since the disk was made.
+        disk_reads,
+        /// Bytes that these took from the system.
+        disk_bytes_read,
+        /// Batches in which reads were made.
+        disk_batches,
+        /// Writes to the disk.
+        disk_writes,
+        /// Bytes in these.
+        disk_bytes_written,
+        /// Syncs of files and of directories.
+        disk_syncs,
+    }
+}
+
+impl CounterValues {
+    /// Pages that took a device read, whatever for.
+    pub const fn page_reads(&self) -> u64 {
+        let all = self.page_reads_value
+            + self.page_reads_trie
+            + self.page_reads_merge
+            + self.page_reads_proof
+            + self.page_reads_check;
+        all.saturating_sub(self.page_reads_buffered)
+    }
+
+    /// Bytes written, whatever for. Making a database writes its manifest, and what the loader
+    /// puts aside, besides.
+    pub const fn bytes_written(&self) -> u64 {
+        self.log_bytes_written
+            + self.page_bytes_written
+            + self.checkpoint_bytes_written
+            + self.block_index_bytes_written
+            + self.code_bytes_written
+    }
+}
+
+impl Db {
+    /// What the engine did since it was opened.
+    pub fn counters(&self) -> CounterValues {
+        let inner = &self.inner;
+        let disk = inner.disk.stats();
+        CounterValues {
+            page_reads_buffered: inner.pages.segments.reads_buffered(),
+            block_index_reads: inner.blocks.index().reads(),
+            page_bytes_written: inner.pages.segments.bytes_written(),
+            log_bytes_written: inner.log.bytes_written(),
+            block_index_bytes_written: inner.blocks.index().bytes_written(),
+            code_bytes_written: inner.codes.bytes_written(),
+            disk_reads: disk.reads,
+            disk_bytes_read: disk.bytes_read,
+            disk_batches: disk.batches,
+            disk_writes: disk.writes,
+            disk_bytes_written: disk.bytes_written,
+            disk_syncs: disk.syncs,
+            ..inner.counters.values()
+        }
+    }
+
+    /// How long commits took since the database was opened, whatever they waited for: a merge,
+    /// too.
+    pub fn commit_latency(&self) -> Latency {
+        self.inner.counters.commit_latency.latency()
+    }
 }

@@ -14,7 +14,7 @@
 use crate::{
     base::Base,
     blocks::Blocks,
-    counters::{CounterValues, Counters},
+    counters::Counters,
     delta::Delta,
     error::StateError,
     merger::{MergeJob, Retired},
@@ -222,11 +222,6 @@ impl Db {
         self.inner.wait_for_merge(&mut writer)?;
         self.inner.freeze(&mut writer, keep)?;
         self.inner.wait_for_merge(&mut writer)
-    }
-
-    /// What the engine did since it was opened.
-    pub fn counters(&self) -> CounterValues {
-        self.inner.counters.values()
     }
 }
 

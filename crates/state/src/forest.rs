@@ -1,7 +1,9 @@
 //! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
-use crate::{base::Base, counters::Counters, error::StateError, pool, resolve::Resolver};
+use crate::{
+    base::Base, counters::Counters, error::StateError, pages::ReadFor, pool, resolve::Resolver,
+};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
@@ -83,7 +85,7 @@ impl Forest {
         let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
             let start = Instant::now();
             let mut touched = Vec::with_capacity(shards.len());
-            let mut resolver = Resolver::new(base);
+            let mut resolver = Resolver::new(base, ReadFor::Trie);
             let mut leaves = 0;
             for (at, trie) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, number * SHARDS_PER_TASK + at);
@@ -124,6 +126,7 @@ impl Forest {
             let shards: Vec<_> = self.shards.iter().collect();
             match cambium_trie::crown(&shards) {
                 Ok(crown) => {
+                    counters.node_hashes.add(crown.counts().0 as u64);
                     self.crown = crown;
                     return Ok(());
                 }
@@ -154,7 +157,7 @@ impl Forest {
             what: "a stub at the root",
         };
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
-        let link = Resolver::new(base).resolve(&path, &stub, trie)?;
+        let link = Resolver::new(base, ReadFor::Trie).resolve(&path, &stub, trie)?;
         trie.set_root(link);
         // Not only the root: joining it to a prefix takes its children's references.
         hash(&mut [trie], counters);

@@ -48,9 +48,9 @@ pub(crate) struct Merged {
     pub(crate) index: Vec<Arc<PartialTrie>>,
     pub(crate) dead: Vec<PageAddr>,
     pub(crate) pages_written: u64,
+    pub(crate) pages_split: u64,
+    pub(crate) pages_joined: u64,
     pub(crate) bytes_written: u64,
-    /// Bytes of pages moved out of segments with few live ones.
-    pub(crate) bytes_moved: u64,
 }
 
 /// Writes the pages of all that `tries` have expanded above `old`, and makes the index of the
@@ -59,7 +59,11 @@ pub(crate) fn merge<'a>(
     old: &Snapshot,
     tries: impl Fn(usize) -> &'a PartialTrie + Sync,
 ) -> Result<Merged, StateError> {
-    let one = |shard| merge_shard(shard, &old.index[shard], tries(shard), &old.pages);
+    let one = |shard| -> Result<MergedShard, StateError> {
+        let merged = merge_shard(shard, &old.index[shard], tries(shard), &old.pages)?;
+        old.pages.counters.merge_parts.add(1);
+        Ok(merged)
+    };
     let shards = pool::install_in_background(|| {
         (0..SHARDS)
             .into_par_iter()
@@ -67,7 +71,7 @@ pub(crate) fn merge<'a>(
             .collect::<Result<_, _>>()
     });
     let mut merged = collect(shards?);
-    merged.bytes_moved = clean(&mut merged, &old.pages)?;
+    clean(&mut merged, &old.pages)?;
     Ok(merged)
 }
 
@@ -77,13 +81,16 @@ pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
         index: Vec::new(),
         dead: Vec::new(),
         pages_written: 0,
+        pages_split: 0,
+        pages_joined: 0,
         bytes_written: 0,
-        bytes_moved: 0,
     };
     for shard in shards {
         merged.index.push(shard.index);
         merged.dead.extend(shard.dead);
         merged.pages_written += shard.pages;
+        merged.pages_split += shard.split;
+        merged.pages_joined += shard.joined;
         merged.bytes_written += shard.bytes;
     }
     merged
@@ -93,8 +100,14 @@ pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
 pub(crate) struct MergedShard {
     pub(crate) index: Arc<PartialTrie>,
     pub(crate) dead: Vec<PageAddr>,
+    /// Pages written.
     pub(crate) pages: u64,
+    /// Bytes of these.
     pub(crate) bytes: u64,
+    /// Pages of before that became several.
+    pub(crate) split: u64,
+    /// Pages written in place of several.
+    pub(crate) joined: u64,
 }
 
 impl MergedShard {
@@ -105,6 +118,8 @@ impl MergedShard {
             dead: Vec::new(),
             pages: 0,
             bytes: 0,
+            split: 0,
+            joined: 0,
         }
     }
 }
@@ -133,18 +148,23 @@ pub(crate) fn merge_shard(
         first_written: None,
         pages_written: 0,
         bytes_written: 0,
+        split: 0,
+        joined: 0,
     };
     let root = merger.node(trie.root(), &prefix)?;
     let root = merger.settle(root, &prefix)?;
     merger.index.set_root(root);
     let unhashed = std::mem::take(&mut merger.unhashed);
-    merger.index.hash_nodes(unhashed, &mut Batch::new());
+    let hashed = merger.index.hash_nodes(unhashed, &mut Batch::new());
+    pages.counters.node_hashes.add(hashed as u64);
     let dead = dead_pages(old, &merger.index, merger.first_written);
     dead.iter().for_each(|addr| pages.forget(*addr));
     Ok(MergedShard {
         dead,
         pages: merger.pages_written,
         bytes: merger.bytes_written,
+        split: merger.split,
+        joined: merger.joined,
         index: Arc::new(merger.index),
     })
 }
@@ -266,15 +286,23 @@ struct Merger<'a> {
     first_written: Option<PageAddr>,
     pages_written: u64,
     bytes_written: u64,
+    /// Pages of before that became part of the index.
+    split: u64,
+    /// Pages written where the index had more than one.
+    joined: u64,
 }
 
 impl Merger<'_> {
-    /// Sets what is known of a node's reference; the rest is hashed at the end.
-    fn set_memo(&mut self, link: Link, memo: Option<NodeRef>) {
+    /// A node that is in the index now, at `path`. Sets what is known of its reference; the rest
+    /// is hashed at the end.
+    fn resident(&mut self, link: Link, memo: Option<NodeRef>, path: &Path) -> Outcome {
         match memo {
             Some(memo) => self.index.set_memo(link, memo),
             None => self.unhashed.push(link),
         }
+        let before = self.old.find(path);
+        self.split += u64::from(before.is_some_and(Link::is_stub));
+        Outcome::Resident(link)
     }
 
     fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
@@ -295,8 +323,7 @@ impl Merger<'_> {
                     outcome => {
                         let child = self.settle(outcome, &to)?;
                         let extension = self.index.push_extension(path.len(), &to, child);
-                        self.set_memo(extension, node);
-                        Ok(Outcome::Resident(extension))
+                        Ok(self.resident(extension, node, path))
                     }
                 }
             }
@@ -408,8 +435,7 @@ impl Merger<'_> {
             }
         }
         let branch = self.index.push_branch(links);
-        self.set_memo(branch, node);
-        Ok(Outcome::Resident(branch))
+        Ok(self.resident(branch, node, path))
     }
 
     /// Reads small unchanged pages so that they go into one page with their loose neighbours.
@@ -484,8 +510,7 @@ impl Merger<'_> {
         // Its slots are in pages of their own: the account's leaf stays in the index.
         self.leaves.truncate(from);
         let leaf = self.index.push_account(prefix.len(), key, account, storage);
-        self.set_memo(leaf, node);
-        Ok(Outcome::Resident(leaf))
+        Ok(self.resident(leaf, node, prefix))
     }
 
     /// What the trie left a stub is as the snapshot has it.
@@ -552,8 +577,15 @@ impl Merger<'_> {
                 self.bytes_written += bytes.len() as u64;
                 let addr = self.pages.segments.append(&bytes)?;
                 self.first_written.get_or_insert(addr);
-                if let Some(before) = self.page_at(prefix) {
-                    self.pages.replace_cached(before, addr, bytes);
+                match self.old.find(prefix).map(|link| self.old.visit(link)) {
+                    Some(NodeView::Stub(before)) => {
+                        if let Some(before) = before.place {
+                            let before = page_addr(before);
+                            self.pages.replace_cached(before, addr, bytes);
+                        }
+                    }
+                    Some(_) => self.joined += 1,
+                    None => {}
                 }
                 let place = Some(place(addr));
                 Ok(self.index.push_stub(Stub {
@@ -562,14 +594,6 @@ impl Merger<'_> {
                     place,
                 }))
             }
-        }
-    }
-
-    /// The page that the old index has at `prefix`.
-    fn page_at(&self, prefix: &Path) -> Option<PageAddr> {
-        match self.old.visit(self.old.find(prefix)?) {
-            NodeView::Stub(stub) => stub.place.map(page_addr),
-            _ => None,
         }
     }
 
@@ -609,7 +633,8 @@ impl Merger<'_> {
         let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
         let mut trie = PartialTrie::new(*self.index.base());
         let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;
-        trie.hash_nodes([root], &mut Batch::new());
+        let hashed = trie.hash_nodes([root], &mut Batch::new());
+        self.pages.counters.node_hashes.add(hashed as u64);
         let what = "a loose leaf";
         trie.memo(root).ok_or(StateError::Broken {
             path: *prefix,

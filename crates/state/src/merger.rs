@@ -188,7 +188,8 @@ impl Inner {
         let old = &base.snapshot;
         let merged = merge(old, |shard| intermediate.forest.shard(shard))?;
         self.counters.pages_written.add(merged.pages_written);
-        self.counters.page_bytes_written.add(merged.bytes_written);
+        self.counters.pages_split.add(merged.pages_split);
+        self.counters.pages_joined.add(merged.pages_joined);
         self.counters.pages_dead.add(merged.dead.len() as u64);
         let snapshot = Arc::new(Snapshot {
             block: intermediate.block,

@@ -27,6 +27,8 @@ pub(crate) enum ReadFor {
     Value,
     Trie,
     Merge,
+    Proof,
+    Check,
 }
 
 /// Pages on disk and those kept in memory.
@@ -69,7 +71,11 @@ impl Pages {
         prefix: &Path,
     ) -> Result<Option<Arc<Page>>, StateError> {
         let page = self.cache.get(&addr_of(stub, prefix)?);
-        self.counters.page_cache_hits.add(u64::from(page.is_some()));
+        let counter = match &page {
+            Some(_) => &self.counters.page_cache_hits,
+            None => &self.counters.page_cache_misses,
+        };
+        counter.add(1);
         Ok(page)
     }
 
@@ -124,6 +130,8 @@ impl Pages {
             ReadFor::Value => &self.counters.page_reads_value,
             ReadFor::Trie => &self.counters.page_reads_trie,
             ReadFor::Merge => &self.counters.page_reads_merge,
+            ReadFor::Proof => &self.counters.page_reads_proof,
+            ReadFor::Check => &self.counters.page_reads_check,
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);

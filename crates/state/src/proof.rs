@@ -6,6 +6,7 @@ use crate::{
     delta::Delta,
     error::StateError,
     forest::{Forest, shard_of, update_error},
+    pages::ReadFor,
     resolve::{Resolver, graft_hashed},
     view::View,
 };
@@ -21,7 +22,7 @@ struct ForestResolver<'a> {
 
 impl<'a> ForestResolver<'a> {
     const fn new(forest: &'a Forest, base: &'a Base) -> Self {
-        let base = Resolver::new(base);
+        let base = Resolver::new(base, ReadFor::Proof);
         Self { forest, base }
     }
 }

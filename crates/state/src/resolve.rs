@@ -18,13 +18,19 @@ const DIGEST_LEAVES_MIN: usize = 3;
 /// when pages move.
 pub(crate) struct Resolver<'a> {
     base: &'a Base,
+    why: ReadFor,
     /// The page that was read last: a part of it is nearly always asked for next.
     open: Option<Arc<Page>>,
 }
 
 impl<'a> Resolver<'a> {
-    pub(crate) const fn new(base: &'a Base) -> Self {
-        Self { base, open: None }
+    /// Counts the pages that it reads as read for `why`.
+    pub(crate) const fn new(base: &'a Base, why: ReadFor) -> Self {
+        Self {
+            base,
+            why,
+            open: None,
+        }
     }
 }
 
@@ -61,7 +67,7 @@ impl Resolve for Resolver<'_> {
             })?,
         };
         let pages = &self.base.snapshot.pages;
-        let page = pages.read(stub, &path.prefix(depth), ReadFor::Trie)?;
+        let page = pages.read(stub, &path.prefix(depth), self.why)?;
         let page = self.open.insert(page);
         graft_page(page, path, into)
     }

@@ -1,7 +1,9 @@
 //! What a database is made of, in numbers.
 
-use crate::{db::Db, error::StateError, merge::places};
+use crate::{base::Intermediate, db::Db, error::StateError, merge::places};
+use cambium_disk::DiskDescription;
 use cambium_primitives::BlockId;
+use cambium_trie::SHARDS;
 
 /// Sizes and counts of an open database. Bytes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,25 +24,43 @@ pub struct Stats {
     pub pages: u64,
     /// Memory of cached pages.
     pub page_cache_bytes: u64,
+    /// The merge under way, if there is one.
+    pub merging: Option<Merging>,
     /// Segment files.
     pub segments: usize,
     /// Bytes in segments.
     pub segment_bytes: u64,
     /// Bytes in segments of pages that are in use.
     pub segment_live_bytes: u64,
+    /// How many segments are up to a tenth in use, up to two tenths, and so on.
+    pub segments_by_live: [usize; 10],
     /// Contract codes.
     pub codes: usize,
+    /// How the disk does its work.
+    pub disk: DiskDescription,
+}
+
+/// A merge of layers into the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merging {
+    /// Memory of the layers that are being merged: values and tries.
+    pub bytes: usize,
+    /// Parts of the state whose pages are written.
+    pub parts_done: u64,
+    /// All of them.
+    pub parts: u64,
 }
 
 impl Db {
     /// Sizes and counts. Walks the resident index: milliseconds for a million pages.
     pub fn stats(&self) -> Result<Stats, StateError> {
-        let (head, snapshot, layers, overlay_bytes) = {
+        let (head, snapshot, merging, layers, overlay_bytes) = {
             let current = self.inner.current.read();
             let (tree, base) = (&current.tree, &current.base);
             (
                 tree.head().block,
                 base.snapshot.clone(),
+                base.intermediate.as_deref().map(|it| self.merging(it)),
                 tree.len(),
                 current.overlay.bytes(),
             )
@@ -50,6 +70,11 @@ impl Db {
             .iter()
             .map(|shard| places(shard).len() as u64);
         let segments = self.inner.pages.segments.live();
+        let mut segments_by_live = [0; 10];
+        for segment in &segments {
+            let tenths = segment.live_bytes * 10 / segment.bytes.max(1);
+            segments_by_live[tenths.min(9) as usize] += 1;
+        }
         Ok(Stats {
             head,
             snapshot: snapshot.block,
@@ -59,10 +84,25 @@ impl Db {
             index_bytes: snapshot.index_bytes(),
             pages: pages.sum(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
+            merging,
             segments: segments.len(),
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),
             segment_live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
+            segments_by_live,
             codes: self.inner.codes.hashes().len(),
+            disk: self.inner.disk.describe(),
         })
+    }
+
+    /// How far the merge of `intermediate` is, which is part of the base as long as the caller
+    /// looks at it: so all that is counted as merged are the merges before, and parts of this one.
+    fn merging(&self, intermediate: &Intermediate) -> Merging {
+        let counters = &self.inner.counters;
+        let parts = SHARDS as u64;
+        Merging {
+            bytes: intermediate.overlay.bytes() + intermediate.forest.memory_bytes(),
+            parts_done: counters.merge_parts.get() - counters.merges.get() * parts,
+            parts,
+        }
     }
 }

@@ -8,7 +8,13 @@ use crate::{LogPosition, StoreError, poison::Poison};
 use alloy_primitives::B256;
 use cambium_disk::{Disk, DiskError, DiskFile};
 use parking_lot::RwLock;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const NAME: &str = "blocks.idx";
@@ -66,6 +72,8 @@ pub struct BlockIndex {
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     state: RwLock<State>,
+    reads: AtomicU64,
+    written: AtomicU64,
     poison: Poison,
 }
 
@@ -92,6 +100,8 @@ impl BlockIndex {
             disk,
             file,
             state: RwLock::new(State::default()),
+            reads: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             poison: Poison::new("block index"),
         };
         let found = match numbers {
@@ -160,6 +170,16 @@ impl BlockIndex {
         self.state.read().numbers
     }
 
+    /// Entries read from the file since the index was opened.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written since the index was opened.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
     /// Writes what is buffered and makes all of it durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         let name_is_durable = {
@@ -200,14 +220,15 @@ impl BlockIndex {
 
     fn write_run(&self, run: &[u8], first: u64) -> Result<(), DiskError> {
         if run.is_empty() {
-            Ok(())
-        } else {
-            self.file.write_at(run, offset_of(first))
+            return Ok(());
         }
+        self.written.fetch_add(run.len() as u64, Ordering::Relaxed);
+        self.file.write_at(run, offset_of(first))
     }
 
     fn read(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let mut record = [0; RECORD_BYTES];
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.file.read_at(&mut record, offset_of(number))?;
         if record == [0; RECORD_BYTES] {
             return Ok(None);

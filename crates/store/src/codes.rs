@@ -12,7 +12,13 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::{Disk, DiskFile};
 use parking_lot::{Mutex, RwLock};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const NAME: &str = "codes.dat";
@@ -58,6 +64,7 @@ pub struct Codes {
     /// Offset of each code's record.
     offsets: RwLock<HashMap<B256, u64>>,
     writer: Mutex<Writer>,
+    written: AtomicU64,
     poison: Poison,
 }
 
@@ -118,6 +125,7 @@ impl Codes {
             salt,
             offsets: RwLock::new(offsets),
             writer: Mutex::new(writer),
+            written: AtomicU64::new(0),
             poison: Poison::new("codes"),
         };
         Ok((codes, recovery))
@@ -150,6 +158,8 @@ impl Codes {
                 &parts,
             );
             self.file.write_at(&writer.buffer, offset)?;
+            let bytes = writer.buffer.len() as u64;
+            self.written.fetch_add(bytes, Ordering::Relaxed);
             writer.end += writer.buffer.len() as u64;
             self.offsets.write().insert(hash, offset);
             Ok(true)
@@ -181,6 +191,11 @@ impl Codes {
     /// Whether there is a code of `hash`.
     pub fn contains(&self, hash: &B256) -> bool {
         self.offsets.read().contains_key(hash)
+    }
+
+    /// Bytes written since the codes were opened.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// All hashes, in no order.

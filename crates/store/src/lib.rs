@@ -59,7 +59,9 @@ mod segments;
 
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{BlockLog, LogOptions, LogPosition, LogRecovery, LogScan, Record, TornTail};
-pub use checkpoint::{Checkpoint, CheckpointWriter, LoadedCheckpoint, load_latest_checkpoint};
+pub use checkpoint::{
+    Checkpoint, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint, load_latest_checkpoint,
+};
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};

@@ -287,11 +287,16 @@ impl Hasher<'_, '_> {
 }
 
 impl PartialTrie {
-    /// Gives the nodes at `links` their memos, and those below on which these depend.
-    pub fn hash_nodes(&mut self, links: impl IntoIterator<Item = Link>, batch: &mut Batch) {
+    /// Gives the nodes at `links` their memos, and those below on which these depend. Returns how
+    /// many nodes that were.
+    pub fn hash_nodes(
+        &mut self,
+        links: impl IntoIterator<Item = Link>,
+        batch: &mut Batch,
+    ) -> usize {
         let nodes = links.into_iter().map(|link| (0, link));
         // A node that hangs below two of the links is listed, and hashed, twice: no harm.
-        hash(&mut [self], nodes, batch, &Alone);
+        hash(&mut [self], nodes, batch, &Alone)
     }
 
     /// Gives whatever [`Self::graft_node`] stubs below the nodes at `links` its memo.

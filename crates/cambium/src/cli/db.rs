@@ -3,10 +3,10 @@
 use super::{
     args::DbArgs,
     error::{Exit, Failure},
-    open,
+    figures, open,
     output::{Output, Report, Table, bytes, count},
 };
-use cambium::{CheckProgress, CheckReport};
+use cambium::{CheckProgress, CheckReport, Stats};
 use serde_json::json;
 
 /// Parts of the state that a check goes through.
@@ -20,21 +20,34 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         0 => 1.0,
         all => stats.segment_live_bytes as f64 / all as f64,
     };
+    let merging = stats.merging.map(|merging| {
+        let (size, done) = (bytes(merging.bytes as u64), merging.parts_done);
+        format!("{size}, {done} of {} parts written", merging.parts)
+    });
     let table = Table::default()
         .row("chain id", chain.spec().chain_id)
         .row("genesis", genesis)
         .row("head", stats.head)
         .row("snapshot", stats.snapshot)
-        .row("layers above it", count(stats.layers as u64))
+        .row("blocks above it", count(stats.layers as u64))
+        .section("On disk")
         .row("pages", count(stats.pages))
-        .row("segments", count(stats.segments as u64))
-        .row("bytes in them", bytes(stats.segment_bytes))
-        .row("of these in use", format!("{:.0} %", 100.0 * live))
+        .row("segments", segments(&stats))
+        .row("in use", format!("{:.0} % of their bytes", 100.0 * live))
         .row("contract codes", count(stats.codes as u64))
-        .row("memory: index", bytes(stats.index_bytes as u64))
-        .row("memory: layers", bytes(stats.overlay_bytes as u64))
-        .row("memory: delta trie", bytes(stats.delta_bytes as u64))
-        .row("memory: page cache", bytes(stats.page_cache_bytes));
+        .row("input and output", &stats.disk)
+        .section("In memory")
+        .row("index", bytes(stats.index_bytes as u64))
+        .row("values of layers", bytes(stats.overlay_bytes as u64))
+        .row("tries of layers", bytes(stats.delta_bytes as u64))
+        .row(
+            "being merged",
+            merging.unwrap_or_else(|| "nothing".to_owned()),
+        )
+        .row("page cache", bytes(stats.page_cache_bytes))
+        .section("Since it was opened");
+    let table = figures::rows(chain.db(), table);
+    let (counters, commit_latency) = figures::json(chain.db());
     Ok(Report::new(
         table.to_string(),
         json!({
@@ -48,6 +61,11 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "layers": stats.layers,
             "overlay_bytes": stats.overlay_bytes,
             "delta_bytes": stats.delta_bytes,
+            "merging": stats.merging.map(|merging| json!({
+                "bytes": merging.bytes,
+                "parts_done": merging.parts_done,
+                "parts": merging.parts,
+            })),
             "index_bytes": stats.index_bytes,
             "pages": stats.pages,
             "page_cache_bytes": stats.page_cache_bytes,
@@ -55,9 +73,33 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "segment_bytes": stats.segment_bytes,
             "segment_live_bytes": stats.segment_live_bytes,
             "segment_live_ratio": live,
+            "segments_by_live": stats.segments_by_live,
             "codes": stats.codes,
+            "disk": {
+                "batch_reads": stats.disk.batch_reads,
+                "no_uring_because": stats.disk.no_uring_because,
+                "is_direct": stats.disk.is_direct,
+                "not_direct_because": stats.disk.not_direct_because,
+            },
+            "counters": counters,
+            "commit_latency": commit_latency,
         }),
     ))
+}
+
+/// How many segments, and how full they are: most that are not full are told by tenths.
+fn segments(stats: &Stats) -> String {
+    let size = bytes(stats.segment_bytes);
+    let by_live = (0..).step_by(10).zip(stats.segments_by_live);
+    let sparse: Vec<_> = by_live
+        .filter(|(percent, segments)| *segments > 0 && *percent < 90)
+        .map(|(percent, segments)| format!("{segments} to {percent}-{} %", percent + 10))
+        .collect();
+    let sparse = match sparse.is_empty() {
+        true => String::new(),
+        false => format!("; in use are {}", sparse.join(", ")),
+    };
+    format!("{} ({size}){sparse}", count(stats.segments as u64))
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {

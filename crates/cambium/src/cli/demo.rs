@@ -69,8 +69,8 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     )?;
     let files = [made.chain];
     let summary = import::import_files(&chain, &files, out)?;
-    let counters = chain.db().counters();
-    out.say(format_args!("{}\n", import::text(&summary)))?;
+    let imported = import::json(&summary, chain.db());
+    out.say(format_args!("{}\n", import::text(&summary, chain.db())))?;
     if summary.done.head != made.head {
         return Err(Failure::Demo("the head is not that of the generated chain"));
     }
@@ -161,7 +161,7 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     Ok(Report::new(
         String::new(),
         json!({
-            "import": import::json(&summary, &counters),
+            "import": imported,
             "proof": { "root": root, "address": address, "balance": account.balance.to_string() },
             "witness": { "block": report.id.number, "json_bytes": json.len() },
             "check": { "accounts": check.accounts, "slots": check.slots, "sound": true },

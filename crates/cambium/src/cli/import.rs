@@ -4,15 +4,14 @@ use super::{
     args::{DbArgs, ImportArgs, InitArgs},
     chain,
     error::Failure,
-    open,
+    figures, open,
     output::{Output, Report, Table, count, rate, seconds},
 };
 use cambium::{
-    BlockSource, Chain, ChainError, CounterValues, FileError, ImportProgress, ImportSummary,
-    RawBlock,
+    BlockSource, Chain, ChainError, Db, FileError, ImportProgress, ImportSummary, RawBlock,
 };
 use indicatif::ProgressBar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
     path::PathBuf,
@@ -30,8 +29,10 @@ const RATE_WINDOW: Duration = Duration::from_secs(3);
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open_or_make(args, out)?;
     let summary = import_files(&chain, &args.files, out)?;
-    let counters = chain.db().counters();
-    Ok(Report::new(text(&summary), json(&summary, &counters)))
+    Ok(Report::new(
+        text(&summary, chain.db()),
+        json(&summary, chain.db()),
+    ))
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
@@ -165,7 +166,7 @@ impl Meter {
 }
 
 /// What an import did, as a table.
-pub(crate) fn text(summary: &ImportSummary) -> String {
+pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
     let (done, time) = (&summary.done, summary.elapsed);
     let timings = &summary.timings;
     let mut table = Table::default()
@@ -203,10 +204,10 @@ pub(crate) fn text(summary: &ImportSummary) -> String {
             stage(timings.commit, time, "making blocks durable"),
         )
         .row("head", done.head)
-        .row("state root", summary.state_root);
-    format!(
-        "{table}\n  Recovering, executing and committing run side by side: their times overlap."
-    )
+        .row("state root", summary.state_root)
+        .section("The engine");
+    let table = figures::rows(db, table);
+    format!("{table}\nRecovering, executing and committing run side by side: their times overlap.")
 }
 
 fn with_rate(number: u64, time: Duration, unit: &str) -> String {
@@ -223,13 +224,9 @@ fn stage(part: Duration, whole: Duration, what: &str) -> String {
 }
 
 /// The same for machines.
-pub(crate) fn json(summary: &ImportSummary, counters: &CounterValues) -> Value {
+pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
     let (done, timings) = (&summary.done, &summary.timings);
-    let counters: Map<String, Value> = counters
-        .named()
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.into()))
-        .collect();
+    let (counters, commit_latency) = figures::json(db);
     json!({
         "blocks": done.blocks,
         "transactions": done.transactions,
@@ -247,5 +244,6 @@ pub(crate) fn json(summary: &ImportSummary, counters: &CounterValues) -> Value {
             "commit": timings.commit.as_secs_f64(),
         },
         "counters": counters,
+        "commit_latency": commit_latency,
     })
 }

@@ -9,6 +9,7 @@ mod chain;
 mod db;
 mod demo;
 mod error;
+mod figures;
 mod import;
 mod open;
 mod output;

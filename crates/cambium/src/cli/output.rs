@@ -113,23 +113,33 @@ fn eprint_line(text: &dyn Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Lines of a name and a value, in two columns.
+/// Lines of a name and a value, in two columns, and headings.
 #[derive(Default)]
-pub(crate) struct Table(Vec<(String, String)>);
+pub(crate) struct Table(Vec<(String, Option<String>)>);
 
 impl Table {
+    /// Begins a part with a heading of its own.
+    pub(crate) fn section(mut self, title: &str) -> Self {
+        self.0.push((title.to_owned(), None));
+        self
+    }
+
     pub(crate) fn row(mut self, name: impl Display, value: impl Display) -> Self {
-        self.0.push((name.to_string(), value.to_string()));
+        self.0.push((name.to_string(), Some(value.to_string())));
         self
     }
 }
 
 impl Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let rows = self.0.iter().filter(|(_, value)| value.is_some());
+        let width = rows.map(|(name, _)| name.len()).max().unwrap_or(0);
         for (index, (name, value)) in self.0.iter().enumerate() {
             let end = if index == 0 { "" } else { "\n" };
-            write!(f, "{end}  {name:width$}  {value}")?;
+            match value {
+                Some(value) => write!(f, "{end}  {name:width$}  {value}")?,
+                None => write!(f, "{end}{name}")?,
+            }
         }
         Ok(())
     }
@@ -209,5 +219,8 @@ mod tests {
     fn a_table_has_two_columns() {
         let table = Table::default().row("a", 1).row("long", "x");
         assert_eq!(table.to_string(), "  a     1\n  long  x");
+        let table = table.section("A longer heading").row("b", 2);
+        let parts = "  a     1\n  long  x\nA longer heading\n  b     2";
+        assert_eq!(table.to_string(), parts);
     }
 }

@@ -140,7 +140,6 @@ impl<'a> ShardBuilder<'a> {
                 pages.segments.mark_dead(*addr);
             }
             self.counters.pages_written.add(merged.pages);
-            self.counters.page_bytes_written.add(merged.bytes);
             self.counters.pages_dead.add(merged.dead.len() as u64);
             self.merged = merged;
         }

@@ -142,6 +142,7 @@ pub struct BlockLog {
     /// Held during a sync, which appends need not wait for.
     syncing: Mutex<()>,
     end: AtomicU64,
+    written: AtomicU64,
     poison: Poison,
 }
 
@@ -199,6 +200,7 @@ impl BlockLog {
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
+            written: AtomicU64::new(0),
             poison: Poison::new("block log"),
         };
         Ok((log, LogRecovery { end, torn_tail }))
@@ -237,6 +239,7 @@ impl BlockLog {
             writer
                 .file
                 .write_at(&writer.buffer, position.offset.into())?;
+            self.count_written(writer.buffer.len());
             writer.file_bytes = writer.file_bytes.max(end);
             writer.end.offset = u32::try_from(end).expect("files and records have limits");
             self.end.store(writer.end.to_u64(), Ordering::Release);
@@ -265,6 +268,16 @@ impl BlockLog {
     /// Where the next record goes.
     pub fn end(&self) -> LogPosition {
         LogPosition::from_u64(self.end.load(Ordering::Acquire))
+    }
+
+    /// Bytes written since the log was opened: records, headers, and the zeros by which files are
+    /// extended.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    fn count_written(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Reads the record at `position`, synced or not.
@@ -356,6 +369,7 @@ impl BlockLog {
         writer.file.set_len(offset.into())?;
         writer.file.sync()?;
         let file = begin_file(&*self.disk, number + 1, offset, self.options.salt)?;
+        self.count_written(HEADER_BYTES as usize);
         self.files.write().insert(number + 1, Arc::clone(&file));
         writer.file = file;
         writer.end = LogPosition {
@@ -381,7 +395,10 @@ impl BlockLog {
                 .file
                 .write_at(&zeros[..len as usize], writer.file_bytes)
             {
-                Ok(()) => writer.file_bytes += len,
+                Ok(()) => {
+                    self.count_written(len as usize);
+                    writer.file_bytes += len;
+                }
                 // The record itself may still fit.
                 Err(e) if e.is_full() => return Ok(()),
                 Err(e) => return Err(e.into()),

@@ -57,6 +57,15 @@ pub struct CheckpointWriter {
     finished: bool,
 }
 
+/// A checkpoint that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinishedCheckpoint {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Length of its file.
+    pub bytes: u64,
+}
+
 #[derive(Debug)]
 struct Section {
     name: String,
@@ -124,9 +133,8 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Makes the checkpoint durable and then visible, removes all but the last two, and returns
-    /// its sequence number.
-    pub fn finish(mut self) -> Result<u64, StoreError> {
+    /// Makes the checkpoint durable and then visible, and removes all but the last two.
+    pub fn finish(mut self) -> Result<FinishedCheckpoint, StoreError> {
         self.end_section();
         let directory = encode_directory(self.sequence, &self.sections, self.end());
         self.buffer.extend(directory);
@@ -142,7 +150,10 @@ impl CheckpointWriter {
         for sequence in kept {
             self.disk.remove(&name_of(sequence))?;
         }
-        Ok(self.sequence)
+        Ok(FinishedCheckpoint {
+            sequence: self.sequence,
+            bytes: self.written,
+        })
     }
 
     fn end(&self) -> u64 {

@@ -29,7 +29,7 @@ fn write(disk: &FaultyDisk, sections: &Sections) -> Result<u64, StoreError> {
             writer.write(piece)?;
         }
     }
-    writer.finish()
+    Ok(writer.finish()?.sequence)
 }
 
 fn small(seed: u8) -> Sections {

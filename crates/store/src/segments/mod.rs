@@ -40,7 +40,10 @@ use parking_lot::{Mutex, RwLock};
 use segment::{HEADER_BYTES, Segment, name_of, number_of};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tail::Tail;
 
@@ -97,6 +100,8 @@ pub struct Segments {
     writer: Mutex<Writer>,
     /// Held by whoever writes from the tail to the file. Taken after `writer`, if that is held too.
     flusher: Mutex<()>,
+    written: AtomicU64,
+    reads_buffered: AtomicU64,
     poison: Poison,
 }
 
@@ -167,6 +172,8 @@ impl Segments {
             tail,
             writer: Mutex::new(writer),
             flusher: Mutex::new(()),
+            written: AtomicU64::new(0),
+            reads_buffered: AtomicU64::new(0),
             poison: Poison::new("segments"),
         };
         Ok((segments, recovery))
@@ -376,11 +383,23 @@ impl Segments {
             return Ok(());
         };
         flush.segment.file.write_at(&flush.bytes, flush.start)?;
+        let bytes = flush.bytes.len() as u64;
+        self.written.fetch_add(bytes, Ordering::Relaxed);
         // Readers look here first: it must be in the file before it leaves the tail.
         let end = flush.start + flush.bytes.len() as u64;
         flush.segment.flushed_bytes.store(end, Ordering::Release);
         self.tail.end_flush();
         Ok(())
+    }
+
+    /// Bytes written since the segments were opened: pages, and zeros that fill blocks.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Pages read that were still in the buffer: no device read each.
+    pub fn reads_buffered(&self) -> u64 {
+        self.reads_buffered.load(Ordering::Relaxed)
     }
 
     /// All segments as of now.
@@ -411,7 +430,11 @@ impl Segments {
         if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
             return bytes.len();
         }
-        self.tail.read(segment.number, addr.offset(), bytes)
+        let in_file = self.tail.read(segment.number, addr.offset(), bytes);
+        if in_file == 0 {
+            self.reads_buffered.fetch_add(1, Ordering::Relaxed);
+        }
+        in_file
     }
 
     fn parse(&self, addr: PageAddr, bytes: Vec<u8>) -> Result<Page, StoreError> {

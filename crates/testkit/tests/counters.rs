@@ -1,0 +1,269 @@
+//! The engine's figures, against what the disk saw and what was asked for.
+
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_state::{BlockMeta, CounterValues, Db, FaultyDisk, Loader, Options};
+use cambium_trie::Keys;
+use std::sync::Arc;
+
+const ACCOUNTS: u64 = 60_000;
+
+fn path(index: u64) -> B256 {
+    keccak256(index.to_le_bytes())
+}
+
+fn account(nonce: u64) -> Account {
+    Account {
+        nonce,
+        balance: U256::from(1_000_000),
+        ..Account::default()
+    }
+}
+
+fn change(path: B256, account: AccountUpdate) -> AccountChange {
+    AccountChange {
+        path,
+        account,
+        wipe: false,
+        slots: vec![],
+    }
+}
+
+/// A database with empty caches, and its disk.
+fn database() -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(1);
+    let mut loader = Loader::new(Arc::new(disk.clone()), Options::default()).unwrap();
+    for index in 0..ACCOUNTS {
+        loader.account(path(index), &account(index), []).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(0, B256::with_last_byte(1)),
+        parent: B256::ZERO,
+        state_root: loaded.root(),
+        body: Bytes::new(),
+    };
+    drop(loaded.create(meta, vec![]).unwrap());
+    let (db, _) = Db::open(Arc::new(disk.clone()), Options::default()).unwrap();
+    (db, disk)
+}
+
+fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) {
+    let head = db.head();
+    let session = db.session(db.view().unwrap());
+    let staged = session.finish(Changes::new(changes), codes).unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(head.number + 1, keccak256(head.hash)),
+        parent: head.hash,
+        state_root: staged.root(),
+        body: Bytes::new(),
+    };
+    staged.seal(meta).unwrap().commit().unwrap();
+}
+
+/// What `work` added to the counters. All reads of the disk are pages and entries of the block
+/// index.
+fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
+    let reads = |counters: &CounterValues| counters.page_reads() + counters.block_index_reads;
+    let before = db.counters();
+    work();
+    let after = db.counters();
+    assert_eq!(
+        reads(&after) - reads(&before),
+        after.disk_reads - before.disk_reads,
+        "reads by cause, and those that the disk saw"
+    );
+    let bytes = |counters: &CounterValues| counters.bytes_written();
+    assert_eq!(
+        bytes(&after) - bytes(&before),
+        after.disk_bytes_written - before.disk_bytes_written,
+        "bytes written by cause, and those that the disk saw"
+    );
+    let mut added = CounterValues::default();
+    macro_rules! subtract {
+        ($($name:ident)+) => { $(added.$name = after.$name - before.$name;)+ };
+    }
+    subtract! {
+        reads overlay_hits page_cache_hits page_cache_misses page_reads_value page_reads_trie
+        page_reads_merge page_reads_proof page_reads_check page_reads_buffered block_index_reads node_hashes roots
+        blocks_committed log_syncs merges merge_parts pages_written pages_split pages_joined
+        pages_moved page_bytes_moved pages_dead page_bytes_written checkpoint_bytes_written log_bytes_written
+        block_index_bytes_written code_bytes_written
+    }
+    added
+}
+
+#[test]
+fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
+    let (db, _) = database();
+    let view = db.view().unwrap();
+    let keys: Vec<B256> = (0..300).map(|index| path(index * 7)).collect();
+    let cold = counted(&db, || {
+        for key in &keys {
+            assert!(view.account(key).unwrap().is_some());
+        }
+    });
+    assert_eq!((cold.reads, cold.overlay_hits), (300, 0));
+    assert_eq!(cold.page_cache_hits + cold.page_cache_misses, 300);
+    assert_eq!(cold.page_reads_value, cold.page_cache_misses);
+    assert!(cold.page_reads_value > 200, "{cold:?}");
+
+    let warm = counted(&db, || drop(view.accounts(&keys).unwrap()));
+    assert_eq!((warm.page_reads_value, warm.page_cache_hits), (0, 300));
+
+    let others: Vec<B256> = (0..300).map(|index| path(index * 7 + 30_001)).collect();
+    let batch = counted(&db, || drop(view.accounts(&others).unwrap()));
+    assert_eq!((batch.reads, batch.page_cache_misses > 100), (300, true));
+    assert!(
+        batch.page_reads_value <= batch.page_cache_misses,
+        "a page once a batch"
+    );
+
+    // What a block changes is read for its values; the trie then needs nothing more.
+    let fresh: Vec<_> = (0..50).map(|index| path(index * 11 + 50_003)).collect();
+    let put = |key: &B256| change(*key, AccountUpdate::Put(account(9)));
+    let block = counted(&db, || {
+        commit(&db, fresh.iter().map(put).collect(), vec![]);
+    });
+    assert_eq!(
+        (block.roots, block.blocks_committed, block.log_syncs),
+        (1, 1, 1)
+    );
+    assert_eq!(block.page_reads_trie, 0);
+    assert!(block.page_reads_value > 0 && block.node_hashes > 50);
+
+    let seen = db.view().unwrap();
+    let above = counted(&db, || drop(seen.accounts(&fresh).unwrap()));
+    assert_eq!((above.overlay_hits, above.page_cache_hits), (50, 0));
+
+    let keys = Keys::new(vec![(path(41_000), vec![])]);
+    let proof = counted(&db, || drop(seen.extract(&keys).unwrap()));
+    assert_eq!((proof.page_reads_proof, proof.page_reads_value), (1, 0));
+}
+
+#[test]
+fn what_is_written_is_accounted_for_and_pages_split_and_join() {
+    let (db, _) = database();
+    let pages = || db.stats().unwrap().pages;
+    // Below one page, many more accounts than it holds.
+    let owner = path(1);
+    let crowd = |index: u64| {
+        let mut path = owner;
+        path.0[4..12].copy_from_slice(&keccak256(index.to_be_bytes())[..8]);
+        path
+    };
+    let before = pages();
+    let code = Bytes::from_static(&[0x5f, 0x5f]);
+    let grown = counted(&db, || {
+        let put = |index| change(crowd(index), AccountUpdate::Put(account(index)));
+        commit(
+            &db,
+            (0..1000).map(put).collect(),
+            vec![(keccak256(&code), code)],
+        );
+        db.flush(0).unwrap();
+    });
+    assert_eq!((grown.merges, grown.merge_parts), (1, 256));
+    assert_eq!((grown.pages_split, grown.pages_joined), (1, 0));
+    assert_eq!(pages(), before + grown.pages_written - grown.pages_dead);
+    assert!(
+        grown.pages_written > 5 && grown.pages_dead == 1,
+        "{grown:?}"
+    );
+    for bytes in [
+        grown.page_bytes_written,
+        grown.checkpoint_bytes_written,
+        grown.log_bytes_written,
+        grown.block_index_bytes_written,
+        grown.code_bytes_written,
+    ] {
+        assert!(bytes > 0, "{grown:?}");
+    }
+
+    let shrunk = counted(&db, || {
+        let delete = |index| change(crowd(index), AccountUpdate::Delete);
+        commit(&db, (0..1000).map(delete).collect(), vec![]);
+        db.flush(0).unwrap();
+    });
+    assert_eq!((shrunk.pages_split, shrunk.pages_joined), (0, 1));
+    assert_eq!(pages(), before);
+    assert_eq!(shrunk.code_bytes_written, 0);
+
+    let checked = counted_check(&db);
+    assert_eq!(checked, pages());
+}
+
+#[test]
+fn moved_pages_are_among_those_read_and_written() {
+    let (db, _) = database();
+    let put = |nonce: u64, every: usize| {
+        let put = |index| change(path(index), AccountUpdate::Put(account(nonce)));
+        let changes = (0..ACCOUNTS).step_by(every).map(put).collect();
+        counted(&db, || {
+            commit(&db, changes, vec![]);
+            db.flush(0).unwrap();
+        })
+    };
+    // Every page is written anew each time, until a segment is left with a few live ones.
+    for nonce in 1..100 {
+        let all = put(nonce, 1);
+        if all.pages_moved > 0 {
+            assert_eq!(all.page_reads_merge, all.pages_moved);
+            assert!(all.page_bytes_moved > 0 && all.page_bytes_moved < all.page_bytes_written);
+            return;
+        }
+    }
+    panic!("nothing was moved: {:?}", db.stats());
+}
+
+/// Pages read by a check, which reads the log and the codes besides.
+fn counted_check(db: &Db) -> u64 {
+    let before = db.counters();
+    let report = db.check(&mut |_| {}).unwrap();
+    assert_eq!(report.damage, Vec::<String>::new());
+    db.counters().page_reads_check - before.page_reads_check
+}
+
+#[test]
+fn commits_are_timed_and_merging_is_told() {
+    let (db, _) = database();
+    for index in 0..20 {
+        let put = AccountUpdate::Put(account(index));
+        commit(&db, vec![change(path(index), put)], vec![]);
+    }
+    let latency = db.commit_latency();
+    assert_eq!(latency.count, 20);
+    let times = [
+        latency.p50_ns,
+        latency.p99_ns,
+        latency.p999_ns,
+        latency.max_ns,
+    ];
+    assert!(times[0] > 0 && times.is_sorted(), "{latency:?}");
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.layers, stats.merging), (20, None));
+    assert_eq!(stats.segments_by_live.iter().sum::<usize>(), stats.segments);
+    assert_eq!(stats.disk.batch_reads, "memory");
+}
+
+#[test]
+fn a_merge_under_way_tells_how_far_it_is() {
+    let (db, disk) = database();
+    let put = |index| change(path(index), AccountUpdate::Put(account(index)));
+    commit(&db, (0..1000).map(put).collect(), vec![]);
+    let before = db.stats().unwrap();
+    // All pages are written, and then the merge stops.
+    disk.fail_writes("checkpoint", 1);
+    assert!(db.flush(0).is_err());
+    let after = db.stats().unwrap();
+    let merging = after.merging.expect("a merge that is not done");
+    assert_eq!((merging.parts_done, merging.parts), (256, 256));
+    assert!(before.merging.is_none());
+    // What waited is being merged, and nothing waits after it.
+    let waited = before.overlay_bytes + before.delta_bytes;
+    assert!(
+        merging.bytes > waited / 2 && merging.bytes < waited * 2,
+        "{merging:?} of {waited} bytes"
+    );
+    assert_eq!((after.layers, after.snapshot), (0, before.snapshot));
+}
