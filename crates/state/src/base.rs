@@ -162,14 +162,3 @@ impl Base {
 pub(crate) fn is_under(leaf: &Path, prefix: &Path) -> bool {
     leaf.starts_with(prefix) && (prefix.len() < ACCOUNT_NIBBLES || leaf.len() > ACCOUNT_NIBBLES)
 }
-
-/// The page stub that covers the subtrie at `path`, and the depth at which it sits.
-pub(crate) fn page_over<'a>(index: &'a PartialTrie, path: &Path) -> Option<(&'a Stub, usize)> {
-    (index.base().len()..=path.len()).find_map(|depth| {
-        let link = index.find(&path.prefix(depth))?;
-        match index.visit(link) {
-            NodeView::Stub(stub) => Some((stub, depth)),
-            _ => None,
-        }
-    })
-}

@@ -18,12 +18,12 @@ use rayon::prelude::*;
 
 /// Keys of one batch of reads: several times the depth at which devices are fastest, and few
 /// enough that the pages of all threads' chunks are a small part of the cache.
-const CHUNK_KEYS: usize = 1024;
+pub(crate) const CHUNK_KEYS: usize = 1024;
 /// Fewer keys than this are not worth waking other threads for.
-const PARALLEL_KEYS_MIN: usize = 256;
+pub(crate) const PARALLEL_KEYS_MIN: usize = 256;
 
 /// Something read by its path: an account or a slot.
-pub(crate) trait Key: Copy + Sync {
+pub(crate) trait Key: Copy + Ord + Send + Sync {
     type Value: Send;
 
     fn path(&self) -> Path;
@@ -106,7 +106,7 @@ impl View {
         Ok(())
     }
 
-    fn read_all<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    pub(crate) fn read_all<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         let chunk = |keys: &[K]| self.read_chunk(keys);
         if keys.len() < PARALLEL_KEYS_MIN {
             return chunk(keys);

@@ -60,7 +60,7 @@ pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<(), StateError
             counters.page_reads_merge.add(1);
             counters.page_bytes_read.add(page.size_bytes() as u64);
             let addr = pages.segments.append(page.as_bytes())?;
-            pages.move_cached(found.addr, addr, page);
+            pages.replace_cached(found.addr, addr, page);
             let index = Arc::make_mut(&mut merged.index[found.shard]);
             let stub = index.as_stub(found.link).expect("a stub was found there");
             let place = Some(place(addr));

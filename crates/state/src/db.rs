@@ -13,6 +13,7 @@
 
 use crate::{
     base::Base,
+    batch::Key,
     blocks::Blocks,
     counters::Counters,
     delta::Delta,
@@ -23,7 +24,7 @@ use crate::{
     records::BlockMeta,
     session::Session,
     tree::{Layer, Tree},
-    view::View,
+    view::{Touched, View},
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
@@ -33,6 +34,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashSet,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 /// How a database is opened.
@@ -289,10 +291,51 @@ impl Inner {
     ) -> Result<B256, StateError> {
         self.check_sound()?;
         let mut delta = self.delta_above(parent)?;
+        self.counters.roots.add(1);
         if delta.floats(owner) {
-            self.counters.roots.add(1);
             return delta.float(owner, changes, reverts);
         }
+        self.take_to(&mut delta, parent)?;
+        delta.float(owner, all, reverts)
+    }
+
+    /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
+    /// root, and what takes the changes back.
+    pub(crate) fn stage(
+        &self,
+        view: &View,
+        owner: u64,
+        changes: &Changes,
+    ) -> Result<(B256, Changes), StateError> {
+        self.check_sound()?;
+        let mut delta = self.delta_above(view.block())?;
+        self.take_to(&mut delta, view.block())?;
+        let start = Instant::now();
+        let touched = Touched::by(changes);
+        let accounts = delta.read(&touched.accounts)?;
+        let reverts = view.reverts_from(changes, accounts, delta.read(&touched.slots)?)?;
+        let taken = start.elapsed().as_nanos() as u64;
+        self.counters.revert_ns.add(taken);
+        self.counters.roots.add(1);
+        let root = delta.float(owner, changes, reverts.clone())?;
+        Ok((root, reverts))
+    }
+
+    /// Reads leaves of the state after `parent`, sorted by their paths, and loads what is on the
+    /// way to them into the trie.
+    pub(crate) fn read<K: Key>(
+        &self,
+        parent: BlockId,
+        keys: &[K],
+    ) -> Result<Vec<K::Value>, StateError> {
+        self.check_sound()?;
+        let mut delta = self.delta_above(parent)?;
+        self.take_to(&mut delta, parent)?;
+        delta.read(keys)
+    }
+
+    /// Takes the trie to the state after `parent`, which has a layer.
+    fn take_to(&self, delta: &mut Delta, parent: BlockId) -> Result<(), StateError> {
         let (parent, way) = {
             let current = self.current.read();
             let parent = current.tree.by_hash(&parent.hash);
@@ -300,8 +343,7 @@ impl Inner {
             (parent, delta.way_to(&current.tree, parent))
         };
         delta.take_way(&way, parent)?;
-        self.counters.roots.add(1);
-        delta.float(owner, all, reverts)
+        Ok(())
     }
 
     /// The delta, with a layer of `parent` in the tree for as long as it is locked.

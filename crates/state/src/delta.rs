@@ -6,6 +6,7 @@
 
 use crate::{
     base::Base,
+    batch::Key,
     counters::Counters,
     error::StateError,
     forest::{Forest, PagesAre},
@@ -67,6 +68,12 @@ impl Delta {
 
     pub(crate) const fn forest(&self) -> &Arc<Forest> {
         &self.forest
+    }
+
+    /// Reads leaves, sorted by their paths, and loads what is on the way to them.
+    pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+        self.counters.reads.add(keys.len() as u64);
+        Arc::make_mut(&mut self.forest).read(keys, &self.base)
     }
 
     /// The layer whose state this is, floating changes aside.

@@ -2,18 +2,27 @@
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
 use crate::{
-    base::Base, counters::Counters, error::StateError, pages::ReadFor, pool, resolve::Resolver,
+    base::Base,
+    batch::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN},
+    counters::Counters,
+    error::StateError,
+    pages::ReadFor,
+    pool,
+    resolve::Resolver,
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
-use cambium_trie::{Alone, CrownError, PartialTrie, Resolve, SHARDS, Spread, UpdateError};
+use cambium_store::Page;
+use cambium_trie::{Alone, CrownError, Lookup, PartialTrie, Resolve, SHARDS, Spread, UpdateError};
 use rayon::prelude::*;
-use std::time::Instant;
+use std::{ops::Range, sync::Arc, time::Instant};
 
 /// Tries that one task updates together: many, since hashing fills its lanes with nodes of equal
 /// length, and few enough that all cores have work.
 const SHARDS_PER_TASK: usize = 64;
+/// Tries that one task reads from: few enough that no reader waits long for the last one.
+const SHARDS_PER_READER: usize = 16;
 /// Fewer changed accounts than this are not worth waking other threads for.
 const PARALLEL_ACCOUNTS_MIN: usize = 32;
 
@@ -120,6 +129,41 @@ impl Forest {
         Ok(self.root())
     }
 
+    /// Reads leaves, sorted by their paths, and loads what is on the way to them: changing them
+    /// then waits for nothing. After an error the forest is as it was, or has loaded more.
+    pub(crate) fn read<K: Key>(
+        &mut self,
+        keys: &[K],
+        base: &Base,
+    ) -> Result<Vec<K::Value>, StateError> {
+        let task = |(number, shards): (usize, &mut [PartialTrie])| {
+            let first = number * SHARDS_PER_READER;
+            let own = range_of(keys, first..first + shards.len(), |key| {
+                shard_of(&key.path())
+            });
+            let mut values = Vec::with_capacity(own.len());
+            let mut resolver = Resolver::new(base, ReadFor::Trie);
+            for chunk in own.chunks(CHUNK_KEYS) {
+                resolver.read_ahead(pages_ahead(shards, first, chunk, base)?);
+                for key in chunk {
+                    let path = key.path();
+                    let trie = &mut shards[shard_of(&path) - first];
+                    let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
+                    values.push(K::resident(&leaf));
+                }
+            }
+            Ok(values)
+        };
+        let values: Vec<_> = if keys.len() < PARALLEL_KEYS_MIN {
+            let tasks = self.shards.chunks_mut(SHARDS_PER_READER).enumerate();
+            tasks.map(task).collect::<Result<_, StateError>>()?
+        } else {
+            let tasks = self.shards.par_chunks_mut(SHARDS_PER_READER).enumerate();
+            pool::install_readers(|| tasks.map(task).collect::<Result<_, StateError>>())?
+        };
+        Ok(values.into_iter().flatten().collect())
+    }
+
     /// Makes the crown anew from the roots of the tries.
     fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
@@ -189,9 +233,56 @@ fn leaves_of(changes: &[AccountChange]) -> usize {
 
 /// The part of sorted changes that falls into one shard.
 fn changes_of(changes: &[AccountChange], shard: usize) -> &[AccountChange] {
-    let from = changes.partition_point(|change| usize::from(change.path[0]) < shard);
-    let len = changes[from..].partition_point(|change| usize::from(change.path[0]) == shard);
-    &changes[from..from + len]
+    range_of(changes, shard..shard + 1, |change| change.path[0].into())
+}
+
+/// The part of what is sorted by shard that falls into some of them.
+fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -> &[T] {
+    let from = items.partition_point(|item| shard(item) < shards.start);
+    let len = items[from..].partition_point(|item| shard(item) < shards.end);
+    &items[from..from + len]
+}
+
+/// The pages of the base that stand in the way to `keys`, in their order, all read at once. The
+/// tries are those from shard `first` on.
+fn pages_ahead<K: Key>(
+    tries: &[PartialTrie],
+    first: usize,
+    keys: &[K],
+    base: &Base,
+) -> Result<Vec<Arc<Page>>, StateError> {
+    let pages = &base.snapshot.pages;
+    let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
+    let (mut found, mut wanted) = (Vec::new(), Vec::new());
+    let mut before = None;
+    for key in keys {
+        let path = key.path();
+        let shard = shard_of(&path);
+        let middle = base.intermediate.as_ref();
+        if is_in(&tries[shard - first], &path)
+            || middle.is_some_and(|middle| is_in(middle.forest.shard(shard), &path))
+        {
+            continue;
+        }
+        let Lookup::Stub { stub, depth } = base.snapshot.index[shard].lookup(&path) else {
+            continue;
+        };
+        if before.replace(stub.place) == Some(stub.place) {
+            continue;
+        }
+        let prefix = path.prefix(depth);
+        let page = pages.cached(stub, &prefix)?;
+        if page.is_none() {
+            wanted.push((stub, prefix));
+        }
+        found.push(page);
+    }
+    let mut read = pages.read_batch(&wanted, ReadFor::Value).into_iter();
+    let pages = found.into_iter().filter_map(|page| match page {
+        Some(page) => Some(Ok(page)),
+        None => read.next(),
+    });
+    pages.collect()
 }
 
 pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {

@@ -13,7 +13,7 @@
 //! ```
 
 use crate::{
-    base::{Snapshot, is_under, page_over},
+    base::{Snapshot, is_under},
     clean::clean,
     error::StateError,
     forest::shard_prefix,
@@ -24,7 +24,7 @@ use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, SHARDS, Stub};
+use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
 
@@ -144,6 +144,8 @@ pub(crate) fn merge_shard(
         values: Vec::new(),
         digests: Vec::new(),
         open: None,
+        ahead: Vec::new(),
+        passed: 0,
         unhashed: Vec::new(),
         first_written: None,
         pages_written: 0,
@@ -151,6 +153,7 @@ pub(crate) fn merge_shard(
         split: 0,
         joined: 0,
     };
+    merger.read_ahead()?;
     let root = merger.node(trie.root(), &prefix)?;
     let root = merger.settle(root, &prefix)?;
     merger.index.set_root(root);
@@ -217,40 +220,6 @@ struct LooseLeaf {
     value: Range<usize>,
 }
 
-/// A page of the old snapshot, taken apart: parts of it are asked for one after the other.
-struct OpenPage {
-    place: Option<Place>,
-    leaves: Vec<LooseLeaf>,
-    values: Vec<u8>,
-}
-
-impl OpenPage {
-    fn new(stub: &Stub, page: Arc<Page>) -> Self {
-        let mut open = Self {
-            place: stub.place,
-            leaves: Vec::with_capacity(page.len()),
-            values: Vec::new(),
-        };
-        for (path, value) in page.leaves() {
-            let start = open.values.len();
-            open.values.extend_from_slice(value);
-            let value = start..open.values.len();
-            open.leaves.push(LooseLeaf { path, value });
-        }
-        open
-    }
-
-    /// The leaves of the subtrie at `path`.
-    fn under(&self, path: &Path) -> impl Iterator<Item = (Path, &[u8])> {
-        let from = self.leaves.partition_point(|leaf| leaf.path < *path);
-        self.leaves[from..]
-            .iter()
-            .take_while(|leaf| leaf.path.starts_with(path))
-            .filter(|leaf| is_under(&leaf.path, path))
-            .map(|leaf| (leaf.path, &self.values[leaf.value.clone()]))
-    }
-}
-
 /// What became of a subtrie.
 enum Outcome {
     Empty,
@@ -280,7 +249,11 @@ struct Merger<'a> {
     /// References of nodes over those leaves.
     digests: Vec<Digest>,
     /// The page of the old snapshot of which a part was taken last.
-    open: Option<OpenPage>,
+    open: Option<Arc<Page>>,
+    /// Pages of the old snapshot that were read ahead, in the order of their prefixes, and how
+    /// many of these have been passed.
+    ahead: Vec<Arc<Page>>,
+    passed: usize,
     /// Nodes of the index whose reference is not known yet.
     unhashed: Vec<Link>,
     first_written: Option<PageAddr>,
@@ -522,24 +495,17 @@ impl Merger<'_> {
             });
         }
         // Part of a page of which something else has changed.
-        let broken = StateError::Broken {
-            path: *path,
-            what: "a node or a page in the index",
-        };
-        let (page, depth) = page_over(self.old, path).ok_or(broken)?;
-        let open = match self.open.take() {
-            Some(open) if open.place == page.place => open,
-            _ => OpenPage::new(
-                page,
-                self.pages.read(page, &path.prefix(depth), ReadFor::Merge)?,
-            ),
+        let page = match self.open.take() {
+            Some(page) if path.starts_with(page.prefix()) => page,
+            _ => self.page_over(path)?,
         };
         let from = self.leaves.len();
         let mut bytes = 0;
-        for (leaf, value) in open.under(path) {
+        let leaves = page.leaves_of(page.entries_under(path));
+        for (leaf, value) in leaves.filter(|(leaf, _)| is_under(leaf, path)) {
             bytes += self.push_leaf(path, leaf, value);
         }
-        self.open = Some(open);
+        self.open = Some(page);
         let kind = stub.kind.unwrap_or(NodeKind::Branch);
         Ok(Outcome::Loose {
             from,
@@ -547,6 +513,61 @@ impl Merger<'_> {
             node: Some(stub.node),
             kind,
         })
+    }
+
+    /// The page of the old snapshot of which the subtrie at `path` is a part.
+    fn page_over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
+        let later = |page: &Arc<Page>| path.starts_with(page.prefix()) || page.prefix() > path;
+        let ahead = &self.ahead[self.passed..];
+        self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
+        if let Some(page) = self.ahead.get(self.passed)
+            && path.starts_with(page.prefix())
+        {
+            return Ok(page.clone());
+        }
+        let broken = || StateError::Broken {
+            path: *path,
+            what: "a node or a page in the index",
+        };
+        let (link, depth) = self.old.find_or_stub(path).ok_or_else(broken)?;
+        let NodeView::Stub(stub) = self.old.visit(link) else {
+            return Err(broken());
+        };
+        self.pages.read(stub, &path.prefix(depth), ReadFor::Merge)
+    }
+
+    /// Reads the pages of the old snapshot that the trie has taken apart, all at once.
+    fn read_ahead(&mut self) -> Result<(), StateError> {
+        let (mut found, mut wanted) = (Vec::new(), Vec::new());
+        let mut todo = vec![(
+            self.old.root(),
+            self.trie.root(),
+            self.trie.base().to_owned(),
+        )];
+        while let Some((old, new, path)) = todo.pop() {
+            match (self.old.visit(old), self.trie.visit(new)) {
+                (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
+                    let page = self.pages.cached(stub, &path)?;
+                    if page.is_none() {
+                        wanted.push((stub, path));
+                    }
+                    found.push(page);
+                }
+                (NodeView::Branch { children: old }, NodeView::Branch { children: new }) => {
+                    let pairs = old.iter().zip(new).zip(0u8..16).rev();
+                    todo.extend(pairs.map(|((old, new), nibble)| (*old, *new, path.child(nibble))));
+                }
+                // Few: these are read when they are needed.
+                _ => {}
+            }
+        }
+        let mut read = self.pages.read_batch(&wanted, ReadFor::Merge).into_iter();
+        let pages = found.into_iter().filter_map(|page| match page {
+            Some(page) => Some(Ok(page)),
+            None => read.next(),
+        });
+        self.ahead = pages.collect::<Result<_, _>>()?;
+        Ok(())
     }
 
     /// Puts what is loose into a page, and gives the link for the index.
@@ -572,16 +593,16 @@ impl Merger<'_> {
                 self.leaves.truncate(from);
                 let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
                 self.values.truncate(end);
-                let bytes = page.finish();
+                let page = page.build();
                 self.pages_written += 1;
-                self.bytes_written += bytes.len() as u64;
-                let addr = self.pages.segments.append(&bytes)?;
+                self.bytes_written += page.as_bytes().len() as u64;
+                let addr = self.pages.segments.append(page.as_bytes())?;
                 self.first_written.get_or_insert(addr);
                 match self.old.find(prefix).map(|link| self.old.visit(link)) {
                     Some(NodeView::Stub(before)) => {
                         if let Some(before) = before.place {
                             let before = page_addr(before);
-                            self.pages.replace_cached(before, addr, bytes);
+                            self.pages.replace_cached(before, addr, page);
                         }
                     }
                     Some(_) => self.joined += 1,

@@ -80,7 +80,7 @@ impl Pages {
     }
 
     /// The pages behind stubs at their prefixes, none of which is in the cache: all in flight at
-    /// once. They are in the cache then.
+    /// once. They are in the cache then, unless they are read for a merge, which replaces them.
     pub(crate) fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
@@ -101,7 +101,9 @@ impl Pages {
         let each = pages.into_iter().zip(stubs).zip(&addrs);
         each.map(|((page, (_, prefix)), addr)| {
             let page = Arc::new(self.checked(page?, *addr, prefix, why)?);
-            self.cache.insert(*addr, page.clone());
+            if why != ReadFor::Merge {
+                self.cache.insert(*addr, page.clone());
+            }
             Ok(page)
         })
         .collect()
@@ -146,17 +148,9 @@ impl Pages {
         Ok(page)
     }
 
-    /// If the page `before` is in the cache, what replaced it takes its place there.
-    pub(crate) fn replace_cached(&self, before: PageAddr, addr: PageAddr, bytes: Vec<u8>) {
-        if self.cache.remove(&before).is_some()
-            && let Ok(page) = Page::parse(bytes)
-        {
-            self.cache.insert(addr, Arc::new(page));
-        }
-    }
-
-    /// If the page at `before` is in the cache, it is found at `addr` from now on.
-    pub(crate) fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
+    /// If the page at `before` is in the cache, what is at `addr` instead from now on takes its
+    /// place there.
+    pub(crate) fn replace_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
         if self.cache.remove(&before).is_some() {
             self.cache.insert(addr, Arc::new(page));
         }

@@ -28,6 +28,16 @@ static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
 /// about nine tenths of a processor.
 const NICENESS: i32 = 10;
 
+/// For reading: twice as many threads as processors, so that some work on what they have read
+/// while others wait for the disk.
+static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(2 * POOL.current_num_threads())
+        .thread_name(|index| format!("cambium-read-{index}"));
+    pool.build()
+        .expect("the system gives threads to the engine's pool")
+});
+
 /// Makes the calling thread one that gets what others leave, where the system knows of this.
 pub(crate) fn lower_priority() {
     #[cfg(target_os = "linux")]
@@ -35,22 +45,30 @@ pub(crate) fn lower_priority() {
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// Runs `work`, whose parallel parts run on the threads for merging. Not to be called on threads
-/// of another pool: see [`install`].
-pub(crate) fn install_in_background<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    BACKGROUND.install(work)
-}
-
 /// Runs `work`, whose parallel parts run on the engine's threads.
 pub(crate) fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let foreign = rayon::current_thread_index().is_some() && POOL.current_thread_index().is_none();
+    install_on(&POOL, work)
+}
+
+/// Runs `work`, whose parallel parts run on the threads for reading.
+pub(crate) fn install_readers<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    install_on(&READERS, work)
+}
+
+/// Runs `work`, whose parallel parts run on the threads for merging.
+pub(crate) fn install_in_background<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    install_on(&BACKGROUND, work)
+}
+
+fn install_on<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> T {
+    let foreign = rayon::current_thread_index().is_some() && pool.current_thread_index().is_none();
     if !foreign {
-        return POOL.install(work);
+        return pool.install(work);
     }
     // A thread of another pool would be given other work while it waits here, and so on without
     // end. A thread of its own waits in its place.
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| POOL.install(work));
+        let waiting = scope.spawn(|| pool.install(work));
         waiting
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

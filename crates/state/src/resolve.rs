@@ -1,15 +1,15 @@
 //! Finding what the stubs of dirty tries stand for.
 
 use crate::{
-    base::{Base, is_under, page_over},
+    base::{Base, is_under},
     error::StateError,
     forest::shard_of,
     pages::{ReadFor, decode_leaf, digests_of, node_of},
 };
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use cambium_store::Page;
-use cambium_trie::{Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError};
-use std::sync::Arc;
+use cambium_trie::{LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError};
+use std::{iter::empty, ops::Range, sync::Arc};
 
 /// Part of a page of fewer leaves than this has no digest worth looking for.
 const DIGEST_LEAVES_MIN: usize = 3;
@@ -21,6 +21,10 @@ pub(crate) struct Resolver<'a> {
     why: ReadFor,
     /// The page that was read last: a part of it is nearly always asked for next.
     open: Option<Arc<Page>>,
+    /// Pages that were read ahead, in the order of their prefixes.
+    ahead: Vec<Arc<Page>>,
+    /// How many of these have been passed.
+    passed: usize,
 }
 
 impl<'a> Resolver<'a> {
@@ -30,7 +34,34 @@ impl<'a> Resolver<'a> {
             base,
             why,
             open: None,
+            ahead: Vec::new(),
+            passed: 0,
         }
+    }
+
+    /// Takes pages that will be asked for, in the order of their prefixes.
+    pub(crate) fn read_ahead(&mut self, pages: Vec<Arc<Page>>) {
+        self.ahead = pages;
+        self.passed = 0;
+    }
+
+    /// The page over `path`, if it is at hand.
+    fn at_hand(&mut self, path: &Path) -> Option<&Page> {
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|page| !path.starts_with(page.prefix()))
+        {
+            let later = |page: &Arc<Page>| path.starts_with(page.prefix()) || page.prefix() > path;
+            let ahead = self.ahead.get(self.passed..).unwrap_or_default();
+            self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
+            let page = self.ahead.get(self.passed)?;
+            if !path.starts_with(page.prefix()) {
+                return None;
+            }
+            self.open = Some(page.clone());
+        }
+        self.open.as_deref()
     }
 }
 
@@ -52,19 +83,16 @@ impl Resolve for Resolver<'_> {
                 return Ok(grafted);
             }
         }
-        if let Some(page) = &self.open
-            && path.starts_with(page.prefix())
-        {
+        if let Some(page) = self.at_hand(path) {
             return graft_page(page, path, into);
         }
         let index = &self.base.snapshot.index[shard];
-        let (stub, depth) = match index.find(path).map(|link| (link, index.visit(link))) {
-            Some((_, NodeView::Stub(stub))) => (stub, path.len()),
-            Some((link, _)) => return Ok(into.graft_node(index, link)?),
-            None => page_over(index, path).ok_or(StateError::Broken {
-                path: *path,
-                what: "a node or a page in the index",
-            })?,
+        let (link, depth) = index.find_or_stub(path).ok_or(StateError::Broken {
+            path: *path,
+            what: "a node or a page in the index",
+        })?;
+        let NodeView::Stub(stub) = index.visit(link) else {
+            return Ok(into.graft_node(index, link)?);
         };
         let pages = &self.base.snapshot.pages;
         let page = pages.read(stub, &path.prefix(depth), self.why)?;
@@ -112,35 +140,25 @@ fn graft_top(page: &Page, into: &mut PartialTrie) -> Result<Option<Link>, StateE
         return Ok(None);
     }
     let mut children = [Link::EMPTY; 16];
-    let (mut start, mut next) = (0, first);
+    let mut start = 0;
     while start < entries {
-        let (from, nibble) = (next, next.nibble(fork));
-        let (mut to, mut end) = (from, start + 1);
-        while end < entries {
-            next = page.entry_path(end);
-            if next.nibble(fork) != nibble {
-                break;
-            }
-            (to, end) = (next, end + 1);
-        }
-        let path = from.prefix(fork + 1);
+        let nibble = page.entry_nibble(start, fork);
+        let same = |at: &usize| page.entry_nibble(*at, fork) == nibble;
+        let end = start + 1 + (start + 1..entries).take_while(same).count();
         children[usize::from(nibble)] = match digests[usize::from(nibble)] {
-            Some(bytes) => into.push_stub(Stub {
-                node: node_of(&path, bytes)?,
-                kind: Some(match from.common_prefix_len(&to) {
-                    _ if end == start + 1 => NodeKind::Leaf,
-                    shared if shared > path.len() => NodeKind::Extension,
-                    _ => NodeKind::Branch,
-                }),
-                place: None,
-            }),
-            None => {
-                let leaves = page
-                    .leaves_of(start..end)
-                    .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)))
-                    .collect::<Result<Vec<_>, StateError>>()?;
-                into.graft_leaves(&path, leaves.into_iter(), std::iter::empty())?
+            Some(bytes) => {
+                let below = |at| page.entry_nibble(at, fork + 1);
+                into.push_stub(Stub {
+                    node: node_of(&first.prefix(fork).child(nibble), bytes)?,
+                    kind: Some(match end - start {
+                        1 => NodeKind::Leaf,
+                        _ if below(start) == below(end - 1) => NodeKind::Extension,
+                        _ => NodeKind::Branch,
+                    }),
+                    place: None,
+                })
             }
+            None => graft_entries(page, start..end, fork + 1, into)?,
         };
         start = end;
     }
@@ -150,6 +168,38 @@ fn graft_top(page: &Page, into: &mut PartialTrie) -> Result<Option<Link>, StateE
     }
     let to = first.prefix(fork);
     Ok(Some(into.push_extension(page.prefix().len(), &to, branch)))
+}
+
+/// Grafts some entries of a page, which share all nibbles above `depth` and no digest.
+fn graft_entries(
+    page: &Page,
+    entries: Range<usize>,
+    depth: usize,
+    into: &mut PartialTrie,
+) -> Result<Link, StateError> {
+    let mut leaves = page
+        .leaves_of(entries)
+        .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)));
+    let Some(first) = leaves.next().transpose()? else {
+        return Ok(Link::EMPTY);
+    };
+    let (path, value) = first;
+    let Some(second) = leaves.next() else {
+        // By far the most.
+        match (value, path.account_part(), path.slot_part()) {
+            (LeafValue::Account(account), Some(key), None) => {
+                return Ok(into.push_account(depth, &key, &account, Link::EMPTY));
+            }
+            (LeafValue::Slot(value), _, Some(key)) => {
+                return Ok(into.push_slot(depth, &key, value));
+            }
+            _ => {}
+        }
+        return Ok(into.graft_leaves(&path.prefix(depth), [first].into_iter(), empty())?);
+    };
+    let all = [Ok(first), second].into_iter().chain(leaves);
+    let all = all.collect::<Result<Vec<_>, StateError>>()?;
+    Ok(into.graft_leaves(&path.prefix(depth), all.into_iter(), empty())?)
 }
 
 /// Copies a node of another trie. `None` for a stub, and for a node whose children are not

@@ -9,14 +9,16 @@
 //! ```
 
 use crate::{
+    batch::Key,
     db::{Db, Inner},
     error::StateError,
     records::{BlockMeta, BlockRecord},
     tree::Layer,
     view::View,
 };
-use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{BlockId, Changes};
+use alloy_primitives::{B256, Bytes, U256};
+use cambium_primitives::{Account, BlockId, Changes};
+use rayon::prelude::*;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -49,6 +51,35 @@ impl Session {
         &self.view
     }
 
+    /// Reads accounts that the block is going to change, by keccak(address), in any order: as
+    /// [`View::accounts`], and what their update needs besides is made ready meanwhile, so that
+    /// [`Session::finish`] has less to do.
+    pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
+        self.read(paths)
+    }
+
+    /// Reads slots that the block is going to change, each by keccak(address) and keccak(slot):
+    /// see [`Session::accounts`].
+    pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
+        self.read(slots)
+    }
+
+    fn read<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+        if !self.floating.is_empty() {
+            // The trie is past the state before the block.
+            return self.view.read_all(keys);
+        }
+        let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
+        sorted.par_sort_unstable();
+        let (sorted, places): (Vec<K>, Vec<usize>) = sorted.into_iter().unzip();
+        let values = self.view.inner.read(self.view.block(), &sorted)?;
+        let mut ordered: Vec<_> = keys.iter().map(|_| None).collect();
+        for (at, value) in places.into_iter().zip(values) {
+            ordered[at] = Some(value);
+        }
+        Ok(ordered.into_iter().flatten().collect())
+    }
+
     /// The state root after `changes` on top of those of earlier calls, before the block ends:
     /// what a receipt before Byzantium holds.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
@@ -69,16 +100,17 @@ impl Session {
             floating_reverts,
             ..
         } = self;
-        let reverts = view.reverts_of(&changes)?;
-        let parent = view.block();
         // A slot that one transaction set and a later one set back is in no change set.
-        let root = if floating_reverts.is_empty() {
-            view.inner
-                .float(parent, id, &changes, &changes, reverts.clone())?
+        let (root, reverts) = if floating_reverts.is_empty() {
+            view.inner.stage(&view, id, &changes)?
         } else {
+            let reverts = view.reverts_of(&changes)?;
             let net = floating_reverts.then(changes.clone());
-            view.inner
-                .float(parent, id, &net, &changes, reverts.clone())?
+            let parent = view.block();
+            let root = view
+                .inner
+                .float(parent, id, &net, &changes, reverts.clone())?;
+            (root, reverts)
         };
         Ok(Staged {
             view,

@@ -8,7 +8,7 @@ use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
 };
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The state after a block. Clones are cheap; threads may share it.
 ///
@@ -128,16 +128,19 @@ impl View {
 
     /// What takes `changes` back: the values here of all that they touch.
     pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
-        let start = Instant::now();
-        let changes = changes.accounts();
-        let paths: Vec<B256> = changes.iter().map(|change| change.path).collect();
-        let accounts = self.accounts(&paths)?;
-        // What is wiped is read as a whole, below.
-        let kept = changes.iter().filter(|change| !change.wipe);
-        let slots: Vec<(B256, B256)> = kept
-            .flat_map(|change| change.slots.iter().map(|(slot, _)| (change.path, *slot)))
-            .collect();
-        let mut values = self.storage(&slots)?.into_iter();
+        let touched = Touched::by(changes);
+        let accounts = self.accounts(&touched.accounts)?;
+        self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
+    }
+
+    /// As above, from the values of the accounts and slots that are [`Touched`].
+    pub(crate) fn reverts_from(
+        &self,
+        changes: &Changes,
+        accounts: Vec<Option<Account>>,
+        slots: Vec<U256>,
+    ) -> Result<Changes, StateError> {
+        let mut values = slots.into_iter();
         let revert = |(change, account): (&AccountChange, Option<Account>)| {
             let path = change.path;
             let mut slots = Vec::with_capacity(if change.wipe { 0 } else { change.slots.len() });
@@ -168,12 +171,27 @@ impl View {
                 slots,
             })
         };
-        let reverts = changes.iter().zip(accounts).map(revert);
-        let reverts = reverts.collect::<Result<_, StateError>>()?;
-        self.counters()
-            .revert_ns
-            .add(start.elapsed().as_nanos() as u64);
-        Ok(Changes::new(reverts))
+        let reverts = changes.accounts().iter().zip(accounts).map(revert);
+        Ok(Changes::new(reverts.collect::<Result<_, StateError>>()?))
+    }
+}
+
+/// What changes touch, in their order. What is wiped is read as a whole, not by slot.
+pub(crate) struct Touched {
+    pub(crate) accounts: Vec<B256>,
+    pub(crate) slots: Vec<(B256, B256)>,
+}
+
+impl Touched {
+    pub(crate) fn by(changes: &Changes) -> Self {
+        let changes = changes.accounts();
+        let kept = changes.iter().filter(|change| !change.wipe);
+        Self {
+            accounts: changes.iter().map(|change| change.path).collect(),
+            slots: kept
+                .flat_map(|change| change.slots.iter().map(|(slot, _)| (change.path, *slot)))
+                .collect(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     apply::{Resolve, TrieError, UpdateError},
     arena::{Key, Link, Slot, nibble, shared_nibbles},
     node_ref::Stub,
-    partial::PartialTrie,
+    partial::{Lookup, PartialTrie},
 };
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::B256;
@@ -129,6 +129,24 @@ impl PartialTrie {
         let names = self.names_here(keys)?;
         let (root, depth) = (self.root, self.base.len());
         self.load_names(resolver, (Link::EMPTY, 0), root, &B256::ZERO, depth, names)
+    }
+
+    /// As [`PartialTrie::lookup`], but loads what stands in the way: never ends at a stub. On an
+    /// error the trie is sound.
+    pub fn load_leaf<R: Resolve>(
+        &mut self,
+        full: &Path,
+        resolver: &mut R,
+    ) -> Result<Lookup<'static>, UpdateError<R::Error>> {
+        loop {
+            let depth = match self.lookup(full) {
+                Lookup::Absent => return Ok(Lookup::Absent),
+                Lookup::Account(account) => return Ok(Lookup::Account(account)),
+                Lookup::Slot(value) => return Ok(Lookup::Slot(value)),
+                Lookup::Stub { depth, .. } => depth,
+            };
+            self.load_at(&full.prefix(depth), resolver)?;
+        }
     }
 
     fn names_here<'a>(&self, keys: &'a Keys) -> Result<&'a [(B256, Vec<B256>)], TrieError> {

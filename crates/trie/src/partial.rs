@@ -289,19 +289,42 @@ impl PartialTrie {
         self.find_parent(link, depth, path).map(|(_, link)| link)
     }
 
+    /// The node that sits exactly at `path`, or the stub above that stands for it too; with the
+    /// depth at which it sits.
+    pub fn find_or_stub(&self, path: &Path) -> Option<(Link, usize)> {
+        if path.len() < self.base.len() || !path.starts_with(&self.base) {
+            return None;
+        }
+        let (_, link, depth) = self.descend(self.root, self.base.len(), path)?;
+        Some((link, depth))
+    }
+
     /// The node that sits exactly at `path` and the one that holds its link (empty if none does).
     pub(crate) fn find_parent(
+        &self,
+        link: Link,
+        depth: usize,
+        path: &Path,
+    ) -> Option<(Link, Link)> {
+        let (parent, link, depth) = self.descend(link, depth, path)?;
+        (depth == path.len()).then_some((parent, link))
+    }
+
+    /// Goes from the node at `link`, which sits at `depth`, to the one that sits exactly at
+    /// `path`, or to a stub on the way. Returns the node that holds its link (empty if none does),
+    /// it, and its depth.
+    fn descend(
         &self,
         mut link: Link,
         mut depth: usize,
         path: &Path,
-    ) -> Option<(Link, Link)> {
+    ) -> Option<(Link, Link, usize)> {
         let mut parent = Link::EMPTY;
         loop {
             // At 64 nibbles an account's leaf may itself sit: go on to its storage.
             let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(link.slot(), Slot::Account(_));
-            if depth == path.len() && !account_at_64 {
-                return (!link.is_empty()).then_some((parent, link));
+            if (depth == path.len() && !account_at_64) || link.is_stub() {
+                return (!link.is_empty()).then_some((parent, link, depth));
             }
             parent = link;
             match link.slot() {

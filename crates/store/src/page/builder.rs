@@ -1,6 +1,6 @@
 //! Writing a page.
 
-use super::{CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, run::head_of, top_key_len};
+use super::{CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, Page, run::head_of, top_key_len};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
 use std::{borrow::Cow, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
@@ -123,6 +123,11 @@ impl PageBuilder {
     /// Whether there is no leaf yet.
     pub const fn is_empty(&self) -> bool {
         self.leaves == 0
+    }
+
+    /// The page, ready to be read.
+    pub fn build(&self) -> Page {
+        Page::of_builder(self.finish())
     }
 
     /// The page's bytes. Over [`PAGE_BYTES_MAX`](super::PAGE_BYTES_MAX), segments refuse it.

@@ -140,6 +140,30 @@ impl Page {
         })
     }
 
+    /// The page that a builder wrote, with nothing left to check.
+    fn of_builder(bytes: Vec<u8>) -> Self {
+        let read = |bytes: &[u8]| {
+            let mut reader = Reader::new(bytes);
+            reader.take(CHECKED_FROM + 4 + 1)?;
+            let wide = reader.u8()? == 1;
+            let prefix_len = usize::from(reader.u8()?);
+            let packed = reader.take(prefix_len.div_ceil(2))?;
+            let prefix = Path::from_packed(packed, prefix_len).ok_or(reader.error("bad prefix"))?;
+            let leaves = reader.count(1)? as u32;
+            let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
+            Ok::<_, DecodeError>((top, leaves, reader.offset() as u32, prefix))
+        };
+        let (top, leaves, digests_at, prefix) = read(&bytes).expect("a builder writes a page");
+        let bytes = bytes.into();
+        Self {
+            bytes,
+            top,
+            leaves,
+            digests_at,
+            prefix,
+        }
+    }
+
     /// The page as it was written.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..page_len(&self.bytes).expect("checked when parsed")]
@@ -206,6 +230,20 @@ impl Page {
         let entry = self.top.entry(&self.bytes, at);
         entry.key_to(&self.bytes, &mut packed[shared..end]);
         path_of(&packed[..end])
+    }
+
+    /// One nibble of the path of an entry of the outermost run, below the page's prefix.
+    #[inline]
+    pub fn entry_nibble(&self, at: usize, nibble: usize) -> u8 {
+        let byte = self
+            .top
+            .entry(&self.bytes, at)
+            .key_byte(&self.bytes, nibble / 2 - self.prefix.len() / 2);
+        if nibble.is_multiple_of(2) {
+            byte >> 4
+        } else {
+            byte & 0x0f
+        }
     }
 
     /// The entries under `path`, or the one of the account that `path` lies within.

@@ -262,6 +262,15 @@ impl Entry {
         self.start as usize + rest_len(self.key_len.into())
     }
 
+    /// One byte of the key.
+    #[inline]
+    pub(super) fn key_byte(&self, bytes: &[u8], at: usize) -> u8 {
+        match at.checked_sub(HEAD_BYTES) {
+            None => self.head.to_be_bytes()[at],
+            Some(at) => self.rest(bytes)[at],
+        }
+    }
+
     /// Writes the key to the whole of `out`, which is as long as it.
     pub(super) fn key_to(&self, bytes: &[u8], out: &mut [u8]) {
         let head_len = out.len().min(HEAD_BYTES);

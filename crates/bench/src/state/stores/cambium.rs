@@ -4,7 +4,7 @@ use super::{Committed, Failure, Setup, Store, WitnessMade, Write};
 use crate::state::workload::Workload;
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, StdDisk, View};
+use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, Session, StdDisk, View};
 use cambium_trie::Keys;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Instant};
@@ -60,6 +60,8 @@ pub(crate) struct CambiumStore {
     disk: Arc<dyn Disk>,
     db: Db,
     view: View,
+    /// That read the batch which it will commit.
+    session: Option<Session>,
     recovery: Recovery,
     options: Options,
 }
@@ -73,6 +75,7 @@ impl CambiumStore {
             disk,
             db,
             view,
+            session: None,
             recovery,
             options,
         })
@@ -94,7 +97,10 @@ impl CambiumStore {
 
 impl Store for CambiumStore {
     fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
-        Ok(self.view.accounts(keys)?)
+        let session = self.db.session(self.view.clone());
+        let values = session.accounts(keys)?;
+        self.session = Some(session);
+        Ok(values)
     }
 
     fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
@@ -119,10 +125,9 @@ impl Store for CambiumStore {
             .transpose()?;
         let start = Instant::now();
         let number = self.view.block().number + 1;
-        let staged = self
-            .db
-            .session(self.view.clone())
-            .finish(changes, Vec::new())?;
+        let session = self.session.take();
+        let session = session.unwrap_or_else(|| self.db.session(self.view.clone()));
+        let staged = session.finish(changes, Vec::new())?;
         let root = staged.root();
         let root_time = start.elapsed();
         staged.seal(meta(number, root))?.commit()?;
