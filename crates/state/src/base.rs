@@ -4,81 +4,91 @@
 //! ```text
 //!   delta (newest blocks)           crate::delta, crate::overlay
 //!   intermediate (being merged)     Intermediate: values by key, and its hashed dirty tries
-//!   snapshot                        Snapshot: resident index over leaf pages
+//!   snapshot                        Snapshot: index over leaf pages
 //! ```
 
 use crate::{
     error::StateError,
-    forest::{Forest, shard_of},
+    forest::Forest,
+    index::{Found, Held, Index},
     overlay::{Lineage, Overlay},
     pages::{Pages, ReadFor, account_in, decode_leaf, slot_in},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
-use cambium_trie::{LeafValue, Link, Lookup, NodeView, PartialTrie, Stub};
+use cambium_trie::{LeafValue, Lookup, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
-/// The state at a block, on disk: the upper part of the trie in memory, its stubs naming pages.
+/// The state at a block, on disk: the index, whose stubs name pages, and these.
 pub(crate) struct Snapshot {
     pub(crate) block: BlockId,
-    pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
-    /// One trie for each of the 256 first bytes of a path.
-    pub(crate) index: Vec<Arc<PartialTrie>>,
+    pub(crate) index: Index,
     pub(crate) pages: Arc<Pages>,
 }
 
 impl Snapshot {
-    pub(crate) fn shard(&self, path: &Path) -> &PartialTrie {
-        &self.index[shard_of(path)]
-    }
-
     pub(crate) fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
         let path = Path::account(path);
-        match self.shard(&path).lookup(&path) {
-            Lookup::Account(account) => Ok(Some(account)),
-            Lookup::Stub { stub, depth } => account_in(
-                &*self.pages.read(stub, &path.prefix(depth), ReadFor::Value)?,
+        match self.index.look_up(&path, &mut Held::default())? {
+            Found::Resident(Lookup::Account(account)) => Ok(Some(account)),
+            Found::Page { stub, depth } => account_in(
+                &*self
+                    .pages
+                    .read(&stub, &path.prefix(depth), ReadFor::Value)?,
                 &path,
             ),
-            Lookup::Absent | Lookup::Slot(_) => Ok(None),
+            Found::Resident(_) => Ok(None),
         }
     }
 
     pub(crate) fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
         let path = Path::slot(account, slot);
-        match self.shard(&path).lookup(&path) {
-            Lookup::Slot(value) => Ok(value),
-            Lookup::Stub { stub, depth } => slot_in(
-                &*self.pages.read(stub, &path.prefix(depth), ReadFor::Value)?,
+        match self.index.look_up(&path, &mut Held::default())? {
+            Found::Resident(Lookup::Slot(value)) => Ok(value),
+            Found::Page { stub, depth } => slot_in(
+                &*self
+                    .pages
+                    .read(&stub, &path.prefix(depth), ReadFor::Value)?,
                 &path,
             ),
-            Lookup::Absent | Lookup::Account(_) => Ok(U256::ZERO),
+            Found::Resident(_) => Ok(U256::ZERO),
         }
     }
 
     /// All slots of an account, by path.
     pub(crate) fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
         let path = Path::account(account);
-        let index = self.shard(&path);
+        let mut held = Held::default();
         let mut slots = Vec::new();
-        if let Lookup::Stub { stub, depth } = index.lookup(&path) {
-            self.slots_in_page(stub, &path.prefix(depth), &path, &mut slots)?;
+        if let Found::Page { stub, depth } = self.index.look_up(&path, &mut held)? {
+            self.slots_in_page(&stub, &path.prefix(depth), &path, &mut slots)?;
             return Ok(slots);
         }
-        let storage = index.find(&path);
-        let mut todo: Vec<(Link, Path)> = storage.map(|link| (link, path)).into_iter().collect();
-        while let Some((link, at)) = todo.pop() {
-            match index.visit(link) {
-                NodeView::Stub(stub) => self.slots_in_page(stub, &at, &path, &mut slots)?,
+        let storage = self.index.node_at(&path, &mut held)?;
+        let storage = storage.filter(|node| node.depth == path.len());
+        let mut todo: Vec<_> = storage
+            .map(|node| (node.trie, node.link, path))
+            .into_iter()
+            .collect();
+        while let Some((trie, link, at)) = todo.pop() {
+            match trie.visit(link) {
+                NodeView::Stub(stub) => match self.index.part_at(stub, &at, &mut held)? {
+                    Some(part) => todo.push((part.trie, part.link, at)),
+                    None => self.slots_in_page(stub, &at, &path, &mut slots)?,
+                },
                 NodeView::Branch { children } => {
                     let nibbles = children
                         .iter()
                         .zip(0u8..)
                         .filter(|(child, _)| !child.is_empty());
-                    todo.extend(nibbles.map(|(child, nibble)| (*child, at.child(nibble))));
+                    todo.extend(
+                        nibbles.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble))),
+                    );
                 }
-                NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
+                NodeView::Extension { path, child } => {
+                    todo.push((trie.clone(), child, at.join(&path)));
+                }
                 NodeView::Slot { key, value, .. } => slots.push((key, value)),
                 NodeView::Account { .. } | NodeView::Empty => {}
             }
@@ -103,11 +113,6 @@ impl Snapshot {
             }
         }
         Ok(())
-    }
-
-    /// Memory of the resident index.
-    pub(crate) fn index_bytes(&self) -> usize {
-        self.index.iter().map(|shard| shard.memory_bytes()).sum()
     }
 }
 
@@ -138,7 +143,7 @@ impl Base {
     pub(crate) fn shard_root(&self, shard: usize) -> Result<PartialTrie, StateError> {
         let trie = match &self.intermediate {
             Some(middle) => middle.forest.shard(shard),
-            None => &self.snapshot.index[shard],
+            None => self.snapshot.index.top(shard),
         };
         let mut root = PartialTrie::new(*trie.base());
         if !trie.is_empty() {

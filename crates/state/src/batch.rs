@@ -6,6 +6,7 @@
 use crate::{
     base::Snapshot,
     error::StateError,
+    index::{Found, Held},
     pages::{ReadFor, account_in, page_addr, slot_in},
     pool,
     view::View,
@@ -15,6 +16,7 @@ use cambium_primitives::{Account, AccountChange, Path};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 use rayon::prelude::*;
+use std::iter;
 
 /// Keys of one batch of reads: several times the depth at which devices are fastest, and few
 /// enough that the pages of all threads' chunks are a small part of the cache.
@@ -143,18 +145,23 @@ impl Snapshot {
         keys: &[(usize, K)],
         values: &mut [Option<K::Value>],
     ) -> Result<(), StateError> {
+        let mut parts = self
+            .index
+            .parts_ahead(keys.iter().map(|(_, key)| key.path()))?;
         let mut wanted = Vec::new();
         for (at, key) in keys {
             let path = key.path();
-            let lookup = self.shard(&path).lookup(&path);
-            let Lookup::Stub { stub, depth } = lookup else {
-                values[*at] = Some(K::resident(&lookup));
-                continue;
+            let (stub, depth) = match self.index.look_up(&path, &mut parts)? {
+                Found::Page { stub, depth } => (stub, depth),
+                Found::Resident(leaf) => {
+                    values[*at] = Some(K::resident(&leaf));
+                    continue;
+                }
             };
             let prefix = path.prefix(depth);
-            match self.pages.cached(stub, &prefix)? {
+            match self.pages.cached(&stub, &prefix)? {
                 Some(page) => values[*at] = Some(K::in_page(&page, &path)?),
-                None => wanted.push((*stub, prefix, path, *at)),
+                None => wanted.push((stub, prefix, path, *at)),
             }
         }
         // In the order of the disk, and the keys of one page side by side.
@@ -176,26 +183,33 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Brings the pages that applying `changes` needs into the cache. Errors come up again where
-    /// the pages are used.
-    pub(crate) fn prefetch(&self, changes: &[AccountChange]) {
+    /// Brings the pages that applying `changes` needs into the cache, and gives the parts of the
+    /// index above them. Pages that can't be read are read again where they are used.
+    pub(crate) fn prefetch(&self, changes: &[AccountChange]) -> Result<Held, StateError> {
+        let paths = || {
+            changes.iter().flat_map(|change| {
+                let slots = change.slots.iter();
+                let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
+                iter::once(Path::account(&change.path)).chain(slots)
+            })
+        };
+        let mut parts = self.index.parts_ahead(paths())?;
         let mut wanted = Vec::new();
-        let mut want = |path: Path| {
-            if let Lookup::Stub { stub, depth } = self.shard(&path).lookup(&path) {
+        for path in paths() {
+            if let Found::Page { stub, depth } = self.index.look_up(&path, &mut parts)? {
                 let prefix = path.prefix(depth);
-                if let Ok(None) = self.pages.cached(stub, &prefix) {
+                if let Ok(None) = self.pages.cached(&stub, &prefix) {
                     wanted.push((stub, prefix));
                 }
-            }
-        };
-        for change in changes {
-            want(Path::account(&change.path));
-            for (slot, _) in &change.slots {
-                want(Path::slot(&change.path, slot));
             }
         }
         wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
         wanted.dedup_by_key(|(stub, _)| stub.place);
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(stub, prefix)| (stub, *prefix))
+            .collect();
         self.pages.read_batch(&wanted, ReadFor::Trie);
+        Ok(parts)
     }
 }

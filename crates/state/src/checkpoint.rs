@@ -1,27 +1,46 @@
-//! The engine's checkpoint: the resident index, and where in the log to go on from.
+//! The engine's checkpoint: the index, and where in the log to go on from.
 
-use crate::{base::Snapshot, blocks::RecentBlock, db::Inner, error::StateError, pages::Pages};
+use crate::{
+    blocks::RecentBlock,
+    error::StateError,
+    index::{Index, PartCache, WrittenIndex, read_index},
+    pages::Pages,
+};
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
-use cambium_store::{Checkpoint, CheckpointWriter, LogPosition, PageAddr};
-use cambium_trie::{PartialTrie, SHARDS};
+use cambium_store::{Checkpoint, Codes, LogPosition, PageAddr};
 use std::sync::Arc;
 
 const META: &str = "meta";
 const SEGMENTS: &str = "segments";
 const RETIRED: &str = "retired";
 const RECENT: &str = "recent";
-const INDEX: &str = "index";
 /// One block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 
-/// What a checkpoint says of its block.
-pub(crate) struct Meta {
+/// What a checkpoint is of.
+#[derive(Clone, Copy)]
+pub(crate) struct CheckpointState {
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
+}
+
+/// What a checkpoint says besides the index.
+pub(crate) struct Meta {
+    pub(crate) state: CheckpointState,
     pub(crate) codes_len: u64,
     pub(crate) log: LogState,
+}
+
+/// All that a checkpoint has.
+pub(crate) struct Read {
+    pub(crate) meta: Meta,
+    /// The segment table.
+    pub(crate) segments: Vec<u8>,
+    /// Pages that only the checkpoint before names.
+    pub(crate) retired: Vec<PageAddr>,
+    pub(crate) index: Index,
 }
 
 /// What the log said when the checkpoint's block became the base.
@@ -34,7 +53,8 @@ pub(crate) struct LogState {
     pub(crate) recent: Vec<RecentBlock>,
 }
 
-/// Makes pages and codes durable, and then a checkpoint of `snapshot`. Returns its size.
+/// Makes pages and codes durable, and then the checkpoint that has been begun with the index.
+/// Returns the index, and the checkpoint's size.
 ///
 /// | section | offset | size | meaning |
 /// |---|---|---|---|
@@ -50,20 +70,22 @@ pub(crate) struct LogState {
 /// | `segments` | | | the segment table |
 /// | `retired` | | 1-10 | number of pages that only the checkpoint before names, LEB128 |
 /// | | | each 8 | address, little-endian |
-/// | `index` | | 256 times | LEB128 length, then that many bytes: one shard's partial trie |
+/// | `index`, `tops` | | | the index: [`IndexWriter::finish`](crate::index::IndexWriter::finish) |
 pub(crate) fn write(
-    inner: &Inner,
-    snapshot: &Snapshot,
+    mut index: WrittenIndex,
+    pages: &Pages,
+    codes: &Codes,
+    state: CheckpointState,
     log: &LogState,
     retired: &[PageAddr],
-) -> Result<u64, StateError> {
-    inner.pages.segments.sync()?;
-    let codes_len = inner.codes.sync()?;
+) -> Result<(Index, u64), StateError> {
+    pages.segments.sync()?;
+    let codes_len = codes.sync()?;
     let mut meta = Vec::with_capacity(152);
-    meta.extend_from_slice(&snapshot.block.number.to_le_bytes());
-    meta.extend_from_slice(snapshot.block.hash.as_slice());
-    meta.extend_from_slice(snapshot.parent_hash.as_slice());
-    meta.extend_from_slice(snapshot.state_root.as_slice());
+    meta.extend_from_slice(&state.block.number.to_le_bytes());
+    meta.extend_from_slice(state.block.hash.as_slice());
+    meta.extend_from_slice(state.parent_hash.as_slice());
+    meta.extend_from_slice(state.state_root.as_slice());
     meta.extend_from_slice(&codes_len.to_le_bytes());
     meta.extend_from_slice(log.head.as_slice());
     meta.extend_from_slice(&log.replay.to_u64().to_le_bytes());
@@ -75,34 +97,22 @@ pub(crate) fn write(
         recent.extend_from_slice(block.parent.as_slice());
         recent.extend_from_slice(&block.position.to_u64().to_le_bytes());
     }
-    let mut pages = Vec::with_capacity(10 + retired.len() * 8);
-    put_varint(&mut pages, retired.len() as u64);
+    let mut dead = Vec::with_capacity(10 + retired.len() * 8);
+    put_varint(&mut dead, retired.len() as u64);
     for addr in retired {
-        pages.extend_from_slice(&addr.to_u64().to_le_bytes());
+        dead.extend_from_slice(&addr.to_u64().to_le_bytes());
     }
-    let mut writer = CheckpointWriter::create(inner.disk.clone())?;
-    let segments = inner.pages.segments.encode_table();
     let small = [
         (META, meta),
         (RECENT, recent),
-        (SEGMENTS, segments),
-        (RETIRED, pages),
+        (SEGMENTS, pages.segments.encode_table()),
+        (RETIRED, dead),
     ];
     for (name, bytes) in small {
-        writer.section(name)?;
-        writer.write(&bytes)?;
+        index.checkpoint.section(name)?;
+        index.checkpoint.write(&bytes)?;
     }
-    writer.section(INDEX)?;
-    let mut bytes = Vec::new();
-    for shard in &snapshot.index {
-        bytes.clear();
-        shard.encode_to(&mut bytes);
-        let mut len = Vec::with_capacity(10);
-        put_varint(&mut len, bytes.len() as u64);
-        writer.write(&len)?;
-        writer.write(&bytes)?;
-    }
-    Ok(writer.finish()?.bytes)
+    index.seal()
 }
 
 fn damaged(checkpoint: &Checkpoint, section: &str, source: DecodeError) -> StateError {
@@ -114,7 +124,7 @@ fn damaged(checkpoint: &Checkpoint, section: &str, source: DecodeError) -> State
 }
 
 /// Reads a section all of which `parse` takes.
-fn parse_section<T>(
+pub(crate) fn parse_section<T>(
     checkpoint: &Checkpoint,
     section: &str,
     parse: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
@@ -140,9 +150,11 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
     })?;
     parse_section(checkpoint, META, |reader| {
         Ok(Meta {
-            block: BlockId::new(reader.u64()?, reader.b256()?),
-            parent_hash: reader.b256()?,
-            state_root: reader.b256()?,
+            state: CheckpointState {
+                block: BlockId::new(reader.u64()?, reader.b256()?),
+                parent_hash: reader.b256()?,
+                state_root: reader.b256()?,
+            },
             codes_len: reader.u64()?,
             log: LogState {
                 head: reader.b256()?,
@@ -153,11 +165,17 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
     })
 }
 
-pub(crate) fn read_segments(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
-    Ok(checkpoint.read_section(SEGMENTS)?)
+/// Reads all of a checkpoint.
+pub(crate) fn read(checkpoint: &Checkpoint, parts: &Arc<PartCache>) -> Result<Read, StateError> {
+    Ok(Read {
+        meta: read_meta(checkpoint)?,
+        segments: checkpoint.read_section(SEGMENTS)?,
+        retired: read_retired(checkpoint)?,
+        index: read_index(checkpoint, parts)?,
+    })
 }
 
-pub(crate) fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
+fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
     parse_section(checkpoint, RETIRED, |reader| {
         let count = reader.count(8)?;
         let mut pages = Vec::with_capacity(count);
@@ -166,27 +184,5 @@ pub(crate) fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, Sta
             pages.push(addr.ok_or_else(|| reader.error("a page address of zero"))?);
         }
         Ok(pages)
-    })
-}
-
-pub(crate) fn read_snapshot(
-    checkpoint: &Checkpoint,
-    meta: &Meta,
-    pages: Arc<Pages>,
-) -> Result<Snapshot, StateError> {
-    let index = parse_section(checkpoint, INDEX, |reader| {
-        let mut index = Vec::with_capacity(SHARDS);
-        for _ in 0..SHARDS {
-            let len = reader.count(1)?;
-            index.push(Arc::new(PartialTrie::decode(reader.take(len)?)?));
-        }
-        Ok(index)
-    })?;
-    Ok(Snapshot {
-        block: meta.block,
-        parent_hash: meta.parent_hash,
-        state_root: meta.state_root,
-        index,
-        pages,
     })
 }

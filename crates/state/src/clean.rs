@@ -10,13 +10,13 @@
 
 use crate::{
     error::StateError,
-    merge::{Merged, places},
+    merge::{MergedShard, places},
     pages::{Pages, place},
 };
 use cambium_store::{PageAddr, SegmentStats};
 use cambium_trie::{Link, Stub};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -27,77 +27,99 @@ const DEAD_PER_LIVE: f64 = 0.7;
 /// Pages read together.
 const BATCH_PAGES: usize = 512;
 
-/// A live page in the index.
+/// The segments that a merge cleans, each with its rank: those of the lowest are cleaned first.
+pub(crate) struct Cleaning {
+    ranks: HashMap<u32, usize>,
+}
+
+/// A live page in the index of a shard.
 struct Found {
     addr: PageAddr,
-    shard: usize,
     link: Link,
 }
 
-/// Moves pages, at most as many bytes as the merge has written itself, as long as there is too
-/// much dead space.
-pub(crate) fn clean(merged: &mut Merged, pages: &Pages) -> Result<(), StateError> {
-    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
-    for (addr, _) in merged.index.iter().flat_map(|shard| places(shard)) {
-        *live.entry(addr.segment()).or_default() += addr.len();
-    }
-    let victims = victims(&pages.segments.live(), &live, merged.bytes_written);
-    if victims.is_empty() {
-        return Ok(());
-    }
-    let mut found = Vec::new();
-    for (shard, index) in merged.index.iter().enumerate() {
-        let here = places(index).into_iter();
-        let here = here.filter(|(addr, _)| victims.contains(&addr.segment()));
-        found.extend(here.map(|(addr, link)| Found { addr, shard, link }));
-    }
-    found.sort_unstable_by_key(|found| found.addr);
-    let counters = &pages.counters;
-    for batch in found.chunks(BATCH_PAGES) {
-        let addrs: Vec<_> = batch.iter().map(|found| found.addr).collect();
-        for (found, page) in batch.iter().zip(pages.segments.read_batch(&addrs)) {
-            let page = page?;
-            counters.page_reads_merge.add(1);
-            counters.page_bytes_read.add(page.size_bytes() as u64);
-            let addr = pages.segments.append(page.as_bytes())?;
-            pages.replace_cached(found.addr, addr, page);
-            let index = Arc::make_mut(&mut merged.index[found.shard]);
-            let stub = index.as_stub(found.link).expect("a stub was found there");
-            let place = Some(place(addr));
-            index.set_stub(found.link, Stub { place, ..stub });
-            merged.dead.push(found.addr);
-            counters.pages_moved.add(1);
-            counters.page_bytes_moved.add(addr.len());
+impl Cleaning {
+    /// Chooses segments of those there are, by what is live in them without the pages that are
+    /// `retired`: of no use to anything that the next checkpoint leads to.
+    pub(crate) fn of(segments: &[SegmentStats], retired: &[PageAddr]) -> Self {
+        let live = segments
+            .iter()
+            .map(|segment| (segment.segment, segment.live_bytes));
+        let mut live: BTreeMap<u32, u64> = live.collect();
+        for addr in retired {
+            if let Some(live) = live.get_mut(&addr.segment()) {
+                *live = live.saturating_sub(addr.len());
+            }
+        }
+        let victims = victims(segments, &live);
+        Self {
+            ranks: victims.into_iter().zip(0..).collect(),
         }
     }
-    Ok(())
+
+    /// Moves pages of a shard, at most as many bytes as were written to it.
+    pub(crate) fn clean(&self, merged: &mut MergedShard, pages: &Pages) -> Result<(), StateError> {
+        if self.ranks.is_empty() {
+            return Ok(());
+        }
+        let mut found: Vec<_> = places(&merged.index)
+            .into_iter()
+            .filter(|(addr, _)| self.ranks.contains_key(&addr.segment()))
+            .map(|(addr, link)| Found { addr, link })
+            .collect();
+        found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
+        let mut left = merged.bytes;
+        let fitting = found.iter().take_while(|found| {
+            let fits = found.addr.len() <= left;
+            left = left.saturating_sub(found.addr.len());
+            fits
+        });
+        found.truncate(fitting.count());
+        let counters = &pages.counters;
+        for batch in found.chunks(BATCH_PAGES) {
+            let addrs: Vec<_> = batch.iter().map(|found| found.addr).collect();
+            for (found, page) in batch.iter().zip(pages.segments.read_batch(&addrs)) {
+                let page = page?;
+                counters.page_reads_merge.add(1);
+                counters.page_bytes_read.add(page.size_bytes() as u64);
+                let addr = pages.segments.append(page.as_bytes())?;
+                pages.replace_cached(found.addr, addr, page);
+                let index = Arc::make_mut(&mut merged.index);
+                let stub = index.as_stub(found.link).expect("a stub was found there");
+                let place = Some(place(addr));
+                index.set_stub(found.link, Stub { place, ..stub });
+                merged.dead.push(found.addr);
+                counters.pages_moved.add(1);
+                counters.page_bytes_moved.add(addr.len());
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The segments to clean: the emptiest, until dead space is down to its limit, or their live
-/// pages are `bytes_max`. Segments without a live page go by themselves.
-fn victims(segments: &[SegmentStats], live: &BTreeMap<u32, u64>, bytes_max: u64) -> HashSet<u32> {
+/// The segments to clean: the emptiest, until dead space is down to its limit. Segments without a
+/// live page go by themselves.
+fn victims(segments: &[SegmentStats], live: &BTreeMap<u32, u64>) -> Vec<u32> {
     // The newest is still being written.
     let newest = segments.last().map(|last| last.segment);
     let mut candidates: Vec<(u64, u64, u32)> = segments
         .iter()
         .filter(|segment| Some(segment.segment) != newest)
         .filter_map(|segment| {
-            let live = *live.get(&segment.segment)?;
-            Some((live, segment.bytes.saturating_sub(live), segment.segment))
+            let live = live.get(&segment.segment).filter(|live| **live > 0)?;
+            Some((*live, segment.bytes.saturating_sub(*live), segment.segment))
         })
         .collect();
     let live_all: u64 = live.values().sum();
     let mut dead_all: u64 = candidates.iter().map(|(_, dead, _)| dead).sum();
     let dead_max = (live_all as f64 * DEAD_PER_LIVE) as u64;
     candidates.sort_by(|a, b| (a.0 as f64 / a.1 as f64).total_cmp(&(b.0 as f64 / b.1 as f64)));
-    let mut victims = HashSet::new();
-    let mut bytes = 0;
-    for (live, dead, segment) in candidates {
-        if dead_all <= dead_max || bytes + live > bytes_max || dead == 0 {
+    let mut victims = Vec::new();
+    for (_, dead, segment) in candidates {
+        if dead_all <= dead_max || dead == 0 {
             break;
         }
-        victims.insert(segment);
-        bytes += live;
+        victims.push(segment);
         dead_all -= dead;
     }
     victims
@@ -121,9 +143,8 @@ mod tests {
         // Dead: 90, 20, 60, 100 and (in the newest, which doesn't count) 50.
         let live = BTreeMap::from([(1, 10), (2, 80), (3, 40), (5, 50)]);
         // 180 live allow for 126 dead; without segment 1 there are 80.
-        assert_eq!(victims(&segments, &live, 1000), HashSet::from([1]));
-        assert_eq!(victims(&segments, &live, 5), HashSet::new());
-        let live = BTreeMap::from([(1, 10), (2, 20), (3, 60), (5, 10)]);
-        assert_eq!(victims(&segments, &live, 1000), HashSet::from([1, 2]));
+        assert_eq!(victims(&segments, &live), [1]);
+        let live = BTreeMap::from([(1, 20), (2, 10), (3, 60), (4, 0), (5, 10)]);
+        assert_eq!(victims(&segments, &live), [2, 1]);
     }
 }

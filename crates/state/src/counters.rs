@@ -87,6 +87,11 @@ counters! {
         page_reads_check,
         /// Bytes of pages read, whatever for.
         page_bytes_read,
+        /// Parts of the index read, or all of a shard at once, where the index is larger than its
+        /// share of the memory.
+        index_reads,
+        /// Bytes of these.
+        index_bytes_read,
         /// Nodes of the trie hashed, by roots, merges and checks.
         node_hashes,
         /// Roots computed.

@@ -18,6 +18,7 @@ use crate::{
     counters::Counters,
     delta::Delta,
     error::StateError,
+    index::PartCache,
     merger::{MergeJob, Retired},
     overlay::{LayerId, Overlay},
     pages::Pages,
@@ -45,6 +46,9 @@ pub struct Options {
     /// Blocks of so many of the newest heights can be built upon and made the head, whatever
     /// their branch.
     pub unfinalized_blocks: usize,
+    /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
+    /// larger, its lower levels stay on disk: a cold read then takes two device reads.
+    pub index_bytes_max: Option<u64>,
 }
 
 impl Default for Options {
@@ -52,6 +56,7 @@ impl Default for Options {
         Self {
             memory_bytes: 1 << 30,
             unfinalized_blocks: 64,
+            index_bytes_max: None,
         }
     }
 }
@@ -59,6 +64,13 @@ impl Default for Options {
 impl Options {
     pub(crate) const fn cache_bytes(&self) -> u64 {
         self.memory_bytes / 4
+    }
+
+    pub(crate) const fn index_bytes_max(&self) -> u64 {
+        match self.index_bytes_max {
+            Some(bytes) => bytes,
+            None => self.memory_bytes / 4,
+        }
     }
 
     /// Layers are frozen and merged when they take more than this.
@@ -88,6 +100,8 @@ pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pages: Arc<Pages>,
+    /// Parts of the index in memory, if it is on disk.
+    pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
     pub(crate) retired: Mutex<Retired>,
     pub(crate) log: BlockLog,

@@ -2,10 +2,11 @@
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
 use crate::{
-    base::Base,
+    base::{Base, Snapshot},
     batch::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN},
     counters::Counters,
     error::StateError,
+    index::{Found, Held},
     pages::ReadFor,
     pool,
     resolve::Resolver,
@@ -100,7 +101,7 @@ impl Forest {
                 let own = changes_of(changes, number * SHARDS_PER_TASK + at);
                 if !own.is_empty() {
                     if pages == PagesAre::OnDisk {
-                        base.snapshot.prefetch(own);
+                        resolver.hold(base.snapshot.prefetch(own)?);
                     }
                     trie.apply(own, &mut resolver).map_err(update_error)?;
                     touched.push(trie);
@@ -144,7 +145,9 @@ impl Forest {
             let mut values = Vec::with_capacity(own.len());
             let mut resolver = Resolver::new(base, ReadFor::Trie);
             for chunk in own.chunks(CHUNK_KEYS) {
-                resolver.read_ahead(pages_ahead(shards, first, chunk, base)?);
+                let (pages, parts) = pages_ahead(shards, first, chunk, base)?;
+                resolver.read_ahead(pages);
+                resolver.hold(parts);
                 for key in chunk {
                     let path = key.path();
                     let trie = &mut shards[shard_of(&path) - first];
@@ -243,46 +246,50 @@ fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -
     &items[from..from + len]
 }
 
-/// The pages of the base that stand in the way to `keys`, in their order, all read at once. The
-/// tries are those from shard `first` on.
+/// The pages of the base that stand in the way to `keys`, in their order, all read at once; and
+/// the parts of the index above these. The tries are those from shard `first` on.
 fn pages_ahead<K: Key>(
     tries: &[PartialTrie],
     first: usize,
     keys: &[K],
     base: &Base,
-) -> Result<Vec<Arc<Page>>, StateError> {
-    let pages = &base.snapshot.pages;
+) -> Result<(Vec<Arc<Page>>, Held), StateError> {
+    let Snapshot { index, pages, .. } = &*base.snapshot;
     let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
+    let middle = base.intermediate.as_ref();
+    let below = |path: &Path| {
+        let shard = shard_of(path);
+        !is_in(&tries[shard - first], path)
+            && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
+    };
+    let paths = || keys.iter().map(Key::path).filter(below);
+    let mut held = index.parts_ahead(paths())?;
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
     let mut before = None;
-    for key in keys {
-        let path = key.path();
-        let shard = shard_of(&path);
-        let middle = base.intermediate.as_ref();
-        if is_in(&tries[shard - first], &path)
-            || middle.is_some_and(|middle| is_in(middle.forest.shard(shard), &path))
-        {
-            continue;
-        }
-        let Lookup::Stub { stub, depth } = base.snapshot.index[shard].lookup(&path) else {
+    for path in paths() {
+        let Found::Page { stub, depth } = index.look_up(&path, &mut held)? else {
             continue;
         };
         if before.replace(stub.place) == Some(stub.place) {
             continue;
         }
         let prefix = path.prefix(depth);
-        let page = pages.cached(stub, &prefix)?;
+        let page = pages.cached(&stub, &prefix)?;
         if page.is_none() {
             wanted.push((stub, prefix));
         }
         found.push(page);
     }
+    let wanted: Vec<_> = wanted
+        .iter()
+        .map(|(stub, prefix)| (stub, *prefix))
+        .collect();
     let mut read = pages.read_batch(&wanted, ReadFor::Value).into_iter();
     let pages = found.into_iter().filter_map(|page| match page {
         Some(page) => Some(Ok(page)),
         None => read.next(),
     });
-    pages.collect()
+    Ok((pages.collect::<Result<_, _>>()?, held))
 }
 
 pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {

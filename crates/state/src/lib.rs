@@ -52,6 +52,7 @@ mod delta;
 mod error;
 mod forest;
 mod histogram;
+mod index;
 mod loader;
 mod merge;
 mod merger;

@@ -14,9 +14,10 @@
 
 use crate::{
     base::{Snapshot, is_under},
-    clean::clean,
+    clean::Cleaning,
     error::StateError,
     forest::shard_prefix,
+    index::IndexWriter,
     pages::{Pages, ReadFor, decode_leaf, digests_of, page_addr, place},
     pool,
 };
@@ -43,57 +44,52 @@ const DIGEST_SLOTS_MIN: usize = 3;
 /// What a digest takes in a page, about.
 const DIGEST_BYTES: usize = 40;
 
-/// What a merge made.
+/// What a merge made, besides the index.
+#[derive(Default)]
 pub(crate) struct Merged {
-    pub(crate) index: Vec<Arc<PartialTrie>>,
     pub(crate) dead: Vec<PageAddr>,
     pub(crate) pages_written: u64,
     pub(crate) pages_split: u64,
     pub(crate) pages_joined: u64,
-    pub(crate) bytes_written: u64,
 }
 
-/// Writes the pages of all that `tries` have expanded above `old`, and makes the index of the
-/// new snapshot. The tries are hashed and are those of the 256 shards.
+/// Writes the pages of all that `tries` have expanded above `old`, moves pages out of what
+/// `cleaning` has chosen, and puts the index of the new snapshot into a checkpoint, shard by
+/// shard. The tries are hashed and are those of the 256 shards.
 pub(crate) fn merge<'a>(
     old: &Snapshot,
     tries: impl Fn(usize) -> &'a PartialTrie + Sync,
+    cleaning: &Cleaning,
+    checkpoint: &IndexWriter,
 ) -> Result<Merged, StateError> {
-    let one = |shard| -> Result<MergedShard, StateError> {
-        let merged = merge_shard(shard, &old.index[shard], tries(shard), &old.pages)?;
-        old.pages.counters.merge_parts.add(1);
-        Ok(merged)
+    let pages = &*old.pages;
+    let one = |shard| -> Result<Merged, StateError> {
+        let mut merged = merge_shard(shard, &old.index.whole(shard)?, tries(shard), pages)?;
+        cleaning.clean(&mut merged, pages)?;
+        let named = places(&merged.index).len() as u64;
+        checkpoint.put(shard, merged.index, named)?;
+        pages.counters.merge_parts.add(1);
+        Ok(Merged {
+            dead: merged.dead,
+            pages_written: merged.pages,
+            pages_split: merged.split,
+            pages_joined: merged.joined,
+        })
     };
-    let shards = pool::install_in_background(|| {
+    let shards: Vec<_> = pool::install_in_background(|| {
         (0..SHARDS)
             .into_par_iter()
             .map(one)
             .collect::<Result<_, _>>()
-    });
-    let mut merged = collect(shards?);
-    clean(&mut merged, &old.pages)?;
-    Ok(merged)
-}
-
-/// The shards of a merge, in order, as one.
-pub(crate) fn collect(shards: Vec<MergedShard>) -> Merged {
-    let mut merged = Merged {
-        index: Vec::new(),
-        dead: Vec::new(),
-        pages_written: 0,
-        pages_split: 0,
-        pages_joined: 0,
-        bytes_written: 0,
-    };
-    for shard in shards {
-        merged.index.push(shard.index);
-        merged.dead.extend(shard.dead);
-        merged.pages_written += shard.pages;
-        merged.pages_split += shard.split;
-        merged.pages_joined += shard.joined;
-        merged.bytes_written += shard.bytes;
+    })?;
+    let mut all = Merged::default();
+    for merged in shards {
+        all.dead.extend(merged.dead);
+        all.pages_written += merged.pages_written;
+        all.pages_split += merged.pages_split;
+        all.pages_joined += merged.pages_joined;
     }
-    merged
+    Ok(all)
 }
 
 /// What merging one shard made.

@@ -4,10 +4,12 @@
 use crate::{
     base::{Base, Intermediate, Snapshot},
     blocks::Window,
-    checkpoint::{self, LogState},
+    checkpoint::{self, CheckpointState, LogState},
+    clean::Cleaning,
     db::{Current, Inner, Writer},
     delta::Delta,
     error::StateError,
+    index::{Index, IndexWriter, WrittenIndex},
     merge::merge,
     overlay::{LayerId, Overlay},
     pool,
@@ -186,21 +188,29 @@ impl Inner {
     ) -> Result<(), StateError> {
         let start = Instant::now();
         let old = &base.snapshot;
-        let merged = merge(old, |shard| intermediate.forest.shard(shard))?;
+        let cleaning = Cleaning::of(&self.pages.segments.live(), &self.retired.lock().pages);
+        let is_too_large = !old.index.is_resident();
+        let index = IndexWriter::create(self.disk.clone(), self.parts.clone(), is_too_large)?;
+        let tries = |shard| intermediate.forest.shard(shard);
+        let merged = merge(old, tries, &cleaning, &index)?;
         self.counters.pages_written.add(merged.pages_written);
         self.counters.pages_split.add(merged.pages_split);
         self.counters.pages_joined.add(merged.pages_joined);
         self.counters.pages_dead.add(merged.dead.len() as u64);
-        let snapshot = Arc::new(Snapshot {
+        // The checkpoint relies on the index of the blocks that it covers.
+        self.blocks.extend_index()?;
+        let state = CheckpointState {
             block: intermediate.block,
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.state_root,
-            index: merged.index,
+        };
+        let index = self.write_checkpoint(old, merged.dead, state, index.finish()?, log)?;
+        let snapshot = Arc::new(Snapshot {
+            block: state.block,
+            state_root: state.state_root,
+            index,
             pages: self.pages.clone(),
         });
-        // The checkpoint relies on the index of the blocks that it covers.
-        self.blocks.extend_index()?;
-        self.write_checkpoint(old, merged.dead, &snapshot, log)?;
         let new = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -216,20 +226,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the checkpoint of `snapshot`. The pages that the merge before this one replaced are
+    /// Writes the rest of the checkpoint of `state`, and gives its index. The pages that the merge before this one replaced are
     /// dead from now on: the checkpoint that named them is gone.
     fn write_checkpoint(
         &self,
         old: &Arc<Snapshot>,
         dead: Vec<PageAddr>,
-        snapshot: &Snapshot,
+        state: CheckpointState,
+        index: WrittenIndex,
         log: &LogState,
-    ) -> Result<(), StateError> {
+    ) -> Result<Index, StateError> {
         let mut retired = self.retired.lock();
         for addr in std::mem::take(&mut retired.pages) {
             self.pages.segments.mark_dead(addr);
         }
-        let bytes = checkpoint::write(self, snapshot, log, &dead)?;
+        let (index, bytes) = checkpoint::write(index, &self.pages, &self.codes, state, log, &dead)?;
         self.counters.checkpoint_bytes_written.add(bytes);
         retired.pages = dead;
         retired.snapshots.retain(|older| older.strong_count() > 0);
@@ -238,6 +249,6 @@ impl Inner {
             self.pages.segments.remove_dead(|_| true)?;
         }
         retired.snapshots.push(Arc::downgrade(old));
-        Ok(())
+        Ok(index)
     }
 }

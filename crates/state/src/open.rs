@@ -4,7 +4,7 @@
 //! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
 
 use crate::{
-    base::Base,
+    base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
     checkpoint,
     commit::describe,
@@ -12,6 +12,7 @@ use crate::{
     db::{Current, Db, Inner, Options, Writer},
     delta::Delta,
     error::StateError,
+    index::PartCache,
     loader::{refuse_lost_checkpoints, remove_spilled},
     merger::Retired,
     overlay::{LayerId, Overlay},
@@ -23,8 +24,9 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_store::{
-    BlockEntry, BlockIndex, BlockLog, Codes, IndexState, LoadedCheckpoint, LogOptions, LogPosition,
-    Manifest, Record, SegmentOptions, Segments, StoreError, load_latest_checkpoint, lock_data_dir,
+    BlockEntry, BlockIndex, BlockLog, Checkpoint, Codes, IndexState, LoadedCheckpoint, LogOptions,
+    LogPosition, Manifest, Record, SegmentOptions, Segments, StoreError, load_latest_checkpoint,
+    lock_data_dir,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -57,17 +59,22 @@ impl Db {
         let lock = lock_data_dir(&*disk)?;
         let manifest = Manifest::open(&*disk)?;
         let genesis = genesis_of(&manifest)?;
-        let loaded = newest_checkpoint(&disk)?;
+        let counters = Arc::new(Counters::default());
+        let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
+        let found = newest_checkpoint(&disk, |found| checkpoint::read(found, &parts))?;
         remove_spilled(&*disk).map_err(StoreError::from)?;
         let mut recovery = Recovery::default();
-        for damage in &loaded.damaged {
+        for damage in &found.damaged {
             let older = "an older checkpoint is used, with more of the log to replay";
             recovery.notes.push(format!("{damage}; {older}"));
         }
-        let checkpoint = loaded.checkpoint;
-        let meta = checkpoint::read_meta(&checkpoint)?;
-        let counters = Arc::new(Counters::default());
-        let table = checkpoint::read_segments(&checkpoint)?;
+        let checkpoint::Read {
+            meta,
+            segments: table,
+            retired,
+            index: state_index,
+        } = found.loaded;
+        let state = meta.state;
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), Some(&table))?;
         let pages = Arc::new(Pages::new(
             segments,
@@ -88,8 +95,8 @@ impl Db {
                 torn.file, torn.bytes, torn.offset
             ));
         }
-        let (index, found) = BlockIndex::open(disk.clone(), meta.block.number + 1)?;
-        let was_remade = complete_index(&index, &log, genesis, meta.block, &meta.log.recent)?;
+        let (index, found) = BlockIndex::open(disk.clone(), state.block.number + 1)?;
+        let was_remade = complete_index(&index, &log, genesis, state.block, &meta.log.recent)?;
         match found {
             IndexState::Rebuild { reason } => recovery.notes.push(format!(
                 "blocks.idx, the block index, was made again from the log: {reason}"
@@ -97,16 +104,16 @@ impl Db {
             IndexState::Short { numbers } if was_remade => recovery.notes.push(format!(
                 "blocks.idx, the block index, was made again from the log: it holds {numbers} of \
                  {} blocks",
-                meta.block.number + 1
+                state.block.number + 1
             )),
             IndexState::Short { .. } | IndexState::Ready => {}
         }
-        let snapshot = Arc::new(checkpoint::read_snapshot(
-            &checkpoint,
-            &meta,
-            pages.clone(),
-        )?);
-        let retired = checkpoint::read_retired(&checkpoint)?;
+        let snapshot = Arc::new(Snapshot {
+            block: state.block,
+            state_root: state.state_root,
+            index: state_index,
+            pages: pages.clone(),
+        });
         let base = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -117,20 +124,21 @@ impl Db {
             disk,
             counters: counters.clone(),
             pages,
+            parts,
             codes,
             retired: Mutex::new(Retired {
                 pages: retired,
                 snapshots: Vec::new(),
             }),
             log,
-            blocks: Blocks::new(index, meta.block, meta.log.recent),
+            blocks: Blocks::new(index, state.block, meta.log.recent),
             writer: Mutex::new(Writer::default()),
             delta: Mutex::new(Delta::on(base.clone(), root, counters)?),
             prover: Mutex::new(None),
             current: RwLock::new(Current {
                 base,
                 overlay: Arc::new(Overlay::new()),
-                tree: Tree::new(meta.block, meta.parent_hash, meta.state_root, root),
+                tree: Tree::new(state.block, state.parent_hash, state.state_root, root),
                 unlogged_jumps: HashSet::new(),
             }),
             poisoned: OnceLock::new(),
@@ -144,8 +152,11 @@ impl Db {
     }
 }
 
-fn newest_checkpoint(disk: &Arc<dyn Disk>) -> Result<LoadedCheckpoint, StateError> {
-    if let Some(loaded) = load_latest_checkpoint(disk)? {
+fn newest_checkpoint<T>(
+    disk: &Arc<dyn Disk>,
+    load: impl FnMut(&Checkpoint) -> Result<T, StateError>,
+) -> Result<LoadedCheckpoint<T, StateError>, StateError> {
+    if let Some(loaded) = load_latest_checkpoint(disk, load)? {
         return Ok(loaded);
     }
     refuse_lost_checkpoints(disk)?;
@@ -336,8 +347,11 @@ impl Inner {
 pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<LogPosition>, StateError> {
     let _lock = lock_data_dir(&**disk)?;
     let manifest = Manifest::open(&**disk)?;
-    let loaded = newest_checkpoint(disk)?;
-    let meta = checkpoint::read_meta(&loaded.checkpoint)?;
+    let found = newest_checkpoint(disk, |found| {
+        found.verify()?;
+        checkpoint::read_meta(found)
+    })?;
+    let meta = found.loaded;
     let options = LogOptions {
         salt: manifest.salt(),
         ..LogOptions::default()

@@ -21,7 +21,7 @@ struct ForestResolver<'a> {
 }
 
 impl<'a> ForestResolver<'a> {
-    const fn new(forest: &'a Forest, base: &'a Base) -> Self {
+    fn new(forest: &'a Forest, base: &'a Base) -> Self {
         let base = Resolver::new(base, ReadFor::Proof);
         Self { forest, base }
     }

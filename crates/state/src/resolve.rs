@@ -4,6 +4,7 @@ use crate::{
     base::{Base, is_under},
     error::StateError,
     forest::shard_of,
+    index::Held,
     pages::{ReadFor, decode_leaf, digests_of, node_of},
 };
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
@@ -25,17 +26,20 @@ pub(crate) struct Resolver<'a> {
     ahead: Vec<Arc<Page>>,
     /// How many of these have been passed.
     passed: usize,
+    /// Parts of the index.
+    parts: Held,
 }
 
 impl<'a> Resolver<'a> {
     /// Counts the pages that it reads as read for `why`.
-    pub(crate) const fn new(base: &'a Base, why: ReadFor) -> Self {
+    pub(crate) fn new(base: &'a Base, why: ReadFor) -> Self {
         Self {
             base,
             why,
             open: None,
             ahead: Vec::new(),
             passed: 0,
+            parts: Held::default(),
         }
     }
 
@@ -43,6 +47,11 @@ impl<'a> Resolver<'a> {
     pub(crate) fn read_ahead(&mut self, pages: Vec<Arc<Page>>) {
         self.ahead = pages;
         self.passed = 0;
+    }
+
+    /// Takes parts of the index that will be asked for.
+    pub(crate) fn hold(&mut self, parts: Held) {
+        self.parts = parts;
     }
 
     /// The page over `path`, if it is at hand.
@@ -86,16 +95,16 @@ impl Resolve for Resolver<'_> {
         if let Some(page) = self.at_hand(path) {
             return graft_page(page, path, into);
         }
-        let index = &self.base.snapshot.index[shard];
-        let (link, depth) = index.find_or_stub(path).ok_or(StateError::Broken {
+        let node = self.base.snapshot.index.node_at(path, &mut self.parts)?;
+        let node = node.ok_or(StateError::Broken {
             path: *path,
             what: "a node or a page in the index",
         })?;
-        let NodeView::Stub(stub) = index.visit(link) else {
-            return Ok(into.graft_node(index, link)?);
+        let NodeView::Stub(stub) = node.trie.visit(node.link) else {
+            return Ok(into.graft_node(&node.trie, node.link)?);
         };
         let pages = &self.base.snapshot.pages;
-        let page = pages.read(stub, &path.prefix(depth), self.why)?;
+        let page = pages.read(stub, &path.prefix(node.depth), self.why)?;
         let page = self.open.insert(page);
         graft_page(page, path, into)
     }

@@ -1,6 +1,6 @@
 //! What a database is made of, in numbers.
 
-use crate::{base::Intermediate, db::Db, error::StateError, merge::places};
+use crate::{base::Intermediate, db::Db, error::StateError};
 use cambium_disk::DiskDescription;
 use cambium_primitives::BlockId;
 use cambium_trie::SHARDS;
@@ -18,8 +18,11 @@ pub struct Stats {
     pub overlay_bytes: usize,
     /// Memory of their tries.
     pub delta_bytes: usize,
-    /// Memory of the resident index.
+    /// Memory of the index.
     pub index_bytes: usize,
+    /// Bytes of those parts of the index that are on disk, to be read when they are needed: the
+    /// index is larger than its share of the memory. 0 if all of it is in memory.
+    pub index_bytes_on_disk: u64,
     /// Pages that the index names.
     pub pages: u64,
     /// Memory of cached pages.
@@ -52,7 +55,7 @@ pub struct Merging {
 }
 
 impl Db {
-    /// Sizes and counts. Walks the resident index: milliseconds for a million pages.
+    /// Sizes and counts.
     pub fn stats(&self) -> Result<Stats, StateError> {
         let (head, snapshot, merging, layers, overlay_bytes) = {
             let current = self.inner.current.read();
@@ -65,10 +68,6 @@ impl Db {
                 current.overlay.bytes(),
             )
         };
-        let pages = snapshot
-            .index
-            .iter()
-            .map(|shard| places(shard).len() as u64);
         let segments = self.inner.pages.segments.live();
         let mut segments_by_live = [0; 10];
         for segment in &segments {
@@ -81,8 +80,9 @@ impl Db {
             layers,
             overlay_bytes,
             delta_bytes: self.inner.delta.lock().forest().memory_bytes(),
-            index_bytes: snapshot.index_bytes(),
-            pages: pages.sum(),
+            index_bytes: snapshot.index.memory_bytes(),
+            index_bytes_on_disk: snapshot.index.bytes_on_disk(),
+            pages: snapshot.index.pages(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
             merging,
             segments: segments.len(),

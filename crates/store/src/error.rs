@@ -77,6 +77,20 @@ pub enum StoreError {
         supported: u32,
     },
 
+    /// Written by an earlier version of Cambium.
+    #[error(
+        "{file} was written by an older Cambium (format {found}, this one reads {supported}): \
+         import the chain into a new directory"
+    )]
+    OlderFormat {
+        /// The file, as its owner may look it up.
+        file: String,
+        /// The format found in it.
+        found: u32,
+        /// The format that this version reads.
+        supported: u32,
+    },
+
     /// Another process has the data directory.
     #[error(
         "{dir} is in use by another process{}: stop it, or name another directory",

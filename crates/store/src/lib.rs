@@ -60,7 +60,8 @@ mod segments;
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{BlockLog, LogOptions, LogPosition, LogRecovery, LogScan, Record, TornTail};
 pub use checkpoint::{
-    Checkpoint, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint, load_latest_checkpoint,
+    Checkpoint, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint, PIECE_SUM_BYTES,
+    SectionReader, load_latest_checkpoint, put_piece,
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;

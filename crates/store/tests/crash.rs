@@ -5,8 +5,9 @@ use alloy_primitives::{B256, keccak256};
 use cambium_disk::{Disk, FaultyDisk};
 use cambium_primitives::{Path, Reader};
 use cambium_store::{
-    BlockEntry, BlockIndex, BlockLog, CheckpointWriter, Codes, IndexState, LogOptions, LogPosition,
-    Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError, load_latest_checkpoint,
+    BlockEntry, BlockIndex, BlockLog, Checkpoint, CheckpointWriter, Codes, IndexState, LogOptions,
+    LogPosition, Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError,
+    load_latest_checkpoint,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -75,9 +76,13 @@ impl Engine {
         let mut table = None;
         let mut pages = BTreeMap::new();
         let (mut position, mut codes_bytes, mut numbers) = (LogPosition::START, 0, 0);
-        if let Some(loaded) = load_latest_checkpoint(&disk)? {
-            table = Some(loaded.checkpoint.read_section("segments")?);
-            let head = loaded.checkpoint.read_section("head")?;
+        let read = |checkpoint: &Checkpoint| {
+            let segments = checkpoint.read_section("segments")?;
+            Ok::<_, StoreError>((segments, checkpoint.read_section("head")?))
+        };
+        if let Some(found) = load_latest_checkpoint(&disk, read)? {
+            let (segments, head) = found.loaded;
+            table = Some(segments);
             let mut reader = Reader::new(&head);
             position = LogPosition::from_u64(reader.u64().unwrap());
             codes_bytes = reader.u64().unwrap();

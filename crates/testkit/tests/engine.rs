@@ -1,13 +1,15 @@
 //! The engine beside the model, with and without crashes.
 
 use cambium_testkit::{EngineDriver, EngineParams, say};
+use std::collections::BTreeMap;
 
 fn long() -> bool {
     std::env::var_os("CAMBIUM_LONG").is_some()
 }
 
-fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) {
-    let mut done = std::collections::BTreeMap::new();
+/// Returns what was done, and how often.
+fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) -> BTreeMap<&'static str, u64> {
+    let mut done = BTreeMap::new();
     for seed in 0..seeds {
         let mut driver = EngineDriver::new(EngineParams {
             seed: params.seed + seed,
@@ -19,6 +21,7 @@ fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) {
         }
     }
     say(&format!("{name}: {seeds} runs of {steps} steps: {done:?}"));
+    done
 }
 
 #[test]
@@ -28,6 +31,7 @@ fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
         accounts: 3000,
         changes_max: 120,
         memory_bytes: 64 << 20,
+        index_bytes_max: None,
         faults: false,
     };
     let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
@@ -41,6 +45,7 @@ fn small_states_agree_down_to_the_last_account() {
         accounts: 6,
         changes_max: 6,
         memory_bytes: 64 << 20,
+        index_bytes_max: None,
         faults: false,
     };
     let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
@@ -54,6 +59,7 @@ fn small_memory_makes_merges_run_beside_all_else() {
         accounts: 2000,
         changes_max: 300,
         memory_bytes: 4 << 20,
+        index_bytes_max: None,
         faults: false,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (2, 150) };
@@ -67,8 +73,56 @@ fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
         accounts: 300,
         changes_max: 40,
         memory_bytes: 64 << 20,
+        index_bytes_max: None,
         faults: true,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
     run("failures", seeds, steps, params);
+}
+
+#[test]
+fn an_index_on_disk_gives_what_one_in_memory_does() {
+    let params = EngineParams {
+        seed: 5000,
+        accounts: 3000,
+        changes_max: 120,
+        memory_bytes: 64 << 20,
+        // No more than the tops and a few parts.
+        index_bytes_max: Some(16 << 10),
+        faults: false,
+    };
+    let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
+    let done = run("index on disk", seeds, steps, params);
+    assert!(done["index on disk"] > 0 && !done.contains_key("index in memory"));
+}
+
+#[test]
+fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
+    let params = EngineParams {
+        seed: 6000,
+        accounts: 400,
+        changes_max: 200,
+        memory_bytes: 64 << 20,
+        // About what it takes.
+        index_bytes_max: Some(60 << 10),
+        faults: false,
+    };
+    let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
+    let done = run("index at its limit", seeds, steps, params);
+    assert!(done["index on disk"] > 0 && done["index in memory"] > 0);
+}
+
+#[test]
+fn acknowledged_blocks_survive_failures_with_an_index_on_disk() {
+    let params = EngineParams {
+        seed: 7000,
+        accounts: 300,
+        changes_max: 40,
+        memory_bytes: 64 << 20,
+        index_bytes_max: Some(0),
+        faults: true,
+    };
+    let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
+    let done = run("failures, index on disk", seeds, steps, params);
+    assert!(done["index on disk"] > 0);
 }

@@ -176,7 +176,8 @@ impl PartialTrie {
     fn check_changes(&self, changes: &[AccountChange]) -> Result<(), TrieError> {
         for ends in [changes.first(), changes.last()].into_iter().flatten() {
             let path = Path::account(&ends.path);
-            if !path.starts_with(&self.base) {
+            // A trie based at an account's path or below is one of slots alone.
+            if !path.starts_with(&self.base) || self.base.len() >= ACCOUNT_NIBBLES {
                 return Err(TrieError::Outside {
                     path,
                     under: Box::new(self.base),

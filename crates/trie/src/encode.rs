@@ -1,15 +1,17 @@
-//! The trie's structure as bytes: for checkpoints of the index.
+//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index.
 //!
 //! Preorder: a node, then its children. Reading it back checks every rule that the structure
 //! keeps; what it can't check is that memos are true.
 
 use crate::{
-    arena::Link,
+    arena::{Arena, Link},
     node_ref::{NodeKind, NodeRef, Place, Stub},
     partial::{NodeView, PartialTrie},
 };
 use alloc::vec::Vec;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, SlotValue};
+use cambium_primitives::{
+    ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, SLOT_NIBBLES, SlotValue,
+};
 
 const VERSION: u8 = 1;
 
@@ -53,13 +55,32 @@ impl PartialTrie {
     /// | slot: N/2, rounded up | the N nibbles left of its 64, packed |
     /// | 1 + L | length and bytes of the value, big-endian, no leading zero |
     pub fn encode_to(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION, self.base.len() as u8]);
-        out.extend_from_slice(self.base.packed());
-        self.encode_structure(self.root, out);
+        self.encode_subtrie_to(self.root, &self.base, usize::MAX, out);
     }
 
-    /// Recursion is bounded by the path's 128 nibbles.
-    fn encode_structure(&self, link: Link, out: &mut Vec<u8>) {
+    /// As [`Self::encode_to`], of the subtrie at `link`, which sits at `path`. If it takes more
+    /// than `bytes_max` nothing is appended, and the answer is false. At 64 nibbles it must be the
+    /// root of a storage.
+    pub fn encode_subtrie_to(
+        &self,
+        link: Link,
+        path: &Path,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let start = out.len();
+        out.extend_from_slice(&[VERSION, path.len() as u8]);
+        out.extend_from_slice(path.packed());
+        let fits = self.encode_structure(link, start.saturating_add(bytes_max), out);
+        if !fits {
+            out.truncate(start);
+        }
+        fits
+    }
+
+    /// Gives up, with false, when `out` is longer than `len_max`. Recursion is bounded by the
+    /// path's 128 nibbles.
+    fn encode_structure(&self, link: Link, len_max: usize, out: &mut Vec<u8>) -> bool {
         let memo = self.memo(link);
         match self.visit(link) {
             NodeView::Empty => out.push(EMPTY),
@@ -69,14 +90,16 @@ impl PartialTrie {
                 let mask = present.fold(0u16, |mask, at| mask | 1 << at);
                 out.extend_from_slice(&mask.to_le_bytes());
                 for child in children.iter().filter(|child| !child.is_empty()) {
-                    self.encode_structure(*child, out);
+                    if !self.encode_structure(*child, len_max, out) {
+                        return false;
+                    }
                 }
             }
             NodeView::Extension { path, child } => {
                 put_head(out, EXTENSION, memo);
                 out.push(path.len() as u8);
                 out.extend_from_slice(path.packed());
-                self.encode_structure(child, out);
+                return self.encode_structure(child, len_max, out);
             }
             NodeView::Account {
                 path,
@@ -87,7 +110,7 @@ impl PartialTrie {
                 put_head(out, ACCOUNT, memo);
                 out.extend_from_slice(path.packed());
                 account.encode_to(out);
-                self.encode_structure(storage, out);
+                return self.encode_structure(storage, len_max, out);
             }
             NodeView::Slot { path, value, .. } => {
                 put_head(out, SLOT, memo);
@@ -110,23 +133,37 @@ impl PartialTrie {
                 }
             }
         }
+        out.len() <= len_max
     }
 
-    /// Reads a structure from all of `bytes`.
+    /// Reads a structure from all of `bytes`. It may be that of a part of a storage trie: what
+    /// comes of that can be read and copied from, not changed.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != VERSION {
-            return Err(reader.error("unknown version of a trie's structure"));
-        }
-        let base = usize::from(reader.u8()?);
-        let base = take_path(&mut reader, base)?;
-        if base.len() >= ACCOUNT_NIBBLES {
-            return Err(reader.error("a trie based within an account"));
-        }
-        let mut trie = Self::new(base);
-        trie.root = trie.decode_structure(&mut reader, &base, false)?;
-        reader.finish()?;
+        let base = take_base(&mut reader)?;
+        let mut trie = Self {
+            base,
+            root: Link::EMPTY,
+            arena: Arena::new(),
+        };
+        trie.root = trie.decode_root(&mut reader, &base)?;
         Ok(trie)
+    }
+
+    /// Adds the subtrie that all of `bytes` are the structure of, and that must sit at `path`.
+    /// Returns the link of its root, linked from nowhere yet.
+    pub fn graft_encoded(&mut self, path: &Path, bytes: &[u8]) -> Result<Link, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if take_base(&mut reader)? != *path {
+            return Err(reader.error("a subtrie of another place"));
+        }
+        self.decode_root(&mut reader, path)
+    }
+
+    fn decode_root(&mut self, reader: &mut Reader<'_>, at: &Path) -> Result<Link, DecodeError> {
+        let root = self.decode_structure(reader, at, at.len() >= ACCOUNT_NIBBLES)?;
+        reader.finish()?;
+        Ok(root)
     }
 
     /// Reads the node that sits at `at`, in a storage trie or above. Recursion is bounded by
@@ -257,6 +294,18 @@ fn take_ref(reader: &mut Reader<'_>, head: u8) -> Result<Option<NodeRef>, Decode
         }
         (false, true) => Err(reader.error("an inlined reference that is none")),
     }
+}
+
+/// The path of the root, after the version.
+fn take_base(reader: &mut Reader<'_>) -> Result<Path, DecodeError> {
+    if reader.u8()? != VERSION {
+        return Err(reader.error("unknown version of a trie's structure"));
+    }
+    let base = usize::from(reader.u8()?);
+    if base >= SLOT_NIBBLES {
+        return Err(reader.error("a trie based at a slot or below"));
+    }
+    take_path(reader, base)
 }
 
 fn take_path(reader: &mut Reader<'_>, nibbles: usize) -> Result<Path, DecodeError> {

@@ -218,6 +218,11 @@ impl PartialTrie {
             full.len() == ACCOUNT_NIBBLES || full.len() == SLOT_NIBBLES,
             "no leaf at {full}"
         );
+        if let Some(depth) = self.base.len().checked_sub(ACCOUNT_NIBBLES) {
+            return slot.map_or(Lookup::Absent, |slot| {
+                self.lookup_slot(self.root, slot, depth)
+            });
+        }
         let link = match self.walk(self.root, account, self.base.len()) {
             (Slot::Account(index), _) => match slot {
                 None => return Lookup::Account(self.arena.account(index)),
@@ -231,7 +236,12 @@ impl PartialTrie {
             }
             _ => return Lookup::Absent,
         };
-        match self.walk(link, slot.expect("a slot's path"), 0) {
+        self.lookup_slot(link, slot.expect("a slot's path"), 0)
+    }
+
+    /// Walks to a slot from the node at `link` of its storage trie, which sits at `depth` there.
+    fn lookup_slot(&self, link: Link, slot: &Key, depth: usize) -> Lookup<'_> {
+        match self.walk(link, slot, depth) {
             (Slot::Storage(index), _) => {
                 Lookup::Slot(U256::from_be_bytes(self.arena.slots[index].value))
             }

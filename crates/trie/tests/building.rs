@@ -201,3 +201,52 @@ fn the_form_on_disk_is_the_one_that_older_databases_have() {
         bytes.len()
     );
 }
+
+#[test]
+fn a_subtrie_is_kept_by_itself_and_put_back_where_it_was() {
+    let state = hashed(&mut Random(2), 60, 40);
+    let whole = trie_of(&state.model);
+    let (mut in_accounts, mut in_storage) = (0, 0);
+    for (key, (_, slots)) in &state.model.0 {
+        let leaf = slots.keys().next().map(|slot| Path::slot(key, slot));
+        let leaf = leaf.unwrap_or(Path::account(key));
+        let nodes = (1..leaf.len())
+            .map(|len| leaf.prefix(len))
+            .filter_map(|path| Some((path, whole.find(&path)?)));
+        for (path, link) in nodes {
+            let mut bytes = vec![1, 2, 3];
+            assert!(whole.encode_subtrie_to(link, &path, usize::MAX, &mut bytes));
+            let len = bytes.len() - 3;
+            let mut again = vec![];
+            assert!(!whole.encode_subtrie_to(link, &path, len - 1, &mut again));
+            assert!(again.is_empty());
+            assert!(whole.encode_subtrie_to(link, &path, len, &mut again));
+            assert_eq!(again, bytes[3..]);
+
+            // Alone it answers for what is below it.
+            let alone = PartialTrie::decode(&again).expect("what was just encoded");
+            assert_eq!(alone.base(), &path);
+            assert_eq!(alone.lookup(&leaf), whole.lookup(&leaf));
+            let below = leaf.prefix(leaf.len().min(path.len() + 1));
+            let depth = |trie: &PartialTrie| trie.find_or_stub(&below).map(|(_, depth)| depth);
+            assert_eq!(depth(&alone), depth(&whole));
+
+            // Another trie takes it where it was, and nowhere else.
+            let mut other = PartialTrie::new(Path::EMPTY);
+            let elsewhere = path.child(0);
+            assert!(other.graft_encoded(&elsewhere, &again).is_err());
+            let copy = other.graft_encoded(&path, &again).expect("its place");
+            let mut copied = vec![];
+            assert!(other.encode_subtrie_to(copy, &path, usize::MAX, &mut copied));
+            assert_eq!(copied, again);
+            match path.len() {
+                0..64 => in_accounts += 1,
+                _ => in_storage += 1,
+            }
+        }
+    }
+    assert!(
+        in_accounts > 60 && in_storage > 60,
+        "{in_accounts}, {in_storage}"
+    );
+}

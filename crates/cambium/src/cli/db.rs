@@ -37,7 +37,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("contract codes", count(stats.codes as u64))
         .row("input and output", &stats.disk)
         .section("In memory")
-        .row("index", bytes(stats.index_bytes as u64))
+        .row("index", index(&stats))
         .row("values of layers", bytes(stats.overlay_bytes as u64))
         .row("tries of layers", bytes(stats.delta_bytes as u64))
         .row(
@@ -67,6 +67,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
                 "parts": merging.parts,
             })),
             "index_bytes": stats.index_bytes,
+            "index_bytes_on_disk": stats.index_bytes_on_disk,
             "pages": stats.pages,
             "page_cache_bytes": stats.page_cache_bytes,
             "segments": stats.segments,
@@ -85,6 +86,18 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "commit_latency": commit_latency,
         }),
     ))
+}
+
+/// The memory of the index, and whether it should have more.
+fn index(stats: &Stats) -> String {
+    let memory = bytes(stats.index_bytes as u64);
+    match stats.index_bytes_on_disk {
+        0 => memory,
+        on_disk => format!(
+            "{memory}; its lower levels, {}, are on disk",
+            bytes(on_disk)
+        ),
+    }
 }
 
 /// How many segments, and how full they are: most that are not full are told by tenths.

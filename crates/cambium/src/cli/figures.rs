@@ -12,6 +12,7 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
         ("reads", reads(&counters)),
         ("page cache", page_cache(&counters)),
         ("pages read", pages_read(&counters)),
+        ("index read", index_read(&counters)),
         ("node hashes", some(counters.node_hashes).map(count)),
         ("pages written", pages_written(&counters)),
         ("written", written(&counters)),
@@ -95,6 +96,12 @@ fn pages_read(counters: &CounterValues) -> Option<String> {
         false => format!("; {} from the device", count(device)),
     };
     Some(format!("{} ({size}): {causes}{device}", count(all)))
+}
+
+fn index_read(counters: &CounterValues) -> Option<String> {
+    let reads = some(counters.index_reads)?;
+    let size = bytes(counters.index_bytes_read);
+    Some(format!("{} ({size}) of parts on disk", count(reads)))
 }
 
 fn pages_written(counters: &CounterValues) -> Option<String> {

@@ -37,14 +37,6 @@ pub(super) struct ShardBuilder<'a> {
     progress: &'a mut dyn FnMut(usize),
 }
 
-/// A finished shard.
-pub(super) struct BuiltShard {
-    /// The trie's root, hashed, over stubs.
-    pub(super) root: PartialTrie,
-    /// The trie over its pages, if these were made.
-    pub(super) index: Arc<PartialTrie>,
-}
-
 impl<'a> ShardBuilder<'a> {
     /// An empty shard. The trie has at most about `leaves_max` leaves at a time.
     pub(super) fn new(
@@ -70,16 +62,14 @@ impl<'a> ShardBuilder<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<BuiltShard, StateError> {
+    /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were made.
+    pub(super) fn finish(mut self) -> Result<(PartialTrie, Arc<PartialTrie>), StateError> {
         self.put_group()?;
         self.settle()?;
         let mut root = PartialTrie::new(*self.trie.base());
         let link = root.graft_node(&self.trie, self.trie.root())?;
         root.set_root(link);
-        Ok(BuiltShard {
-            root,
-            index: self.merged.index,
-        })
+        Ok((root, self.merged.index))
     }
 
     /// Counts the leaf at `path`, which comes next.

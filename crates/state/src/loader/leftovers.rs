@@ -4,7 +4,7 @@ use super::entries::remove_spilled;
 use crate::error::StateError;
 use cambium_disk::{Disk, DiskError};
 use cambium_store::{
-    BlockLog, LogOptions, LogPosition, Manifest, StoreError, load_latest_checkpoint,
+    BlockLog, Checkpoint, LogOptions, LogPosition, Manifest, StoreError, load_latest_checkpoint,
 };
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const DIRS: [(&str, &str); 2] = [("segments", ".seg"), ("log", ".log")];
 
 /// Refuses a directory that holds a database, whole or not.
 pub(super) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
-    if load_latest_checkpoint(disk)?.is_some() {
+    if load_latest_checkpoint(disk, Checkpoint::verify)?.is_some() {
         return Err(StoreError::AlreadyADatabase {
             dir: disk.display_path(""),
         }

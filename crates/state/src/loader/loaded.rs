@@ -3,14 +3,16 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
-    checkpoint::{self, LogState},
+    checkpoint::{self, CheckpointState, LogState},
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
     delta::Delta,
     error::StateError,
+    index::{PartCache, WrittenIndex},
     merger::Retired,
     open::{GENESIS_HASH, GENESIS_NUMBER},
     overlay::{LayerId, Overlay},
+    pages::Pages,
     records::{BlockMeta, BlockRecord, KIND_BLOCK},
     tree::Tree,
 };
@@ -32,7 +34,10 @@ pub struct Loaded {
     pub(super) lock: DataDirLock,
     pub(super) options: Options,
     pub(super) counters: Arc<Counters>,
-    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) pages: Arc<Pages>,
+    pub(super) parts: Arc<PartCache>,
+    /// The first checkpoint, begun.
+    pub(super) index: WrittenIndex,
     pub(super) codes: Codes,
     pub(super) salt: u64,
     pub(super) root: B256,
@@ -96,23 +101,31 @@ impl Loaded {
             replay: log.end(),
             recent: recent.clone(),
         };
-        let snapshot = Arc::new(Snapshot {
+        let of = CheckpointState {
             block: meta.id,
             parent_hash: meta.parent,
             state_root: self.root,
-            index: self.snapshot.index.clone(),
-            pages: self.snapshot.pages.clone(),
+        };
+        // Only with its first checkpoint does the directory hold a finished database.
+        let (state_index, _) =
+            checkpoint::write(self.index, &self.pages, &self.codes, of, &state, &[])?;
+        let snapshot = Arc::new(Snapshot {
+            block: meta.id,
+            state_root: self.root,
+            index: state_index,
+            pages: self.pages.clone(),
         });
         let layer = LayerId(1);
         let base = Arc::new(Base {
-            snapshot: snapshot.clone(),
+            snapshot,
             intermediate: None,
         });
         let inner = Arc::new(Inner {
             options: self.options,
             disk,
             counters: self.counters.clone(),
-            pages: snapshot.pages.clone(),
+            pages: self.pages,
+            parts: self.parts,
             codes: self.codes,
             retired: Mutex::new(Retired::default()),
             log,
@@ -131,8 +144,6 @@ impl Loaded {
             manifest,
             _lock: self.lock,
         });
-        // Only with its first checkpoint does the directory hold a finished database.
-        checkpoint::write(&inner, &snapshot, &state, &[])?;
         Ok(Db { inner })
     }
 }

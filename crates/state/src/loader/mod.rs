@@ -22,21 +22,21 @@ pub(crate) use leftovers::refuse_lost_checkpoints;
 pub use loaded::Loaded;
 
 use crate::{
-    base::{Base, Snapshot},
     counters::Counters,
     db::{Db, Options},
     error::StateError,
-    forest::Forest,
+    index::{IndexWriter, PartCache},
+    merge::places,
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
-use build::{BuiltShard, ShardBuilder};
+use build::ShardBuilder;
 use cambium_disk::Disk;
-use cambium_primitives::{Account, BlockId, Path};
+use cambium_primitives::{Account, Path};
 use cambium_store::{
     Codes, DataDirLock, Manifest, SegmentOptions, Segments, StoreError, lock_data_dir,
 };
-use cambium_trie::{SHARDS, crown};
+use cambium_trie::{PartialTrie, SHARDS, crown};
 use entries::{Entries, Spill};
 use parking_lot::Mutex;
 use std::{
@@ -136,13 +136,14 @@ impl Buckets {
         Ok(())
     }
 
-    /// Builds all shards: their tries, and their pages if there are `pages` to add to.
+    /// Builds all shards, and makes the state root. With somewhere to put them, their pages are
+    /// made too, and their index.
     fn build(
         mut self,
-        pages: Option<&Pages>,
+        to: Option<(&Pages, &IndexWriter)>,
         counters: &Counters,
         progress: &mut dyn FnMut(LoadProgress),
-    ) -> Result<Vec<BuiltShard>, StateError> {
+    ) -> Result<B256, StateError> {
         if self.spill.bytes() > 0 {
             // What is left of the buckets would take memory that the threads are to have.
             for bucket in &mut self.buckets {
@@ -166,11 +167,20 @@ impl Buckets {
                     // Nobody listens only if the other end panicked.
                     let _ = tell.send(leaves);
                 };
+                let pages = to.map(|(pages, _)| pages);
                 let mut builder =
                     ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress);
                 let sorted = sort::sorted(entries, spill, shares.sort_bytes, &mut builder);
-                match sorted.and_then(|()| builder.finish()) {
-                    Ok(shard) => built.push(shard),
+                let finished = sorted.and_then(|()| {
+                    let (root, index) = builder.finish()?;
+                    if let Some((_, checkpoint)) = to {
+                        let named = places(&index).len() as u64;
+                        checkpoint.put(shard, index, named)?;
+                    }
+                    Ok(root)
+                });
+                match finished {
+                    Ok(root) => built.push(root),
                     Err(error) => {
                         failed.store(true, Ordering::Relaxed);
                         return Err(error);
@@ -201,8 +211,13 @@ impl Buckets {
             }
             Ok::<_, StateError>(())
         })?;
-        built.sort_unstable_by_key(|shard: &BuiltShard| *shard.root.base());
-        Ok(built)
+        built.sort_unstable_by_key(|root: &PartialTrie| *root.base());
+        let broken = StateError::Broken {
+            path: Path::EMPTY,
+            what: "a hashed root",
+        };
+        let crown = crown(&built.iter().collect::<Vec<_>>()).ok();
+        crown.and_then(|crown| crown.state_root()).ok_or(broken)
     }
 }
 
@@ -298,25 +313,19 @@ impl Loader {
             self.options.cache_bytes(),
             counters.clone(),
         ));
-        let shards = self.buckets.build(Some(&pages), &counters, progress)?;
-        let index = shards.into_iter().map(|shard| shard.index).collect();
-        let base = Base {
-            snapshot: Arc::new(Snapshot {
-                block: BlockId::default(),
-                parent_hash: B256::ZERO,
-                state_root: B256::ZERO,
-                index,
-                pages,
-            }),
-            intermediate: None,
-        };
-        let root = Forest::on(&base, &counters)?.root();
+        let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
+        let parts = Arc::new(parts);
+        let index = IndexWriter::create(disk.clone(), parts.clone(), false)?;
+        let to = Some((&*pages, &index));
+        let root = self.buckets.build(to, &counters, progress)?;
         Ok(Loaded {
             disk,
             lock: self.lock,
             options: self.options,
             counters,
-            snapshot: base.snapshot,
+            pages,
+            parts,
+            index: index.finish()?,
             codes,
             salt: self.salt,
             root,
@@ -355,14 +364,7 @@ impl RootLoader {
 
     /// The state root.
     pub fn finish(self, progress: &mut dyn FnMut(LoadProgress)) -> Result<B256, StateError> {
-        let shards = self.0.build(None, &Counters::default(), progress)?;
-        let tries: Vec<_> = shards.iter().map(|shard| &shard.root).collect();
-        let broken = StateError::Broken {
-            path: Path::EMPTY,
-            what: "a hashed root",
-        };
-        let crown = crown(&tries).ok();
-        crown.and_then(|crown| crown.state_root()).ok_or(broken)
+        self.0.build(None, &Counters::default(), progress)
     }
 }
 

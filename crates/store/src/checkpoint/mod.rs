@@ -6,8 +6,15 @@
 //! more of the log. One found damaged is set aside under another name, and does not count as one
 //! of the two.
 //!
+//! A section may be made of *pieces*, each with a checksum of its own, to be read one by one for as
+//! long as somebody has the section open: even after its file was removed.
+//!
 //! Everything that a checkpoint speaks of (pages in segments, codes) must be durable before it is
 //! finished; whatever only the one before the last needs may be removed once it is.
+
+mod pieces;
+
+pub use pieces::{PIECE_SUM_BYTES, SectionReader, put_piece};
 
 use crate::StoreError;
 use cambium_disk::{Disk, DiskError, DiskFile};
@@ -19,7 +26,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 //
 // OFFSET    SIZE  MEANING
 // 0         8     "CambiCkp"
-// 8         4     format: 1
+// 8         4     format: 2
 // 12        4     zeros
 // 16        8     sequence number
 // 24              sections, back to back
@@ -32,7 +39,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 // end - 16  8     number of sections
 // end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
 const MAGIC: &[u8; 8] = b"CambiCkp";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEADER_BYTES: u64 = 24;
 const TRAILER_BYTES: u64 = 24;
 const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
@@ -41,8 +48,8 @@ const PREFIX: &str = "checkpoint-";
 const TEMPORARY: &str = ".tmp";
 const DAMAGED: &str = ".damaged";
 
-/// Written, and verified, in pieces of this size.
-const PIECE_BYTES: usize = 1 << 20;
+/// Written, and verified, so many bytes at a time.
+const FLUSH_BYTES: usize = 1 << 20;
 
 /// A checkpoint being written: sections one after the other, each in any number of pieces.
 /// Dropped before it is finished, it never was.
@@ -58,12 +65,21 @@ pub struct CheckpointWriter {
 }
 
 /// A checkpoint that is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct FinishedCheckpoint {
     /// Its sequence number.
     pub sequence: u64,
     /// Length of its file.
     pub bytes: u64,
+    disk: Arc<dyn Disk>,
+    sections: Vec<Section>,
+}
+
+impl FinishedCheckpoint {
+    /// As [`Checkpoint::read_pieces`].
+    pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
+        SectionReader::open(&self.disk, self.sequence, &self.sections, name)
+    }
 }
 
 #[derive(Debug)]
@@ -88,7 +104,7 @@ impl CheckpointWriter {
             }
         }
         let file = disk.create(&(name_of(sequence) + TEMPORARY))?;
-        let buffer = header_of(sequence).to_vec();
+        let buffer = header_of(sequence, FORMAT).to_vec();
         let (sections, hasher) = (Vec::new(), Xxh3::new());
         Ok(Self {
             disk,
@@ -127,7 +143,7 @@ impl CheckpointWriter {
         section.len += bytes.len() as u64;
         self.hasher.update(bytes);
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PIECE_BYTES {
+        if self.buffer.len() >= FLUSH_BYTES {
             self.flush()?;
         }
         Ok(())
@@ -153,7 +169,14 @@ impl CheckpointWriter {
         Ok(FinishedCheckpoint {
             sequence: self.sequence,
             bytes: self.written,
+            disk: self.disk.clone(),
+            sections: std::mem::take(&mut self.sections),
         })
+    }
+
+    /// Bytes in the section that is being written. Panics before the first.
+    pub fn section_len(&self) -> u64 {
+        self.sections.last().expect("a section").len
     }
 
     fn end(&self) -> u64 {
@@ -194,10 +217,11 @@ impl Drop for CheckpointWriter {
     }
 }
 
-/// A whole checkpoint, all of whose checksums were right.
+/// A checkpoint whose directory is right. What its sections hold is checked when it is read.
 #[derive(Debug)]
 pub struct Checkpoint {
     sequence: u64,
+    disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     path: String,
     sections: Vec<Section>,
@@ -233,33 +257,17 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Fills `buf` with the bytes at `offset` of a section: for those too large for memory. They
-    /// were verified when the checkpoint was loaded, and are not again.
-    pub fn read_section_at(
-        &self,
-        name: &str,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<(), StoreError> {
-        let section = self.section(name)?;
-        if offset
-            .checked_add(buf.len() as u64)
-            .is_none_or(|end| end > section.len)
-        {
-            let what = format!("its section {name} is shorter than was asked for");
-            return Err(StoreError::corrupt(self.path.clone(), section.offset, what));
-        }
-        Ok(self.file.read_at(buf, section.offset + offset)?)
+    /// Reads a section piece by piece, past the system's page cache where it can.
+    pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
+        SectionReader::open(&self.disk, self.sequence, &self.sections, name)
     }
 
     fn section(&self, name: &str) -> Result<&Section, StoreError> {
-        let found = self.sections.iter().find(|section| section.name == name);
-        found.ok_or_else(|| {
-            StoreError::corrupt(self.path.clone(), 0, format!("it has no section {name}"))
-        })
+        find_section(&self.sections, name, &self.path)
     }
 
-    fn open(disk: &dyn Disk, sequence: u64) -> Result<Self, StoreError> {
+    /// Opens the checkpoint of that number.
+    pub fn open(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Self, StoreError> {
         let name = name_of(sequence);
         let path = disk.display_path(&name);
         let file = disk.open(&name)?;
@@ -271,7 +279,8 @@ impl Checkpoint {
         let mut ends = [0; (HEADER_BYTES + TRAILER_BYTES) as usize];
         let (head, tail) = ends.split_at_mut(HEADER_BYTES as usize);
         file.read_at(head, 0)?;
-        if head != header_of(sequence) {
+        let format = u32::from_le_bytes(head[8..12].try_into().expect("4 bytes"));
+        if head != header_of(sequence, format) {
             return corrupt(0, "bad header");
         }
         file.read_at(tail, len - TRAILER_BYTES)?;
@@ -283,9 +292,26 @@ impl Checkpoint {
         };
         let mut directory = vec![0; (directory_len + TRAILER_BYTES) as usize];
         file.read_at(&mut directory, start)?;
-        match decode_directory(sequence, &directory, start) {
+        match decode_directory(sequence, format, &directory, start) {
+            // The checksum covers the header: the format is not a damaged one.
+            Ok(_) if format != FORMAT => {
+                let (file, found, supported) = (path, format, FORMAT);
+                Err(match found > supported {
+                    true => StoreError::NewerFormat {
+                        file,
+                        found,
+                        supported,
+                    },
+                    false => StoreError::OlderFormat {
+                        file,
+                        found,
+                        supported,
+                    },
+                })
+            }
             Ok(sections) => Ok(Self {
                 sequence,
+                disk: disk.clone(),
                 file,
                 path,
                 sections,
@@ -294,20 +320,26 @@ impl Checkpoint {
         }
     }
 
-    fn verify(&self) -> Result<(), StoreError> {
-        let mut piece = vec![0; PIECE_BYTES];
-        for section in &self.sections {
-            let mut hasher = Xxh3::new();
-            let mut at = 0;
-            while at < section.len {
-                let take = (section.len - at).min(PIECE_BYTES as u64) as usize;
-                self.file.read_at(&mut piece[..take], section.offset + at)?;
-                hasher.update(&piece[..take]);
-                at += take as u64;
-            }
-            if hasher.digest() != section.checksum {
-                return Err(self.corrupt_section(section));
-            }
+    /// Reads all sections to verify them.
+    pub fn verify(&self) -> Result<(), StoreError> {
+        self.sections()
+            .try_for_each(|name| self.verify_section(name))
+    }
+
+    /// Reads a section to verify it.
+    pub fn verify_section(&self, name: &str) -> Result<(), StoreError> {
+        let section = self.section(name)?;
+        let mut bytes = vec![0; section.len.min(FLUSH_BYTES as u64) as usize];
+        let mut hasher = Xxh3::new();
+        let mut at = 0;
+        while at < section.len {
+            let take = (section.len - at).min(FLUSH_BYTES as u64) as usize;
+            self.file.read_at(&mut bytes[..take], section.offset + at)?;
+            hasher.update(&bytes[..take]);
+            at += take as u64;
+        }
+        if hasher.digest() != section.checksum {
+            return Err(self.corrupt_section(section));
         }
         Ok(())
     }
@@ -323,35 +355,39 @@ impl Checkpoint {
 
 /// What was found of checkpoints.
 #[derive(Debug)]
-pub struct LoadedCheckpoint {
-    /// The newest whole one.
-    pub checkpoint: Checkpoint,
+pub struct LoadedCheckpoint<T, E> {
+    /// What was made of the newest whole one.
+    pub loaded: T,
     /// What is wrong with newer ones, for the owner to know. They were set aside, with
     /// `.damaged` after their names.
-    pub damaged: Vec<StoreError>,
+    pub damaged: Vec<E>,
 }
 
-/// The newest whole checkpoint; `None` if there never was one. An error if there are some and all
-/// are damaged. Reads all of it to verify it.
-pub fn load_latest_checkpoint(
+/// The newest checkpoint that `load` takes, which is to read all of it; `None` if there never was
+/// one. An error if there are some and `load` takes none, or if one is of another format.
+pub fn load_latest_checkpoint<T, E: From<StoreError>>(
     disk: &Arc<dyn Disk>,
-) -> Result<Option<LoadedCheckpoint>, StoreError> {
-    let mut damaged: Vec<(u64, StoreError)> = Vec::new();
+    mut load: impl FnMut(&Checkpoint) -> Result<T, E>,
+) -> Result<Option<LoadedCheckpoint<T, E>>, E> {
+    let mut damaged: Vec<(u64, E)> = Vec::new();
     for sequence in sequences(&**disk)?.into_iter().rev() {
-        let opened = Checkpoint::open(&**disk, sequence)
-            .and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint));
-        match opened {
-            Ok(checkpoint) => {
+        let loaded = match Checkpoint::open(disk, sequence) {
+            Ok(checkpoint) => load(&checkpoint),
+            Err(other @ (StoreError::NewerFormat { .. } | StoreError::OlderFormat { .. })) => {
+                return Err(other.into());
+            }
+            Err(error) => Err(error.into()),
+        };
+        match loaded {
+            Ok(loaded) => {
                 for (sequence, _) in &damaged {
                     let name = name_of(*sequence);
-                    disk.rename(&name, &(name.clone() + DAMAGED))?;
+                    let aside = name.clone() + DAMAGED;
+                    disk.rename(&name, &aside).map_err(StoreError::from)?;
                 }
-                disk.sync_dir("")?;
+                disk.sync_dir("").map_err(StoreError::from)?;
                 let damaged = damaged.into_iter().map(|(_, error)| error).collect();
-                return Ok(Some(LoadedCheckpoint {
-                    checkpoint,
-                    damaged,
-                }));
+                return Ok(Some(LoadedCheckpoint { loaded, damaged }));
             }
             Err(e) => damaged.push((sequence, e)),
         }
@@ -393,10 +429,20 @@ fn sequence_of(name: &str) -> Option<(u64, &str)> {
         .then(|| (sequence, &number[digits..]))
 }
 
-fn header_of(sequence: u64) -> [u8; HEADER_BYTES as usize] {
+fn find_section<'a>(
+    sections: &'a [Section],
+    name: &str,
+    path: &str,
+) -> Result<&'a Section, StoreError> {
+    let found = sections.iter().find(|section| section.name == name);
+    found
+        .ok_or_else(|| StoreError::corrupt(path.to_owned(), 0, format!("it has no section {name}")))
+}
+
+fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header[8..12].copy_from_slice(&format.to_le_bytes());
     header[16..].copy_from_slice(&sequence.to_le_bytes());
     header
 }
@@ -412,24 +458,29 @@ fn encode_directory(sequence: u64, sections: &[Section], start: u64) -> Vec<u8> 
     }
     bytes.extend(start.to_le_bytes());
     bytes.extend((sections.len() as u64).to_le_bytes());
-    bytes.extend(directory_checksum(sequence, &bytes).to_le_bytes());
+    bytes.extend(directory_checksum(sequence, FORMAT, &bytes).to_le_bytes());
     bytes
 }
 
-fn directory_checksum(sequence: u64, bytes: &[u8]) -> u64 {
+fn directory_checksum(sequence: u64, format: u32, bytes: &[u8]) -> u64 {
     let mut hasher = Xxh3::new();
-    hasher.update(&header_of(sequence));
+    hasher.update(&header_of(sequence, format));
     hasher.update(bytes);
     hasher.digest()
 }
 
 /// The reverse of [`encode_directory`].
-fn decode_directory(sequence: u64, bytes: &[u8], start: u64) -> Result<Vec<Section>, DecodeError> {
+fn decode_directory(
+    sequence: u64,
+    format: u32,
+    bytes: &[u8],
+    start: u64,
+) -> Result<Vec<Section>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let Some((content, sum)) = bytes.split_last_chunk::<8>() else {
         return Err(reader.error("cut short"));
     };
-    if u64::from_le_bytes(*sum) != directory_checksum(sequence, content) {
+    if u64::from_le_bytes(*sum) != directory_checksum(sequence, format, content) {
         return Err(reader.error("the checksum of its directory does not match"));
     }
     let mut sections = Vec::new();

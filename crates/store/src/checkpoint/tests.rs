@@ -6,7 +6,7 @@ use proptest::prelude::*;
 type Sections = Vec<(&'static str, Vec<u8>)>;
 
 fn sections(seed: u8) -> Sections {
-    let long = (0..PIECE_BYTES + 5_000)
+    let long = (0..FLUSH_BYTES + 5_000)
         .map(|at| (at as u8).wrapping_mul(seed))
         .collect();
     vec![
@@ -36,10 +36,32 @@ fn small(seed: u8) -> Sections {
     vec![("head", vec![seed; 10]), ("table", vec![9; 7])]
 }
 
-fn load(disk: &FaultyDisk) -> LoadedCheckpoint {
-    load_latest_checkpoint(&arc(disk))
-        .unwrap()
-        .expect("a checkpoint")
+/// The newest whole checkpoint, and what is wrong with newer ones.
+struct Found {
+    checkpoint: Checkpoint,
+    damaged: Vec<StoreError>,
+}
+
+fn try_load(disk: &FaultyDisk) -> Result<Option<Found>, StoreError> {
+    let disk = arc(disk);
+    let found = load_latest_checkpoint(&disk, |checkpoint| {
+        checkpoint.verify()?;
+        Ok::<_, StoreError>(checkpoint.sequence())
+    })?;
+    found
+        .map(|found| {
+            let checkpoint = Checkpoint::open(&disk, found.loaded)?;
+            let damaged = found.damaged;
+            Ok(Found {
+                checkpoint,
+                damaged,
+            })
+        })
+        .transpose()
+}
+
+fn load(disk: &FaultyDisk) -> Found {
+    try_load(disk).unwrap().expect("a checkpoint")
 }
 
 fn assert_holds(checkpoint: &Checkpoint, sections: &Sections) {
@@ -51,17 +73,15 @@ fn assert_holds(checkpoint: &Checkpoint, sections: &Sections) {
     for (name, bytes) in sections {
         assert_eq!(checkpoint.section_len(name), Some(bytes.len() as u64));
         assert_eq!(&checkpoint.read_section(name).unwrap(), bytes);
-        let half = bytes.len() / 2;
-        let mut rest = vec![0; bytes.len() - half];
-        checkpoint
-            .read_section_at(name, half as u64, &mut rest)
-            .unwrap();
-        assert_eq!(rest, bytes[half..]);
-        assert!(
-            checkpoint
-                .read_section_at(name, half as u64 + 1, &mut rest)
-                .is_err()
-        );
+        let (half, len) = (bytes.len() as u64 / 2, bytes.len() as u64);
+        let reader = checkpoint.read_pieces(name).unwrap();
+        let ranges = [(half, len - half), (half + 1, len - half), (0, half)];
+        let read = reader.read_batch(&ranges);
+        assert_eq!(read[0].as_ref().unwrap(), &bytes[half as usize..]);
+        assert!(read[1].is_err());
+        assert_eq!(read[2].as_ref().unwrap(), &bytes[..half as usize]);
+        assert_eq!(&reader.read(0, len).unwrap(), bytes);
+        assert!(reader.read(1, len).is_err());
     }
     assert_eq!(checkpoint.section_len("other"), None);
     assert!(
@@ -76,7 +96,7 @@ fn assert_holds(checkpoint: &Checkpoint, sections: &Sections) {
 #[test]
 fn the_newest_checkpoint_is_read_back_and_the_last_two_are_kept() {
     let disk = FaultyDisk::new(1);
-    assert!(load_latest_checkpoint(&arc(&disk)).unwrap().is_none());
+    assert!(try_load(&disk).unwrap().is_none());
     for sequence in 1..=4 {
         assert_eq!(write(&disk, &sections(sequence as u8)).unwrap(), sequence);
         let loaded = load(&disk);
@@ -105,7 +125,7 @@ fn after_a_damaged_checkpoint_the_one_before_is_used_and_kept() {
         let loaded = load(&disk);
         assert_holds(&loaded.checkpoint, &small(2));
         let [error] = &loaded.damaged[..] else {
-            panic!("byte {at}: {loaded:?}")
+            panic!("byte {at}: {:?}", loaded.damaged)
         };
         assert!(
             error
@@ -123,7 +143,7 @@ fn after_a_damaged_checkpoint_the_one_before_is_used_and_kept() {
     disk.flip_bit(&name_of(4), 30, 0);
     assert_holds(&load(&disk).checkpoint, &small(2));
     disk.flip_bit(&name_of(2), 30, 0);
-    let error = load_latest_checkpoint(&arc(&disk)).unwrap_err().to_string();
+    let error = try_load(&disk).err().expect("damage").to_string();
     assert!(
         error.starts_with("checkpoint-00000002 is damaged at byte 24"),
         "{error}"
@@ -166,6 +186,65 @@ fn one_not_finished_never_was_and_leaves_nothing() {
     assert_eq!(disk.files(), [name_of(1), name_of(2)]);
 }
 
+/// A checkpoint of another format than this one's.
+fn write_other_format(disk: &FaultyDisk, sequence: u64, format: u32) {
+    let mut bytes = header_of(sequence, format).to_vec();
+    let mut directory = HEADER_BYTES.to_le_bytes().to_vec();
+    directory.extend(0u64.to_le_bytes());
+    let sum = directory_checksum(sequence, format, &directory);
+    bytes.extend(directory);
+    bytes.extend(sum.to_le_bytes());
+    let file = disk.create(&name_of(sequence)).unwrap();
+    file.write_at(&bytes, 0).unwrap();
+}
+
+#[test]
+fn another_format_is_refused_and_not_passed_over() {
+    for (format, word) in [(FORMAT + 1, "newer"), (FORMAT - 1, "older")] {
+        let disk = FaultyDisk::new(6);
+        write(&disk, &small(1)).unwrap();
+        write_other_format(&disk, 2, format);
+        let error = try_load(&disk).err().expect("a refusal").to_string();
+        let expected = format!(
+            "checkpoint-00000002 was written by {}",
+            match word {
+                "newer" => "a newer Cambium",
+                _ => "an older Cambium",
+            }
+        );
+        assert!(error.starts_with(&expected), "{error}");
+        assert_eq!(disk.files(), [name_of(1), name_of(2)]);
+    }
+}
+
+#[test]
+fn a_damaged_piece_is_told_by_file_and_offset_and_the_rest_is_read() {
+    let disk = FaultyDisk::new(7);
+    let mut section = Vec::new();
+    let lens =
+        [1, 2, 3].map(|seed: u8| put_piece(&mut section, |out| out.extend([seed; 100])) as u64);
+    assert_eq!(lens, [108; 3]);
+    write(&disk, &vec![("head", vec![1; 10]), ("pieces", section)]).unwrap();
+    let checkpoint = load(&disk).checkpoint;
+    let reader = checkpoint.read_pieces("pieces").unwrap();
+    disk.flip_bit(&name_of(1), 24 + 10 + 108 + 50, 3);
+    let read = reader.read_batch(&[(0, 108), (108, 108), (216, 108)]);
+    let pieces: Vec<_> = (0..3)
+        .zip(&read)
+        .map(|(at, bytes)| reader.check(at * 108, bytes.as_ref().unwrap()))
+        .collect();
+    assert_eq!(pieces[0].as_ref().unwrap(), &[1; 100]);
+    assert_eq!(pieces[2].as_ref().unwrap(), &[3; 100]);
+    let error = pieces[1].as_ref().unwrap_err().to_string();
+    assert!(
+        error.starts_with("checkpoint-00000001 is damaged at byte 142: "),
+        "{error}"
+    );
+    // Whoever has it open reads on when its name is gone.
+    disk.remove(&name_of(1)).unwrap();
+    assert_eq!(reader.read(0, 108).unwrap()[8..], [1; 100]);
+}
+
 #[test]
 fn power_may_be_lost_at_any_step_of_writing_one() {
     for seed in 0..40 {
@@ -194,7 +273,7 @@ fn the_format_is_what_it_was() {
     // Data directories in use hold some: another value here is another format number.
     assert_eq!(
         keccak256(disk.contents(&name_of(1)).unwrap()),
-        b256!("dec017c99d0f4fa09528f9fd2096d5ca3a2bfdd8ce1e239ec4586547a62f976e")
+        b256!("3698a81b90588a80cb528bcb7133ddee1d8ffbe0616e5f3c57f50e77590d566e")
     );
 }
 
@@ -207,9 +286,9 @@ proptest! {
         let mut sealed = bytes;
         sealed.extend(start.to_le_bytes());
         sealed.extend(1u64.to_le_bytes());
-        let sum = directory_checksum(1, &sealed);
+        let sum = directory_checksum(1, FORMAT, &sealed);
         sealed.extend(sum.to_le_bytes());
-        if let Ok(sections) = decode_directory(1, &sealed, start) {
+        if let Ok(sections) = decode_directory(1, FORMAT, &sealed, start) {
             prop_assert_eq!(encode_directory(1, &sections, start), sealed);
         }
     }

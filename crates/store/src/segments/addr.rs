@@ -9,13 +9,14 @@ const LEN_BITS: u32 = 16;
 const OFFSET_BITS: u32 = 24;
 
 /// Number of the last segment that an address can name.
-pub(super) const SEGMENT_MAX: u32 = (1 << (64 - OFFSET_BITS - LEN_BITS)) - 1;
+pub(super) const SEGMENT_MAX: u32 = (1 << (63 - OFFSET_BITS - LEN_BITS)) - 1;
 /// Offsets are below this.
 pub(super) const OFFSET_END: u64 = (1 << OFFSET_BITS) * UNIT_BYTES;
 
 /// Where a page is: segment, offset and length, in one word.
 // BITS      MEANING
-// 63 .. 40  number of the segment, from 1: so that no address is 0
+// 63        zero: an index marks with it what is no page
+// 62 .. 40  number of the segment, from 1: so that no address is 0
 // 39 .. 16  offset in the segment, in units of 16 bytes: to 256 MiB
 // 15 .. 0   length in units of 16 bytes, less one: to 1 MiB
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn an_address_keeps_its_parts_to_their_limits() {
-        for segment in [1, 2, 0xabcdef, SEGMENT_MAX] {
+        for segment in [1, 2, 0x2bcdef, SEGMENT_MAX] {
             for offset in [0, 16, 4096, OFFSET_END - 16] {
                 for len in [16, 4096, 1 << 20] {
                     let addr = PageAddr::new(segment, offset, len);

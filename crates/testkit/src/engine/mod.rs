@@ -35,6 +35,8 @@ pub struct EngineParams {
     pub changes_max: u64,
     /// The engine's budget: a small one makes it merge often, beside everything else.
     pub memory_bytes: u64,
+    /// The engine's memory for the index; `None` for its own choice.
+    pub index_bytes_max: Option<u64>,
     /// Whether power fails, writes and syncs fail, and the disk is full now and then.
     pub faults: bool,
 }
@@ -316,6 +318,7 @@ const fn options(params: &EngineParams) -> Options {
     Options {
         memory_bytes: params.memory_bytes,
         unfinalized_blocks: WINDOW as usize,
+        index_bytes_max: params.index_bytes_max,
     }
 }
 

@@ -219,7 +219,14 @@ impl EngineDriver {
         };
         self.count("flush");
         let flushed = self.db().flush(keep);
-        self.outcome(flushed, at)
+        self.outcome(flushed, at)?;
+        let stats = self.db().stats();
+        let stats = self.outcome(stats, at)?;
+        self.count(match stats.index_bytes_on_disk {
+            0 => "index in memory",
+            _ => "index on disk",
+        });
+        Ok(())
     }
 
     fn attempt_head(&mut self, hash: B256) {

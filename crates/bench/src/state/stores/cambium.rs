@@ -20,6 +20,7 @@ fn options(setup: &Setup) -> Options {
         memory_bytes: setup.memory_bytes / 100 * BUDGET_PERCENT,
         // A batch is as large as hundreds of blocks, and no peer keeps any to go back to.
         unfinalized_blocks: 1,
+        ..Options::default()
     }
 }
 
@@ -164,6 +165,7 @@ impl Store for CambiumStore {
         add("overlay_bytes", stats.overlay_bytes as u64);
         add("delta_bytes", stats.delta_bytes as u64);
         add("index_bytes", stats.index_bytes as u64);
+        add("index_bytes_on_disk", stats.index_bytes_on_disk);
         add("pages", stats.pages);
         add("page_cache_bytes", stats.page_cache_bytes);
         add("segments", stats.segments as u64);

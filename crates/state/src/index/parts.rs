@@ -1,0 +1,283 @@
+//! Parts of the index that are on disk: where they are, reading them, and those kept in memory.
+
+use super::Shard;
+use crate::{counters::Counters, error::StateError};
+use cambium_primitives::{DecodeError, Path};
+use cambium_store::SectionReader;
+use cambium_trie::{Link, NodeView, PartialTrie, Place, Stub};
+use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
+
+/// Where a part is in the section of its checkpoint, or from where its shard's parts begin.
+// A stub of a top names it by a place that no page has:
+//
+// BITS      MEANING
+// 63        1
+// 62 .. 16  offset from where the shard's parts begin, in bytes
+// 15 .. 0   length, in bytes
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PartRef {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+const MARK: u64 = 1 << 63;
+const LEN_BITS: u32 = 16;
+
+impl PartRef {
+    /// Panics if a shard's parts take 2^47 bytes, or this one 2^16.
+    pub(super) fn to_place(self) -> Place {
+        assert!(
+            self.offset < MARK >> LEN_BITS && self.len < 1 << LEN_BITS,
+            "{self:?}"
+        );
+        Place::new(MARK | self.offset << LEN_BITS | self.len).expect("not zero")
+    }
+
+    /// `None` if the stub names a page, or nothing.
+    pub(super) fn of(stub: &Stub) -> Option<Self> {
+        let place = stub.place?.get();
+        (place & MARK != 0).then_some(Self {
+            offset: (place & !MARK) >> LEN_BITS,
+            len: place & ((1 << LEN_BITS) - 1),
+        })
+    }
+}
+
+/// Weighs a part by the memory of its trie and what holding it costs.
+#[derive(Clone)]
+struct PartWeight;
+
+impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
+    fn weight(&self, _: &(u64, u64), part: &Arc<PartialTrie>) -> u64 {
+        part.memory_bytes() as u64 + 96
+    }
+}
+
+/// Parts kept in memory, of whatever snapshot, and how much memory an index may take.
+pub(crate) struct PartCache {
+    /// By number of the checkpoint, and offset in it.
+    parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
+    bytes_max: u64,
+    counters: Arc<Counters>,
+}
+
+impl PartCache {
+    /// An index that takes more than `bytes_max` in memory has its parts on disk, and here.
+    pub(crate) fn new(bytes_max: u64, counters: Arc<Counters>) -> Self {
+        let entries = (bytes_max / 4096).max(16) as usize;
+        Self {
+            parts: Cache::with_weighter(entries, bytes_max, PartWeight),
+            bytes_max,
+            counters,
+        }
+    }
+
+    /// Memory for the index, in bytes.
+    pub(crate) const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+}
+
+/// The parts of one snapshot.
+pub(super) struct PartFile {
+    reader: SectionReader,
+    cache: Arc<PartCache>,
+}
+
+impl PartFile {
+    pub(super) const fn new(reader: SectionReader, cache: Arc<PartCache>) -> Self {
+        Self { reader, cache }
+    }
+
+    /// Leaves room for tops of so many bytes.
+    pub(super) fn make_room(&self, tops_bytes: usize) {
+        let left = self.cache.bytes_max.saturating_sub(tops_bytes as u64);
+        let capacity = left.max(self.cache.bytes_max / 4);
+        self.cache.parts.set_capacity(capacity);
+    }
+
+    pub(super) fn cached_bytes(&self) -> usize {
+        self.cache.parts.weight() as usize
+    }
+
+    pub(super) fn cached(&self, part: PartRef) -> Option<Arc<PartialTrie>> {
+        self.cache.parts.get(&self.key(part))
+    }
+
+    /// Reads the part that sits at `path`.
+    pub(super) fn read(&self, part: PartRef, path: &Path) -> Result<Arc<PartialTrie>, StateError> {
+        self.count(part.len);
+        let bytes = self.reader.read(part.offset, part.len)?;
+        self.decode(part, path, &bytes)
+    }
+
+    /// Reads parts that sit at their paths, all in flight at once; each with its offset.
+    pub(super) fn read_batch(
+        &self,
+        parts: &[(PartRef, Path)],
+    ) -> Result<Vec<(u64, Arc<PartialTrie>)>, StateError> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ranges: Vec<_> = parts
+            .iter()
+            .map(|(part, _)| (part.offset, part.len))
+            .collect();
+        let read = self.reader.read_batch(&ranges);
+        let decoded = parts.iter().zip(read).map(|((part, path), bytes)| {
+            self.count(part.len);
+            Ok((part.offset, self.decode(*part, path, &bytes?)?))
+        });
+        decoded.collect()
+    }
+
+    /// A whole shard, its parts read at once.
+    pub(super) fn whole(&self, shard: &Shard) -> Result<PartialTrie, StateError> {
+        if shard.len > 0 {
+            self.count(shard.len);
+        }
+        join(shard, &self.reader)
+    }
+
+    fn decode(
+        &self,
+        part: PartRef,
+        path: &Path,
+        bytes: &[u8],
+    ) -> Result<Arc<PartialTrie>, StateError> {
+        let bytes = self.reader.check(part.offset, bytes)?;
+        let corrupt = |error: DecodeError| self.reader.corrupt(part.offset, error.what);
+        let mut trie = PartialTrie::decode(bytes).map_err(corrupt)?;
+        if trie.base() != path {
+            let what = "a part of the index of another place";
+            return Err(self.reader.corrupt(part.offset, what).into());
+        }
+        trie.shrink_to_fit();
+        let trie = Arc::new(trie);
+        self.cache.parts.insert(self.key(part), trie.clone());
+        Ok(trie)
+    }
+
+    fn key(&self, part: PartRef) -> (u64, u64) {
+        (self.reader.sequence(), part.offset)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.cache.counters.index_reads.add(1);
+        self.cache.counters.index_bytes_read.add(bytes);
+    }
+}
+
+/// Joins the top of a shard and its parts, which are read at once.
+pub(super) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie, StateError> {
+    let bytes = match shard.len {
+        0 => Vec::new(),
+        len => reader.read(shard.offset, len)?,
+    };
+    let base = *shard.trie.base();
+    let mut joiner = Joiner {
+        shard,
+        reader,
+        bytes,
+        whole: PartialTrie::new(base),
+    };
+    let root = joiner.node(shard.trie.root(), &base)?;
+    joiner.whole.set_root(root);
+    joiner.whole.shrink_to_fit();
+    Ok(joiner.whole)
+}
+
+struct Joiner<'a> {
+    shard: &'a Shard,
+    reader: &'a SectionReader,
+    /// All parts of the shard.
+    bytes: Vec<u8>,
+    whole: PartialTrie,
+}
+
+impl Joiner<'_> {
+    /// Copies the node at `link` of the top, which sits at `at`. Recursion is bounded by the path's
+    /// 128 nibbles.
+    fn node(&mut self, link: Link, at: &Path) -> Result<Link, StateError> {
+        let top = &*self.shard.trie;
+        let copy = match top.visit(link) {
+            NodeView::Empty => return Ok(Link::EMPTY),
+            NodeView::Stub(stub) => {
+                return match PartRef::of(stub) {
+                    Some(part) => self.part(part, at),
+                    None => Ok(self.whole.push_stub(*stub)),
+                };
+            }
+            NodeView::Branch { children } => {
+                let mut copies = [Link::EMPTY; 16];
+                for (nibble, child) in (0u8..).zip(children) {
+                    copies[usize::from(nibble)] = self.node(*child, &at.child(nibble))?;
+                }
+                self.whole.push_branch(copies)
+            }
+            NodeView::Extension { path, child } => {
+                let to = at.join(&path);
+                let child = self.node(child, &to)?;
+                self.whole.push_extension(at.len(), &to, child)
+            }
+            NodeView::Account {
+                key,
+                account,
+                storage,
+                ..
+            } => {
+                let storage = self.node(storage, &Path::account(&key))?;
+                self.whole.push_account(at.len(), &key, &account, storage)
+            }
+            NodeView::Slot { key, value, .. } => self.whole.push_slot(at.len(), &key, value),
+        };
+        if let Some(memo) = top.memo(link) {
+            self.whole.set_memo(copy, memo);
+        }
+        Ok(copy)
+    }
+
+    fn part(&mut self, part: PartRef, at: &Path) -> Result<Link, StateError> {
+        let offset = self.shard.offset + part.offset;
+        let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
+        let bytes = start
+            .checked_add(part.len as usize)
+            .and_then(|end| self.bytes.get(start..end));
+        let bytes = bytes.ok_or_else(|| {
+            self.reader
+                .corrupt(offset, "a part of the index lies outside of its shard")
+        })?;
+        let bytes = self.reader.check(offset, bytes)?;
+        let grafted = self.whole.graft_encoded(at, bytes);
+        Ok(grafted.map_err(|error| self.reader.corrupt(offset, error.what))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_trie::NodeRef;
+
+    #[test]
+    fn the_place_of_a_part_is_what_it_was_and_no_page_has_it() {
+        let part = PartRef {
+            offset: 0x0123,
+            len: 0x45,
+        };
+        let place = part.to_place();
+        assert_eq!(place.get(), 0x8000_0000_0123_0045);
+        let stub = |place| Stub {
+            place,
+            ..Stub::bare(NodeRef::inline(&[0x80]).expect("one byte"))
+        };
+        assert_eq!(PartRef::of(&stub(Some(place))), Some(part));
+        let last = PartRef {
+            offset: (1 << 47) - 1,
+            len: (1 << 16) - 1,
+        };
+        assert_eq!(PartRef::of(&stub(Some(last.to_place()))), Some(last));
+        assert_eq!(PartRef::of(&stub(Place::new(MARK - 1))), None);
+        assert_eq!(PartRef::of(&stub(None)), None);
+    }
+}
