@@ -13,6 +13,7 @@ use crate::{
     index::{Found, Held, Index},
     overlay::{Lineage, Overlay},
     pages::{Pages, ReadFor, account_in, decode_leaf, slot_in},
+    pool,
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
@@ -124,6 +125,13 @@ pub(crate) struct Intermediate {
     pub(crate) lineage: Lineage,
     pub(crate) forest: Arc<Forest>,
     pub(crate) overlay: Arc<Overlay>,
+}
+
+impl Drop for Intermediate {
+    /// Much memory, and whoever lets go of it last may be a commit.
+    fn drop(&mut self) {
+        pool::drop_later((self.forest.clone(), self.overlay.clone()));
+    }
 }
 
 /// A state that layers stand on.

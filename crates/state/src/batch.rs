@@ -6,17 +6,16 @@
 use crate::{
     base::Snapshot,
     error::StateError,
-    index::{Found, Held},
+    index::Found,
     pages::{ReadFor, account_in, page_addr, slot_in},
     pool,
     view::View,
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, AccountChange, Path};
+use cambium_primitives::{Account, Path};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 use rayon::prelude::*;
-use std::iter;
 
 /// Keys of one batch of reads: several times the depth at which devices are fastest, and few
 /// enough that the pages of all threads' chunks are a small part of the cache.
@@ -179,37 +178,5 @@ impl Snapshot {
             }
         }
         Ok(())
-    }
-}
-
-impl Snapshot {
-    /// Brings the pages that applying `changes` needs into the cache, and gives the parts of the
-    /// index above them. Pages that can't be read are read again where they are used.
-    pub(crate) fn prefetch(&self, changes: &[AccountChange]) -> Result<Held, StateError> {
-        let paths = || {
-            changes.iter().flat_map(|change| {
-                let slots = change.slots.iter();
-                let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
-                iter::once(Path::account(&change.path)).chain(slots)
-            })
-        };
-        let mut parts = self.index.parts_ahead(paths())?;
-        let mut wanted = Vec::new();
-        for path in paths() {
-            if let Found::Page { stub, depth } = self.index.look_up(&path, &mut parts)? {
-                let prefix = path.prefix(depth);
-                if let Ok(None) = self.pages.cached(&stub, &prefix) {
-                    wanted.push((stub, prefix));
-                }
-            }
-        }
-        wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
-        wanted.dedup_by_key(|(stub, _)| stub.place);
-        let wanted: Vec<_> = wanted
-            .iter()
-            .map(|(stub, prefix)| (stub, *prefix))
-            .collect();
-        self.pages.read_batch(&wanted, ReadFor::Trie);
-        Ok(parts)
     }
 }

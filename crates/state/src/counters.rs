@@ -126,7 +126,11 @@ counters! {
         hash_ns,
         /// Time spent appending to and syncing the block log.
         commit_ns,
-        /// Time commits waited for a merge to finish.
+        /// Of the pages read for merges those that came with another, in one device read.
+        pages_read_together,
+        /// Time commits waited for a merge that was behind.
+        merge_pace_ns,
+        /// Time commits waited for a merge to finish, with no memory left for more layers.
         merge_wait_ns,
         /// Time spent merging, in the background.
         merge_ns,
@@ -167,7 +171,7 @@ impl CounterValues {
             + self.page_reads_merge
             + self.page_reads_proof
             + self.page_reads_check;
-        all.saturating_sub(self.page_reads_buffered)
+        all.saturating_sub(self.page_reads_buffered + self.pages_read_together)
     }
 
     /// Bytes written, whatever for. Making a database writes its manifest, and what the loader

@@ -15,6 +15,7 @@ use crate::{
     base::Base,
     batch::Key,
     blocks::Blocks,
+    budget::LayerLimit,
     counters::Counters,
     delta::Delta,
     error::StateError,
@@ -35,13 +36,13 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashSet,
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Memory for caches and layers together, in bytes.
+    /// Memory for all of the engine, in bytes: index, layers and caches.
     pub memory_bytes: u64,
     /// Blocks of so many of the newest heights can be built upon and made the head, whatever
     /// their branch.
@@ -62,20 +63,11 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) const fn cache_bytes(&self) -> u64 {
-        self.memory_bytes / 4
-    }
-
     pub(crate) const fn index_bytes_max(&self) -> u64 {
         match self.index_bytes_max {
             Some(bytes) => bytes,
             None => self.memory_bytes / 4,
         }
-    }
-
-    /// Layers are frozen and merged when they take more than this.
-    pub(crate) const fn layer_bytes_max(&self) -> usize {
-        (self.memory_bytes / 4) as usize
     }
 }
 
@@ -92,11 +84,14 @@ pub(crate) struct Current {
 #[derive(Default)]
 pub(crate) struct Writer {
     pub(crate) merge: Option<MergeJob>,
+    /// What a commit takes, on the average of the last few.
+    pub(crate) usual: Duration,
 }
 
 /// The parts of an open database, shared by views and sessions.
 pub(crate) struct Inner {
     pub(crate) options: Options,
+    pub(crate) layer_limit: LayerLimit,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pages: Arc<Pages>,
@@ -237,7 +232,8 @@ impl Db {
         let mut writer = self.inner.writer.lock();
         self.inner.wait_for_merge(&mut writer)?;
         self.inner.freeze(&mut writer, keep)?;
-        self.inner.wait_for_merge(&mut writer)
+        self.inner.wait_for_merge(&mut writer)?;
+        self.inner.checkpoint()
     }
 }
 

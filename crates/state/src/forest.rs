@@ -7,17 +7,16 @@ use crate::{
     counters::Counters,
     error::StateError,
     index::{Found, Held},
-    pages::ReadFor,
+    pages::{HeldPages, PlacedPage, ReadFor, addr_of},
     pool,
     resolve::Resolver,
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, Path};
-use cambium_store::Page;
 use cambium_trie::{Alone, CrownError, Lookup, PartialTrie, Resolve, SHARDS, Spread, UpdateError};
 use rayon::prelude::*;
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{ops::Range, time::Instant};
 
 /// Tries that one task updates together: many, since hashing fills its lanes with nodes of equal
 /// length, and few enough that all cores have work.
@@ -41,10 +40,15 @@ pub(crate) fn shard_of(path: &Path) -> usize {
     usize::from(path.packed()[0])
 }
 
+/// Neighbouring tries, with the pages that they hold, and the number of the group.
+type Part<'a> = (usize, (&'a mut [PartialTrie], &'a mut [HeldPages]));
+
 /// 256 tries and their crown.
 #[derive(Clone)]
 pub(crate) struct Forest {
     shards: Vec<PartialTrie>,
+    /// Of each trie, the pages that it has taken apart.
+    held: Vec<HeldPages>,
     crown: PartialTrie,
 }
 
@@ -56,6 +60,7 @@ impl Forest {
             .collect::<Result<_, _>>()?;
         let mut forest = Self {
             shards,
+            held: vec![HeldPages::default(); SHARDS],
             crown: PartialTrie::new(Path::EMPTY),
         };
         forest.seal(base, counters)?;
@@ -64,6 +69,11 @@ impl Forest {
 
     pub(crate) fn shard(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard]
+    }
+
+    /// The pages that the trie of a shard has taken apart.
+    pub(crate) fn held(&self, shard: usize) -> &HeldPages {
+        &self.held[shard]
     }
 
     /// The two top levels, hashed.
@@ -79,7 +89,9 @@ impl Forest {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.shards.iter().map(PartialTrie::memory_bytes).sum()
+        let tries = self.shards.iter().map(PartialTrie::memory_bytes);
+        let pages = self.held.iter().map(HeldPages::memory_bytes);
+        tries.sum::<usize>() + pages.sum::<usize>()
     }
 
     /// Applies sorted changes and hashes what they touched. After an error the forest is of no
@@ -92,22 +104,28 @@ impl Forest {
         counters: &Counters,
     ) -> Result<B256, StateError> {
         let leaves_of_all = leaves_of(changes);
-        let task = |(number, shards): (usize, &mut [PartialTrie])| -> Result<(), StateError> {
+        let task = |(number, (shards, held)): Part<'_>| -> Result<(), StateError> {
             let start = Instant::now();
+            let first = number * SHARDS_PER_TASK;
             let mut touched = Vec::with_capacity(shards.len());
             let mut resolver = Resolver::new(base, ReadFor::Trie);
             let mut leaves = 0;
             for (at, trie) in shards.iter_mut().enumerate() {
-                let own = changes_of(changes, number * SHARDS_PER_TASK + at);
+                let own = changes_of(changes, first + at);
                 if !own.is_empty() {
                     if pages == PagesAre::OnDisk {
-                        resolver.hold(base.snapshot.prefetch(own)?);
+                        let tries = std::slice::from_ref(&*trie);
+                        let paths = || paths_of(own);
+                        let (pages, parts) = pages_ahead(tries, first + at, paths, base)?;
+                        resolver.read_ahead(pages);
+                        resolver.hold_parts(parts);
                     }
                     trie.apply(own, &mut resolver).map_err(update_error)?;
                     touched.push(trie);
                     leaves += leaves_of(own);
                 }
             }
+            hold(held, first, resolver.taken());
             counters.apply_ns.add(start.elapsed().as_nanos() as u64);
             if !touched.is_empty() {
                 // A task with far more than its share would leave the other threads idle.
@@ -118,12 +136,9 @@ impl Forest {
             Ok(())
         };
         if changes.len() < PARALLEL_ACCOUNTS_MIN {
-            self.shards
-                .chunks_mut(SHARDS_PER_TASK)
-                .enumerate()
-                .try_for_each(task)?;
+            self.parts(SHARDS_PER_TASK).try_for_each(task)?;
         } else {
-            let tasks = self.shards.par_chunks_mut(SHARDS_PER_TASK).enumerate();
+            let tasks = self.par_parts(SHARDS_PER_TASK);
             pool::install(|| tasks.try_for_each(task))?;
         }
         self.seal(base, counters)?;
@@ -137,7 +152,7 @@ impl Forest {
         keys: &[K],
         base: &Base,
     ) -> Result<Vec<K::Value>, StateError> {
-        let task = |(number, shards): (usize, &mut [PartialTrie])| {
+        let task = |(number, (shards, held)): Part<'_>| {
             let first = number * SHARDS_PER_READER;
             let own = range_of(keys, first..first + shards.len(), |key| {
                 shard_of(&key.path())
@@ -145,26 +160,39 @@ impl Forest {
             let mut values = Vec::with_capacity(own.len());
             let mut resolver = Resolver::new(base, ReadFor::Trie);
             for chunk in own.chunks(CHUNK_KEYS) {
-                let (pages, parts) = pages_ahead(shards, first, chunk, base)?;
+                let paths = || chunk.iter().map(Key::path);
+                let (pages, parts) = pages_ahead(shards, first, paths, base)?;
                 resolver.read_ahead(pages);
-                resolver.hold(parts);
+                resolver.hold_parts(parts);
                 for key in chunk {
                     let path = key.path();
                     let trie = &mut shards[shard_of(&path) - first];
                     let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
                     values.push(K::resident(&leaf));
                 }
+                hold(held, first, resolver.taken());
             }
             Ok(values)
         };
         let values: Vec<_> = if keys.len() < PARALLEL_KEYS_MIN {
-            let tasks = self.shards.chunks_mut(SHARDS_PER_READER).enumerate();
+            let tasks = self.parts(SHARDS_PER_READER);
             tasks.map(task).collect::<Result<_, StateError>>()?
         } else {
-            let tasks = self.shards.par_chunks_mut(SHARDS_PER_READER).enumerate();
+            let tasks = self.par_parts(SHARDS_PER_READER);
             pool::install_readers(|| tasks.map(task).collect::<Result<_, StateError>>())?
         };
         Ok(values.into_iter().flatten().collect())
+    }
+
+    /// The tries in groups of so many, with the pages that they hold.
+    fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
+        let held = self.held.chunks_mut(shards);
+        self.shards.chunks_mut(shards).zip(held).enumerate()
+    }
+
+    fn par_parts(&mut self, shards: usize) -> impl IndexedParallelIterator<Item = Part<'_>> {
+        let held = self.held.par_chunks_mut(shards);
+        self.shards.par_chunks_mut(shards).zip(held).enumerate()
     }
 
     /// Makes the crown anew from the roots of the tries.
@@ -246,14 +274,30 @@ fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -
     &items[from..from + len]
 }
 
-/// The pages of the base that stand in the way to `keys`, in their order, all read at once; and
-/// the parts of the index above these. The tries are those from shard `first` on.
-fn pages_ahead<K: Key>(
+/// Has the tries from shard `first` on hold pages of theirs.
+fn hold(held: &mut [HeldPages], first: usize, pages: impl Iterator<Item = PlacedPage>) {
+    for (addr, page) in pages {
+        held[shard_of(page.prefix()) - first].hold(addr, page);
+    }
+}
+
+/// The paths that sorted changes name, in order.
+fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
+    changes.iter().flat_map(|change| {
+        let slots = change.slots.iter();
+        let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
+        std::iter::once(Path::account(&change.path)).chain(slots)
+    })
+}
+
+/// The pages of the base that stand in the way to sorted paths, in their order, all read at once;
+/// and the parts of the index above these. The tries are those from shard `first` on.
+fn pages_ahead<I: Iterator<Item = Path>>(
     tries: &[PartialTrie],
     first: usize,
-    keys: &[K],
+    paths: impl Fn() -> I,
     base: &Base,
-) -> Result<(Vec<Arc<Page>>, Held), StateError> {
+) -> Result<(Vec<PlacedPage>, Held), StateError> {
     let Snapshot { index, pages, .. } = &*base.snapshot;
     let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
     let middle = base.intermediate.as_ref();
@@ -262,7 +306,7 @@ fn pages_ahead<K: Key>(
         !is_in(&tries[shard - first], path)
             && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
     };
-    let paths = || keys.iter().map(Key::path).filter(below);
+    let paths = || paths().filter(below);
     let mut held = index.parts_ahead(paths())?;
     let (mut found, mut wanted) = (Vec::new(), Vec::new());
     let mut before = None;
@@ -278,18 +322,18 @@ fn pages_ahead<K: Key>(
         if page.is_none() {
             wanted.push((stub, prefix));
         }
-        found.push(page);
+        found.push((addr_of(&stub, &prefix)?, page));
     }
     let wanted: Vec<_> = wanted
         .iter()
         .map(|(stub, prefix)| (stub, *prefix))
         .collect();
-    let mut read = pages.read_batch(&wanted, ReadFor::Value).into_iter();
-    let pages = found.into_iter().filter_map(|page| match page {
-        Some(page) => Some(Ok(page)),
-        None => read.next(),
+    let mut read = pages.read_batch(&wanted, ReadFor::Trie).into_iter();
+    let pages = found.into_iter().filter_map(|(addr, page)| match page {
+        Some(page) => Some(Ok((addr, page))),
+        None => read.next().map(|page| Ok((addr, page?))),
     });
-    Ok((pages.collect::<Result<_, _>>()?, held))
+    Ok((pages.collect::<Result<_, StateError>>()?, held))
 }
 
 pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {

@@ -42,6 +42,7 @@
 mod base;
 mod batch;
 mod blocks;
+mod budget;
 mod check;
 mod checkpoint;
 mod clean;
@@ -64,6 +65,7 @@ mod proof;
 mod records;
 mod resolve;
 mod rewind;
+mod rewrite;
 mod session;
 mod stats;
 mod tree;

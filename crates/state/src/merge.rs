@@ -16,29 +16,30 @@ use crate::{
     base::{Snapshot, is_under},
     clean::Cleaning,
     error::StateError,
-    forest::shard_prefix,
+    forest::{Forest, shard_prefix},
     index::IndexWriter,
-    pages::{Pages, ReadFor, decode_leaf, digests_of, page_addr, place},
+    pages::{HeldPages, Pages, ReadFor, addr_of, decode_leaf, digests_of, page_addr, place},
     pool,
+    rewrite::Rewriter,
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, SHARDS, Stub};
+use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, SHARDS, Stub};
 use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
 
 /// Leaves of more bytes than this are split over several pages: two blocks of a device.
-const PAGE_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const PAGE_BYTES_MAX: usize = 8 * 1024;
 /// Neighbouring pages of fewer bytes than this together become one when one of them changes.
 const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
 /// An inner branch over at least this many leaves has its hash cached in the page.
-const DIGEST_LEAVES_MIN: usize = 6;
+pub(crate) const DIGEST_LEAVES_MIN: usize = 6;
 /// A child of the page's topmost branch over at least this many leaves has its hash cached:
 /// whatever changes in the page, it is needed, and need not be looked at if nothing below changes.
 /// For a single leaf its hash costs less than the 36 bytes.
-const DIGEST_CHILD_LEAVES_MIN: usize = 2;
+pub(crate) const DIGEST_CHILD_LEAVES_MIN: usize = 2;
 /// An account of at least this many slots has its storage root cached in the page.
 const DIGEST_SLOTS_MIN: usize = 3;
 /// What a digest takes in a page, about.
@@ -49,29 +50,32 @@ const DIGEST_BYTES: usize = 40;
 pub(crate) struct Merged {
     pub(crate) dead: Vec<PageAddr>,
     pub(crate) pages_written: u64,
+    pub(crate) bytes_written: u64,
     pub(crate) pages_split: u64,
     pub(crate) pages_joined: u64,
 }
 
-/// Writes the pages of all that `tries` have expanded above `old`, moves pages out of what
-/// `cleaning` has chosen, and puts the index of the new snapshot into a checkpoint, shard by
-/// shard. The tries are hashed and are those of the 256 shards.
-pub(crate) fn merge<'a>(
+/// Writes the pages of all that `forest`, which is hashed, has expanded above `old`, moves pages
+/// out of what `cleaning` has chosen, and puts the index of the new snapshot into `index`, shard by
+/// shard.
+pub(crate) fn merge(
     old: &Snapshot,
-    tries: impl Fn(usize) -> &'a PartialTrie + Sync,
+    forest: &Forest,
     cleaning: &Cleaning,
-    checkpoint: &IndexWriter,
+    index: &IndexWriter,
 ) -> Result<Merged, StateError> {
     let pages = &*old.pages;
     let one = |shard| -> Result<Merged, StateError> {
-        let mut merged = merge_shard(shard, &old.index.whole(shard)?, tries(shard), pages)?;
+        let (trie, held) = (forest.shard(shard), forest.held(shard));
+        let mut merged = merge_shard(shard, &old.index.whole(shard)?, trie, held, pages)?;
         cleaning.clean(&mut merged, pages)?;
         let named = places(&merged.index).len() as u64;
-        checkpoint.put(shard, merged.index, named)?;
+        index.put(shard, merged.index, named)?;
         pages.counters.merge_parts.add(1);
         Ok(Merged {
             dead: merged.dead,
             pages_written: merged.pages,
+            bytes_written: merged.bytes,
             pages_split: merged.split,
             pages_joined: merged.joined,
         })
@@ -86,6 +90,7 @@ pub(crate) fn merge<'a>(
     for merged in shards {
         all.dead.extend(merged.dead);
         all.pages_written += merged.pages_written;
+        all.bytes_written += merged.bytes_written;
         all.pages_split += merged.pages_split;
         all.pages_joined += merged.pages_joined;
     }
@@ -125,6 +130,7 @@ pub(crate) fn merge_shard(
     shard: usize,
     old: &Arc<PartialTrie>,
     trie: &PartialTrie,
+    held: &HeldPages,
     pages: &Pages,
 ) -> Result<MergedShard, StateError> {
     if trie.root().is_stub() {
@@ -134,6 +140,7 @@ pub(crate) fn merge_shard(
     let mut merger = Merger {
         old,
         trie,
+        held,
         pages,
         index: PartialTrie::new(prefix),
         leaves: Vec::new(),
@@ -142,6 +149,8 @@ pub(crate) fn merge_shard(
         open: None,
         ahead: Vec::new(),
         passed: 0,
+        rewriter: Rewriter::default(),
+        dead: Vec::new(),
         unhashed: Vec::new(),
         first_written: None,
         pages_written: 0,
@@ -156,7 +165,8 @@ pub(crate) fn merge_shard(
     let unhashed = std::mem::take(&mut merger.unhashed);
     let hashed = merger.index.hash_nodes(unhashed, &mut Batch::new());
     pages.counters.node_hashes.add(hashed as u64);
-    let dead = dead_pages(old, &merger.index, merger.first_written);
+    let mut dead = dead_pages(old, &merger.index, merger.first_written);
+    dead.append(&mut merger.dead);
     dead.iter().for_each(|addr| pages.forget(*addr));
     Ok(MergedShard {
         dead,
@@ -236,6 +246,7 @@ enum Outcome {
 struct Merger<'a> {
     old: &'a PartialTrie,
     trie: &'a PartialTrie,
+    held: &'a HeldPages,
     pages: &'a Pages,
     index: PartialTrie,
     /// Leaves not yet in a page, in path order.
@@ -250,6 +261,9 @@ struct Merger<'a> {
     /// many of these have been passed.
     ahead: Vec<Arc<Page>>,
     passed: usize,
+    rewriter: Rewriter,
+    /// Pages that were written and joined with others at once.
+    dead: Vec<PageAddr>,
     /// Nodes of the index whose reference is not known yet.
     unhashed: Vec<Link>,
     first_written: Option<PageAddr>,
@@ -335,6 +349,16 @@ impl Merger<'_> {
         children: &[Link; 16],
         path: &Path,
     ) -> Result<Outcome, StateError> {
+        if let Some(page) = self.page_ahead(path).filter(|page| page.prefix() == path)
+            && let Some(node) = self.trie.memo(link)
+            && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)
+        {
+            return Ok(Outcome::Page(Stub {
+                node,
+                kind: Some(NodeKind::Branch),
+                place: Some(self.put(page)?),
+            }));
+        }
         let leaf_start = self.leaves.len();
         let mut outcomes = Vec::with_capacity(16);
         // Leaves below each child.
@@ -419,6 +443,10 @@ impl Merger<'_> {
             let prefix = path.child(nibble as u8);
             if let Outcome::Page(stub) = outcome {
                 let page = self.pages.read(stub, &prefix, ReadFor::Merge)?;
+                let addr = addr_of(stub, &prefix)?;
+                if self.first_written.is_some_and(|first| addr >= first) {
+                    self.dead.push(addr);
+                }
                 for (path, value) in page.leaves() {
                     self.push_leaf(&prefix, path, value);
                 }
@@ -511,15 +539,46 @@ impl Merger<'_> {
         })
     }
 
-    /// The page of the old snapshot of which the subtrie at `path` is a part.
-    fn page_over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
+    /// Writes `page` in place of the one at its prefix.
+    fn put(&mut self, page: Page) -> Result<Place, StateError> {
+        let addr = self.append(&page)?;
+        match self
+            .old
+            .find(page.prefix())
+            .map(|link| self.old.visit(link))
+        {
+            Some(NodeView::Stub(before)) => {
+                if let Some(before) = before.place {
+                    self.pages.replace(page_addr(before), addr, page);
+                }
+            }
+            Some(_) => self.joined += 1,
+            None => {}
+        }
+        Ok(place(addr))
+    }
+
+    fn append(&mut self, page: &Page) -> Result<PageAddr, StateError> {
+        self.pages_written += 1;
+        self.bytes_written += page.as_bytes().len() as u64;
+        let addr = self.pages.segments.append(page.as_bytes())?;
+        self.first_written.get_or_insert(addr);
+        Ok(addr)
+    }
+
+    /// The page read ahead of which the subtrie at `path` is a part, if there is one.
+    fn page_ahead(&mut self, path: &Path) -> Option<Arc<Page>> {
         let later = |page: &Arc<Page>| path.starts_with(page.prefix()) || page.prefix() > path;
         let ahead = &self.ahead[self.passed..];
         self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
-        if let Some(page) = self.ahead.get(self.passed)
-            && path.starts_with(page.prefix())
-        {
-            return Ok(page.clone());
+        let page = self.ahead.get(self.passed);
+        page.filter(|page| path.starts_with(page.prefix())).cloned()
+    }
+
+    /// The page of the old snapshot of which the subtrie at `path` is a part.
+    fn page_over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
+        if let Some(page) = self.page_ahead(path) {
+            return Ok(page);
         }
         let broken = || StateError::Broken {
             path: *path,
@@ -543,7 +602,11 @@ impl Merger<'_> {
         while let Some((old, new, path)) = todo.pop() {
             match (self.old.visit(old), self.trie.visit(new)) {
                 (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
-                    let page = self.pages.cached(stub, &path)?;
+                    let held = self.held.get(addr_of(stub, &path)?).cloned();
+                    let page = match held {
+                        None => self.pages.cached(stub, &path)?,
+                        held => held,
+                    };
                     if page.is_none() {
                         wanted.push((stub, path));
                     }
@@ -590,21 +653,7 @@ impl Merger<'_> {
                 let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
                 self.values.truncate(end);
                 let page = page.build();
-                self.pages_written += 1;
-                self.bytes_written += page.as_bytes().len() as u64;
-                let addr = self.pages.segments.append(page.as_bytes())?;
-                self.first_written.get_or_insert(addr);
-                match self.old.find(prefix).map(|link| self.old.visit(link)) {
-                    Some(NodeView::Stub(before)) => {
-                        if let Some(before) = before.place {
-                            let before = page_addr(before);
-                            self.pages.replace_cached(before, addr, page);
-                        }
-                    }
-                    Some(_) => self.joined += 1,
-                    None => {}
-                }
-                let place = Some(place(addr));
+                let place = Some(self.put(page)?);
                 Ok(self.index.push_stub(Stub {
                     node,
                     kind: Some(kind),

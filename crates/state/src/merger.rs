@@ -6,16 +6,18 @@ use crate::{
     blocks::Window,
     checkpoint::{self, CheckpointState, LogState},
     clean::Cleaning,
+    counters::Counters,
     db::{Current, Inner, Writer},
     delta::Delta,
     error::StateError,
-    index::{Index, IndexWriter, WrittenIndex},
+    index::{Index, IndexDone, IndexWriter, WrittenIndex},
     merge::merge,
     overlay::{LayerId, Overlay},
     pool,
     tree::Tree,
 };
 use cambium_store::PageAddr;
+use cambium_trie::SHARDS;
 use std::{
     collections::HashSet,
     sync::{Arc, Weak},
@@ -26,31 +28,69 @@ use std::{
 /// A merge under way.
 pub(crate) struct MergeJob {
     thread: JoinHandle<Result<(), StateError>>,
+    /// Memory of the layers that it merges.
+    pub(crate) bytes: usize,
+    /// Shards that had been merged before, since the database was opened.
+    parts_before: u64,
 }
+
+impl MergeJob {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// How much of it is done, from 0 to 1: all shards, but perhaps not the checkpoint.
+    pub(crate) fn progress(&self, counters: &Counters) -> f64 {
+        (counters.merge_parts.get() - self.parts_before) as f64 / SHARDS as f64
+    }
+}
+
+/// Merges write this many times the bytes of a checkpoint before the next one is due: so that
+/// those of checkpoints, which hold the whole index, are no more than a fifth of all.
+const BYTES_PER_CHECKPOINT_BYTE: u64 = 4;
 
 /// What merges left behind that may still be needed.
 #[derive(Default)]
 pub(crate) struct Retired {
     /// Pages that the newest checkpoint no longer names, but the one before it does.
     pub(crate) pages: Vec<PageAddr>,
+    /// Pages that merges since the newest checkpoint have replaced.
+    dead: Vec<PageAddr>,
     /// Earlier snapshots, which views may hold.
-    pub(crate) snapshots: Vec<Weak<Snapshot>>,
+    snapshots: Vec<Weak<Snapshot>>,
+    /// What the newest merge has left to be put into a checkpoint.
+    pending: Option<(Arc<Snapshot>, CheckpointState, LogState)>,
+    /// Bytes of the newest checkpoint, as far as it was written by this process.
+    checkpoint_bytes: u64,
+    /// Bytes that merges have written since, and the newest of them.
+    merged_bytes: u64,
+    merge_bytes: u64,
+}
+
+impl Retired {
+    /// With pages that only the checkpoint before the newest names.
+    pub(crate) fn with_pages(pages: Vec<PageAddr>) -> Self {
+        Self {
+            pages,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the next merge is to write one, if it writes as much as the one before.
+    fn is_checkpoint_due(&self) -> bool {
+        let merged_bytes = self.merged_bytes + self.merge_bytes;
+        merged_bytes >= BYTES_PER_CHECKPOINT_BYTE * self.checkpoint_bytes
+    }
 }
 
 impl Inner {
-    /// Starts a merge if the layers take too much memory; waits for the one under way if they
-    /// take far too much.
+    /// Starts a merge if the layers take too much memory; waits for the one under way as far as
+    /// it is behind.
     pub(crate) fn freeze_if_large(self: &Arc<Self>, writer: &mut Writer) -> Result<(), StateError> {
-        let (bytes, max) = (self.layer_bytes(), self.options.layer_bytes_max());
-        if bytes <= max {
-            return Ok(());
-        }
-        if writer
-            .merge
-            .as_ref()
-            .is_some_and(|merge| !merge.thread.is_finished())
+        if let Some(merge) = &writer.merge
+            && !merge.is_finished()
         {
-            if bytes < 2 * max {
+            if self.keep_pace(merge, writer.usual)? {
                 return Ok(());
             }
             let start = Instant::now();
@@ -60,7 +100,10 @@ impl Inner {
                 .add(start.elapsed().as_nanos() as u64);
         }
         self.wait_for_merge(writer)?;
-        self.freeze(writer, 0)
+        match self.is_merge_due() {
+            true => self.freeze(writer, 0),
+            false => Ok(()),
+        }
     }
 
     /// Waits until no merge is under way. A failed merge poisons the engine.
@@ -83,6 +126,8 @@ impl Inner {
         keep: usize,
     ) -> Result<(), StateError> {
         self.check_sound()?;
+        let bytes = self.layer_bytes();
+        let parts_before = self.counters.merge_parts.get();
         let mut delta = self.delta.lock();
         let (target, head, stay, way) = {
             let current = self.current.read();
@@ -157,7 +202,7 @@ impl Inner {
             pool::lower_priority();
             // Much memory, and nobody waits here.
             drop(old);
-            inner.run_merge(&base, &intermediate, &log)
+            inner.run_merge(&base, &intermediate, log)
         };
         let thread = thread::Builder::new()
             .name("cambium-merge".to_owned())
@@ -165,7 +210,11 @@ impl Inner {
         let thread = self.poison(thread.map_err(|error| {
             StateError::Poisoned(format!("no thread to merge in could be started: {error}"))
         }))?;
-        writer.merge = Some(MergeJob { thread });
+        writer.merge = Some(MergeJob {
+            thread,
+            bytes,
+            parts_before,
+        });
         Ok(())
     }
 
@@ -184,33 +233,56 @@ impl Inner {
         &self,
         base: &Arc<Base>,
         intermediate: &Arc<Intermediate>,
-        log: &LogState,
+        log: LogState,
     ) -> Result<(), StateError> {
         let start = Instant::now();
         let old = &base.snapshot;
-        let cleaning = Cleaning::of(&self.pages.segments.live(), &self.retired.lock().pages);
-        let is_too_large = !old.index.is_resident();
-        let index = IndexWriter::create(self.disk.clone(), self.parts.clone(), is_too_large)?;
-        let tries = |shard| intermediate.forest.shard(shard);
-        let merged = merge(old, tries, &cleaning, &index)?;
+        let (cleaning, is_due) = {
+            let retired = self.retired.lock();
+            let unused = retired.pages.iter().chain(&retired.dead);
+            let cleaning = Cleaning::of(&self.pages.segments.live(), unused);
+            (cleaning, retired.is_checkpoint_due())
+        };
+        let is_too_large = !old.index.fits(self.options.index_bytes_max());
+        let index = match is_due || is_too_large {
+            true => IndexWriter::create(self.disk.clone(), self.parts.clone(), is_too_large)?,
+            false => IndexWriter::in_memory(self.parts.clone()),
+        };
+        let merged = merge(old, &intermediate.forest, &cleaning, &index)?;
         self.counters.pages_written.add(merged.pages_written);
         self.counters.pages_split.add(merged.pages_split);
         self.counters.pages_joined.add(merged.pages_joined);
         self.counters.pages_dead.add(merged.dead.len() as u64);
-        // The checkpoint relies on the index of the blocks that it covers.
+        // A checkpoint relies on the index of the blocks that it covers.
         self.blocks.extend_index()?;
         let state = CheckpointState {
             block: intermediate.block,
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.state_root,
         };
-        let index = self.write_checkpoint(old, merged.dead, state, index.finish()?, log)?;
+        let mut retired = self.retired.lock();
+        retired.dead.extend(merged.dead);
+        (retired.merge_bytes, retired.merged_bytes) = (
+            merged.bytes_written,
+            retired.merged_bytes + merged.bytes_written,
+        );
+        let (index, pending) = match index.finish()? {
+            IndexDone::InMemory(index) => (index, Some((state, log))),
+            IndexDone::Written(index) => (
+                self.write_checkpoint(&mut retired, *index, state, &log)?,
+                None,
+            ),
+        };
+        self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
             block: state.block,
             state_root: state.state_root,
             index,
             pages: self.pages.clone(),
         });
+        retired.pending = pending.map(|(state, log)| (snapshot.clone(), state, log));
+        retired.snapshots.push(Arc::downgrade(old));
+        drop(retired);
         let new = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -226,29 +298,48 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the rest of the checkpoint of `state`, and gives its index. The pages that the merge before this one replaced are
-    /// dead from now on: the checkpoint that named them is gone.
+    /// Puts what the newest merge has made into a checkpoint, if it is in none.
+    pub(crate) fn checkpoint(&self) -> Result<(), StateError> {
+        self.poison(self.write_pending())
+    }
+
+    fn write_pending(&self) -> Result<(), StateError> {
+        let mut retired = self.retired.lock();
+        let Some((snapshot, state, log)) = retired.pending.take() else {
+            return Ok(());
+        };
+        let writer = IndexWriter::create(self.disk.clone(), self.parts.clone(), false)?;
+        for shard in 0..SHARDS {
+            snapshot.index.put_again(shard, &writer)?;
+        }
+        if let Some(index) = writer.finish()?.written() {
+            self.write_checkpoint(&mut retired, index, state, &log)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest of the checkpoint of `state`, and gives its index. The pages that only the
+    /// checkpoint before the newest names are dead from now on: it goes.
     fn write_checkpoint(
         &self,
-        old: &Arc<Snapshot>,
-        dead: Vec<PageAddr>,
-        state: CheckpointState,
+        retired: &mut Retired,
         index: WrittenIndex,
+        state: CheckpointState,
         log: &LogState,
     ) -> Result<Index, StateError> {
-        let mut retired = self.retired.lock();
         for addr in std::mem::take(&mut retired.pages) {
             self.pages.segments.mark_dead(addr);
         }
-        let (index, bytes) = checkpoint::write(index, &self.pages, &self.codes, state, log, &dead)?;
+        let dead = &retired.dead;
+        let (index, bytes) = checkpoint::write(index, &self.pages, &self.codes, state, log, dead)?;
         self.counters.checkpoint_bytes_written.add(bytes);
-        retired.pages = dead;
+        (retired.checkpoint_bytes, retired.merged_bytes) = (bytes, 0);
+        retired.pages = std::mem::take(&mut retired.dead);
         retired.snapshots.retain(|older| older.strong_count() > 0);
         // Views of older snapshots may still read what is dead now.
         if retired.snapshots.is_empty() {
             self.pages.segments.remove_dead(|_| true)?;
         }
-        retired.snapshots.push(Arc::downgrade(old));
         Ok(index)
     }
 }

@@ -6,6 +6,7 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
+    budget::{Budget, LayerLimit},
     checkpoint,
     commit::describe,
     counters::Counters,
@@ -78,7 +79,7 @@ impl Db {
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), Some(&table))?;
         let pages = Arc::new(Pages::new(
             segments,
-            options.cache_bytes(),
+            Budget::new(options.memory_bytes, 0).cache_bytes,
             counters.clone(),
         ));
         let (codes, _) = Codes::open(disk.clone(), manifest.salt(), meta.codes_len)?;
@@ -114,6 +115,7 @@ impl Db {
             index: state_index,
             pages: pages.clone(),
         });
+        let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
         let base = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -121,15 +123,13 @@ impl Db {
         let root = LayerId(1);
         let inner = Arc::new(Inner {
             options,
+            layer_limit: LayerLimit::default(),
             disk,
             counters: counters.clone(),
             pages,
             parts,
             codes,
-            retired: Mutex::new(Retired {
-                pages: retired,
-                snapshots: Vec::new(),
-            }),
+            retired: Mutex::new(Retired::with_pages(retired)),
             log,
             blocks: Blocks::new(index, state.block, meta.log.recent),
             writer: Mutex::new(Writer::default()),
@@ -146,6 +146,7 @@ impl Db {
             manifest,
             _lock: lock,
         });
+        inner.divide_budget(index_bytes);
         inner.restore_head(&meta.log.head)?;
         recovery.replayed_blocks = inner.replay(replay)?;
         Ok((Self { inner }, recovery))

@@ -9,7 +9,8 @@ use cambium_primitives::{Account, DecodeError, Path, SLOT_NIBBLES, SlotValue};
 use cambium_store::{Page, PageAddr, Segments};
 use cambium_trie::{LeafValue, NodeRef, Place, Stub};
 use quick_cache::{Weighter, sync::Cache};
-use std::sync::Arc;
+use rustc_hash::FxBuildHasher;
+use std::{collections::HashMap, sync::Arc};
 
 /// Weighs a page by its bytes and what holding it costs.
 #[derive(Clone)]
@@ -20,6 +21,9 @@ impl Weighter<PageAddr, Arc<Page>> for PageWeight {
         page.size_bytes() as u64 + 96
     }
 }
+
+/// A page, and where it is.
+pub(crate) type PlacedPage = (PageAddr, Arc<Page>);
 
 /// What a page is read for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,7 +84,8 @@ impl Pages {
     }
 
     /// The pages behind stubs at their prefixes, none of which is in the cache: all in flight at
-    /// once. They are in the cache then, unless they are read for a merge, which replaces them.
+    /// once. They are in the cache then, unless they are read for tries, which hold what they have
+    /// taken apart, or for a merge, which replaces it.
     pub(crate) fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
@@ -101,7 +106,7 @@ impl Pages {
         let each = pages.into_iter().zip(stubs).zip(&addrs);
         each.map(|((page, (_, prefix)), addr)| {
             let page = Arc::new(self.checked(page?, *addr, prefix, why)?);
-            if why != ReadFor::Merge {
+            if !matches!(why, ReadFor::Trie | ReadFor::Merge) {
                 self.cache.insert(*addr, page.clone());
             }
             Ok(page)
@@ -148,9 +153,15 @@ impl Pages {
         Ok(page)
     }
 
-    /// If the page at `before` is in the cache, what is at `addr` instead from now on takes its
-    /// place there.
-    pub(crate) fn replace_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
+    /// Puts the page at `addr` into the cache, which has replaced the one at `before`: what has
+    /// been changed is likely to be read.
+    pub(crate) fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
+        self.cache.remove(&before);
+        self.cache.insert(addr, Arc::new(page));
+    }
+
+    /// If the page at `before` is in the cache, what is at `addr` from now on takes its place.
+    pub(crate) fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
         if self.cache.remove(&before).is_some() {
             self.cache.insert(addr, Arc::new(page));
         }
@@ -161,13 +172,48 @@ impl Pages {
         self.cache.remove(&addr);
     }
 
+    /// Limits the memory of cached pages.
+    pub(crate) fn set_cache_bytes(&self, bytes: u64) {
+        if self.cache.capacity() != bytes {
+            self.cache.set_capacity(bytes);
+        }
+    }
+
     /// Bytes of pages held in memory.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.cache.weight()
     }
 }
 
-fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
+/// Pages that a trie has taken apart, held until it is merged: what it left as stubs is written
+/// again then.
+#[derive(Clone, Default)]
+pub(crate) struct HeldPages {
+    pages: HashMap<PageAddr, Arc<Page>, FxBuildHasher>,
+    bytes: usize,
+}
+
+/// What an entry of that map takes, its spare room included.
+const HELD_ENTRY_BYTES: usize = 40;
+
+impl HeldPages {
+    pub(crate) fn hold(&mut self, addr: PageAddr, page: Arc<Page>) {
+        let bytes = page.size_bytes() + HELD_ENTRY_BYTES;
+        if self.pages.insert(addr, page).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    pub(crate) fn get(&self, addr: PageAddr) -> Option<&Arc<Page>> {
+        self.pages.get(&addr)
+    }
+
+    pub(crate) const fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+pub(crate) fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
     let nowhere = StateError::Broken {
         path: *prefix,
         what: "a place",

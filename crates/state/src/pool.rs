@@ -5,7 +5,13 @@
 
 use cambium_trie::{HashJob, Spread};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
-use std::sync::LazyLock;
+use std::{
+    sync::{
+        LazyLock,
+        mpsc::{self, Sender},
+    },
+    thread,
+};
 
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     let named = |index| format!("cambium-state-{index}");
@@ -38,6 +44,24 @@ static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
         .expect("the system gives threads to the engine's pool")
 });
 
+/// Where what takes long to free is freed.
+static DROPPER: LazyLock<Sender<Box<dyn Send>>> = LazyLock::new(|| {
+    let (sender, receiver) = mpsc::channel();
+    let run = || {
+        lower_priority();
+        receiver.into_iter().for_each(drop)
+    };
+    let thread = thread::Builder::new().name("cambium-drop".to_owned());
+    // Without the thread the channel is closed, and senders get back what they send.
+    let _ = thread.spawn(run);
+    sender
+});
+
+/// Frees `value` on a thread of low priority.
+pub(crate) fn drop_later(value: impl Send + 'static) {
+    let _ = DROPPER.send(Box::new(value));
+}
+
 /// Makes the calling thread one that gets what others leave, where the system knows of this.
 pub(crate) fn lower_priority() {
     #[cfg(target_os = "linux")]
@@ -67,7 +91,7 @@ fn install_on<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> T 
     }
     // A thread of another pool would be given other work while it waits here, and so on without
     // end. A thread of its own waits in its place.
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.install(work));
         waiting
             .join()

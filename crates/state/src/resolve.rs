@@ -5,12 +5,15 @@ use crate::{
     error::StateError,
     forest::shard_of,
     index::Held,
-    pages::{ReadFor, decode_leaf, digests_of, node_of},
+    pages::{PlacedPage, ReadFor, addr_of, decode_leaf, digests_of, node_of},
 };
-use cambium_primitives::{ACCOUNT_NIBBLES, Path};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path};
 use cambium_store::Page;
-use cambium_trie::{LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError};
-use std::{iter::empty, ops::Range, sync::Arc};
+use cambium_trie::{
+    LeafHasher, LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError,
+};
+use std::sync::Arc;
 
 /// Part of a page of fewer leaves than this has no digest worth looking for.
 const DIGEST_LEAVES_MIN: usize = 3;
@@ -23,11 +26,14 @@ pub(crate) struct Resolver<'a> {
     /// The page that was read last: a part of it is nearly always asked for next.
     open: Option<Arc<Page>>,
     /// Pages that were read ahead, in the order of their prefixes.
-    ahead: Vec<Arc<Page>>,
+    ahead: Vec<PlacedPage>,
     /// How many of these have been passed.
     passed: usize,
     /// Parts of the index.
     parts: Held,
+    /// Pages of which something has been grafted.
+    taken: Vec<PlacedPage>,
+    hasher: LeafHasher,
 }
 
 impl<'a> Resolver<'a> {
@@ -40,37 +46,47 @@ impl<'a> Resolver<'a> {
             ahead: Vec::new(),
             passed: 0,
             parts: Held::default(),
+            taken: Vec::new(),
+            hasher: LeafHasher::default(),
         }
     }
 
     /// Takes pages that will be asked for, in the order of their prefixes.
-    pub(crate) fn read_ahead(&mut self, pages: Vec<Arc<Page>>) {
+    pub(crate) fn read_ahead(&mut self, pages: Vec<PlacedPage>) {
         self.ahead = pages;
         self.passed = 0;
     }
 
     /// Takes parts of the index that will be asked for.
-    pub(crate) fn hold(&mut self, parts: Held) {
+    pub(crate) fn hold_parts(&mut self, parts: Held) {
         self.parts = parts;
     }
 
+    /// Gives the pages of which something has been grafted since this was called last.
+    pub(crate) fn taken(&mut self) -> impl Iterator<Item = PlacedPage> {
+        self.taken.drain(..)
+    }
+
     /// The page over `path`, if it is at hand.
-    fn at_hand(&mut self, path: &Path) -> Option<&Page> {
+    fn at_hand(&mut self, path: &Path) -> Option<Arc<Page>> {
         if self
             .open
             .as_ref()
             .is_none_or(|page| !path.starts_with(page.prefix()))
         {
-            let later = |page: &Arc<Page>| path.starts_with(page.prefix()) || page.prefix() > path;
+            let later = |(_, page): &(_, Arc<Page>)| {
+                path.starts_with(page.prefix()) || page.prefix() > path
+            };
             let ahead = self.ahead.get(self.passed..).unwrap_or_default();
             self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
-            let page = self.ahead.get(self.passed)?;
+            let (addr, page) = self.ahead.get(self.passed)?;
             if !path.starts_with(page.prefix()) {
                 return None;
             }
+            self.taken.push((*addr, page.clone()));
             self.open = Some(page.clone());
         }
-        self.open.as_deref()
+        self.open.clone()
     }
 }
 
@@ -93,7 +109,7 @@ impl Resolve for Resolver<'_> {
             }
         }
         if let Some(page) = self.at_hand(path) {
-            return graft_page(page, path, into);
+            return graft_page(&page, path, into, &mut self.hasher);
         }
         let node = self.base.snapshot.index.node_at(path, &mut self.parts)?;
         let node = node.ok_or(StateError::Broken {
@@ -104,21 +120,40 @@ impl Resolve for Resolver<'_> {
             return Ok(into.graft_node(&node.trie, node.link)?);
         };
         let pages = &self.base.snapshot.pages;
-        let page = pages.read(stub, &path.prefix(node.depth), self.why)?;
+        let prefix = path.prefix(node.depth);
+        let page = pages.read(stub, &prefix, self.why)?;
+        self.taken.push((addr_of(stub, &prefix)?, page.clone()));
         let page = self.open.insert(page);
-        graft_page(page, path, into)
+        graft_page(page, path, into, &mut self.hasher)
     }
 }
 
 /// Grafts the part of a page that is the subtrie at `path`.
-fn graft_page(page: &Page, path: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
+fn graft_page(
+    page: &Page,
+    path: &Path,
+    into: &mut PartialTrie,
+    hasher: &mut LeafHasher,
+) -> Result<Link, StateError> {
     if path == page.prefix()
-        && let Some(root) = graft_top(page, into)?
+        && let Some(root) = graft_top(page, into, hasher)?
     {
         return Ok(root);
     }
+    let entries = page.entries_under(path);
+    if entries.len() == 1
+        && path.len() != ACCOUNT_NIBBLES
+        && let Some(leaf) = only_leaf(page, entries.start)?
+    {
+        return Ok(match leaf {
+            OnlyLeaf::Account(key, account) => {
+                into.push_account(path.len(), &key, &account, Link::EMPTY)
+            }
+            OnlyLeaf::Slot(key, value) => into.push_slot(path.len(), &key, value),
+        });
+    }
     let leaves = page
-        .leaves_of(page.entries_under(path))
+        .leaves_of(entries)
         .filter(|(leaf, _)| is_under(leaf, path))
         .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)))
         .collect::<Result<Vec<_>, StateError>>()?;
@@ -130,46 +165,72 @@ fn graft_page(page: &Page, path: &Path, into: &mut PartialTrie) -> Result<Link, 
     Ok(into.graft_leaves(path, leaves.into_iter(), digests.into_iter())?)
 }
 
-/// Grafts the topmost branch of a page: of its children, those whose references are cached as
-/// stubs, to be asked for if something below them changes. Most of the page, for most changes, is
-/// neither looked at nor hashed. `None` if there is no such child.
-fn graft_top(page: &Page, into: &mut PartialTrie) -> Result<Option<Link>, StateError> {
+/// Grafts the topmost branch of a page, with stubs for its children, to be asked for if something
+/// below them changes. Their references are cached but for those of single leaves, which are made
+/// here: a leaf costs three times the memory of a stub, and most are never asked for. `None` if
+/// there is no such branch.
+fn graft_top(
+    page: &Page,
+    into: &mut PartialTrie,
+    hasher: &mut LeafHasher,
+) -> Result<Option<Link>, StateError> {
     let entries = page.entries();
     let Some(last) = entries.checked_sub(1).filter(|last| *last > 0) else {
         return Ok(None);
     };
     let first = page.entry_path(0);
     let fork = first.common_prefix_len(&page.entry_path(last));
+    // At an account's depth a digest is that of its storage.
+    if fork + 1 == ACCOUNT_NIBBLES {
+        return Ok(None);
+    }
     let mut digests = [None; 16];
     for (nibble, bytes) in page.digests_at(fork + 1) {
         digests[usize::from(nibble)] = Some(bytes);
     }
-    // At an account's depth a digest is that of its storage.
-    if fork + 1 == ACCOUNT_NIBBLES || digests.iter().all(Option::is_none) {
-        return Ok(None);
-    }
+    let stub = |node, kind| Stub {
+        node,
+        kind: Some(kind),
+        place: None,
+    };
     let mut children = [Link::EMPTY; 16];
+    let (mut hashed, mut hashed_len) = ([0; 16], 0);
     let mut start = 0;
     while start < entries {
         let nibble = page.entry_nibble(start, fork);
         let same = |at: &usize| page.entry_nibble(*at, fork) == nibble;
         let end = start + 1 + (start + 1..entries).take_while(same).count();
-        children[usize::from(nibble)] = match digests[usize::from(nibble)] {
-            Some(bytes) => {
-                let below = |at| page.entry_nibble(at, fork + 1);
-                into.push_stub(Stub {
-                    node: node_of(&first.prefix(fork).child(nibble), bytes)?,
-                    kind: Some(match end - start {
-                        1 => NodeKind::Leaf,
-                        _ if below(start) == below(end - 1) => NodeKind::Extension,
-                        _ => NodeKind::Branch,
-                    }),
-                    place: None,
-                })
+        let child = &mut children[usize::from(nibble)];
+        if let Some(bytes) = digests[usize::from(nibble)] {
+            let below = |at| page.entry_nibble(at, fork + 1);
+            let kind = match end - start {
+                1 => NodeKind::Leaf,
+                _ if below(start) == below(end - 1) => NodeKind::Extension,
+                _ => NodeKind::Branch,
+            };
+            let node = node_of(&first.prefix(fork).child(nibble), bytes)?;
+            *child = into.push_stub(stub(node, kind));
+        } else if end == start + 1
+            && let Some(leaf) = only_leaf(page, start)?
+        {
+            match leaf {
+                OnlyLeaf::Account(key, account) => hasher.account(fork + 1, &key, &account),
+                OnlyLeaf::Slot(key, value) => hasher.slot(fork + 1, &key, value),
             }
-            None => graft_entries(page, start..end, fork + 1, into)?,
-        };
+            hashed[hashed_len] = nibble;
+            hashed_len += 1;
+        } else {
+            let path = first.prefix(fork).child(nibble);
+            let leaves = page
+                .leaves_of(start..end)
+                .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)))
+                .collect::<Result<Vec<_>, StateError>>()?;
+            *child = into.graft_leaves(&path, leaves.into_iter(), std::iter::empty())?;
+        }
         start = end;
+    }
+    for (nibble, node) in hashed[..hashed_len].iter().zip(hasher.finish()) {
+        children[usize::from(*nibble)] = into.push_stub(stub(node, NodeKind::Leaf));
     }
     let branch = into.push_branch(children);
     if fork == page.prefix().len() {
@@ -179,36 +240,29 @@ fn graft_top(page: &Page, into: &mut PartialTrie) -> Result<Option<Link>, StateE
     Ok(Some(into.push_extension(page.prefix().len(), &to, branch)))
 }
 
-/// Grafts some entries of a page, which share all nibbles above `depth` and no digest.
-fn graft_entries(
-    page: &Page,
-    entries: Range<usize>,
-    depth: usize,
-    into: &mut PartialTrie,
-) -> Result<Link, StateError> {
-    let mut leaves = page
-        .leaves_of(entries)
-        .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)));
-    let Some(first) = leaves.next().transpose()? else {
-        return Ok(Link::EMPTY);
+/// A leaf that is all of an entry.
+enum OnlyLeaf {
+    /// An account without slots in the page, by its path.
+    Account(B256, Account),
+    /// A slot, by its path within the account.
+    Slot(B256, U256),
+}
+
+/// The leaf of an entry of a page's outermost run; `None` if there are more, or it is a slot below
+/// an account.
+fn only_leaf(page: &Page, entry: usize) -> Result<Option<OnlyLeaf>, StateError> {
+    let mut leaves = page.leaves_of(entry..entry + 1);
+    let (Some((path, bytes)), None) = (leaves.next(), leaves.next()) else {
+        return Ok(None);
     };
-    let (path, value) = first;
-    let Some(second) = leaves.next() else {
-        // By far the most.
-        match (value, path.account_part(), path.slot_part()) {
-            (LeafValue::Account(account), Some(key), None) => {
-                return Ok(into.push_account(depth, &key, &account, Link::EMPTY));
-            }
-            (LeafValue::Slot(value), _, Some(key)) => {
-                return Ok(into.push_slot(depth, &key, value));
-            }
-            _ => {}
+    let value = decode_leaf(&path, bytes)?;
+    Ok(match (value, path.account_part(), path.slot_part()) {
+        (LeafValue::Account(account), Some(key), None) => Some(OnlyLeaf::Account(key, account)),
+        (LeafValue::Slot(value), _, Some(key)) if page.prefix().len() > ACCOUNT_NIBBLES => {
+            Some(OnlyLeaf::Slot(key, value))
         }
-        return Ok(into.graft_leaves(&path.prefix(depth), [first].into_iter(), empty())?);
-    };
-    let all = [Ok(first), second].into_iter().chain(leaves);
-    let all = all.collect::<Result<Vec<_>, StateError>>()?;
-    Ok(into.graft_leaves(&path.prefix(depth), all.into_iter(), empty())?)
+        _ => None,
+    })
 }
 
 /// Copies a node of another trie. `None` for a stub, and for a node whose children are not

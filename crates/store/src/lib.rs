@@ -66,5 +66,5 @@ pub use checkpoint::{
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
-pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, leaf_bytes};
+pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};
 pub use segments::{PageAddr, SegmentOptions, SegmentStats, Segments, SegmentsRecovery};

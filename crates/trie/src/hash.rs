@@ -13,8 +13,9 @@ use crate::{
     rlp::{self, HashBranch},
 };
 use alloc::{vec, vec::Vec};
-use alloy_primitives::B256;
+use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
+use cambium_primitives::{ACCOUNT_NIBBLES, Account};
 
 /// Nodes collected before they are hashed. Many enough for full lanes on all but the topmost
 /// levels; and few enough that they, and what of their children goes into their RLP, are still in
@@ -120,17 +121,9 @@ impl HashJob<'_> {
                     prefetch_ahead(self.tries, &nodes[at..]);
                 }
                 let trie = &self.tries[number as usize];
-                let index = batch.push_with(|out| trie.encode_node(link, out));
-                let inline = NodeRef::inline(batch.input(index));
-                if inline.is_some() {
-                    batch.pop();
-                }
-                refs.push(inline.unwrap_or(NodeRef::UNKNOWN));
+                refs.push(push_node(batch, |out| trie.encode_node(link, out)));
             }
-            let hashed = refs[first..].iter_mut().filter(|node| node.is_unknown());
-            for (node, hash) in hashed.zip(batch.run()) {
-                *node = NodeRef::hash(*hash);
-            }
+            set_hashes(&mut refs[first..], batch);
         }
     }
 }
@@ -173,6 +166,57 @@ fn hash(
     hasher.hash_collected();
     *batch = core::mem::take(&mut hasher.workers[0].batch);
     hasher.hashed
+}
+
+/// References of leaves that no trie holds yet, many at a time.
+#[derive(Default)]
+pub struct LeafHasher {
+    batch: Batch,
+    refs: Vec<NodeRef>,
+}
+
+impl LeafHasher {
+    /// Adds an account without storage whose leaf sits at `depth`.
+    pub fn account(&mut self, depth: usize, path: &B256, account: &Account) {
+        let value = rlp::account_value(account, &EMPTY_ROOT);
+        self.leaf(depth, path, value.as_bytes());
+    }
+
+    /// Adds a slot whose leaf sits at `depth` (64 to 128). `slot` is keccak(slot).
+    pub fn slot(&mut self, depth: usize, slot: &B256, value: U256) {
+        let value = rlp::slot_value(&value.to_be_bytes());
+        self.leaf(depth - ACCOUNT_NIBBLES, slot, value.as_bytes());
+    }
+
+    fn leaf(&mut self, depth: usize, key: &B256, value: &[u8]) {
+        let put = |out: &mut Vec<u8>| rlp::put_leaf(out, &key.0, depth, ACCOUNT_NIBBLES, value);
+        self.refs.push(push_node(&mut self.batch, put));
+    }
+
+    /// How their parents refer to all leaves added so far, in their order. Takes them.
+    pub fn finish(&mut self) -> impl Iterator<Item = NodeRef> {
+        set_hashes(&mut self.refs, &mut self.batch);
+        self.batch.clear();
+        self.refs.drain(..)
+    }
+}
+
+/// Adds a node to a batch unless it is inlined in its parent: its reference then.
+fn push_node(batch: &mut Batch, put: impl FnOnce(&mut Vec<u8>)) -> NodeRef {
+    let index = batch.push_with(put);
+    let inline = NodeRef::inline(batch.input(index));
+    if inline.is_some() {
+        batch.pop();
+    }
+    inline.unwrap_or(NodeRef::UNKNOWN)
+}
+
+/// Hashes the batch, whose inputs are the nodes of the references not known, in their order.
+fn set_hashes(refs: &mut [NodeRef], batch: &mut Batch) {
+    let hashed = refs.iter_mut().filter(|node| node.is_unknown());
+    for (node, hash) in hashed.zip(batch.run()) {
+        *node = NodeRef::hash(*hash);
+    }
 }
 
 /// Collects unhashed nodes, and hashes them.

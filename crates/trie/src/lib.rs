@@ -75,7 +75,7 @@ pub use arena::Link;
 pub use crown::{CrownError, SHARD_NIBBLES, SHARDS, crown};
 pub use extract::Keys;
 pub use graft::LeafValue;
-pub use hash::{Alone, HashJob, Spread, commit, commit_with};
+pub use hash::{Alone, HashJob, LeafHasher, Spread, commit, commit_with};
 pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};

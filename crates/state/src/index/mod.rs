@@ -21,7 +21,7 @@ mod write;
 
 pub(crate) use parts::PartCache;
 pub(crate) use read::read_index;
-pub(crate) use write::{IndexWriter, WrittenIndex};
+pub(crate) use write::{IndexDone, IndexWriter, WrittenIndex};
 
 use crate::{error::StateError, forest::shard_of};
 use cambium_primitives::Path;
@@ -133,6 +133,19 @@ impl Index {
         tries.sum::<usize>() + cached
     }
 
+    /// Whether all of it is in memory, and may be.
+    pub(crate) fn fits(&self, bytes_max: u64) -> bool {
+        self.is_resident() && self.memory_bytes() as u64 <= bytes_max
+    }
+
+    /// Memory that must be left for it, and for the next one while a merge makes that, if it may
+    /// take `bytes_max`.
+    pub(crate) fn reserved_bytes(&self, bytes_max: u64) -> u64 {
+        let tries = self.shards.iter().map(|shard| shard.trie.memory_bytes());
+        let cached = self.parts.as_ref().map_or(0, |_| bytes_max);
+        2 * tries.sum::<usize>() as u64 + cached
+    }
+
     /// Bytes of parts that have to be read when they are needed.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         match self.parts {
@@ -158,6 +171,11 @@ impl Index {
             None => Ok(shard.trie.clone()),
             Some(file) => file.whole(shard).map(Arc::new),
         }
+    }
+
+    /// Writes a shard as it is.
+    pub(crate) fn put_again(&self, shard: usize, to: &IndexWriter) -> Result<(), StateError> {
+        to.put(shard, self.whole(shard)?, self.shards[shard].pages)
     }
 
     /// Looks for the leaf at `path`, an account's or a slot's.

@@ -17,14 +17,15 @@ use std::sync::Arc;
 /// evenly, parts are of a sixteenth of this and up, and tops a tenth of the index at most.
 const PART_BYTES_MAX: usize = 8 * 1024;
 
-/// A checkpoint that is begun with the index. Shards can be put by any number of threads.
+/// A new index, which a checkpoint is begun with, unless there is to be none. Shards can be put by
+/// any number of threads.
 pub(crate) struct IndexWriter {
     cache: Arc<PartCache>,
     state: Mutex<Writing>,
 }
 
 struct Writing {
-    checkpoint: CheckpointWriter,
+    checkpoint: Option<CheckpointWriter>,
     shards: Vec<Option<WrittenShard>>,
     /// Whether shards are kept whole: as long as the index fits into its memory.
     keeps: bool,
@@ -38,6 +39,23 @@ struct WrittenShard {
     pages: u64,
     offset: u64,
     len: u64,
+}
+
+/// What becomes of an index writer.
+pub(crate) enum IndexDone {
+    /// No checkpoint was to be made.
+    InMemory(Index),
+    Written(Box<WrittenIndex>),
+}
+
+impl IndexDone {
+    /// `None` if no checkpoint was to be made.
+    pub(crate) fn written(self) -> Option<WrittenIndex> {
+        match self {
+            Self::InMemory(_) => None,
+            Self::Written(index) => Some(*index),
+        }
+    }
 }
 
 /// An index that is written, in a checkpoint that lacks all else.
@@ -59,13 +77,22 @@ impl IndexWriter {
     ) -> Result<Self, StateError> {
         let mut checkpoint = CheckpointWriter::create(disk)?;
         checkpoint.section(INDEX)?;
+        Ok(Self::new(Some(checkpoint), cache, !is_too_large))
+    }
+
+    /// Makes no checkpoint: all is kept in memory, even if it outgrows its limit meanwhile.
+    pub(crate) fn in_memory(cache: Arc<PartCache>) -> Self {
+        Self::new(None, cache, true)
+    }
+
+    fn new(checkpoint: Option<CheckpointWriter>, cache: Arc<PartCache>, keeps: bool) -> Self {
         let state = Mutex::new(Writing {
             checkpoint,
             shards: (0..SHARDS).map(|_| None).collect(),
-            keeps: !is_too_large,
+            keeps,
             kept_bytes: 0,
         });
-        Ok(Self { cache, state })
+        Self { cache, state }
     }
 
     /// Writes the parts of a shard that names so many pages.
@@ -75,16 +102,20 @@ impl IndexWriter {
         whole: Arc<PartialTrie>,
         pages: u64,
     ) -> Result<(), StateError> {
-        let (top, parts) = cut(&whole)?;
-        let mut state = self.state.lock();
-        let offset = match parts.len() {
-            0 => 0,
-            _ => state.checkpoint.section_len(),
+        let is_written = self.state.lock().checkpoint.is_some();
+        let (top, parts) = match is_written {
+            true => cut(&whole)?,
+            false => (PartialTrie::new(*whole.base()), Vec::new()),
         };
-        state.checkpoint.write(&parts)?;
-        if state.keeps {
+        let state = &mut *self.state.lock();
+        let mut offset = 0;
+        if let Some(checkpoint) = &mut state.checkpoint {
+            if !parts.is_empty() {
+                offset = checkpoint.section_len();
+            }
+            checkpoint.write(&parts)?;
             state.kept_bytes += whole.memory_bytes() as u64;
-            if state.kept_bytes > self.cache.bytes_max() {
+            if state.keeps && state.kept_bytes > self.cache.bytes_max() {
                 state.keeps = false;
                 for shard in state.shards.iter_mut().flatten() {
                     shard.whole = None;
@@ -112,26 +143,30 @@ impl IndexWriter {
     /// | | | 1-10 | number of pages that it names, LEB128 |
     /// | | | 1-10 | length of its top, LEB128 |
     /// | | | | its top: a trie whose stubs name pages or parts (`parts.rs`) |
-    pub(crate) fn finish(self) -> Result<WrittenIndex, StateError> {
+    pub(crate) fn finish(self) -> Result<IndexDone, StateError> {
         let Writing {
             mut checkpoint,
             shards,
             keeps,
             ..
         } = self.state.into_inner();
-        checkpoint.section(TOPS)?;
+        if let Some(checkpoint) = &mut checkpoint {
+            checkpoint.section(TOPS)?;
+        }
         let mut kept = Vec::with_capacity(SHARDS);
         let (mut head, mut bytes) = (Vec::new(), Vec::new());
         for shard in shards {
             let shard = shard.expect("all shards are put");
-            head.clear();
-            bytes.clear();
-            shard.top.encode_to(&mut bytes);
-            for number in [shard.offset, shard.len, shard.pages, bytes.len() as u64] {
-                put_varint(&mut head, number);
+            if let Some(checkpoint) = &mut checkpoint {
+                head.clear();
+                bytes.clear();
+                shard.top.encode_to(&mut bytes);
+                for number in [shard.offset, shard.len, shard.pages, bytes.len() as u64] {
+                    put_varint(&mut head, number);
+                }
+                checkpoint.write(&head)?;
+                checkpoint.write(&bytes)?;
             }
-            checkpoint.write(&head)?;
-            checkpoint.write(&bytes)?;
             kept.push(Shard {
                 trie: shard.whole.unwrap_or_else(|| Arc::new(shard.top)),
                 pages: shard.pages,
@@ -139,11 +174,14 @@ impl IndexWriter {
                 len: shard.len,
             });
         }
-        Ok(WrittenIndex {
-            checkpoint,
-            cache: self.cache,
-            shards: kept,
-            is_resident: keeps,
+        Ok(match checkpoint {
+            None => IndexDone::InMemory(Index::resident(kept)),
+            Some(checkpoint) => IndexDone::Written(Box::new(WrittenIndex {
+                checkpoint,
+                cache: self.cache,
+                shards: kept,
+                is_resident: keeps,
+            })),
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     error::StateError,
     forest::{hash, shard_prefix},
     merge::{MergedShard, merge_shard},
-    pages::Pages,
+    pages::{HeldPages, Pages},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, Path};
@@ -125,7 +125,13 @@ impl<'a> ShardBuilder<'a> {
         }
         hash(&mut [&mut self.trie], self.counters);
         if let Some(pages) = self.pages {
-            let merged = merge_shard(self.shard, &self.merged.index, &self.trie, pages)?;
+            let merged = merge_shard(
+                self.shard,
+                &self.merged.index,
+                &self.trie,
+                &HeldPages::default(),
+                pages,
+            )?;
             for addr in &merged.dead {
                 pages.segments.mark_dead(*addr);
             }

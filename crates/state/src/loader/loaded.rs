@@ -3,6 +3,7 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
+    budget::LayerLimit,
     checkpoint::{self, CheckpointState, LogState},
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
@@ -115,6 +116,9 @@ impl Loaded {
             index: state_index,
             pages: self.pages.clone(),
         });
+        let index_bytes = snapshot
+            .index
+            .reserved_bytes(self.options.index_bytes_max());
         let layer = LayerId(1);
         let base = Arc::new(Base {
             snapshot,
@@ -122,6 +126,7 @@ impl Loaded {
         });
         let inner = Arc::new(Inner {
             options: self.options,
+            layer_limit: LayerLimit::default(),
             disk,
             counters: self.counters.clone(),
             pages: self.pages,
@@ -144,6 +149,7 @@ impl Loaded {
             manifest,
             _lock: self.lock,
         });
+        inner.divide_budget(index_bytes);
         Ok(Db { inner })
     }
 }

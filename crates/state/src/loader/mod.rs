@@ -22,6 +22,7 @@ pub(crate) use leftovers::refuse_lost_checkpoints;
 pub use loaded::Loaded;
 
 use crate::{
+    budget::Budget,
     counters::Counters,
     db::{Db, Options},
     error::StateError,
@@ -310,7 +311,7 @@ impl Loader {
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), None)?;
         let pages = Arc::new(Pages::new(
             segments,
-            self.options.cache_bytes(),
+            Budget::new(self.options.memory_bytes, 0).cache_bytes,
             counters.clone(),
         ));
         let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
@@ -325,7 +326,7 @@ impl Loader {
             counters,
             pages,
             parts,
-            index: index.finish()?,
+            index: index.finish()?.written().expect("a checkpoint is begun"),
             codes,
             salt: self.salt,
             root,
@@ -370,8 +371,9 @@ impl RootLoader {
 
 impl Db {
     /// Collects accounts to compare them with a state of this database, which they do not change.
-    /// They take up to the memory that caches of pages may take.
+    /// They take up to a quarter of the memory budget, besides what the database takes.
     pub fn root_loader(&self) -> RootLoader {
-        RootLoader::new(self.inner.disk.clone(), self.inner.options.cache_bytes())
+        let memory_bytes = self.inner.options.memory_bytes / 4;
+        RootLoader::new(self.inner.disk.clone(), memory_bytes)
     }
 }

@@ -6,7 +6,7 @@ use std::{borrow::Cow, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Data of a run up to this length has offsets of two bytes, of which one bit is taken.
-const NARROW_DATA_BYTES_MAX: usize = 0x7fff;
+pub(super) const NARROW_DATA_BYTES_MAX: usize = 0x7fff;
 
 /// Writes one page.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl PageBuilder {
 
     /// The page, ready to be read.
     pub fn build(&self) -> Page {
-        Page::of_builder(self.finish())
+        Page::of_builder(self.finish().into())
     }
 
     /// The page's bytes. Over [`PAGE_BYTES_MAX`](super::PAGE_BYTES_MAX), segments refuse it.
@@ -143,10 +143,7 @@ impl PageBuilder {
         put_varint(&mut page, self.leaves as u64);
         page.extend(run);
         self.put_digests(&mut page);
-        let len = u32::try_from(page.len()).expect("a page under 4 GiB");
-        page[8..12].copy_from_slice(&len.to_le_bytes());
-        let sum = xxh3_64(&page[CHECKED_FROM..]);
-        page[..8].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut page);
         page
     }
 
@@ -190,14 +187,27 @@ impl PageBuilder {
         let mut before = self.prefix;
         for (at, (path, digest)) in digests.into_iter().enumerate() {
             assert!(at == 0 || before < *path, "two digests of {path}");
-            let shared = path.common_prefix_len(&before);
-            out.extend([shared as u8, (path.len() - shared) as u8]);
-            out.extend(path.suffix(shared).packed());
-            out.push(digest.len() as u8);
-            out.extend(digest);
+            put_digest(out, &before, path, digest);
             before = *path;
         }
     }
+}
+
+/// Adds a digest that comes after the one of `before`.
+pub(super) fn put_digest(out: &mut Vec<u8>, before: &Path, path: &Path, digest: &[u8]) {
+    let shared = path.common_prefix_len(before);
+    out.extend([shared as u8, (path.len() - shared) as u8]);
+    out.extend_from_slice(path.suffix(shared).packed());
+    out.push(digest.len() as u8);
+    out.extend_from_slice(digest);
+}
+
+/// Puts length and checksum into a page of which all else is there.
+pub(super) fn seal(page: &mut [u8]) {
+    let len = u32::try_from(page.len()).expect("a page under 4 GiB");
+    page[8..12].copy_from_slice(&len.to_le_bytes());
+    let sum = xxh3_64(&page[CHECKED_FROM..]);
+    page[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// A run of these entries. `None` if it is too long for narrow offsets.

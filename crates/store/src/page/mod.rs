@@ -24,13 +24,15 @@
 //! accidents; the rest is for bytes that somebody made.
 
 mod builder;
+mod rewrite;
 mod run;
 
 pub use builder::PageBuilder;
+pub use rewrite::PageRewriter;
 
 use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLES};
 use run::{Entry, Run};
-use std::ops::Range;
+use std::{cmp::Ordering, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Size limit of a page.
@@ -141,7 +143,7 @@ impl Page {
     }
 
     /// The page that a builder wrote, with nothing left to check.
-    fn of_builder(bytes: Vec<u8>) -> Self {
+    fn of_builder(bytes: Box<[u8]>) -> Self {
         let read = |bytes: &[u8]| {
             let mut reader = Reader::new(bytes);
             reader.take(CHECKED_FROM + 4 + 1)?;
@@ -154,7 +156,6 @@ impl Page {
             Ok::<_, DecodeError>((top, leaves, reader.offset() as u32, prefix))
         };
         let (top, leaves, digests_at, prefix) = read(&bytes).expect("a builder writes a page");
-        let bytes = bytes.into();
         Self {
             bytes,
             top,
@@ -246,14 +247,23 @@ impl Page {
         }
     }
 
-    /// The entries under `path`, or the one of the account that `path` lies within.
+    /// The entries under `path`, or the one of the account that `path` lies within. `path` lies
+    /// under the page's prefix.
     pub fn entries_under(&self, path: &Path) -> Range<usize> {
-        let path = path.prefix(path.len().min(self.entry_bytes() * 2));
-        let find = |from: usize, until: &dyn Fn(&Path) -> bool| {
+        let end = path.len().min(self.entry_bytes() * 2);
+        let compare = |at: usize| {
+            let mut nibbles = self.prefix.len()..end;
+            let first = nibbles.find_map(|nibble| {
+                let order = self.entry_nibble(at, nibble).cmp(&path.nibble(nibble));
+                order.is_ne().then_some(order)
+            });
+            first.unwrap_or(Ordering::Equal)
+        };
+        let find = |from: usize, until: &dyn Fn(Ordering) -> bool| {
             let (mut low, mut high) = (from, self.top.len());
             while low < high {
                 let middle = low + (high - low) / 2;
-                if until(&self.entry_path(middle)) {
+                if until(compare(middle)) {
                     high = middle
                 } else {
                     low = middle + 1
@@ -261,8 +271,8 @@ impl Page {
             }
             low
         };
-        let start = find(0, &|entry| *entry >= path);
-        start..find(start, &|entry| !entry.starts_with(&path))
+        let start = find(0, &Ordering::is_ge);
+        start..find(start, &Ordering::is_gt)
     }
 
     /// Bytes of the path of an entry.

@@ -2,7 +2,7 @@
 
 use super::HEAD_BYTES;
 use cambium_primitives::{DecodeError, Path, Reader};
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 /// A run in a page's bytes: where its parts are.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,12 @@ impl Run {
                 .try_into()
                 .expect("two bytes"),
         )
+    }
+
+    /// The heads of some entries, as they lie.
+    pub(super) fn heads<'a>(&self, bytes: &'a [u8], entries: Range<usize>) -> &'a [u8] {
+        let at = |entry: usize| self.heads as usize + HEAD_BYTES * entry;
+        &bytes[at(entries.start)..at(entries.end)]
     }
 
     /// Start of an entry relative to the data, and whether it has slots.
@@ -252,6 +258,14 @@ impl Run {
 }
 
 impl Entry {
+    pub(super) const fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    pub(super) const fn end(&self) -> usize {
+        self.end as usize
+    }
+
     #[inline]
     fn rest<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.start as usize..self.value_at()]

@@ -285,3 +285,47 @@ fn narrow_offsets_give_way_to_wide_ones_at_their_limit() {
         assert_eq!(read_all(&page).0, leaves);
     }
 }
+
+proptest! {
+    #[test]
+    fn a_page_written_again_is_what_a_builder_writes(
+        (prefix, mut leaves, digests) in pages(),
+        cut in any::<Index>(),
+        replaced in any::<Index>(),
+        value in vec(any::<u8>(), 0..40),
+    ) {
+        let old = Page::parse(build(&prefix, &leaves, &digests)).unwrap();
+        let count = old.entries();
+        let mut rewriter = PageRewriter::default();
+        // Twice, since its memory is used again.
+        for _ in 0..2 {
+            rewriter.begin(&prefix);
+            let cut = cut.index(count + 1);
+            let copied = rewriter.copy(&old, 0..cut).unwrap() + rewriter.copy(&old, cut..count).unwrap();
+            prop_assert_eq!((copied, rewriter.entries()), (leaves.len(), count));
+            for (path, digest) in &digests {
+                rewriter.digest(path, digest);
+            }
+            let page = rewriter.finish();
+            prop_assert_eq!(page.as_bytes(), old.as_bytes());
+            prop_assert_eq!(read_all(&page), (leaves.clone(), digests.clone()));
+        }
+        // One entry of a single leaf, replaced; all digests dropped.
+        let single = |at: &usize| {
+            let mut leaves = old.leaves_of(*at..*at + 1);
+            let first = leaves.next().map(|(path, _)| path);
+            first.filter(|path| *path == old.entry_path(*at) && leaves.next().is_none())
+        };
+        let singles: Vec<_> = (0..count).filter_map(|at| Some((at, single(&at)?))).collect();
+        if !singles.is_empty() {
+            let (at, path) = singles[replaced.index(singles.len())];
+            rewriter.begin(&prefix);
+            rewriter.copy(&old, 0..at).unwrap();
+            rewriter.leaf(path.packed(), &value).unwrap();
+            rewriter.copy(&old, at + 1..count).unwrap();
+            leaves.insert(path, value);
+            let page = rewriter.finish();
+            prop_assert_eq!(page.as_bytes(), &build(&prefix, &leaves, &Model::new())[..]);
+        }
+    }
+}

@@ -277,6 +277,32 @@ impl Segments {
             .collect()
     }
 
+    /// Reads pages that lie one after another in one segment, not far apart, with one device read.
+    pub fn read_span(
+        &self,
+        addrs: &[PageAddr],
+    ) -> Result<Vec<Result<Page, StoreError>>, StoreError> {
+        let (Some(first), Some(last)) = (addrs.first(), addrs.last()) else {
+            return Ok(Vec::new());
+        };
+        let segments = self.segments();
+        let segment = self.segment_of(&segments, *first)?;
+        self.segment_of(&segments, *last)?;
+        let mut bytes = vec![0; (last.end() - first.offset()) as usize];
+        let mut in_file = bytes.len();
+        if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
+            in_file = self.tail.read(segment.number, first.offset(), &mut bytes);
+        }
+        segment
+            .file
+            .read_at(&mut bytes[..in_file], first.offset())?;
+        let page = |addr: &PageAddr| {
+            let start = (addr.offset() - first.offset()) as usize;
+            self.parse(*addr, &bytes[start..start + addr.len() as usize])
+        };
+        Ok(addrs.iter().map(page).collect())
+    }
+
     /// Notes that nothing current refers to a page any more. It stays readable. No effect if its
     /// segment is gone.
     pub fn mark_dead(&self, addr: PageAddr) {
@@ -437,7 +463,7 @@ impl Segments {
         in_file
     }
 
-    fn parse(&self, addr: PageAddr, bytes: Vec<u8>) -> Result<Page, StoreError> {
+    fn parse(&self, addr: PageAddr, bytes: impl Into<Box<[u8]>>) -> Result<Page, StoreError> {
         Page::parse(bytes).map_err(|e| self.corrupt(addr, e))
     }
 

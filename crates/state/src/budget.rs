@@ -1,0 +1,125 @@
+//! How the memory budget is divided.
+//!
+//! ```text
+//!   | other | index | index being made | layers: delta, and intermediate | page cache | slack |
+//! ```
+//!
+//! The index is what it is, and there are two of it while a merge makes the next one. Of what is
+//! left, layers get the most: the more changes a merge takes at once, the less it writes for each.
+
+use crate::{db::Inner, error::StateError, merger::MergeJob};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Buffers of rings, segments and logs, blocks and codes by hash, and the program itself.
+const OTHER_BYTES: u64 = 48 << 20;
+/// Of what is left, the part of layers, and of the pages that their tries have taken apart.
+const LAYERS_PART: f64 = 0.5;
+/// And that of the page cache. The rest is the allocator's: what it has freed and not given back,
+/// and what is between pieces of different sizes.
+const CACHE_PART: f64 = 0.3;
+/// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
+const DUE_PART: f64 = 0.4;
+/// However small the budget, a cache and layers of this size.
+const BYTES_MIN: u64 = 256 << 10;
+/// How far, of its way, a merge may be behind what has been committed meanwhile before commits
+/// wait for it.
+const BEHIND_MAX: f64 = 0.1;
+/// How long a commit sleeps before it looks how far the merge is.
+const SLEEP: Duration = Duration::from_micros(100);
+
+/// What each part may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) cache_bytes: u64,
+    /// Delta and intermediate together.
+    pub(crate) layer_bytes: usize,
+}
+
+impl Budget {
+    /// Divides `memory` bytes, of which `index` are for the index.
+    pub(crate) fn new(memory: u64, index: u64) -> Self {
+        let other = OTHER_BYTES.min(memory / 8) + index;
+        let rest = memory.saturating_sub(other) as f64;
+        Self {
+            cache_bytes: ((rest * CACHE_PART) as u64).max(BYTES_MIN),
+            layer_bytes: ((rest * LAYERS_PART) as u64).max(BYTES_MIN) as usize,
+        }
+    }
+}
+
+/// Limit of the layers, which follows the size of the index.
+#[derive(Default)]
+pub(crate) struct LayerLimit(AtomicUsize);
+
+impl LayerLimit {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    /// Divides the budget anew: `index` bytes are for the index.
+    pub(crate) fn divide_budget(&self, index: u64) {
+        let budget = Budget::new(self.options.memory_bytes, index);
+        self.layer_limit
+            .0
+            .store(budget.layer_bytes, Ordering::Relaxed);
+        self.pages.set_cache_bytes(budget.cache_bytes);
+    }
+
+    /// Whether the layers that are not being merged take enough for a merge, if none is under way.
+    pub(crate) fn is_merge_due(&self) -> bool {
+        self.layer_bytes() as f64 > self.layer_limit.get() as f64 * DUE_PART
+    }
+
+    /// Waits until a merge under way is about as far as the layers above it have grown, but no
+    /// longer than `usual`, what a commit takes otherwise. Returns whether there is room for more.
+    pub(crate) fn keep_pace(&self, merge: &MergeJob, usual: Duration) -> Result<bool, StateError> {
+        let max = self.layer_limit.get();
+        // At least a quarter, though what is being merged should take more than the rest.
+        let room = max.saturating_sub(merge.bytes).max(max / 4);
+        let grown = self.layer_bytes() as f64 / room as f64;
+        if grown >= 1.0 {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        while !merge.is_finished()
+            && grown > merge.progress(&self.counters) + BEHIND_MAX
+            && start.elapsed() < usual
+        {
+            thread::sleep(SLEEP);
+        }
+        self.counters
+            .merge_pace_ns
+            .add(start.elapsed().as_nanos() as u64);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_budget_are_within_it() {
+        for memory in [0, 1 << 20, 64 << 20, 1 << 30, 64 << 30] {
+            for index in [0, 1 << 20, 128 << 20] {
+                let Budget {
+                    cache_bytes,
+                    layer_bytes,
+                } = Budget::new(memory, index);
+                let all = cache_bytes + layer_bytes as u64;
+                assert!(all + index <= memory.max(2 * BYTES_MIN + index));
+            }
+        }
+        let budget = Budget::new(1 << 30, 128 << 20);
+        assert_eq!(
+            (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
+            (254, 424)
+        );
+    }
+}
