@@ -20,7 +20,7 @@ const OTHER_BYTES: u64 = 48 << 20;
 const LAYERS_PART: f64 = 0.5;
 /// And that of the page cache. The rest is the allocator's: what it has freed and not given back,
 /// and what is between pieces of different sizes.
-const CACHE_PART: f64 = 0.3;
+const CACHE_PART: f64 = 0.25;
 /// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
 const DUE_PART: f64 = 0.4;
 /// However small the budget, a cache and layers of this size.
@@ -119,7 +119,7 @@ mod tests {
         let budget = Budget::new(1 << 30, 128 << 20);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (254, 424)
+            (212, 424)
         );
     }
 }

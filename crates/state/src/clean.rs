@@ -21,12 +21,14 @@ use std::{
 };
 
 /// Dead bytes are let be up to this part of the live ones: with pages dying at random, the
-/// emptiest segment is then about a fifth live, and each byte that a merge writes causes a quarter
-/// of a byte of moves. (At 0.7 it is half a byte, and every seventh byte of space less.)
-const DEAD_PER_LIVE: f64 = 1.3;
+/// emptiest segment is then about a third live, and each byte that a merge writes causes half a
+/// byte of moves.
+const DEAD_PER_LIVE: f64 = 0.9;
 /// Live pages in a stretch of this length are read together, with what is between them: faster
 /// than one by one from a tenth of live ones on.
 const SPAN_BYTES: u64 = 256 << 10;
+/// As many stretches are in memory at once.
+const SPANS_AT_ONCE: usize = 16;
 
 /// The segments that a merge cleans, each with its rank: those of the lowest are cleaned first.
 pub(crate) struct Cleaning {
@@ -79,12 +81,26 @@ impl Cleaning {
             fits
         });
         found.truncate(fitting.count());
+        let mut found = &found[..];
         let counters = &pages.counters;
         let span = |found: &Found| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
-        for span in found.chunk_by(|a, b| span(a) == span(b)) {
-            let addrs: Vec<_> = span.iter().map(|found| found.addr).collect();
-            counters.pages_read_together.add(addrs.len() as u64 - 1);
-            for (found, page) in span.iter().zip(pages.segments.read_span(&addrs)?) {
+        let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
+        let spans = found.chunk_by(|a, b| span(a) == span(b));
+        let mut start = 0;
+        let spans: Vec<_> = spans
+            .map(|span| {
+                start += span.len();
+                &addrs[start - span.len()..start]
+            })
+            .collect();
+        for spans in spans.chunks(SPANS_AT_ONCE) {
+            let pages_read = spans.iter().map(|span| span.len()).sum::<usize>();
+            let (now, later) = found.split_at(pages_read);
+            found = later;
+            counters
+                .pages_read_together
+                .add((pages_read - spans.len()) as u64);
+            for (found, page) in now.iter().zip(pages.segments.read_spans(spans)?) {
                 let page = page?;
                 counters.page_reads_merge.add(1);
                 counters.page_bytes_read.add(page.size_bytes() as u64);
@@ -147,10 +163,10 @@ mod tests {
     fn the_emptiest_segments_are_cleaned_until_dead_space_is_down_to_its_limit() {
         let segments: Vec<_> = (1..=5).map(|number| segment(number, 100)).collect();
         // Dead: 90, 40, 80, 100 and (in the newest, which doesn't count) 80.
-        let live = BTreeMap::from([(1, 10), (2, 60), (3, 20), (5, 20)]);
-        // 110 live allow for 143 dead; without segment 1 there are 120.
+        let live = BTreeMap::from([(1, 10), (2, 60), (3, 20), (4, 0), (5, 50)]);
+        // 140 live allow for 126 dead; without segment 1 there are 120.
         assert_eq!(victims(&segments, &live), [1]);
-        let live = BTreeMap::from([(1, 20), (2, 10), (3, 40), (4, 0), (5, 10)]);
+        let live = BTreeMap::from([(1, 20), (2, 10), (3, 60), (4, 0), (5, 10)]);
         assert_eq!(victims(&segments, &live), [2, 1]);
     }
 }

@@ -20,19 +20,19 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
 });
 
 /// For merges: threads of their own, since a root must not wait until a merge is through, and of
-/// low priority. Half as many as there are processors.
+/// low priority. They wait for the disk for much of the time: as many as there are processors.
 static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new()
-        .num_threads(POOL.current_num_threads().div_ceil(2))
+        .num_threads(POOL.current_num_threads())
         .thread_name(|index| format!("cambium-merge-{index}"))
         .start_handler(|_| lower_priority());
     pool.build()
         .expect("the system gives threads to the engine's pool")
 });
 
-/// Niceness of threads that merge: between two of them and one that computes a root, the one gets
-/// about nine tenths of a processor.
-const NICENESS: i32 = 10;
+/// Niceness of threads that merge: beside one that computes a root, one of them gets a quarter of
+/// a processor. With more, merges take so long that commits wait for them.
+const NICENESS: i32 = 5;
 
 /// For reading: twice as many threads as processors, so that some work on what they have read
 /// while others wait for the disk.

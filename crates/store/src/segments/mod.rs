@@ -63,7 +63,8 @@ impl Default for SegmentOptions {
         Self {
             // Small, since dead space is reclaimed by segments.
             segment_bytes_max: 64 << 20,
-            buffer_bytes: 512 << 10,
+            // Large, since a merge waits for each write behind all reads under way.
+            buffer_bytes: 2 << 20,
         }
     }
 }
@@ -277,30 +278,44 @@ impl Segments {
             .collect()
     }
 
-    /// Reads pages that lie one after another in one segment, not far apart, with one device read.
-    pub fn read_span(
+    /// Reads spans: pages that lie one after another in one segment, not far apart, with one
+    /// device read for all of a span. All spans are in flight at once if the disk can. Pages in
+    /// the order of the spans.
+    pub fn read_spans(
         &self,
-        addrs: &[PageAddr],
+        spans: &[&[PageAddr]],
     ) -> Result<Vec<Result<Page, StoreError>>, StoreError> {
-        let (Some(first), Some(last)) = (addrs.first(), addrs.last()) else {
-            return Ok(Vec::new());
-        };
         let segments = self.segments();
-        let segment = self.segment_of(&segments, *first)?;
-        self.segment_of(&segments, *last)?;
-        let mut bytes = vec![0; (last.end() - first.offset()) as usize];
-        let mut in_file = bytes.len();
-        if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
-            in_file = self.tail.read(segment.number, first.offset(), &mut bytes);
+        let mut read = Vec::with_capacity(spans.len());
+        for span in spans {
+            let (Some(first), Some(last)) = (span.first(), span.last()) else {
+                continue;
+            };
+            let segment = self.segment_of(&segments, *first)?;
+            self.segment_of(&segments, *last)?;
+            let mut bytes = vec![0; (last.end() - first.offset()) as usize];
+            let mut in_file = bytes.len();
+            if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
+                in_file = self.tail.read(segment.number, first.offset(), &mut bytes);
+            }
+            read.push((span, first.offset(), segment, bytes, in_file));
         }
-        segment
-            .file
-            .read_at(&mut bytes[..in_file], first.offset())?;
-        let page = |addr: &PageAddr| {
-            let start = (addr.offset() - first.offset()) as usize;
-            self.parse(*addr, &bytes[start..start + addr.len() as usize])
-        };
-        Ok(addrs.iter().map(page).collect())
+        let requests = read.iter_mut();
+        let requests = requests.map(|(_, offset, segment, bytes, in_file)| {
+            ReadRequest::new(&*segment.file, *offset, &mut bytes[..*in_file])
+        });
+        let mut requests: Vec<_> = requests.collect();
+        self.disk.read_batch(&mut requests);
+        let outcomes: Result<Vec<_>, _> = requests.into_iter().map(|read| read.outcome).collect();
+        outcomes?;
+        let mut pages = Vec::new();
+        for (span, offset, _, bytes, _) in &read {
+            for addr in span.iter() {
+                let start = (addr.offset() - offset) as usize;
+                pages.push(self.parse(*addr, &bytes[start..start + addr.len() as usize]));
+            }
+        }
+        Ok(pages)
     }
 
     /// Notes that nothing current refers to a page any more. It stays readable. No effect if its
