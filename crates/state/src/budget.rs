@@ -9,13 +9,16 @@
 
 use crate::{db::Inner, error::StateError, merger::MergeJob};
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 /// Buffers of rings, segments and logs, blocks and codes by hash, and the program itself.
-const OTHER_BYTES: u64 = 48 << 20;
+const OTHER_BYTES: u64 = 80 << 20;
 /// Of what is left, the part of layers, and of the pages that their tries have taken apart.
 const LAYERS_PART: f64 = 0.5;
 /// And that of the page cache. The rest is the allocator's: what it has freed and not given back,
@@ -23,6 +26,8 @@ const LAYERS_PART: f64 = 0.5;
 const CACHE_PART: f64 = 0.25;
 /// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
 const DUE_PART: f64 = 0.4;
+/// What a change takes once it is in the tries, its page included, about.
+const CHANGE_BYTES: usize = 3 << 10;
 /// However small the budget, a cache and layers of this size.
 const BYTES_MIN: u64 = 256 << 10;
 /// How far, of its way, a merge may be behind what has been committed meanwhile before commits
@@ -59,6 +64,11 @@ impl LayerLimit {
     fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// What the tries for proofs may keep from one to the next.
+    pub(crate) fn of_prover(&self) -> usize {
+        self.get() / 8
+    }
 }
 
 impl Inner {
@@ -74,6 +84,55 @@ impl Inner {
     /// Whether the layers that are not being merged take enough for a merge, if none is under way.
     pub(crate) fn is_merge_due(&self) -> bool {
         self.layer_bytes() as f64 > self.layer_limit.get() as f64 * DUE_PART
+    }
+
+    /// How many of the oldest layers on the head's way are to be merged before tries are made of
+    /// the others: as many as one merge takes. 0 if all of them are few enough.
+    fn layers_behind(&self) -> (usize, usize) {
+        let current = self.current.read();
+        let (head, root) = (current.tree.head().id, current.tree.root().id);
+        let layers = current
+            .tree
+            .chain(head)
+            .take_while(|layer| layer.id != root);
+        let sizes: Vec<_> = layers
+            .map(|layer| {
+                let (accounts, slots) = layer.changes.counts();
+                (accounts + slots) * CHANGE_BYTES
+            })
+            .collect();
+        let max = (self.layer_limit.get() as f64 * DUE_PART) as usize;
+        if sizes.iter().sum::<usize>() <= max {
+            return (0, sizes.len());
+        }
+        let mut bytes = 0;
+        let fit = sizes.iter().rev().take_while(|size| {
+            bytes += **size;
+            bytes <= max
+        });
+        (fit.count().max(1), sizes.len())
+    }
+
+    /// Merges what the log had left to be merged when the database was opened, as much at once as
+    /// there is memory for: before a root is wanted for the first time.
+    pub(crate) fn catch_up(self: &Arc<Self>) -> Result<(), StateError> {
+        if !self.is_behind.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut writer = self.writer.lock();
+        if !self.is_behind.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        loop {
+            let (oldest, all) = self.layers_behind();
+            if oldest == 0 {
+                break;
+            }
+            self.wait_for_merge(&mut writer)?;
+            self.freeze(&mut writer, all - oldest)?;
+        }
+        self.is_behind.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Waits until a merge under way is about as far as the layers above it have grown, but no
@@ -119,7 +178,7 @@ mod tests {
         let budget = Budget::new(1 << 30, 128 << 20);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (212, 424)
+            (204, 408)
         );
     }
 }

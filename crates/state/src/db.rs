@@ -35,7 +35,7 @@ use cambium_store::{BlockLog, Codes, DataDirLock, Manifest};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashSet,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -92,6 +92,8 @@ pub(crate) struct Writer {
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) layer_limit: LayerLimit,
+    /// Whether the log had blocks to replay, which may be too many for the tries at once.
+    pub(crate) is_behind: AtomicBool,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pages: Arc<Pages>,
@@ -292,7 +294,7 @@ impl Inner {
     /// Puts a session's changes into the trie, on top of its parent's state or of what the
     /// session put there before. `all` are those changes and these.
     pub(crate) fn float(
-        &self,
+        self: &Arc<Self>,
         parent: BlockId,
         owner: u64,
         changes: &Changes,
@@ -300,6 +302,7 @@ impl Inner {
         reverts: Changes,
     ) -> Result<B256, StateError> {
         self.check_sound()?;
+        self.catch_up()?;
         let mut delta = self.delta_above(parent)?;
         self.counters.roots.add(1);
         if delta.floats(owner) {
@@ -312,12 +315,13 @@ impl Inner {
     /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
     /// root, and what takes the changes back.
     pub(crate) fn stage(
-        &self,
+        self: &Arc<Self>,
         view: &View,
         owner: u64,
         changes: &Changes,
     ) -> Result<(B256, Changes), StateError> {
         self.check_sound()?;
+        self.catch_up()?;
         let mut delta = self.delta_above(view.block())?;
         self.take_to(&mut delta, view.block())?;
         let start = Instant::now();
@@ -334,11 +338,12 @@ impl Inner {
     /// Reads leaves of the state after `parent`, sorted by their paths, and loads what is on the
     /// way to them into the trie.
     pub(crate) fn read<K: Key>(
-        &self,
+        self: &Arc<Self>,
         parent: BlockId,
         keys: &[K],
     ) -> Result<Vec<K::Value>, StateError> {
         self.check_sound()?;
+        self.catch_up()?;
         let mut delta = self.delta_above(parent)?;
         self.take_to(&mut delta, parent)?;
         delta.read(keys)

@@ -32,7 +32,7 @@ use cambium_store::{
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
 /// Name of the manifest's property that holds the hash of the genesis block.
@@ -124,6 +124,7 @@ impl Db {
         let inner = Arc::new(Inner {
             options,
             layer_limit: LayerLimit::default(),
+            is_behind: AtomicBool::new(true),
             disk,
             counters: counters.clone(),
             pages,

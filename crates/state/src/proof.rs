@@ -104,6 +104,10 @@ impl Inner {
             none => none.insert(Delta::on(base, root, self.counters.clone())?),
         };
         delta.take_way(&way, layer)?;
-        work(delta.forest(), delta.base())
+        let done = work(delta.forest(), delta.base());
+        if delta.forest().memory_bytes() > self.layer_limit.of_prover() {
+            *prover = None;
+        }
+        done
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     child::{milliseconds, run_batch},
-    stores::{CambiumStore, Failure, Setup, Store},
+    stores::{CambiumStore, Failure, Setup},
     workload::{SplitMix, Workload},
 };
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ fn small(setup: &Setup) -> Setup {
 }
 
 fn random_reads(setup: &Setup, seconds: f64, seed: u64) -> Result<Map<String, Value>, Failure> {
-    let mut store = CambiumStore::open(setup)?;
+    let store = CambiumStore::open(setup)?;
     let before = store.db().counters();
     // Until most pages would be cached: what is measured is the device.
     let pages = store.db().stats()?.pages;
@@ -80,7 +80,7 @@ fn random_reads(setup: &Setup, seconds: f64, seed: u64) -> Result<Map<String, Va
             .map(|index| setup.workload.key(index))
             .collect();
         let start = Instant::now();
-        let values = store.read(&keys, false)?;
+        let values = store.view().accounts(&keys)?;
         spent += start.elapsed();
         if let Some(lost) = values.iter().position(Option::is_none) {
             return Err(format!("the account {} is lost", keys[lost]).into());
@@ -99,11 +99,11 @@ fn random_reads(setup: &Setup, seconds: f64, seed: u64) -> Result<Map<String, Va
 }
 
 fn hot_reads(setup: &Setup, seconds: f64) -> Result<Map<String, Value>, Failure> {
-    let mut store = CambiumStore::open(setup)?;
+    let store = CambiumStore::open(setup)?;
     let keys = setup
         .workload
         .keys(0..HOT_ACCOUNTS.min(setup.workload.accounts));
-    store.read(&keys, false)?;
+    store.view().accounts(&keys)?;
     let view = store.view();
     let pass = || -> Result<(), Failure> {
         for key in &keys {
@@ -174,7 +174,7 @@ fn reopen(setup: &Setup, batches_acknowledged: u64) -> Result<Map<String, Value>
             format!("{batches_acknowledged} batches were durable, {head} are there").into(),
         );
     }
-    store.read(&[setup.workload.key(0)], false)?;
+    store.view().account(&setup.workload.key(0))?;
     let first_read = milliseconds(start);
     let setup = small(setup);
     run_batch(&mut store, &setup, PROBE_BATCHES, false)?;

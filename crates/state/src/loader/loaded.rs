@@ -26,7 +26,7 @@ use cambium_store::{
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashSet,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
 /// A first state that is on disk, but not named yet.
@@ -127,6 +127,7 @@ impl Loaded {
         let inner = Arc::new(Inner {
             options: self.options,
             layer_limit: LayerLimit::default(),
+            is_behind: AtomicBool::new(false),
             disk,
             counters: self.counters.clone(),
             pages: self.pages,
