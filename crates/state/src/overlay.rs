@@ -93,6 +93,12 @@ impl Overlay {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether no layer has values, or none that a view could see: what is being added is counted
+    /// before there are views of it.
+    fn is_empty(&self) -> bool {
+        self.bytes() == 0
+    }
+
     /// Adds the values that `layer` wrote. Layers come in the order of their ids.
     pub(crate) fn insert(&self, layer: LayerId, changes: &Changes) {
         for change in changes.accounts() {
@@ -153,6 +159,9 @@ impl Overlay {
 
     /// The account as the newest visible layer left it; outer `None` if no layer wrote it.
     pub(crate) fn account(&self, path: &B256, seen: &Lineage) -> Option<Option<Account>> {
+        if self.is_empty() {
+            return None;
+        }
         let shard = self.shard(path).read();
         newest(&shard.get(path)?.account, seen).map(|(_, account)| account)
     }
@@ -160,6 +169,9 @@ impl Overlay {
     /// The slot as the newest visible layer left it, a wipe of the account's storage included;
     /// `None` if no layer wrote it.
     pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &Lineage) -> Option<U256> {
+        if self.is_empty() {
+            return None;
+        }
         let shard = self.shard(account).read();
         let storage = shard.get(account)?.storage.as_ref()?;
         let wipe = storage.newest_wipe(seen);

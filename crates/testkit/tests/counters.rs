@@ -273,3 +273,29 @@ fn a_merge_under_way_tells_how_far_it_is() {
     );
     assert_eq!((after.layers, after.snapshot), (0, before.snapshot));
 }
+
+#[test]
+fn what_the_log_has_left_is_merged_in_steps_before_the_first_root() {
+    let (db, disk) = database();
+    for nonce in 1..=6 {
+        let put = |index: u64| change(path(index * 12 + nonce), AccountUpdate::Put(account(nonce)));
+        commit(&db, (0..5_000).map(put).collect(), vec![]);
+    }
+    assert_eq!(db.counters().merges, 0);
+    drop(db);
+    let options = Options {
+        memory_bytes: 64 << 20,
+        ..Options::default()
+    };
+    let (db, recovery) = Db::open(Arc::new(disk), options).unwrap();
+    assert_eq!((recovery.replayed_blocks, db.counters().merges), (6, 0));
+    commit(
+        &db,
+        vec![change(path(1), AccountUpdate::Put(account(9)))],
+        vec![],
+    );
+    assert!(db.counters().merges >= 4, "{:?}", db.counters());
+    let stats = db.stats().unwrap();
+    assert!(stats.delta_bytes < 28 << 20, "{stats:?}");
+    counted_check(&db);
+}
