@@ -26,6 +26,9 @@ const LAYERS_PART: f64 = 0.5;
 const CACHE_PART: f64 = 0.25;
 /// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
 const DUE_PART: f64 = 0.4;
+/// However much memory there is, no more is merged at once: after a crash all that is in no
+/// checkpoint must be read again for the first root, at 50,000 to 100,000 pages a second.
+const DUE_BYTES_MAX: usize = 192 << 20;
 /// What a change takes once it is in the tries, its page included, about.
 const CHANGE_BYTES: usize = 3 << 10;
 /// However small the budget, a cache and layers of this size.
@@ -65,6 +68,11 @@ impl LayerLimit {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// What is merged at once.
+    fn due(&self) -> usize {
+        ((self.get() as f64 * DUE_PART) as usize).min(DUE_BYTES_MAX)
+    }
+
     /// What the tries for proofs may keep from one to the next.
     pub(crate) fn of_prover(&self) -> usize {
         self.get() / 8
@@ -83,7 +91,7 @@ impl Inner {
 
     /// Whether the layers that are not being merged take enough for a merge, if none is under way.
     pub(crate) fn is_merge_due(&self) -> bool {
-        self.layer_bytes() as f64 > self.layer_limit.get() as f64 * DUE_PART
+        self.layer_bytes() > self.layer_limit.due()
     }
 
     /// How many of the oldest layers on the head's way are to be merged before tries are made of
@@ -101,7 +109,7 @@ impl Inner {
                 (accounts + slots) * CHANGE_BYTES
             })
             .collect();
-        let max = (self.layer_limit.get() as f64 * DUE_PART) as usize;
+        let max = self.layer_limit.due();
         if sizes.iter().sum::<usize>() <= max {
             return (0, sizes.len());
         }

@@ -46,8 +46,8 @@ impl MergeJob {
 }
 
 /// Merges write this many times the bytes of a checkpoint before the next one is due: so that
-/// those of checkpoints, which hold the whole index, are no more than a quarter of all.
-const BYTES_PER_CHECKPOINT_BYTE: u64 = 3;
+/// those of checkpoints, which hold the whole index, are no more than a third of all.
+const BYTES_PER_CHECKPOINT_BYTE: u64 = 2;
 
 /// What merges left behind that may still be needed.
 #[derive(Default)]

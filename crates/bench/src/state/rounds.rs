@@ -6,7 +6,7 @@ use super::{
     cgroup::Cgroup,
     child::{BatchFigures, Batches, Ending, Event, Task, Work},
     stores::{Kind, Setup},
-    system::{self, Io},
+    system,
     workload::Workload,
 };
 use alloy_primitives::B256;
@@ -72,7 +72,8 @@ pub(crate) struct StoreRun {
     pub(crate) cold: Vec<usize>,
     pub(crate) endings: Vec<Ending>,
     pub(crate) cgroup_peak_bytes: u64,
-    pub(crate) settled: Option<Io>,
+    /// Written by what a store leaves for the end of a round.
+    pub(crate) settled_bytes: u64,
     pub(crate) failure: Option<String>,
 }
 
@@ -216,7 +217,7 @@ impl Plan {
             cold: Vec::new(),
             endings: Vec::new(),
             cgroup_peak_bytes: 0,
-            settled: None,
+            settled_bytes: 0,
             failure: None,
         }
     }
@@ -302,7 +303,7 @@ impl Plan {
                     plain: self.batches,
                     with_witness: if self.witness { self.batches } else { 0 },
                     warm_up: self.warm,
-                    settle: round + 1 == self.rounds,
+                    settle: true,
                 };
                 self.batches(run, batches, true, notes);
             }
@@ -336,7 +337,7 @@ impl Plan {
                     }
                 }
                 Event::Opened { milliseconds } if measured => run.opened_ms.push(milliseconds),
-                Event::Settled { io, .. } => run.settled = Some(io),
+                Event::Settled { io, .. } => run.settled_bytes += io.write_bytes,
                 Event::Done(ending) if measured => run.endings.push(ending),
                 _ => {}
             }

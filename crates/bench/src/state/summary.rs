@@ -128,10 +128,9 @@ pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
         run.batches.iter().map(bytes).sum::<u64>() as f64 / keys as f64,
     );
     let written: u64 = run.endings.iter().map(|ending| ending.io.write_bytes).sum();
-    let settled = run.settled.map_or(0, |io| io.write_bytes);
     add(
         "bytes_written_a_changed_account_before_settling",
-        written.saturating_sub(settled) as f64 / keys as f64,
+        written.saturating_sub(run.settled_bytes) as f64 / keys as f64,
     );
     add(
         "bytes_written_a_changed_account",
