@@ -25,7 +25,7 @@ pub(crate) use write::{IndexDone, IndexWriter, WrittenIndex};
 
 use crate::{error::StateError, forest::shard_of};
 use cambium_primitives::Path;
-use cambium_trie::{Link, Lookup, PartialTrie, Stub};
+use cambium_trie::{Link, Lookup, NodeView, PartialTrie, Stub};
 use parts::{PartFile, PartRef};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Deref, sync::Arc};
@@ -284,6 +284,52 @@ impl Index {
         held.last = Some((part.offset, trie.clone()));
         Ok(trie)
     }
+}
+
+/// Copies the subtrie at `link` of `from`, which sits at `at`, to `into`, with its references.
+/// Where `instead` gives a link, that takes the subtrie's place. Recursion is bounded by the path's
+/// 128 nibbles.
+fn copy(
+    from: &PartialTrie,
+    link: Link,
+    at: &Path,
+    into: &mut PartialTrie,
+    instead: &mut impl FnMut(&mut PartialTrie, Link, &Path) -> Result<Option<Link>, StateError>,
+) -> Result<Link, StateError> {
+    if let Some(link) = instead(into, link, at)? {
+        return Ok(link);
+    }
+    let copied = match from.visit(link) {
+        NodeView::Empty => return Ok(Link::EMPTY),
+        NodeView::Stub(stub) => return Ok(into.push_stub(*stub)),
+        NodeView::Branch { children } => {
+            let mut copies = [Link::EMPTY; 16];
+            for (nibble, child) in (0u8..).zip(children) {
+                let at = at.child(nibble);
+                copies[usize::from(nibble)] = copy(from, *child, &at, into, instead)?;
+            }
+            into.push_branch(copies)
+        }
+        NodeView::Extension { path, child } => {
+            let to = at.join(&path);
+            let child = copy(from, child, &to, into, instead)?;
+            into.push_extension(at.len(), &to, child)
+        }
+        NodeView::Account {
+            key,
+            account,
+            storage,
+            ..
+        } => {
+            let storage = copy(from, storage, &Path::account(&key), into, instead)?;
+            into.push_account(at.len(), &key, &account, storage)
+        }
+        NodeView::Slot { key, value, .. } => into.push_slot(at.len(), &key, value),
+    };
+    if let Some(memo) = from.memo(link) {
+        into.set_memo(copied, memo);
+    }
+    Ok(copied)
 }
 
 fn found(lookup: Lookup<'_>) -> Found {

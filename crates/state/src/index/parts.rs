@@ -1,6 +1,6 @@
 //! Parts of the index that are on disk: where they are, reading them, and those kept in memory.
 
-use super::Shard;
+use super::{Shard, copy};
 use crate::{counters::Counters, error::StateError};
 use cambium_primitives::{DecodeError, Path};
 use cambium_store::SectionReader;
@@ -175,83 +175,42 @@ pub(super) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie,
         0 => Vec::new(),
         len => reader.read(shard.offset, len)?,
     };
-    let base = *shard.trie.base();
-    let mut joiner = Joiner {
-        shard,
-        reader,
-        bytes,
-        whole: PartialTrie::new(base),
-    };
-    let root = joiner.node(shard.trie.root(), &base)?;
-    joiner.whole.set_root(root);
-    joiner.whole.shrink_to_fit();
-    Ok(joiner.whole)
-}
-
-struct Joiner<'a> {
-    shard: &'a Shard,
-    reader: &'a SectionReader,
-    /// All parts of the shard.
-    bytes: Vec<u8>,
-    whole: PartialTrie,
-}
-
-impl Joiner<'_> {
-    /// Copies the node at `link` of the top, which sits at `at`. Recursion is bounded by the path's
-    /// 128 nibbles.
-    fn node(&mut self, link: Link, at: &Path) -> Result<Link, StateError> {
-        let top = &*self.shard.trie;
-        let copy = match top.visit(link) {
-            NodeView::Empty => return Ok(Link::EMPTY),
-            NodeView::Stub(stub) => {
-                return match PartRef::of(stub) {
-                    Some(part) => self.part(part, at),
-                    None => Ok(self.whole.push_stub(*stub)),
-                };
-            }
-            NodeView::Branch { children } => {
-                let mut copies = [Link::EMPTY; 16];
-                for (nibble, child) in (0u8..).zip(children) {
-                    copies[usize::from(nibble)] = self.node(*child, &at.child(nibble))?;
-                }
-                self.whole.push_branch(copies)
-            }
-            NodeView::Extension { path, child } => {
-                let to = at.join(&path);
-                let child = self.node(child, &to)?;
-                self.whole.push_extension(at.len(), &to, child)
-            }
-            NodeView::Account {
-                key,
-                account,
-                storage,
-                ..
-            } => {
-                let storage = self.node(storage, &Path::account(&key))?;
-                self.whole.push_account(at.len(), &key, &account, storage)
-            }
-            NodeView::Slot { key, value, .. } => self.whole.push_slot(at.len(), &key, value),
+    let (top, base) = (&*shard.trie, *shard.trie.base());
+    let mut part_of = |whole: &mut PartialTrie, link: Link, at: &Path| {
+        let NodeView::Stub(stub) = top.visit(link) else {
+            return Ok(None);
         };
-        if let Some(memo) = top.memo(link) {
-            self.whole.set_memo(copy, memo);
-        }
-        Ok(copy)
-    }
+        let Some(part) = PartRef::of(stub) else {
+            return Ok(None);
+        };
+        graft_part(shard, part, at, reader, &bytes, whole).map(Some)
+    };
+    let mut whole = PartialTrie::new(base);
+    let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;
+    whole.set_root(root);
+    whole.shrink_to_fit();
+    Ok(whole)
+}
 
-    fn part(&mut self, part: PartRef, at: &Path) -> Result<Link, StateError> {
-        let offset = self.shard.offset + part.offset;
-        let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
-        let bytes = start
-            .checked_add(part.len as usize)
-            .and_then(|end| self.bytes.get(start..end));
-        let bytes = bytes.ok_or_else(|| {
-            self.reader
-                .corrupt(offset, "a part of the index lies outside of its shard")
-        })?;
-        let bytes = self.reader.check(offset, bytes)?;
-        let grafted = self.whole.graft_encoded(at, bytes);
-        Ok(grafted.map_err(|error| self.reader.corrupt(offset, error.what))?)
-    }
+/// Puts a part that sits at `at` into a trie; `bytes` are all parts of the shard.
+fn graft_part(
+    shard: &Shard,
+    part: PartRef,
+    at: &Path,
+    reader: &SectionReader,
+    bytes: &[u8],
+    into: &mut PartialTrie,
+) -> Result<Link, StateError> {
+    let offset = shard.offset + part.offset;
+    let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
+    let bytes = start
+        .checked_add(part.len as usize)
+        .and_then(|end| bytes.get(start..end));
+    let bytes = bytes
+        .ok_or_else(|| reader.corrupt(offset, "a part of the index lies outside of its shard"))?;
+    let bytes = reader.check(offset, bytes)?;
+    let grafted = into.graft_encoded(at, bytes);
+    Ok(grafted.map_err(|error| reader.corrupt(offset, error.what))?)
 }
 
 #[cfg(test)]

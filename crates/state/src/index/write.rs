@@ -1,7 +1,7 @@
 //! Writing the index into a checkpoint, one shard after the other as they are made.
 
 use super::{
-    INDEX, Index, PartCache, Shard, TOPS,
+    INDEX, Index, PartCache, Shard, TOPS, copy,
     parts::{PartFile, PartRef},
 };
 use crate::error::StateError;
@@ -218,28 +218,8 @@ impl Index {
 /// Cuts a shard: its top, and its parts.
 fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
     let base = *whole.base();
-    let mut cutter = Cutter {
-        whole,
-        top: PartialTrie::new(base),
-        parts: Vec::new(),
-    };
-    let root = cutter.node(whole.root(), &base)?;
-    cutter.top.set_root(root);
-    cutter.top.shrink_to_fit();
-    Ok((cutter.top, cutter.parts))
-}
-
-struct Cutter<'a> {
-    whole: &'a PartialTrie,
-    top: PartialTrie,
-    parts: Vec<u8>,
-}
-
-impl Cutter<'_> {
-    /// Makes a part of the subtrie at `link`, which sits at `at`, or copies its root to the top if
-    /// it is too large. Recursion is bounded by the path's 128 nibbles.
-    fn node(&mut self, link: Link, at: &Path) -> Result<Link, StateError> {
-        let whole = self.whole;
+    let mut parts = Vec::new();
+    let mut part_of = |top: &mut PartialTrie, link: Link, at: &Path| {
         let view = whole.visit(link);
         let is_account = matches!(view, NodeView::Account { .. });
         let has_none_below = match view {
@@ -248,65 +228,46 @@ impl Cutter<'_> {
             NodeView::Branch { .. } | NodeView::Extension { .. } => false,
         };
         if has_none_below {
-            return Ok(self.top.graft_subtrie(whole, link));
+            return Ok(None);
         }
         let node = whole.memo(link).ok_or(StateError::Broken {
             path: *at,
             what: "a hashed node in the index",
         })?;
         // What sits at an account's path is taken for its storage.
-        if !(is_account && at.len() == ACCOUNT_NIBBLES)
-            && let Some(part) = self.part(link, at)
-        {
-            return Ok(self.top.push_stub(Stub {
+        if is_account && at.len() == ACCOUNT_NIBBLES {
+            return Ok(None);
+        }
+        let part = put_part(whole, link, at, &mut parts);
+        Ok(part.map(|part| {
+            top.push_stub(Stub {
                 node,
                 kind: whole.kind(link),
                 place: Some(part.to_place()),
-            }));
-        }
-        let copy = match view {
-            NodeView::Branch { children } => {
-                let mut copies = [Link::EMPTY; 16];
-                for (nibble, child) in (0u8..).zip(children) {
-                    copies[usize::from(nibble)] = self.node(*child, &at.child(nibble))?;
-                }
-                self.top.push_branch(copies)
-            }
-            NodeView::Extension { path, child } => {
-                let to = at.join(&path);
-                let child = self.node(child, &to)?;
-                self.top.push_extension(at.len(), &to, child)
-            }
-            NodeView::Account {
-                key,
-                account,
-                storage,
-                ..
-            } => {
-                let storage = self.node(storage, &Path::account(&key))?;
-                self.top.push_account(at.len(), &key, &account, storage)
-            }
-            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => return Ok(link),
-        };
-        self.top.set_memo(copy, node);
-        Ok(copy)
-    }
+            })
+        }))
+    };
+    let mut top = PartialTrie::new(base);
+    let root = copy(whole, whole.root(), &base, &mut top, &mut part_of)?;
+    top.set_root(root);
+    top.shrink_to_fit();
+    Ok((top, parts))
+}
 
-    /// Writes a part, unless it is too large.
-    fn part(&mut self, link: Link, at: &Path) -> Option<PartRef> {
-        let offset = self.parts.len();
-        let mut fits = false;
-        let len = put_piece(&mut self.parts, |out| {
-            let bytes_max = PART_BYTES_MAX - PIECE_SUM_BYTES;
-            fits = self.whole.encode_subtrie_to(link, at, bytes_max, out);
-        });
-        if !fits {
-            self.parts.truncate(offset);
-            return None;
-        }
-        Some(PartRef {
-            offset: offset as u64,
-            len: len as u64,
-        })
+/// Makes a part of the subtrie at `link`, which sits at `at`, unless it is too large.
+fn put_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
+    let offset = parts.len();
+    let mut fits = false;
+    let len = put_piece(parts, |out| {
+        let bytes_max = PART_BYTES_MAX - PIECE_SUM_BYTES;
+        fits = whole.encode_subtrie_to(link, at, bytes_max, out);
+    });
+    if !fits {
+        parts.truncate(offset);
+        return None;
     }
+    Some(PartRef {
+        offset: offset as u64,
+        len: len as u64,
+    })
 }

@@ -137,10 +137,8 @@ impl PageBuilder {
             Some(run) => (run, false),
             None => (self.run(true).expect("wide offsets reach anywhere"), true),
         };
-        let mut page = vec![0; CHECKED_FROM + 4];
-        page.extend([FORMAT, wide.into(), self.prefix.len() as u8]);
-        page.extend(self.prefix.packed());
-        put_varint(&mut page, self.leaves as u64);
+        let mut page = Vec::new();
+        put_head(&mut page, wide, &self.prefix, self.leaves);
         page.extend(run);
         self.put_digests(&mut page);
         seal(&mut page);
@@ -191,6 +189,14 @@ impl PageBuilder {
             before = *path;
         }
     }
+}
+
+/// Begins a page with all that comes before its run: [`seal`] sets length and checksum.
+pub(super) fn put_head(page: &mut Vec<u8>, wide: bool, prefix: &Path, leaves: usize) {
+    page.resize(CHECKED_FROM + 4, 0);
+    page.extend([FORMAT, wide.into(), prefix.len() as u8]);
+    page.extend_from_slice(prefix.packed());
+    put_varint(page, leaves as u64);
 }
 
 /// Adds a digest that comes after the one of `before`.

@@ -111,28 +111,44 @@ impl Page {
         if sum != xxh3_64(&bytes[CHECKED_FROM..len]) || bytes[len..].iter().any(|&b| b != 0) {
             return Err(PageError::Checksum);
         }
+        let page = Self::lay_out(bytes, len)?;
+        if page.top.check(&page.bytes, &page.prefix)? != page.leaves as usize {
+            return Err(PageError::Malformed(DecodeError {
+                what: "wrong number of leaves",
+                offset: page.digests_at as usize,
+            }));
+        }
+        let mut reader = Reader::new(&page.bytes[..len]);
+        reader.take(page.digests_at as usize)?;
+        check_digests(reader, &page.prefix)?;
+        Ok(page)
+    }
+
+    /// The page that a builder wrote, with nothing left to check.
+    fn of_builder(bytes: Box<[u8]>) -> Self {
+        let len = bytes.len();
+        Self::lay_out(bytes, len).expect("a builder writes a page")
+    }
+
+    /// Finds the parts of a page of `len` bytes.
+    fn lay_out(bytes: Box<[u8]>, len: usize) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&bytes[..len]);
         reader.take(CHECKED_FROM + 4)?;
         if reader.u8()? != FORMAT {
-            return Err(reader.error("unknown page format").into());
+            return Err(reader.error("unknown page format"));
         }
         let wide = match reader.u8()? {
             0 => false,
             1 => true,
-            _ => return Err(reader.error("unknown page flags").into()),
+            _ => return Err(reader.error("unknown page flags")),
         };
         let prefix_len = usize::from(reader.u8()?);
         let packed = reader.take(prefix_len.div_ceil(2))?;
         let prefix =
             Path::from_packed(packed, prefix_len).ok_or_else(|| reader.error("bad prefix"))?;
-        let leaves = reader.count(1)?;
+        let leaves = reader.count(1)? as u32;
         let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
-        let digests_at = reader.offset();
-        if top.check(&bytes, &prefix)? != leaves {
-            return Err(reader.error("wrong number of leaves").into());
-        }
-        check_digests(reader, &prefix)?;
-        let (leaves, digests_at) = (leaves as u32, digests_at as u32);
+        let digests_at = reader.offset() as u32;
         Ok(Self {
             bytes,
             top,
@@ -140,29 +156,6 @@ impl Page {
             digests_at,
             prefix,
         })
-    }
-
-    /// The page that a builder wrote, with nothing left to check.
-    fn of_builder(bytes: Box<[u8]>) -> Self {
-        let read = |bytes: &[u8]| {
-            let mut reader = Reader::new(bytes);
-            reader.take(CHECKED_FROM + 4 + 1)?;
-            let wide = reader.u8()? == 1;
-            let prefix_len = usize::from(reader.u8()?);
-            let packed = reader.take(prefix_len.div_ceil(2))?;
-            let prefix = Path::from_packed(packed, prefix_len).ok_or(reader.error("bad prefix"))?;
-            let leaves = reader.count(1)? as u32;
-            let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
-            Ok::<_, DecodeError>((top, leaves, reader.offset() as u32, prefix))
-        };
-        let (top, leaves, digests_at, prefix) = read(&bytes).expect("a builder writes a page");
-        Self {
-            bytes,
-            top,
-            leaves,
-            digests_at,
-            prefix,
-        }
     }
 
     /// The page as it was written.

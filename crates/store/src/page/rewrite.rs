@@ -1,8 +1,10 @@
 //! Writing a page again with a few leaves changed: what stays is copied as it lies.
 
 use super::{
-    CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, Page, builder::NARROW_DATA_BYTES_MAX,
-    builder::put_digest, builder::seal, run::head_of, top_key_len,
+    DIGEST_BYTES_MAX, HEAD_BYTES, Page,
+    builder::{NARROW_DATA_BYTES_MAX, put_digest, put_head, seal},
+    run::head_of,
+    top_key_len,
 };
 use cambium_primitives::{Path, put_varint};
 use std::ops::Range;
@@ -120,10 +122,7 @@ impl PageRewriter {
     pub fn finish(&mut self) -> Page {
         let out = &mut self.out;
         out.clear();
-        out.resize(CHECKED_FROM + 4, 0);
-        out.extend([FORMAT, 0, self.prefix.len() as u8]);
-        out.extend_from_slice(self.prefix.packed());
-        put_varint(out, self.leaves as u64);
+        put_head(out, false, &self.prefix, self.leaves);
         put_varint(out, self.entries as u64);
         put_varint(out, self.data.len() as u64);
         out.extend_from_slice(&self.heads);
