@@ -7,7 +7,7 @@ use crate::{
     counters::Counters,
     error::StateError,
     index::{Found, Held},
-    pages::{HeldPages, PlacedPage, ReadFor, addr_of},
+    pages::{HeldPages, PagesAhead, PlacedPage, ReadFor},
     pool,
     resolve::Resolver,
 };
@@ -116,9 +116,7 @@ impl Forest {
                     if pages == PagesAre::OnDisk {
                         let tries = std::slice::from_ref(&*trie);
                         let paths = || paths_of(own);
-                        let (pages, parts) = pages_ahead(tries, first + at, paths, base)?;
-                        resolver.read_ahead(pages);
-                        resolver.hold_parts(parts);
+                        resolver.read_ahead(pages_ahead(tries, first + at, paths, base)?);
                     }
                     trie.apply(own, &mut resolver).map_err(update_error)?;
                     touched.push(trie);
@@ -161,9 +159,7 @@ impl Forest {
             let mut resolver = Resolver::new(base, ReadFor::Trie);
             for chunk in own.chunks(CHUNK_KEYS) {
                 let paths = || chunk.iter().map(Key::path);
-                let (pages, parts) = pages_ahead(shards, first, paths, base)?;
-                resolver.read_ahead(pages);
-                resolver.hold_parts(parts);
+                resolver.read_ahead(pages_ahead(shards, first, paths, base)?);
                 for key in chunk {
                     let path = key.path();
                     let trie = &mut shards[shard_of(&path) - first];
@@ -297,7 +293,7 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     first: usize,
     paths: impl Fn() -> I,
     base: &Base,
-) -> Result<(Vec<PlacedPage>, Held), StateError> {
+) -> Result<(PagesAhead, Held), StateError> {
     let Snapshot { index, pages, .. } = &*base.snapshot;
     let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
     let middle = base.intermediate.as_ref();
@@ -308,32 +304,18 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     };
     let paths = || paths().filter(below);
     let mut held = index.parts_ahead(paths())?;
-    let (mut found, mut wanted) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
     let mut before = None;
     for path in paths() {
         let Found::Page { stub, depth } = index.look_up(&path, &mut held)? else {
             continue;
         };
-        if before.replace(stub.place) == Some(stub.place) {
-            continue;
+        if before.replace(stub.place) != Some(stub.place) {
+            let prefix = path.prefix(depth);
+            found.push((stub, prefix, pages.cached(&stub, &prefix)?));
         }
-        let prefix = path.prefix(depth);
-        let page = pages.cached(&stub, &prefix)?;
-        if page.is_none() {
-            wanted.push((stub, prefix));
-        }
-        found.push((addr_of(&stub, &prefix)?, page));
     }
-    let wanted: Vec<_> = wanted
-        .iter()
-        .map(|(stub, prefix)| (stub, *prefix))
-        .collect();
-    let mut read = pages.read_batch(&wanted, ReadFor::Trie).into_iter();
-    let pages = found.into_iter().filter_map(|(addr, page)| match page {
-        Some(page) => Some(Ok((addr, page))),
-        None => read.next().map(|page| Ok((addr, page?))),
-    });
-    Ok((pages.collect::<Result<_, StateError>>()?, held))
+    Ok((pages.ahead(found, ReadFor::Trie)?, held))
 }
 
 pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {

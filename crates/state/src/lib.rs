@@ -65,7 +65,6 @@ mod proof;
 mod records;
 mod resolve;
 mod rewind;
-mod rewrite;
 mod session;
 mod stats;
 mod tree;

@@ -262,10 +262,8 @@ impl Inner {
         };
         let mut retired = self.retired.lock();
         retired.dead.extend(merged.dead);
-        (retired.merge_bytes, retired.merged_bytes) = (
-            merged.bytes_written,
-            retired.merged_bytes + merged.bytes_written,
-        );
+        retired.merge_bytes = merged.bytes_written;
+        retired.merged_bytes += merged.bytes_written;
         let (index, pending) = match index.finish()? {
             IndexDone::InMemory(index) => (index, Some((state, log))),
             IndexDone::Written(index) => (

@@ -25,6 +25,28 @@ impl Weighter<PageAddr, Arc<Page>> for PageWeight {
 /// A page, and where it is.
 pub(crate) type PlacedPage = (PageAddr, Arc<Page>);
 
+/// Pages at hand for paths that come in order.
+#[derive(Default)]
+pub(crate) struct PagesAhead {
+    /// In the order of their prefixes, none of which is under another.
+    pages: Vec<PlacedPage>,
+    /// How many of these have been passed.
+    passed: usize,
+}
+
+impl PagesAhead {
+    /// The page of which the subtrie at `path` is a part. For a path before the last one asked for
+    /// there may be none.
+    pub(crate) fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
+        let is_over = |page: &Page| path.starts_with(page.prefix());
+        let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > path;
+        let ahead = &self.pages[self.passed..];
+        self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
+        let page = self.pages.get(self.passed);
+        page.filter(|(_, page)| is_over(page))
+    }
+}
+
 /// What a page is read for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadFor {
@@ -112,6 +134,27 @@ impl Pages {
             Ok(page)
         })
         .collect()
+    }
+
+    /// Pages behind stubs at their prefixes, in the order of these: those found already, and all
+    /// others read at once.
+    pub(crate) fn ahead(
+        &self,
+        found: Vec<(Stub, Path, Option<Arc<Page>>)>,
+        why: ReadFor,
+    ) -> Result<PagesAhead, StateError> {
+        let missing = found.iter().filter(|(.., page)| page.is_none());
+        let missing: Vec<_> = missing.map(|(stub, path, _)| (stub, *path)).collect();
+        let mut read = self.read_batch(&missing, why).into_iter();
+        let placed = found.iter().filter_map(|(stub, path, page)| {
+            let page = match page {
+                Some(page) => Ok(page.clone()),
+                None => read.next()?,
+            };
+            Some(page.and_then(|page| Ok((addr_of(stub, path)?, page))))
+        });
+        let pages = placed.collect::<Result<_, _>>()?;
+        Ok(PagesAhead { pages, passed: 0 })
     }
 
     /// The page behind a stub at `prefix`, from the disk.

@@ -5,7 +5,7 @@ use crate::{
     error::StateError,
     forest::shard_of,
     index::Held,
-    pages::{PlacedPage, ReadFor, addr_of, decode_leaf, digests_of, node_of},
+    pages::{PagesAhead, PlacedPage, ReadFor, addr_of, decode_leaf, digests_of, node_of},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path};
@@ -25,10 +25,7 @@ pub(crate) struct Resolver<'a> {
     why: ReadFor,
     /// The page that was read last: a part of it is nearly always asked for next.
     open: Option<Arc<Page>>,
-    /// Pages that were read ahead, in the order of their prefixes.
-    ahead: Vec<PlacedPage>,
-    /// How many of these have been passed.
-    passed: usize,
+    ahead: PagesAhead,
     /// Parts of the index.
     parts: Held,
     /// Pages of which something has been grafted.
@@ -43,22 +40,16 @@ impl<'a> Resolver<'a> {
             base,
             why,
             open: None,
-            ahead: Vec::new(),
-            passed: 0,
+            ahead: PagesAhead::default(),
             parts: Held::default(),
             taken: Vec::new(),
             hasher: LeafHasher::default(),
         }
     }
 
-    /// Takes pages that will be asked for, in the order of their prefixes.
-    pub(crate) fn read_ahead(&mut self, pages: Vec<PlacedPage>) {
+    /// Takes pages that will be asked for, and the parts of the index above them.
+    pub(crate) fn read_ahead(&mut self, (pages, parts): (PagesAhead, Held)) {
         self.ahead = pages;
-        self.passed = 0;
-    }
-
-    /// Takes parts of the index that will be asked for.
-    pub(crate) fn hold_parts(&mut self, parts: Held) {
         self.parts = parts;
     }
 
@@ -74,15 +65,7 @@ impl<'a> Resolver<'a> {
             .as_ref()
             .is_none_or(|page| !path.starts_with(page.prefix()))
         {
-            let later = |(_, page): &(_, Arc<Page>)| {
-                path.starts_with(page.prefix()) || page.prefix() > path
-            };
-            let ahead = self.ahead.get(self.passed..).unwrap_or_default();
-            self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
-            let (addr, page) = self.ahead.get(self.passed)?;
-            if !path.starts_with(page.prefix()) {
-                return None;
-            }
+            let (addr, page) = self.ahead.over(path)?;
             self.taken.push((*addr, page.clone()));
             self.open = Some(page.clone());
         }

@@ -12,6 +12,7 @@ use crate::{
     batch::Key,
     db::{Db, Inner},
     error::StateError,
+    pool,
     records::{BlockMeta, BlockRecord},
     tree::Layer,
     view::View,
@@ -70,7 +71,7 @@ impl Session {
             return self.view.read_all(keys);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
-        sorted.par_sort_unstable();
+        pool::install(|| sorted.par_sort_unstable());
         let (sorted, places): (Vec<K>, Vec<usize>) = sorted.into_iter().unzip();
         let values = self.view.inner.read(self.view.block(), &sorted)?;
         let mut ordered: Vec<_> = keys.iter().map(|_| None).collect();

@@ -22,7 +22,6 @@ const GROUP_LEAVES: usize = 1024;
 
 /// Builds the trie of one shard and, unless only its root is wanted, its pages.
 pub(super) struct ShardBuilder<'a> {
-    shard: usize,
     trie: PartialTrie,
     pages: Option<&'a Pages>,
     merged: MergedShard,
@@ -48,7 +47,6 @@ impl<'a> ShardBuilder<'a> {
     ) -> Self {
         let empty = PartialTrie::new(shard_prefix(shard));
         Self {
-            shard,
             trie: empty.clone(),
             pages,
             merged: MergedShard::unchanged(Arc::new(empty)),
@@ -63,13 +61,13 @@ impl<'a> ShardBuilder<'a> {
     }
 
     /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were made.
-    pub(super) fn finish(mut self) -> Result<(PartialTrie, Arc<PartialTrie>), StateError> {
+    pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
         self.put_group()?;
         self.settle()?;
         let mut root = PartialTrie::new(*self.trie.base());
         let link = root.graft_node(&self.trie, self.trie.root())?;
         root.set_root(link);
-        Ok((root, self.merged.index))
+        Ok((root, self.merged))
     }
 
     /// Counts the leaf at `path`, which comes next.
@@ -125,13 +123,7 @@ impl<'a> ShardBuilder<'a> {
         }
         hash(&mut [&mut self.trie], self.counters);
         if let Some(pages) = self.pages {
-            let merged = merge_shard(
-                self.shard,
-                &self.merged.index,
-                &self.trie,
-                &HeldPages::default(),
-                pages,
-            )?;
+            let merged = merge_shard(&self.merged.index, &self.trie, &HeldPages::default(), pages)?;
             for addr in &merged.dead {
                 pages.segments.mark_dead(*addr);
             }

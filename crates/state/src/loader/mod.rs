@@ -27,7 +27,6 @@ use crate::{
     db::{Db, Options},
     error::StateError,
     index::{IndexWriter, PartCache},
-    merge::places,
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
@@ -173,10 +172,9 @@ impl Buckets {
                     ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress);
                 let sorted = sort::sorted(entries, spill, shares.sort_bytes, &mut builder);
                 let finished = sorted.and_then(|()| {
-                    let (root, index) = builder.finish()?;
+                    let (root, merged) = builder.finish()?;
                     if let Some((_, checkpoint)) = to {
-                        let named = places(&index).len() as u64;
-                        checkpoint.put(shard, index, named)?;
+                        checkpoint.put(shard, merged.index, merged.named)?;
                     }
                     Ok(root)
                 });

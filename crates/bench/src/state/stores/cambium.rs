@@ -147,7 +147,7 @@ impl Store for CambiumStore {
     fn configuration(&self) -> String {
         format!(
             "told {} MiB ({BUDGET_PERCENT} % of the limit); {}; block log synced for each batch; \
-             merges on a thread of its own",
+             merges on threads of low priority",
             self.options.memory_bytes >> 20,
             self.disk.describe()
         )

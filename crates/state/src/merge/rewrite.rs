@@ -1,9 +1,10 @@
 //! The short way of a merge: a page of which some leaves have changed is copied around them.
 //!
 //! Whatever else happens to a page (storage that comes or goes, leaves that no longer fit, a page
-//! that shrinks) is for the long way, which takes it apart: `merge.rs`.
+//! that shrinks) is for the long way, which takes it apart: `walk.rs`.
 
-use crate::merge::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
+use super::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
+use crate::{error::StateError, pages::digests_of};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
 use cambium_store::{Page, PageRewriter};
 use cambium_trie::{Link, NodeRef, NodeView, PartialTrie};
@@ -13,6 +14,7 @@ use std::ops::Range;
 #[derive(Default)]
 pub(crate) struct Rewriter {
     page: PageRewriter,
+    /// Of the new page.
     digests: Vec<(Path, NodeRef)>,
     /// An account as a page has it.
     value: Vec<u8>,
@@ -27,30 +29,38 @@ impl Rewriter {
         old: &Page,
         trie: &PartialTrie,
         children: &[Link; 16],
-    ) -> Option<Page> {
+    ) -> Result<Option<Page>, StateError> {
         let prefix = old.prefix();
         if (ACCOUNT_NIBBLES - 1..=ACCOUNT_NIBBLES).contains(&prefix.len()) {
-            return None;
+            return Ok(None);
         }
         self.page.begin(prefix);
         self.digests.clear();
         let mut walk = Walk {
             old,
+            old_digests: digests_of(old)?,
             trie,
             to: self,
         };
-        walk.branch(children, prefix, 0..old.entries(), true)?;
+        if walk
+            .branch(children, prefix, 0..old.entries(), true)
+            .is_none()
+        {
+            return Ok(None);
+        }
         self.digests.sort_unstable_by_key(|(path, _)| *path);
         for (path, node) in &self.digests {
             self.page.digest(path, node.as_bytes());
         }
         let fits = self.page.bytes() <= PAGE_BYTES_MAX && self.page.entries() >= old.entries();
-        fits.then(|| self.page.finish())
+        Ok(fits.then(|| self.page.finish()))
     }
 }
 
 struct Walk<'a> {
     old: &'a Page,
+    /// In the order of their paths.
+    old_digests: Vec<(Path, NodeRef)>,
     trie: &'a PartialTrie,
     to: &'a mut Rewriter,
 }
@@ -92,14 +102,10 @@ impl Walk<'_> {
         match self.trie.visit(link) {
             NodeView::Stub(_) => {
                 let leaves = self.to.page.copy(self.old, entries)?;
-                if leaves >= DIGEST_LEAVES_MIN {
-                    let below = self.old.digests();
-                    let below =
-                        below.filter(|(at, _)| at.len() > path.len() && at.starts_with(path));
-                    for (at, bytes) in below {
-                        self.to.digests.push((at, node_of(bytes)?));
-                    }
-                }
+                let first = self.old_digests.partition_point(|(at, _)| at <= path);
+                let below = self.old_digests[first..].iter();
+                let below = below.take_while(|(at, _)| at.starts_with(path));
+                self.to.digests.extend(below);
                 (leaves > 0).then_some(leaves)
             }
             NodeView::Branch { children } => self.branch(children, path, entries, false),
@@ -129,9 +135,4 @@ impl Walk<'_> {
             NodeView::Account { .. } | NodeView::Empty => None,
         }
     }
-}
-
-fn node_of(bytes: &[u8]) -> Option<NodeRef> {
-    let hash = || bytes.try_into().ok().map(NodeRef::hash);
-    NodeRef::inline(bytes).or_else(hash)
 }

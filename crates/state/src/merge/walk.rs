@@ -1,216 +1,21 @@
-//! Merging: the dirty tries of the intermediate layer become pages, and the index takes their
-//! addresses.
-//!
-//! A page is a whole subtrie. Walking the dirty trie bottom-up, subtries that fit into one page
-//! stay *loose*; where a branch's loose children no longer fit together, each becomes a page of
-//! its own and the branch becomes part of the index. What the trie did not expand is the
-//! snapshot's still, and its part of the index is copied.
-//!
-//! ```text
-//!            index:     (branch)             too large for a page
-//!                      /   |    \
-//!            pages:  [..] [..]  [..]         whole subtries of up to PAGE_BYTES_MAX
-//! ```
+//! The long way of a merge: walks a dirty trie bottom-up, takes apart the pages that it touches, and
+//! puts them together again.
 
+use super::{
+    DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN, MergedShard,
+    PAGE_BYTES_JOIN, PAGE_BYTES_MAX, dead_pages, old_pages::OldPages, places, rewrite::Rewriter,
+};
 use crate::{
-    base::{Snapshot, is_under},
-    clean::Cleaning,
+    base::is_under,
     error::StateError,
-    forest::{Forest, shard_prefix},
-    index::IndexWriter,
     pages::{HeldPages, Pages, ReadFor, addr_of, decode_leaf, digests_of, page_addr, place},
-    pool,
-    rewrite::Rewriter,
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, SHARDS, Stub};
-use rayon::prelude::*;
+use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use std::{ops::Range, sync::Arc};
-
-/// Leaves of more bytes than this are split over several pages: two blocks of a device.
-pub(crate) const PAGE_BYTES_MAX: usize = 8 * 1024;
-/// Neighbouring pages of fewer bytes than this together become one when one of them changes.
-const PAGE_BYTES_JOIN: usize = PAGE_BYTES_MAX / 4;
-/// An inner branch over at least this many leaves has its hash cached in the page.
-pub(crate) const DIGEST_LEAVES_MIN: usize = 6;
-/// A child of the page's topmost branch over at least this many leaves has its hash cached:
-/// whatever changes in the page, it is needed, and need not be looked at if nothing below changes.
-/// For a single leaf its hash costs less than the 36 bytes.
-pub(crate) const DIGEST_CHILD_LEAVES_MIN: usize = 2;
-/// An account of at least this many slots has its storage root cached in the page.
-const DIGEST_SLOTS_MIN: usize = 3;
-/// What a digest takes in a page, about.
-const DIGEST_BYTES: usize = 40;
-
-/// What a merge made, besides the index.
-#[derive(Default)]
-pub(crate) struct Merged {
-    pub(crate) dead: Vec<PageAddr>,
-    pub(crate) pages_written: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) pages_split: u64,
-    pub(crate) pages_joined: u64,
-}
-
-/// Writes the pages of all that `forest`, which is hashed, has expanded above `old`, moves pages
-/// out of what `cleaning` has chosen, and puts the index of the new snapshot into `index`, shard by
-/// shard.
-pub(crate) fn merge(
-    old: &Snapshot,
-    forest: &Forest,
-    cleaning: &Cleaning,
-    index: &IndexWriter,
-) -> Result<Merged, StateError> {
-    let pages = &*old.pages;
-    let one = |shard| -> Result<Merged, StateError> {
-        let (trie, held) = (forest.shard(shard), forest.held(shard));
-        let mut merged = merge_shard(shard, &old.index.whole(shard)?, trie, held, pages)?;
-        cleaning.clean(&mut merged, pages)?;
-        let named = places(&merged.index).len() as u64;
-        index.put(shard, merged.index, named)?;
-        pages.counters.merge_parts.add(1);
-        Ok(Merged {
-            dead: merged.dead,
-            pages_written: merged.pages,
-            bytes_written: merged.bytes,
-            pages_split: merged.split,
-            pages_joined: merged.joined,
-        })
-    };
-    let shards: Vec<_> = pool::install_in_background(|| {
-        (0..SHARDS)
-            .into_par_iter()
-            .map(one)
-            .collect::<Result<_, _>>()
-    })?;
-    let mut all = Merged::default();
-    for merged in shards {
-        all.dead.extend(merged.dead);
-        all.pages_written += merged.pages_written;
-        all.bytes_written += merged.bytes_written;
-        all.pages_split += merged.pages_split;
-        all.pages_joined += merged.pages_joined;
-    }
-    Ok(all)
-}
-
-/// What merging one shard made.
-pub(crate) struct MergedShard {
-    pub(crate) index: Arc<PartialTrie>,
-    pub(crate) dead: Vec<PageAddr>,
-    /// Pages written.
-    pub(crate) pages: u64,
-    /// Bytes of these.
-    pub(crate) bytes: u64,
-    /// Pages of before that became several.
-    pub(crate) split: u64,
-    /// Pages written in place of several.
-    pub(crate) joined: u64,
-}
-
-impl MergedShard {
-    /// A shard that stays as it is.
-    pub(crate) const fn unchanged(index: Arc<PartialTrie>) -> Self {
-        Self {
-            index,
-            dead: Vec::new(),
-            pages: 0,
-            bytes: 0,
-            split: 0,
-            joined: 0,
-        }
-    }
-}
-
-/// Merges one shard: see [`merge`].
-pub(crate) fn merge_shard(
-    shard: usize,
-    old: &Arc<PartialTrie>,
-    trie: &PartialTrie,
-    held: &HeldPages,
-    pages: &Pages,
-) -> Result<MergedShard, StateError> {
-    if trie.root().is_stub() {
-        return Ok(MergedShard::unchanged(old.clone()));
-    }
-    let prefix = shard_prefix(shard);
-    let mut merger = Merger {
-        old,
-        trie,
-        held,
-        pages,
-        index: PartialTrie::new(prefix),
-        leaves: Vec::new(),
-        values: Vec::new(),
-        digests: Vec::new(),
-        open: None,
-        ahead: Vec::new(),
-        passed: 0,
-        rewriter: Rewriter::default(),
-        dead: Vec::new(),
-        unhashed: Vec::new(),
-        first_written: None,
-        pages_written: 0,
-        bytes_written: 0,
-        split: 0,
-        joined: 0,
-    };
-    merger.read_ahead()?;
-    let root = merger.node(trie.root(), &prefix)?;
-    let root = merger.settle(root, &prefix)?;
-    merger.index.set_root(root);
-    let unhashed = std::mem::take(&mut merger.unhashed);
-    let hashed = merger.index.hash_nodes(unhashed, &mut Batch::new());
-    pages.counters.node_hashes.add(hashed as u64);
-    let mut dead = dead_pages(old, &merger.index, merger.first_written);
-    dead.append(&mut merger.dead);
-    dead.iter().for_each(|addr| pages.forget(*addr));
-    Ok(MergedShard {
-        dead,
-        pages: merger.pages_written,
-        bytes: merger.bytes_written,
-        split: merger.split,
-        joined: merger.joined,
-        index: Arc::new(merger.index),
-    })
-}
-
-/// The pages that `old` names and `new` does not. Those written since are from `first_written`
-/// on: addresses grow.
-fn dead_pages(
-    old: &PartialTrie,
-    new: &PartialTrie,
-    first_written: Option<PageAddr>,
-) -> Vec<PageAddr> {
-    let is_older = |addr: &PageAddr| first_written.is_none_or(|first| *addr < first);
-    let addrs = |index| places(index).into_iter().map(|(addr, _)| addr);
-    let mut kept = addrs(new).filter(is_older).peekable();
-    // Both are in path order, and what is kept is at its old path.
-    addrs(old)
-        .filter(|addr| kept.next_if_eq(addr).is_none())
-        .collect()
-}
-
-/// The pages that an index names, with its stubs, in path order.
-pub(crate) fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
-    let mut places = Vec::new();
-    let mut todo = vec![index.root()];
-    while let Some(link) = todo.pop() {
-        match index.visit(link) {
-            NodeView::Stub(stub) => {
-                places.extend(stub.place.map(|place| (page_addr(place), link)));
-            }
-            NodeView::Branch { children } => todo.extend(children.iter().rev()),
-            NodeView::Extension { child, .. } => todo.push(child),
-            NodeView::Account { storage, .. } => todo.push(storage),
-            NodeView::Slot { .. } | NodeView::Empty => {}
-        }
-    }
-    places
-}
 
 /// A reference to be cached in a page.
 struct Digest {
@@ -239,15 +44,15 @@ enum Outcome {
         node: Option<NodeRef>,
         kind: NodeKind,
     },
-    /// A page that was there before and is as it was.
+    /// A page that is written: it is as it was, or has gone the short way.
     Page(Stub),
 }
 
-struct Merger<'a> {
+pub(super) struct Merger<'a> {
     old: &'a PartialTrie,
     trie: &'a PartialTrie,
-    held: &'a HeldPages,
     pages: &'a Pages,
+    old_pages: OldPages<'a>,
     index: PartialTrie,
     /// Leaves not yet in a page, in path order.
     leaves: Vec<LooseLeaf>,
@@ -255,12 +60,6 @@ struct Merger<'a> {
     values: Vec<u8>,
     /// References of nodes over those leaves.
     digests: Vec<Digest>,
-    /// The page of the old snapshot of which a part was taken last.
-    open: Option<Arc<Page>>,
-    /// Pages of the old snapshot that were read ahead, in the order of their prefixes, and how
-    /// many of these have been passed.
-    ahead: Vec<Arc<Page>>,
-    passed: usize,
     rewriter: Rewriter,
     /// Pages that were written and joined with others at once.
     dead: Vec<PageAddr>,
@@ -275,7 +74,54 @@ struct Merger<'a> {
     joined: u64,
 }
 
-impl Merger<'_> {
+impl<'a> Merger<'a> {
+    pub(super) fn new(
+        old: &'a PartialTrie,
+        trie: &'a PartialTrie,
+        held: &HeldPages,
+        pages: &'a Pages,
+    ) -> Result<Self, StateError> {
+        Ok(Self {
+            old,
+            trie,
+            pages,
+            old_pages: OldPages::read(old, trie, held, pages)?,
+            index: PartialTrie::new(*trie.base()),
+            leaves: Vec::new(),
+            values: Vec::new(),
+            digests: Vec::new(),
+            rewriter: Rewriter::default(),
+            dead: Vec::new(),
+            unhashed: Vec::new(),
+            first_written: None,
+            pages_written: 0,
+            bytes_written: 0,
+            split: 0,
+            joined: 0,
+        })
+    }
+
+    pub(super) fn merge(mut self) -> Result<MergedShard, StateError> {
+        let prefix = *self.trie.base();
+        let root = self.node(self.trie.root(), &prefix)?;
+        let root = self.settle(root, &prefix)?;
+        self.index.set_root(root);
+        let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
+        self.pages.counters.node_hashes.add(hashed as u64);
+        let named = places(&self.index);
+        let mut dead = dead_pages(self.old, &named, self.first_written);
+        dead.append(&mut self.dead);
+        Ok(MergedShard {
+            index: Arc::new(self.index),
+            named: named.len() as u64,
+            dead,
+            pages: self.pages_written,
+            bytes: self.bytes_written,
+            split: self.split,
+            joined: self.joined,
+        })
+    }
+
     /// A node that is in the index now, at `path`. Sets what is known of its reference; the rest
     /// is hashed at the end.
     fn resident(&mut self, link: Link, memo: Option<NodeRef>, path: &Path) -> Outcome {
@@ -349,9 +195,9 @@ impl Merger<'_> {
         children: &[Link; 16],
         path: &Path,
     ) -> Result<Outcome, StateError> {
-        if let Some(page) = self.page_ahead(path).filter(|page| page.prefix() == path)
+        if let Some(page) = self.old_pages.at(path)
             && let Some(node) = self.trie.memo(link)
-            && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)
+            && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)?
         {
             return Ok(Outcome::Page(Stub {
                 node,
@@ -519,17 +365,13 @@ impl Merger<'_> {
             });
         }
         // Part of a page of which something else has changed.
-        let page = match self.open.take() {
-            Some(page) if path.starts_with(page.prefix()) => page,
-            _ => self.page_over(path)?,
-        };
+        let page = self.old_pages.over(path)?;
         let from = self.leaves.len();
         let mut bytes = 0;
         let leaves = page.leaves_of(page.entries_under(path));
         for (leaf, value) in leaves.filter(|(leaf, _)| is_under(leaf, path)) {
             bytes += self.push_leaf(path, leaf, value);
         }
-        self.open = Some(page);
         let kind = stub.kind.unwrap_or(NodeKind::Branch);
         Ok(Outcome::Loose {
             from,
@@ -564,69 +406,6 @@ impl Merger<'_> {
         let addr = self.pages.segments.append(page.as_bytes())?;
         self.first_written.get_or_insert(addr);
         Ok(addr)
-    }
-
-    /// The page read ahead of which the subtrie at `path` is a part, if there is one.
-    fn page_ahead(&mut self, path: &Path) -> Option<Arc<Page>> {
-        let later = |page: &Arc<Page>| path.starts_with(page.prefix()) || page.prefix() > path;
-        let ahead = &self.ahead[self.passed..];
-        self.passed += ahead.iter().position(later).unwrap_or(ahead.len());
-        let page = self.ahead.get(self.passed);
-        page.filter(|page| path.starts_with(page.prefix())).cloned()
-    }
-
-    /// The page of the old snapshot of which the subtrie at `path` is a part.
-    fn page_over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
-        if let Some(page) = self.page_ahead(path) {
-            return Ok(page);
-        }
-        let broken = || StateError::Broken {
-            path: *path,
-            what: "a node or a page in the index",
-        };
-        let (link, depth) = self.old.find_or_stub(path).ok_or_else(broken)?;
-        let NodeView::Stub(stub) = self.old.visit(link) else {
-            return Err(broken());
-        };
-        self.pages.read(stub, &path.prefix(depth), ReadFor::Merge)
-    }
-
-    /// Reads the pages of the old snapshot that the trie has taken apart, all at once.
-    fn read_ahead(&mut self) -> Result<(), StateError> {
-        let (mut found, mut wanted) = (Vec::new(), Vec::new());
-        let mut todo = vec![(
-            self.old.root(),
-            self.trie.root(),
-            self.trie.base().to_owned(),
-        )];
-        while let Some((old, new, path)) = todo.pop() {
-            match (self.old.visit(old), self.trie.visit(new)) {
-                (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
-                    let held = self.held.get(addr_of(stub, &path)?).cloned();
-                    let page = match held {
-                        None => self.pages.cached(stub, &path)?,
-                        held => held,
-                    };
-                    if page.is_none() {
-                        wanted.push((stub, path));
-                    }
-                    found.push(page);
-                }
-                (NodeView::Branch { children: old }, NodeView::Branch { children: new }) => {
-                    let pairs = old.iter().zip(new).zip(0u8..16).rev();
-                    todo.extend(pairs.map(|((old, new), nibble)| (*old, *new, path.child(nibble))));
-                }
-                // Few: these are read when they are needed.
-                _ => {}
-            }
-        }
-        let mut read = self.pages.read_batch(&wanted, ReadFor::Merge).into_iter();
-        let pages = found.into_iter().filter_map(|page| match page {
-            Some(page) => Some(Ok(page)),
-            None => read.next(),
-        });
-        self.ahead = pages.collect::<Result<_, _>>()?;
-        Ok(())
     }
 
     /// Puts what is loose into a page, and gives the link for the index.
