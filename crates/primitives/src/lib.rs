@@ -22,12 +22,18 @@
 
 extern crate alloc;
 
+mod access_list;
 mod account;
 mod changes;
 mod codec;
 mod ids;
 mod path;
 
+pub use access_list::{
+    ACCESS_LIST_ITEM_GAS, AccessField, AccessList, AccessListCounts, AccessListDifference,
+    AccessListError, AccessListLimits, AccessValue, AccountChanges, BalanceChange,
+    BlockAccessIndex, CodeChange, NonceChange, SlotChanges, StorageChange,
+};
 pub use account::{Account, KECCAK_EMPTY, SlotValue};
 pub use changes::{AccountChange, AccountUpdate, Changes};
 pub use codec::{DecodeError, Reader, put_varint};
