@@ -5,8 +5,9 @@ use alloy_consensus::{
     Header,
     proofs::{calculate_ommers_root, calculate_transaction_root, calculate_withdrawals_root},
 };
-use alloy_primitives::B256;
+use alloy_primitives::{B256, keccak256};
 use alloy_rlp::Encodable;
+use cambium_primitives::{AccessList, AccessListError, AccessListLimits};
 
 /// Bytes of a block's RLP, at most, from Osaka on (EIP-7934): 10 MiB with a margin of 2 MiB.
 pub const BLOCK_RLP_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -45,6 +46,10 @@ pub enum BodyError {
     OmmerParent { hash: B256, parent: B256 },
     #[error("uncle {hash}: {error}")]
     OmmerHeader { hash: B256, error: HeaderError },
+    #[error("blockAccessListHash is {got}, the access list's is {expected}")]
+    AccessListHash { got: B256, expected: B256 },
+    #[error("access list: {0}")]
+    AccessList(#[from] AccessListError),
 }
 
 /// Checks that the body is the one that the header names, and its size. Uncles themselves are
@@ -82,6 +87,28 @@ pub fn validate_body(spec: &ChainSpec, block: &Block, post_merge: bool) -> Resul
             Ok(())
         }
     }
+}
+
+/// Decodes the access list that came with a block: it must be the one that the header names, in
+/// canonical form, with no index that the block has not, and not larger than the gas limit allows.
+/// Whether it is true is execution's to show. A block before Amsterdam names none, and its list is
+/// of any size.
+pub fn validate_access_list(
+    header: &Header,
+    transactions: usize,
+    rlp: &[u8],
+) -> Result<AccessList, BodyError> {
+    let limits = match header.block_access_list_hash {
+        None => AccessListLimits::of_transactions(transactions),
+        Some(got) => {
+            let expected = keccak256(rlp);
+            if got != expected {
+                return Err(BodyError::AccessListHash { got, expected });
+            }
+            AccessListLimits::of_block(transactions, header.gas_limit)
+        }
+    };
+    Ok(AccessList::decode(rlp, &limits)?)
 }
 
 /// An earlier block, as far as uncles depend on it.

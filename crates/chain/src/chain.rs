@@ -4,10 +4,11 @@ use crate::{Block, ChainSpec, FileError, GenesisError, execute::BlockFault};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::Decodable;
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::{AccessList, BlockId, BlockNumber};
 use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
 use std::{
     collections::{HashMap, VecDeque},
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -125,25 +126,24 @@ impl Chain {
 
     /// The canonical block of that height.
     pub fn block(&self, number: BlockNumber) -> Result<Block, ChainError> {
-        Ok(decode_body(&self.stored(number)?)?.0)
+        self.stored(number)?.block()
     }
 
     /// The RLP of the canonical block of that height.
     pub fn block_rlp(&self, number: BlockNumber) -> Result<Bytes, ChainError> {
-        let meta = self.stored(number)?;
-        Ok(meta.body.slice(32.min(meta.body.len())..))
+        Ok(self.stored(number)?.rlp)
     }
 
     /// The block's difficulty and that of all before it.
     pub fn total_difficulty(&self, number: BlockNumber) -> Result<U256, ChainError> {
-        Ok(decode_body(&self.stored(number)?)?.1)
+        Ok(self.stored(number)?.total_difficulty)
     }
 
-    fn stored(&self, number: BlockNumber) -> Result<BlockMeta, ChainError> {
+    /// What is kept of the canonical block of that height.
+    pub(crate) fn stored(&self, number: BlockNumber) -> Result<StoredBlock, ChainError> {
         let head = self.db.head();
-        self.db
-            .block(number)?
-            .ok_or(ChainError::NoSuchBlock { number, head })
+        let meta = self.db.block(number)?;
+        StoredBlock::read(meta.ok_or(ChainError::NoSuchBlock { number, head })?)
     }
 
     /// Whether the block is here and can be built upon.
@@ -166,14 +166,15 @@ impl Chain {
         if let Some(known) = self.recent().blocks.get(&id.hash) {
             return Ok(Some(known.clone()));
         }
-        let Some(stored) = self.db.block_by_id(id)? else {
+        let Some(meta) = self.db.block_by_id(id)? else {
             return Ok(None);
         };
-        let (block, total_difficulty) = decode_body(&stored)?;
+        let stored = StoredBlock::read(meta)?;
+        let block = stored.block()?;
         let ommers = block.body.ommers.iter().map(Header::hash_slow).collect();
         let known = KnownBlock {
             header: block.header,
-            total_difficulty,
+            total_difficulty: stored.total_difficulty,
             ommers,
         };
         self.remember(id.hash, known.clone());
@@ -210,23 +211,60 @@ pub(crate) fn unreadable_spec(why: String) -> ChainError {
 /// |---|---|---|
 /// | 0 | 32 | total difficulty up to and with this block, big-endian |
 /// | 32 | | the block's RLP |
-pub(crate) fn meta(known: &KnownBlock, hash: B256, rlp: &[u8]) -> BlockMeta {
+/// | then | | the RLP of its access list, if its header names one |
+pub(crate) fn meta(
+    known: &KnownBlock,
+    hash: B256,
+    rlp: &[u8],
+    access_list: Option<&AccessList>,
+) -> BlockMeta {
     let header = &known.header;
-    let body = [&known.total_difficulty.to_be_bytes::<32>()[..], rlp].concat();
+    let difficulty = known.total_difficulty.to_be_bytes::<32>();
+    let access_list = access_list.map(AccessList::encode).unwrap_or_default();
     BlockMeta {
         id: BlockId::new(header.number, hash),
         parent: header.parent_hash,
         state_root: header.state_root,
-        body: body.into(),
+        body: [&difficulty[..], rlp, &access_list].concat().into(),
     }
 }
 
-fn decode_body(meta: &BlockMeta) -> Result<(Block, U256), ChainError> {
-    let what = || format!("block {}", meta.id);
-    let unreadable = |why: String| ChainError::Unreadable { what: what(), why };
-    let Some((difficulty, mut rlp)) = meta.body.split_at_checked(32) else {
-        return Err(unreadable("it is too short".to_owned()));
-    };
-    let block = Block::decode(&mut rlp).map_err(|error| unreadable(error.to_string()))?;
-    Ok((block, U256::from_be_slice(difficulty)))
+/// The reverse of [`meta`], with nothing decoded.
+pub(crate) struct StoredBlock {
+    pub(crate) id: BlockId,
+    pub(crate) total_difficulty: U256,
+    pub(crate) rlp: Bytes,
+    /// Empty if none was kept.
+    pub(crate) access_list: Bytes,
+}
+
+impl StoredBlock {
+    fn read(meta: BlockMeta) -> Result<Self, ChainError> {
+        let BlockMeta { id, body, .. } = meta;
+        let Some((difficulty, mut rest)) = body.split_at_checked(32) else {
+            return Err(unreadable(id, "it is too short"));
+        };
+        let block = alloy_rlp::Header::decode_bytes(&mut rest, true);
+        block.map_err(|error| unreadable(id, error))?;
+        let end = body.len() - rest.len();
+        Ok(Self {
+            id,
+            total_difficulty: U256::from_be_slice(difficulty),
+            rlp: body.slice(32..end),
+            access_list: body.slice(end..),
+        })
+    }
+
+    /// The block.
+    pub(crate) fn block(&self) -> Result<Block, ChainError> {
+        Block::decode(&mut &self.rlp[..]).map_err(|error| unreadable(self.id, error))
+    }
+}
+
+/// An error of a block that is in the database and should not have been.
+pub(crate) fn unreadable(id: BlockId, why: impl Display) -> ChainError {
+    ChainError::Unreadable {
+        what: format!("block {id}"),
+        why: why.to_string(),
+    }
 }

@@ -4,14 +4,15 @@ use crate::{
     Ancestor, Block, BodyError, Chain, ChainError, HeaderError, OMMER_ANCESTORS, VerifyError,
     chain::{KnownBlock, meta},
     reads::TimedReads,
-    validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
+    validate_access_list, validate_body, validate_header, validate_ommers, verify_outcome,
+    verify_state_root,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{
     BlockInput, ExecutionError, Executor, Outcome, Sequential, SignatureError, recover_senders,
 };
-use cambium_primitives::BlockId;
+use cambium_primitives::{AccessList, BlockId};
 use cambium_state::{Sealed, StateError};
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,19 @@ pub struct PreparedBlock {
     pub(crate) block: Block,
     pub(crate) rlp: Bytes,
     pub(crate) senders: Result<Vec<Address>, SignatureError>,
+    pub(crate) access_list: Option<Result<AccessList, BodyError>>,
+}
+
+impl PreparedBlock {
+    /// Adds the RLP of the access list that came with the block. It is held against the header
+    /// and, when the block is executed, against what it touches and changes.
+    #[must_use]
+    pub fn with_access_list(mut self, rlp: &[u8]) -> Self {
+        let transactions = self.block.body.transactions.len();
+        let list = validate_access_list(&self.block.header, transactions, rlp);
+        self.access_list = Some(list);
+        self
+    }
 }
 
 /// A block that is valid and sealed, but not durable.
@@ -96,12 +110,23 @@ impl Chain {
             block,
             rlp,
             senders,
+            access_list: None,
         }
     }
 
-    /// Validates, executes and commits one block.
-    pub fn import_block(&self, block: Block, rlp: Bytes) -> Result<BlockId, ChainError> {
-        let executed = self.execute(self.prepare(block, rlp), self.db().head())?;
+    /// Validates, executes and commits one block. `access_list` is the RLP of its access list, if
+    /// that came with it.
+    pub fn import_block(
+        &self,
+        block: Block,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<BlockId, ChainError> {
+        let mut prepared = self.prepare(block, rlp);
+        if let Some(list) = access_list {
+            prepared = prepared.with_access_list(list);
+        }
+        let executed = self.execute(prepared, self.db().head())?;
         let id = executed.sealed.id();
         if executed.becomes_head {
             executed.sealed.commit()?;
@@ -123,6 +148,7 @@ impl Chain {
             block,
             rlp,
             senders,
+            access_list: given,
         } = prepared;
         let start = Instant::now();
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
@@ -136,6 +162,7 @@ impl Chain {
         self.validate(&block, &parent, post_merge)?
             .map_err(invalid)?;
         let senders = senders.map_err(|error| invalid(error.into()))?;
+        let given = given.transpose().map_err(|error| invalid(error.into()))?;
 
         let view = match self.db().view_of(&header.parent_hash) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
@@ -143,16 +170,25 @@ impl Chain {
         };
         let mut session = self.db().session(view.clone());
         let reads = TimedReads::new(view);
-        let input = self.input(&block, &senders, post_merge);
+        let mut input = self.input(&block, &senders, post_merge);
+        input.rules.block_access_list |= given.is_some();
         let mut roots = |changes: &_| session.intermediate_root(changes);
         let outcome = Sequential.execute(&input, &reads, Some(&mut roots));
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let _ = verify_outcome(header, &outcome).map_err(|error| invalid(error.into()))?;
+        let verified = verify_outcome(header, &outcome, given.as_ref());
+        let _ = verified.map_err(|error| invalid(error.into()))?;
         let read = reads.spent();
         let execute = start.elapsed().saturating_sub(read);
 
         let start = Instant::now();
-        let Outcome { changes, codes, .. } = outcome;
+        let Outcome {
+            changes,
+            codes,
+            access_list,
+            ..
+        } = outcome;
+        // What the header does not name is not kept.
+        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
         let staged = session.finish(changes, codes)?;
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
         let known = KnownBlock {
@@ -161,7 +197,7 @@ impl Chain {
             ommers: block.body.ommers.iter().map(Header::hash_slow).collect(),
         };
         let becomes_head = self.becomes_head(&known, post_merge, tip)?;
-        let sealed = staged.seal(meta(&known, id.hash, &rlp))?;
+        let sealed = staged.seal(meta(&known, id.hash, &rlp, access_list.as_ref()))?;
         self.remember(id.hash, known);
         let root = start.elapsed();
         Ok(ExecutedBlock {

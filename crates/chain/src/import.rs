@@ -151,10 +151,10 @@ impl Chain {
         let (mut transactions, mut failed) = (0, None);
         while decoded.len() < PREPARE_BLOCKS && transactions < PREPARE_TRANSACTIONS {
             let Some(raw) = source.next() else { break };
-            match raw.and_then(|raw| Ok((raw.decode()?, raw.rlp))) {
-                Ok((block, rlp)) => {
+            match raw.and_then(|raw| Ok((raw.decode()?, raw))) {
+                Ok((block, raw)) => {
                     transactions += block.body.transactions.len();
-                    decoded.push((block, rlp));
+                    decoded.push((block, raw));
                 }
                 Err(error) => {
                     failed = Some(Err(error.into()));
@@ -166,24 +166,30 @@ impl Chain {
             return None;
         }
         // Only work without locks goes to other threads.
-        let with_id = |(block, rlp): (crate::Block, _)| {
+        let with_id = |(block, raw): (crate::Block, _)| {
             let id = BlockId::new(block.header.number, block.header.hash_slow());
-            (id, block, rlp)
+            (id, block, raw)
         };
         let named: Vec<_> = pool.install(|| decoded.into_par_iter().map(with_id).collect());
         let steps: Vec<_> = named
             .into_iter()
-            .map(|(id, block, rlp)| {
+            .map(|(id, block, raw)| {
                 Ok(match self.is_there(id)? {
                     true => Step::Known(id),
-                    false => Step::New((block, rlp)),
+                    false => Step::New((block, raw)),
                 })
             })
             .collect();
-        let prepare = |step: Result<Step<_>, ChainError>| {
+        let prepare = |step: Result<Step<(_, RawBlock)>, ChainError>| {
             Ok(match step? {
                 Step::Known(id) => Step::Known(id),
-                Step::New((block, rlp)) => Step::New(self.prepare(block, rlp)),
+                Step::New((block, raw)) => {
+                    let prepared = self.prepare(block, raw.rlp);
+                    Step::New(match raw.access_list {
+                        Some(list) => prepared.with_access_list(&list),
+                        None => prepared,
+                    })
+                }
             })
         };
         let mut blocks: Vec<_> = pool.install(|| steps.into_par_iter().map(prepare).collect());

@@ -9,7 +9,7 @@ use crate::{
 use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{Address, B256, U256, keccak256};
 use alloy_rlp::Encodable;
-use cambium_primitives::{Account, KECCAK_EMPTY, Path as StatePath};
+use cambium_primitives::{AccessList, Account, KECCAK_EMPTY, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::TrieError;
 use std::{fs::File, path::Path, sync::Arc};
@@ -98,7 +98,13 @@ impl Chain {
             ommers: vec![],
         };
         let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
-        let db = loaded.create(meta(&known, hash, &rlp), vec![(SPEC.to_owned(), json)])?;
+        // A genesis block touches nothing.
+        let access_list = known
+            .header
+            .block_access_list_hash
+            .map(|_| AccessList::default());
+        let meta = meta(&known, hash, &rlp, access_list.as_ref());
+        let db = loaded.create(meta, vec![(SPEC.to_owned(), json)])?;
         Ok(Self::new(db, spec))
     }
 

@@ -1,5 +1,6 @@
 //! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
 
+mod access_list;
 mod body;
 mod chain;
 mod difficulty;
@@ -17,9 +18,10 @@ mod verify;
 mod workload;
 
 pub use body::{
-    Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_body, validate_ommers,
+    Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_access_list, validate_body,
+    validate_ommers,
 };
-pub use cambium_evm::{Block, Transaction};
+pub use cambium_evm::{AccessListSizes, Block, Transaction};
 pub use chain::{Chain, ChainError};
 pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
 pub use files::{

@@ -10,7 +10,7 @@ use crate::{
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_rlp::Encodable;
 use cambium_evm::{Executor, Outcome, Sequential};
-use cambium_primitives::BlockId;
+use cambium_primitives::{AccessList, BlockId};
 
 /// Executes drafts on the chain's head and commits the finished blocks.
 pub struct ChainSealer<'a>(pub &'a Chain);
@@ -38,6 +38,7 @@ impl BlockSealer for ChainSealer<'_> {
             requests,
             changes,
             codes,
+            access_list,
             ..
         } = outcome;
         let staged = session.finish(changes, codes)?;
@@ -47,6 +48,7 @@ impl BlockSealer for ChainSealer<'_> {
         header.gas_used = gas_used;
         header.blob_gas_used = header.blob_gas_used.map(|_| blob_gas_used);
         header.requests_hash = header.requests_hash.map(|_| requests.requests_hash());
+        header.block_access_list_hash = access_list.as_ref().map(AccessList::hash);
         header.state_root = staged.root();
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
@@ -56,7 +58,9 @@ impl BlockSealer for ChainSealer<'_> {
             total_difficulty: Default::default(),
             ommers: vec![],
         };
-        staged.seal(meta(&known, hash, &rlp))?.commit()?;
+        staged
+            .seal(meta(&known, hash, &rlp, access_list.as_ref()))?
+            .commit()?;
         chain.remember(hash, known);
         debug_assert_eq!(chain.db().head(), BlockId::new(block.header.number, hash));
         Ok(block)

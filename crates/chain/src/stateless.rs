@@ -240,7 +240,8 @@ impl BlockWitness {
                 ExecutionError::Database(gap) => StatelessError::Lacks(gap),
                 fault => invalid(BlockFault::Execution(fault.to_string())),
             })?;
-        let verified = verify_outcome(header, &outcome).map_err(|error| invalid(error.into()))?;
+        let verified =
+            verify_outcome(header, &outcome, None).map_err(|error| invalid(error.into()))?;
         let changes = outcome.changes.accounts();
         state
             .trie

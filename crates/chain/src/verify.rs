@@ -1,9 +1,9 @@
 //! What execution gave, against what the header claims.
 
 use alloy_consensus::{Header, proofs::calculate_receipt_root};
-use alloy_eip7928::{compute_block_access_list_hash, constants::ITEM_COST, total_bal_items};
 use alloy_primitives::{B256, Bloom, keccak256};
 use cambium_evm::Outcome;
+use cambium_primitives::{AccessList, AccessListDifference, AccessListLimits};
 
 /// A header's claim that execution does not bear out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +21,12 @@ pub enum VerifyError {
     RequestsHash { got: B256, expected: B256 },
     #[error("blockAccessListHash is {got} in the header, {expected} by execution")]
     BlockAccessListHash { got: B256, expected: B256 },
-    #[error("the access list has {items} items, the gas limit allows {max}")]
+    #[error("execution touches {items} accounts and slots, the gas limit allows {max}")]
     BlockAccessListItems { items: u64, max: u64 },
+    #[error("access list: {0}")]
+    AccessList(Box<AccessListDifference>),
+    #[error("execution was not told to record the access list")]
+    NoAccessList,
     #[error("stateRoot is {got} in the header, {expected} by execution")]
     StateRoot { got: B256, expected: B256 },
 }
@@ -35,8 +39,15 @@ pub struct Verified {
     pub receipts_root: bool,
 }
 
-/// Compares everything that execution gives, but for the state's root, with the header.
-pub fn verify_outcome(header: &Header, outcome: &Outcome) -> Result<Verified, VerifyError> {
+/// Compares everything that execution gives, but for the state's root, with the header, and the
+/// access list with one that came with the block. That one is the header's:
+/// [`validate_access_list`](crate::validate_access_list) found its hash there.
+pub fn verify_outcome(
+    header: &Header,
+    outcome: &Outcome,
+    given: Option<&AccessList>,
+) -> Result<Verified, VerifyError> {
+    verify_access_list(header, outcome.access_list.as_ref(), given)?;
     let (got, expected) = (header.gas_used, outcome.gas_used);
     if got != expected {
         return Err(VerifyError::GasUsed { got, expected });
@@ -65,20 +76,38 @@ pub fn verify_outcome(header: &Header, outcome: &Outcome) -> Result<Verified, Ve
             return Err(VerifyError::RequestsHash { got, expected });
         }
     }
-    if let Some(got) = header.block_access_list_hash {
-        let list = outcome.access_list.as_deref().unwrap_or_default();
-        let (items, max) = (total_bal_items(list), header.gas_limit / ITEM_COST as u64);
-        if items > max {
-            return Err(VerifyError::BlockAccessListItems { items, max });
-        }
-        let expected = compute_block_access_list_hash(list);
-        if got != expected {
-            return Err(VerifyError::BlockAccessListHash { got, expected });
-        }
-    }
     Ok(Verified {
         receipts_root: outcome.receipts_complete,
     })
+}
+
+fn verify_access_list(
+    header: &Header,
+    expected: Option<&AccessList>,
+    given: Option<&AccessList>,
+) -> Result<(), VerifyError> {
+    if header.block_access_list_hash.is_none() && given.is_none() {
+        return Ok(());
+    }
+    let list = expected.ok_or(VerifyError::NoAccessList)?;
+    if let Some(given) = given
+        && let Some(difference) = list.first_difference(given)
+    {
+        return Err(VerifyError::AccessList(Box::new(difference)));
+    }
+    let Some(got) = header.block_access_list_hash else {
+        return Ok(());
+    };
+    let items = list.counts().items();
+    let max = AccessListLimits::of_block(0, header.gas_limit).items_max;
+    if items > max {
+        return Err(VerifyError::BlockAccessListItems { items, max });
+    }
+    let expected = list.hash();
+    if got != expected {
+        return Err(VerifyError::BlockAccessListHash { got, expected });
+    }
+    Ok(())
 }
 
 fn verify_bloom(got: Bloom, expected: Bloom) -> Result<(), VerifyError> {

@@ -272,7 +272,7 @@ fn a_generated_chain_is_valid_from_its_genesis_to_its_head() {
             validate_body(&spec, &block, true).unwrap();
             let outcome = model.execute(&spec, &block);
             assert!(
-                verify_outcome(&block.header, &outcome)
+                verify_outcome(&block.header, &outcome, None)
                     .unwrap()
                     .receipts_root
             );

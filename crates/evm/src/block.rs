@@ -2,10 +2,9 @@
 
 use crate::Rules;
 use alloy_consensus::{EthereumTxEnvelope, Header, ReceiptEnvelope, TxEip4844};
-use alloy_eip7928::BlockAccessList;
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{Address, B256, Bloom, Bytes};
-use cambium_primitives::Changes;
+use cambium_primitives::{AccessList, Changes};
 use revm::context::result::InvalidTransaction;
 
 /// A signed transaction as blocks hold it: blob transactions without their blobs.
@@ -53,7 +52,7 @@ pub struct Outcome {
     /// Code that `changes` names and the state may not have yet, by its hash.
     pub codes: Vec<(B256, Bytes)>,
     /// The block's access list (EIP-7928), if the rules ask for one.
-    pub access_list: Option<BlockAccessList>,
+    pub access_list: Option<AccessList>,
 }
 
 impl Outcome {

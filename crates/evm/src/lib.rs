@@ -19,6 +19,7 @@ mod senders;
 mod sequential;
 mod system;
 
+pub use access_list::AccessListSizes;
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, RootAfter, Transaction, TransactionFault,
 };

@@ -7,9 +7,8 @@
 
 use crate::{
     StateRead,
-    access_list::{AccessListBuilder, Left},
+    access_list::{Left, StepAccesses, StepRecorder},
 };
-use alloy_eip7928::BlockAccessList;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use revm::{
@@ -28,7 +27,7 @@ pub(crate) struct Overlay<DB> {
     step: Option<Changes>,
     /// An account that the EVM is to see with a nonce of one.
     feigned: Option<Address>,
-    accesses: Option<AccessListBuilder>,
+    recorder: Option<StepRecorder>,
 }
 
 /// An account that the block has touched.
@@ -48,15 +47,15 @@ struct Slot {
 
 impl<DB: StateRead> Overlay<DB> {
     /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called;
-    /// `accesses`: whether to build the block's access list.
-    pub(crate) fn new(db: DB, steps: bool, accesses: bool) -> Self {
+    /// `record`: whether [`Overlay::end_access_step`] will be.
+    pub(crate) fn new(db: DB, steps: bool, record: bool) -> Self {
         Self {
             db,
             accounts: HashMap::default(),
             codes: HashMap::default(),
             step: steps.then(Changes::default),
             feigned: None,
-            accesses: accesses.then(AccessListBuilder::default),
+            recorder: record.then(StepRecorder::default),
         }
     }
 
@@ -129,9 +128,9 @@ impl<DB: StateRead> Overlay<DB> {
         let stepwise = self.step.is_some();
         for (address, touched) in state {
             self.touch(address)?;
-            if let Some(accesses) = &mut self.accesses {
+            if let Some(recorder) = &mut self.recorder {
                 for (slot, value) in &touched.storage {
-                    accesses.touch_slot(address, *slot, value.original_value);
+                    recorder.touch_slot(address, *slot, value.original_value);
                 }
             }
             if !touched.is_touched() {
@@ -220,28 +219,22 @@ impl<DB: StateRead> Overlay<DB> {
     }
 
     fn touch(&mut self, address: Address) -> Result<(), DB::Error> {
-        if self.accesses.is_none() {
+        if self.recorder.is_none() {
             return Ok(());
         }
         let found = self.entry(address)?.account();
-        if let Some(accesses) = &mut self.accesses {
-            accesses.touch(address, found);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.touch(address, found);
         }
         Ok(())
     }
 
-    /// Ends a step of the access list: the calls before the transactions, one transaction, or
-    /// all that comes after.
-    pub(crate) fn end_access_step(&mut self) {
-        if let Some(mut accesses) = self.accesses.take() {
-            accesses.end_step(self);
-            self.accesses = Some(accesses);
-        }
-    }
-
-    /// The block's access list, if one was asked for.
-    pub(crate) fn take_access_list(&mut self) -> Option<BlockAccessList> {
-        self.accesses.take().map(AccessListBuilder::finish)
+    /// Ends a step of the block, and gives what it touched, if that is recorded.
+    pub(crate) fn end_access_step(&mut self) -> Option<StepAccesses> {
+        let mut recorder = self.recorder.take()?;
+        let accesses = recorder.end(self);
+        self.recorder = Some(recorder);
+        Some(accesses)
     }
 
     /// What changed since the parent, and the code that came with it.

@@ -17,7 +17,8 @@ pub struct Rules {
     pub eip1283: bool,
     /// Whether a signature may be bound to the chain's id (EIP-155).
     pub eip155: bool,
-    /// Whether a block carries the hash of its access list (EIP-7928).
+    /// Whether to record the block's access list (EIP-7928). From Amsterdam on a header has its
+    /// hash; of earlier blocks there is one just as well.
     pub block_access_list: bool,
     /// Blob gas target, maximum and price curve, from Cancun on.
     pub blobs: Option<BlobParams>,

@@ -2,6 +2,7 @@
 
 use crate::{
     BlockInput, ExecutionError, Outcome, Receipt, RootAfter, StateRead, TransactionFault,
+    access_list::AccessListBuilder,
     create::BlockEvm,
     dao::{DRAINED, REFUND_CONTRACT},
     env,
@@ -56,22 +57,21 @@ impl Executor for Sequential {
         } else {
             roots
         };
+        let record = input.rules.block_access_list;
         let mut run = Run {
             input,
-            evm: BlockEvm(env::evm(
-                input,
-                Overlay::new(db, roots.is_some(), input.rules.block_access_list),
-            )),
+            evm: BlockEvm(env::evm(input, Overlay::new(db, roots.is_some(), record))),
             roots,
+            access_list: AccessListBuilder::default(),
             receipts: Vec::with_capacity(transactions),
             gas_used: 0,
             blob_gas_used: 0,
         };
         run.before()?;
-        run.overlay().end_access_step();
+        run.end_access_step();
         for index in 0..transactions {
             run.transaction(index)?;
-            run.overlay().end_access_step();
+            run.end_access_step();
         }
         run.finish()
     }
@@ -81,6 +81,7 @@ struct Run<'a, 'r, DB: StateRead> {
     input: &'a BlockInput<'a>,
     evm: BlockEvm<DB>,
     roots: Option<RootAfter<'r, DB::Error>>,
+    access_list: AccessListBuilder,
     receipts: Vec<Receipt>,
     gas_used: u64,
     blob_gas_used: u64,
@@ -89,6 +90,12 @@ struct Run<'a, 'r, DB: StateRead> {
 impl<DB: StateRead> Run<'_, '_, DB> {
     fn overlay(&mut self) -> &mut Overlay<DB> {
         self.evm.overlay()
+    }
+
+    fn end_access_step(&mut self) {
+        if let Some(step) = self.overlay().end_access_step() {
+            self.access_list.add(step);
+        }
     }
 
     fn balance(&mut self, address: Address) -> Result<U256, ExecutionError<DB::Error>> {
@@ -235,8 +242,9 @@ impl<DB: StateRead> Run<'_, '_, DB> {
         }
         let requests = system::requests(&mut self.evm, self.input, &self.receipts)?;
         self.rewards()?;
-        self.overlay().end_access_step();
-        let access_list = self.overlay().take_access_list();
+        self.end_access_step();
+        let record = self.input.rules.block_access_list;
+        let access_list = record.then(|| self.access_list.finish());
         let receipts_complete = self.input.rules.is(SpecId::BYZANTIUM)
             || self.roots.is_some()
             || self.receipts.is_empty();

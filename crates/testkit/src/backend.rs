@@ -21,11 +21,15 @@ pub trait Backend: Sized {
 
     /// Checks a block in all ways and adds it. The head becomes, past the merge, every new block;
     /// before it, the one of the highest total difficulty, the first of equals. An error leaves
-    /// the chain as it was.
-    fn import(&mut self, rlp: &[u8]) -> Result<(), String>;
+    /// the chain as it was. `access_list` is the RLP of the block's access list, if it comes with
+    /// one.
+    fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String>;
 
     /// The hash of the head.
     fn head(&self) -> B256;
+
+    /// The RLP of the access list that is kept with the head; empty if there is none.
+    fn access_list(&self) -> Bytes;
 
     /// An account at the head.
     fn account(&self, address: Address) -> Option<Account>;

@@ -3,6 +3,7 @@
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
 use alloy_consensus::Header;
+use alloy_eip7928::AccountChanges;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
@@ -87,6 +88,28 @@ struct FixtureBlock {
     /// Not always hex, in blocks that must be refused.
     rlp: String,
     expect_exception: Option<String>,
+    block_access_list: Option<Vec<AccountChanges>>,
+    /// Where blocks that must be refused have their parts.
+    #[serde(rename = "rlp_decoded")]
+    decoded: Option<DecodedBlock>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DecodedBlock {
+    block_access_list: Option<Vec<AccountChanges>>,
+}
+
+impl FixtureBlock {
+    /// The RLP of the access list that comes with the block, in whatever form it is.
+    fn access_list(&self) -> Option<Vec<u8>> {
+        let inner = self.decoded.as_ref();
+        let inner = inner.and_then(|decoded| decoded.block_access_list.as_ref());
+        let accounts = self.block_access_list.as_ref().or(inner)?;
+        let mut rlp = Vec::new();
+        alloy_rlp::encode_list(accounts, &mut rlp);
+        Some(rlp)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,17 +158,36 @@ impl<B: Backend> BlockchainCase<B> {
         Some(spec)
     }
 
-    fn check(&self, spec: ChainSpec) -> Result<(), String> {
+    /// Imports the blocks, with their access lists or without.
+    fn check(&self, spec: ChainSpec, with_lists: bool) -> Result<(), String> {
         let genesis = Block::decode(&mut self.fixture.genesis_rlp.as_ref())
             .map_err(|error| format!("the genesis block: {error}"))?;
         let mut chain = start::<B>(spec, genesis.header, &self.fixture.pre)?;
         for (index, block) in self.fixture.blocks.iter().enumerate() {
+            let list = block.access_list();
+            let given = list.as_deref().filter(|_| with_lists);
             let imported = match block.rlp.parse::<Bytes>() {
-                Ok(rlp) => chain.import(&rlp),
+                Ok(rlp) => chain.import(&rlp, given),
                 Err(error) => Err(error.to_string()),
             };
             match (imported, &block.expect_exception) {
-                (Ok(()), None) | (Err(_), Some(_)) => {}
+                (Ok(()), None) => {
+                    if let Some(list) = list
+                        && chain.access_list() != list
+                    {
+                        return Err(format!("block {index} has another access list"));
+                    }
+                }
+                (Err(error), Some(fault)) => {
+                    let words = given.and_then(|_| access_list_fault(fault));
+                    if let Some(words) = words
+                        && !error.contains(words)
+                    {
+                        return Err(format!(
+                            "block {index} is refused for {fault} with: {error}"
+                        ));
+                    }
+                }
                 (Ok(()), Some(fault)) => {
                     return Err(format!("block {index} is imported in spite of {fault}"));
                 }
@@ -184,6 +226,19 @@ impl<B: Backend> BlockchainCase<B> {
     }
 }
 
+/// What must be said of a block that is refused for its access list, by the fixtures' name for
+/// the reason.
+fn access_list_fault(exception: &str) -> Option<&'static str> {
+    match exception.split('|').next()? {
+        "BlockException.INVALID_BLOCK_ACCESS_LIST" | "BlockException.INCORRECT_BLOCK_FORMAT" => {
+            Some("access list: account ")
+        }
+        "BlockException.BLOCK_ACCESS_LIST_GAS_LIMIT_EXCEEDED" => Some("the gas limit allows"),
+        "BlockException.INVALID_BAL_HASH" => Some("blockAccessListHash"),
+        _ => None,
+    }
+}
+
 fn start<B: Backend>(spec: ChainSpec, genesis: Header, pre: &Alloc) -> Result<B, String> {
     let (changes, codes) = alloc_changes(pre);
     B::new(spec, genesis, changes, codes).map_err(|error| format!("the genesis: {error}"))
@@ -198,7 +253,17 @@ impl<B: Backend> Case for BlockchainCase<B> {
         let Some(spec) = self.spec() else {
             return Verdict::Skipped(format!("network {} is not known", self.fixture.network));
         };
-        match self.check(spec) {
+        // Without the list only its hash is there to tell that it is wrong.
+        let lists = self
+            .fixture
+            .blocks
+            .iter()
+            .any(|b| b.access_list().is_some());
+        let mut done = self.check(spec.clone(), false);
+        if lists {
+            done = done.and_then(|()| self.check(spec, true));
+        }
+        match done {
             Ok(()) => Verdict::Passed,
             Err(why) => Verdict::Failed(why),
         }

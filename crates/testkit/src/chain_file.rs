@@ -59,7 +59,7 @@ pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
     let mut count = 0;
     for block in BlockSource::open(folder.join("chain.rlp")).expect("the chain") {
         let block = block.expect("a block");
-        if let Err(error) = chain.import(&block.rlp) {
+        if let Err(error) = chain.import(&block.rlp, None) {
             panic!("block {:?} is refused: {error}", block.number());
         }
         count += 1;

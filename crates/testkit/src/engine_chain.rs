@@ -61,7 +61,7 @@ impl Backend for EngineChain {
         Ok(Self { chain, imported: 0 })
     }
 
-    fn import(&mut self, rlp: &[u8]) -> Result<(), String> {
+    fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String> {
         let mut rest = rlp;
         let block = Block::decode(&mut rest).map_err(|error| error.to_string())?;
         if !rest.is_empty() {
@@ -70,7 +70,7 @@ impl Backend for EngineChain {
         let head = self.head();
         let imported = self
             .chain
-            .import_block(block, Bytes::copy_from_slice(rlp))
+            .import_block(block, Bytes::copy_from_slice(rlp), access_list)
             .map_err(|error| error.to_string());
         if imported.is_err() {
             assert_eq!(self.head(), head, "a refused block moves no head");
@@ -85,6 +85,11 @@ impl Backend for EngineChain {
 
     fn head(&self) -> B256 {
         self.chain.db().head().hash
+    }
+
+    fn access_list(&self) -> Bytes {
+        let list = self.chain.kept_access_list(self.chain.db().head().number);
+        list.expect("the head is read").unwrap_or_default()
     }
 
     fn account(&self, address: Address) -> Option<Account> {

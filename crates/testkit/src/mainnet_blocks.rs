@@ -238,7 +238,7 @@ impl<E: Executor> MainnetBlock<E> {
             .executor
             .execute(&input, &state, None)
             .map_err(|error| error.to_string())?;
-        let verified = verify_outcome(header, &outcome).map_err(|error| error.to_string())?;
+        let verified = verify_outcome(header, &outcome, None).map_err(|error| error.to_string())?;
         if !verified.receipts_root {
             self.shared
                 .receipts_unchecked

@@ -111,10 +111,11 @@ impl Replay {
             .execute(&input, &state, None)
             .map_err(|error| error.to_string())?;
         let list = outcome.access_list.as_ref().ok_or("no access list")?;
-        if alloy_rlp::encode(list) != self.result.block_access_list {
+        if list.encode() != self.result.block_access_list {
             return Err("another access list".to_owned());
         }
-        let verified = verify_outcome(&header, &outcome).map_err(|error| error.to_string())?;
+        let verified =
+            verify_outcome(&header, &outcome, None).map_err(|error| error.to_string())?;
         if !verified.receipts_root {
             return Err("the receipts' root went unchecked".to_owned());
         }

@@ -5,11 +5,11 @@ use crate::{Backend, Model, ModelAccount, ModelError};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_chain::{
-    Ancestor, Block, ChainSpec, OMMER_ANCESTORS, validate_body, validate_header, validate_ommers,
-    verify_outcome, verify_state_root,
+    Ancestor, Block, ChainSpec, OMMER_ANCESTORS, validate_access_list, validate_body,
+    validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
 use cambium_evm::{BlockInput, Executor, Outcome, Sequential, recover_senders};
-use cambium_primitives::Changes;
+use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 use std::collections::HashMap;
 
@@ -28,11 +28,17 @@ struct Stored {
     total_difficulty: U256,
     post_merge: bool,
     state: Model,
+    access_list: Bytes,
 }
 
 impl NaiveChain {
     /// Checks a block and executes it; it becomes the head if fork choice says so.
-    fn import_block(&mut self, block: &Block, hash: B256) -> Result<(), String> {
+    fn import_block(
+        &mut self,
+        block: &Block,
+        hash: B256,
+        access_list: Option<&[u8]>,
+    ) -> Result<(), String> {
         let header = &block.header;
         let parent = self
             .blocks
@@ -47,7 +53,13 @@ impl NaiveChain {
         validate_body(&self.spec, block, post_merge).map_err(|error| error.to_string())?;
         validate_ommers(&self.spec, block, &self.ancestors(parent_hash))
             .map_err(|error| error.to_string())?;
-        let (_, state) = self.execute(block, parent, post_merge)?;
+        let transactions = block.body.transactions.len();
+        let given = access_list
+            .map(|rlp| validate_access_list(header, transactions, rlp))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        let (outcome, state) = self.execute(block, parent, post_merge, given.as_ref())?;
+        let access_list = outcome.access_list.as_ref().map(AccessList::encode);
         let total_difficulty = parent.total_difficulty.saturating_add(header.difficulty);
         let ommers = block.body.ommers.iter().map(Header::hash_slow).collect();
         let block = Ancestor {
@@ -60,6 +72,7 @@ impl NaiveChain {
             total_difficulty,
             post_merge,
             state,
+            access_list: access_list.unwrap_or_default().into(),
         };
         let head = &self.blocks[&self.head];
         if stored.post_merge || !head.post_merge && total_difficulty > head.total_difficulty {
@@ -86,6 +99,7 @@ impl NaiveChain {
         block: &Block,
         parent: &Stored,
         post_merge: bool,
+        given: Option<&AccessList>,
     ) -> Result<(Outcome, Model), String> {
         let header = &block.header;
         let rules = self
@@ -115,7 +129,8 @@ impl NaiveChain {
         let outcome = Sequential
             .execute(&input, &state, Some(&mut roots))
             .map_err(|error| error.to_string())?;
-        let verified = verify_outcome(header, &outcome).map_err(|error| error.to_string())?;
+        let verified =
+            verify_outcome(header, &outcome, given).map_err(|error| error.to_string())?;
         assert!(verified.receipts_root, "the receipts' root went unchecked");
         state.apply(&outcome.changes);
         state.add_codes(outcome.codes.iter().cloned());
@@ -162,6 +177,7 @@ impl Backend for NaiveChain {
             total_difficulty,
             post_merge: false,
             state,
+            access_list: Bytes::new(),
         };
         Ok(Self {
             spec,
@@ -170,7 +186,7 @@ impl Backend for NaiveChain {
         })
     }
 
-    fn import(&mut self, rlp: &[u8]) -> Result<(), String> {
+    fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String> {
         let mut rest = rlp;
         let block = Block::decode_sealed(&mut rest).map_err(|error| error.to_string())?;
         if !rest.is_empty() {
@@ -180,11 +196,15 @@ impl Backend for NaiveChain {
         if alloy_rlp::encode(&block) != rlp {
             return Err("not in its canonical encoding".to_owned());
         }
-        self.import_block(&block, hash)
+        self.import_block(&block, hash, access_list)
     }
 
     fn head(&self) -> B256 {
         self.head
+    }
+
+    fn access_list(&self) -> Bytes {
+        self.blocks[&self.head].access_list.clone()
     }
 
     fn account(&self, address: alloy_primitives::Address) -> Option<cambium_primitives::Account> {

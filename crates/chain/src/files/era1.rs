@@ -331,6 +331,7 @@ impl Era1Reader {
             rlp,
             receipts: Some(receipts.into()),
             total_difficulty: Some(total),
+            access_list: None,
             place,
         })
     }

@@ -153,6 +153,8 @@ pub struct RawBlock {
     pub receipts: Option<Bytes>,
     /// Total difficulty up to and with it, where the file has it.
     pub total_difficulty: Option<U256>,
+    /// RLP of its access list, where that came with it.
+    pub access_list: Option<Bytes>,
     /// Where it was found.
     pub place: Place,
 }

@@ -178,6 +178,7 @@ impl ChainReader {
             rlp,
             receipts: None,
             total_difficulty: None,
+            access_list: None,
             place,
         }))
     }
