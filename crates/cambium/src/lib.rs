@@ -52,18 +52,22 @@
 
 pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
-    Block, BlockFault, BlockSealer, BlockSource, BlockWitness, Chain, ChainError, ChainSealer,
-    ChainSpec, ChainWriter, FileError, FileKind, Fork, Genesis, GenesisAccount, GenesisError,
-    ImportProgress, ImportSummary, InitProgress, Place, Progress, RawBlock, Spread, StatelessError,
-    StatelessReport, TOKEN, Timings, Transaction, WitnessGap, Workload, WorkloadError,
-    WorkloadParams, token_balance_slot,
+    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockFault, BlockSealer,
+    BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter, FileError,
+    FileKind, Fork, Genesis, GenesisAccount, GenesisError, ImportProgress, ImportSummary,
+    InitProgress, Place, Progress, RawBlock, Spread, StatelessError, StatelessReport, TOKEN,
+    Timings, Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
+    token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, IoMethod,
     LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_primitives::{
-    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
+    AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
+    AccessListLimits, AccessValue, Account, AccountChange, AccountChanges, AccountUpdate,
+    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, KECCAK_EMPTY,
+    NonceChange, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
     BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Latency, LoadProgress,

@@ -462,3 +462,64 @@ fn wrong_usage_is_told_apart_from_failure() {
             .starts_with("cambium 0.")
     );
 }
+
+#[test]
+fn an_access_list_is_shown_exported_and_held_against_its_block() {
+    let fixture = Fixture::generate_with(60, 3, 8, &["--fork", "amsterdam"]);
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
+    let shown = cambium!("bal", "2", "--json", "-d", &db).done().json();
+    let block = fixture.blocks()[1].decode().unwrap();
+    assert_eq!(shown["number"], 2);
+    assert_eq!(shown["kept"], true);
+    let hash = block.header.block_access_list_hash.unwrap();
+    assert_eq!(shown["access_list_hash"], json!(hash));
+    let accounts = shown["access_list"].as_array().unwrap();
+    assert_eq!(shown["counts"]["accounts"], accounts.len());
+    assert_eq!(shown["items_max"], block.header.gas_limit / 2_000);
+    let size = |variant: &str| shown["bytes"][variant].as_u64().unwrap();
+    assert!(size("parallel") < size("batched") && size("batched") < size("full"));
+    let sender = block.body.transactions[0].recover_signer().unwrap();
+    let listed = accounts.iter().find(|a| a["address"] == json!(sender));
+    let listed = listed.expect("the sender is in the list");
+    assert_eq!(listed["balanceChanges"][0]["index"], "0x1");
+    assert!(listed["nonceChanges"][0]["value"].is_string());
+    let text = cambium!("bal", "2", "-d", &db).done().stdout;
+    for words in [
+        &sender.to_string(),
+        "changes alone",
+        "balance     1  ",
+        " read",
+        "kept with",
+    ] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    cambium!("bal", "9", "-d", &db).fails(1, &["no block 9"]);
+
+    let (blocks, lists) = (fixture.path("out.rlp"), fixture.path("out.bal"));
+    let lists_to = format!("--access-lists={}", lists.display());
+    let written = cambium!("export", &blocks, &lists_to, "--json", "-d", &db).done();
+    assert_eq!(written.json()["access_lists"], 3);
+    cambium!("export", fixture.path("other.rlp"), &lists_to, "-d", &db)
+        .fails(1, &["out.bal exists already"]);
+    let import = |db: &str| {
+        let db = fixture.path(db);
+        cambium!(
+            "import",
+            "--json",
+            "--genesis",
+            fixture.genesis(),
+            "-d",
+            db,
+            &lists_to,
+            &blocks
+        )
+    };
+    assert_eq!(import("again").done().json()["blocks"], 3);
+    // One byte of a balance in the last list.
+    let mut bytes = fs::read(&lists).unwrap();
+    let at = bytes.len() - 8;
+    bytes[at] ^= 1;
+    fs::write(&lists, bytes).unwrap();
+    import("false").fails(3, &["block 3 ", "blockAccessListHash is", "at block 2"]);
+}

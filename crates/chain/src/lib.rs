@@ -25,8 +25,8 @@ pub use cambium_evm::{AccessListSizes, Block, Transaction};
 pub use chain::{Chain, ChainError};
 pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
 pub use files::{
-    BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter, ERA1_BLOCKS_MAX, Era1Reader, FileError,
-    FileKind, Place, Progress, RawBlock,
+    AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
+    ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, Place, Progress, RawBlock, WithAccessLists,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};

@@ -180,6 +180,7 @@ impl BlockSealer for ModelSealer {
         header.logs_bloom = outcome.logs_bloom();
         header.receipts_root = calculate_receipt_root(&outcome.receipts);
         header.requests_hash = Some(outcome.requests.requests_hash());
+        header.block_access_list_hash = outcome.access_list.map(|list| list.hash());
         header.state_root = self.model.root();
         self.model.hashes.insert(header.number, header.hash_slow());
         Ok(draft)
@@ -237,6 +238,10 @@ fn a_generated_chain_is_valid_from_its_genesis_to_its_head() {
             fork: Fork::Prague,
             spread: Spread::Zipf,
             seed: 7,
+            ..small()
+        },
+        WorkloadParams {
+            fork: Fork::Amsterdam,
             ..small()
         },
         WorkloadParams {

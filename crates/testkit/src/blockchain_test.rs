@@ -3,12 +3,13 @@
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
 use alloy_consensus::Header;
-use alloy_eip7928::AccountChanges;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{Block, ChainSpec};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{
+    Account, AccountChange, AccountChanges, AccountUpdate, Changes, KECCAK_EMPTY,
+};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! What can be said on the command line.
 
-use cambium::{Address, B256, StorageKey, U256};
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use cambium::{Address, B256, Fork, StorageKey, U256};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -50,6 +50,15 @@ timings (seconds spent in each stage; stages run side by side) and counters.")]
     Unwind(UnwindArgs),
     /// Print an account, or one of its slots
     Get(GetArgs),
+    /// Print a block's access list: what it touches, and what each of its steps changes
+    #[command(after_help = "\
+A list is kept with a block from Amsterdam on (EIP-7928). That of an earlier block is made by
+executing it again. Index 0 stands for what comes before the transactions, 1 for the first of them,
+and one more than there are for what comes after them.
+
+With --json: number, hash, kept, access_list_hash, counts, items, items_max (null before Amsterdam),
+bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives it.")]
+    Bal(BalArgs),
     /// Print a proof of an account and its slots, as `eth_getProof` gives it
     Prove(ProveArgs),
     /// Check a proof against a state root, without a database
@@ -105,6 +114,9 @@ pub(crate) struct ImportArgs {
     /// same chain's
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
+    /// File of the blocks' access lists, which are then checked, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_lists: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -120,7 +132,11 @@ pub(crate) struct ExportArgs {
     /// Last block [default: the head]
     #[arg(long, value_name = "N")]
     pub(crate) to: Option<u64>,
-    /// Write over the file if it exists
+    /// Write the blocks' access lists, those that are kept, to this file; gzipped if its name
+    /// ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_lists: Option<PathBuf>,
+    /// Write over the files if they exist
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -146,6 +162,15 @@ pub(crate) struct GetArgs {
     /// The state after this block [default: the head]
     #[arg(long, value_name = "N")]
     pub(crate) block: Option<u64>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BalArgs {
+    /// The block
+    #[arg(value_name = "N")]
+    pub(crate) block: u64,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -218,6 +243,9 @@ pub(crate) struct WorkloadArgs {
     /// The same seed gives the same chain
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// The fork in force from genesis on
+    #[arg(long, value_enum, default_value = "osaka")]
+    pub(crate) fork: WorkloadFork,
     /// EIP-155 chain id
     #[arg(long, value_name = "ID", default_value_t = 4_093)]
     pub(crate) chain_id: u64,
@@ -227,6 +255,24 @@ pub(crate) struct WorkloadArgs {
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WorkloadFork {
+    Prague,
+    Osaka,
+    /// Osaka, with access lists
+    Amsterdam,
+}
+
+impl From<WorkloadFork> for Fork {
+    fn from(fork: WorkloadFork) -> Self {
+        match fork {
+            WorkloadFork::Prague => Self::Prague,
+            WorkloadFork::Osaka => Self::Osaka,
+            WorkloadFork::Amsterdam => Self::Amsterdam,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -8,12 +8,12 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY, LoadProgress, StateError, U256,
-    keccak256,
+    AccessListWriter, Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY, LoadProgress,
+    StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::{iter, path::Path};
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     match open_or_init(args, out)? {
@@ -122,23 +122,48 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     // Both ends are looked for before anything is written.
     chain.block_rlp(from)?;
     chain.block_rlp(to)?;
-    refuse_to_overwrite(&args.file, args.force)?;
+    for file in iter::once(&args.file).chain(&args.access_lists) {
+        refuse_to_overwrite(file, args.force)?;
+    }
     let mut writer = ChainWriter::create(&args.file)?;
+    let lists = args.access_lists.as_ref();
+    let mut lists = lists.map(AccessListWriter::create).transpose()?;
     let bar = out.bar(
         to - from + 1,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
     );
     for number in from..=to {
         writer.write_rlp(&chain.block_rlp(number)?)?;
+        if let Some(lists) = &mut lists {
+            export_access_list(&chain, number, lists)?;
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
     let blocks = writer.finish()?;
     let file = args.file.display().to_string();
-    Ok(Report::new(
-        format!("Wrote {} blocks, {from} to {to}, to {file}.", count(blocks)),
-        json!({ "blocks": blocks, "from": from, "to": to, "file": file }),
-    ))
+    let mut text = format!("Wrote {} blocks, {from} to {to}, to {file}.", count(blocks));
+    let mut json = json!({ "blocks": blocks, "from": from, "to": to, "file": file });
+    if let (Some(writer), Some(file)) = (lists, &args.access_lists) {
+        let (lists, file) = (writer.finish()?, file.display().to_string());
+        text += &format!("\nWrote {} access lists to {file}.", count(lists));
+        json["access_lists"] = json!(lists);
+        json["access_lists_file"] = json!(file);
+    }
+    Ok(Report::new(text, json))
+}
+
+fn export_access_list(
+    chain: &Chain,
+    number: u64,
+    lists: &mut AccessListWriter,
+) -> Result<(), Failure> {
+    if let Some(list) = chain.kept_access_list(number)? {
+        let head = chain.db().head();
+        let id = chain.db().block_id(number)?;
+        lists.write(id.ok_or(ChainError::NoSuchBlock { number, head })?, &list)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {

@@ -68,7 +68,7 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
         &mut |_| {},
     )?;
     let files = [made.chain];
-    let summary = import::import_files(&chain, &files, out)?;
+    let summary = import::import_files(&chain, &files, None, out)?;
     let imported = import::json(&summary, chain.db());
     out.say(format_args!("{}\n", import::text(&summary, chain.db())))?;
     if summary.done.head != made.head {

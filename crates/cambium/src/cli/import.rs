@@ -8,13 +8,14 @@ use super::{
     output::{Output, Report, Table, count, rate, seconds},
 };
 use cambium::{
-    BlockSource, Chain, ChainError, Db, FileError, ImportProgress, ImportSummary, RawBlock,
+    AccessListReader, BlockSource, Chain, ChainError, Db, FileError, ImportProgress, ImportSummary,
+    RawBlock, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -28,7 +29,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open_or_make(args, out)?;
-    let summary = import_files(&chain, &args.files, out)?;
+    let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     Ok(Report::new(
         text(&summary, chain.db()),
         json(&summary, chain.db()),
@@ -49,16 +50,24 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     chain::open_or_init(&init, out).map(|(chain, _)| chain)
 }
 
-/// Imports files one after the other, with a bar. After an error all good blocks before are kept,
-/// and the failure says so.
+/// Imports files one after the other, with a bar; their blocks with the access lists of another
+/// file, if there is one. After an error all good blocks before are kept, and the failure says so.
 pub(crate) fn import_files(
     chain: &Chain,
     files: &[PathBuf],
+    access_lists: Option<&Path>,
     out: &Output,
 ) -> Result<ImportSummary, Failure> {
     let files = Files::new(files)?;
     let mut meter = Meter::new(out.bar(files.bytes_total, BAR), files.bytes_read.clone());
-    let summary = chain.import(files, &mut |progress| meter.update(progress));
+    let mut progress = |progress: &ImportProgress| meter.update(progress);
+    let summary = match access_lists {
+        None => chain.import(files, &mut progress),
+        Some(lists) => {
+            let lists = AccessListReader::open(lists)?;
+            chain.import(WithAccessLists::new(files, lists)?, &mut progress)
+        }
+    };
     meter.bar.finish_and_clear();
     summary.map_err(|error| match error {
         // What makes the database itself doubtful says so by itself.

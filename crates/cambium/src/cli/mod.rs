@@ -5,6 +5,7 @@
 //! standard error. What went wrong decides the exit code: see [`error`].
 
 mod args;
+mod bal;
 mod chain;
 mod db;
 mod demo;
@@ -55,6 +56,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Export(args) => chain::export(args, out),
         Command::Unwind(args) => chain::unwind(args, out),
         Command::Get(args) => chain::get(args, out),
+        Command::Bal(args) => bal::bal(args, out),
         Command::Prove(args) => proof::prove(args, out),
         Command::Verify(args) => proof::verify(args),
         Command::Witness(args) => proof::witness(args, out),

@@ -31,6 +31,7 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
     let params = WorkloadParams {
         seed: args.seed,
         chain_id: args.chain_id,
+        fork: args.fork.into(),
         accounts: args.accounts,
         senders: args.senders,
         blocks: args.blocks,
@@ -42,7 +43,6 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
         } else {
             Spread::Uniform
         },
-        ..WorkloadParams::default()
     };
     let workload = Workload::new(params)?;
     let made = generate(&workload, &args.out, args.memory, args.force, out)?;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -82,24 +82,25 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Some accounts and blocks; the same for the same numbers.
     pub(crate) fn generate(accounts: u64, blocks: u64, transfers: u64) -> Self {
+        Self::generate_with(accounts, blocks, transfers, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn generate_with(accounts: u64, blocks: u64, transfers: u64, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let number = |number: u64| number.to_string();
-        cambium!(
-            "workload",
-            "--out",
-            dir.path(),
-            "--accounts",
-            number(accounts),
-            "--blocks",
-            number(blocks),
-            "--transfers",
-            number(transfers),
-            "--erc20",
-            "40",
-            "--seed",
-            "7"
-        )
-        .done();
+        let numbers = [
+            ("--accounts", accounts),
+            ("--blocks", blocks),
+            ("--transfers", transfers),
+            ("--erc20", 40),
+            ("--seed", 7),
+        ];
+        let mut args = vec!["workload".into(), "--out".into(), dir.path().into()];
+        for (name, number) in numbers {
+            args.extend([name.into(), number.to_string().into()]);
+        }
+        args.extend(more.iter().map(OsString::from));
+        cambium(args).done();
         Self { dir }
     }
 

@@ -171,6 +171,7 @@ impl Era1Reader {
 
     fn place(&self) -> Place {
         Place {
+            item: "block",
             file: self.file.clone(),
             offset: self.position,
             index: self.read,

@@ -13,9 +13,11 @@
 //! | `1f 8b` | gzip of concatenated RLP ([`ChainReader`]) |
 //! | anything else | concatenated RLP, as `geth export` writes it ([`ChainReader`]) |
 
+mod access_lists;
 mod era1;
 mod rlp;
 
+pub use access_lists::{AccessListReader, AccessListWriter, WithAccessLists};
 pub use era1::{ERA1_BLOCKS_MAX, Era1Reader};
 pub use rlp::{ChainReader, ChainWriter};
 
@@ -52,16 +54,19 @@ pub enum FileKind {
     Era1,
 }
 
-/// Where a block was found: names it in errors.
+/// Where a block, or an access list, was found: names it in errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// What the file is a row of: `block` or `access list`.
+    pub item: &'static str,
     /// The file, as it was named to the reader.
     pub file: Arc<str>,
-    /// Bytes before the block; of the unpacked data if the file is compressed as a whole.
+    /// Bytes before the item; of the unpacked data if the file is compressed as a whole.
     pub offset: u64,
-    /// Blocks of this file before it.
+    /// Items of this file before it.
     pub index: u64,
-    /// The number of the block before it, if there is one and it could be read.
+    /// The number of the block before it, or of the list before it, if there is one and it could
+    /// be read.
     pub after: Option<u64>,
     /// Whether `offset` counts unpacked bytes.
     pub unpacked: bool,
@@ -70,11 +75,14 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unpacked = if self.unpacked { "unpacked " } else { "" };
-        write!(f, "{}: block at {unpacked}byte {}", self.file, self.offset)?;
+        let Self {
+            file, item, offset, ..
+        } = self;
+        write!(f, "{file}: {item} at {unpacked}byte {offset}")?;
         match (self.after, self.index) {
             (Some(number), _) => write!(f, " (after block {number})"),
             (None, 0) => write!(f, " (the file's first)"),
-            (None, index) => write!(f, " (after {index} blocks)"),
+            (None, index) => write!(f, " (after {index} {item}s)"),
         }
     }
 }

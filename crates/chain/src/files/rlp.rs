@@ -23,6 +23,9 @@ use std::{
 /// After an error the iterator ends.
 #[derive(Debug)]
 pub struct ChainReader {
+    item: &'static str,
+    /// The block number in an item.
+    peek: fn(&[u8]) -> Option<u64>,
     file: Arc<str>,
     source: Source,
     progress: Progress,
@@ -58,6 +61,15 @@ impl ChainReader {
     }
 
     pub(super) fn from_opened(opened: Opened) -> Self {
+        Self::of_items("block", peek_number, opened)
+    }
+
+    /// Reads a file that is a row of other lists than blocks.
+    pub(super) fn of_items(
+        item: &'static str,
+        peek: fn(&[u8]) -> Option<u64>,
+        opened: Opened,
+    ) -> Self {
         let progress = Progress::new(opened.bytes);
         let gzip = opened.magic == GZIP_MAGIC;
         let plain = io::Cursor::new(opened.unread()).chain(buffered(opened.file, &progress));
@@ -68,6 +80,8 @@ impl ChainReader {
             Source::Plain(plain)
         };
         Self {
+            item,
+            peek,
             file: opened.name,
             source,
             progress,
@@ -96,8 +110,13 @@ impl ChainReader {
         &self.progress
     }
 
+    pub(super) fn file_name(&self) -> Arc<str> {
+        self.file.clone()
+    }
+
     fn place(&self) -> Place {
         Place {
+            item: self.item,
             file: self.file.clone(),
             offset: self.offset,
             index: self.index,
@@ -135,7 +154,8 @@ impl ChainReader {
                     .iter()
                     .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
                 if rlp[1] == 0 || payload < 56 {
-                    let what = "no block: its length is not in its shortest form".into();
+                    let item = self.item;
+                    let what = format!("no {item}: its length is not in its shortest form");
                     return Err(FileError::Malformed {
                         place: boxed(),
                         what,
@@ -144,7 +164,8 @@ impl ChainReader {
                 payload
             }
             _ => {
-                let what = format!("no block: begins with 0x{prefix:02x}, which is no RLP list");
+                let item = self.item;
+                let what = format!("no {item}: begins with 0x{prefix:02x}, which is no RLP list");
                 return Err(FileError::Malformed {
                     place: boxed(),
                     what,
@@ -172,7 +193,7 @@ impl ChainReader {
 
         self.offset += claimed;
         self.index += 1;
-        self.after = peek_number(&rlp);
+        self.after = (self.peek)(&rlp);
         let rlp = Bytes::from(rlp);
         Ok(Some(RawBlock {
             rlp,

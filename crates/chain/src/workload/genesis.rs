@@ -196,6 +196,7 @@ fn config(spec: &ChainSpec) -> Map<String, Value> {
         ("cancunTime", spec.cancun_time),
         ("pragueTime", spec.prague_time),
         ("osakaTime", spec.osaka_time),
+        ("amsterdamTime", spec.amsterdam_time),
     ];
     let schedule = &spec.blob_schedule;
     let blobs = [

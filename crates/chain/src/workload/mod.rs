@@ -16,10 +16,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All forks up to Prague or Osaka are in force from genesis, so the chain is past the merge from
-//! its first block. Accounts below [`WorkloadParams::senders`] have keys, derived from the seed;
-//! all others have addresses straight from a hash, which nobody has a key to. Senders hold tokens
-//! of one ERC-20 contract from the start.
+//! All forks up to Prague, Osaka or Amsterdam are in force from genesis, so the chain is past the
+//! merge from its first block. Accounts below [`WorkloadParams::senders`] have keys, derived from
+//! the seed; all others have addresses straight from a hash, which nobody has a key to. Senders
+//! hold tokens of one ERC-20 contract from the start.
 
 mod genesis;
 mod keys;
@@ -30,7 +30,7 @@ mod transactions;
 pub use params::{Spread, WorkloadError, WorkloadParams};
 pub use token::{TOKEN, TOKEN_CODE, token_balance_slot};
 
-use crate::{Block, Transaction};
+use crate::{Block, Fork, Transaction};
 use alloy_consensus::{
     BlockBody, Header,
     constants::{EMPTY_WITHDRAWALS, GWEI_TO_WEI},
@@ -41,6 +41,7 @@ use alloy_eips::{
     eip7685::EMPTY_REQUESTS_HASH,
 };
 use alloy_primitives::{Address, B256, Bytes, address};
+use cambium_primitives::AccessList;
 use keys::{Sender, derive_senders, hash};
 use transactions::Stream;
 
@@ -65,8 +66,8 @@ pub trait BlockSealer {
     type Error;
 
     /// Executes `draft`, fills in its header's state root, receipts root, logs bloom, gas used and
-    /// requests hash (and, were the fork to ask for one, the access list's hash), and keeps the
-    /// state after it for the next. The rest of the header is final.
+    /// requests hash and, in Amsterdam, the access list's hash, and keeps the state after it for
+    /// the next. The rest of the header is final.
     fn seal(&mut self, draft: Block) -> Result<Block, Self::Error>;
 }
 
@@ -129,6 +130,8 @@ impl Workload {
             excess_blob_gas: Some(0),
             parent_beacon_block_root: Some(hash("beacon root", self.params.seed, number)),
             requests_hash: Some(EMPTY_REQUESTS_HASH),
+            block_access_list_hash: (self.params.fork >= Fork::Amsterdam)
+                .then(|| AccessList::default().hash()),
             ..Header::default()
         };
         let withdrawals = Some(Vec::new().into());

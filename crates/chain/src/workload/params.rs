@@ -31,7 +31,7 @@ pub struct WorkloadParams {
     pub seed: u64,
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// The fork in force from genesis: Prague or Osaka.
+    /// The fork in force from genesis: Prague, Osaka or Amsterdam.
     pub fork: Fork,
     /// Accounts at genesis, contracts aside.
     pub accounts: u64,
@@ -114,7 +114,7 @@ impl WorkloadParams {
             }
         }
         match self.fork {
-            Fork::Prague | Fork::Osaka => Ok(()),
+            Fork::Prague | Fork::Osaka | Fork::Amsterdam => Ok(()),
             fork => Err(WorkloadError::Fork(fork)),
         }
     }
@@ -158,8 +158,9 @@ impl WorkloadParams {
             cancun_time: Some(0),
             prague_time: Some(0),
             osaka_time: is_osaka.then_some(0),
+            amsterdam_time: (self.fork >= Fork::Amsterdam).then_some(0),
             blob_schedule: BlobSchedule {
-                // Osaka brings no other targets.
+                // Osaka and Amsterdam bring no other targets.
                 osaka: is_osaka.then(BlobParams::prague),
                 bpo: [None; 5],
                 ..mainnet
