@@ -1,5 +1,6 @@
 //! Reference models, public fixtures and crash drivers, for Cambium's own tests.
 
+mod access_lists;
 mod backend;
 mod blockchain_test;
 mod chain_file;
@@ -16,6 +17,7 @@ mod networks;
 mod proof_cases;
 mod witnesses;
 
+pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};

@@ -4,11 +4,11 @@
 //! The header's own state root can't be had from a sparse state. Receipts before Byzantium hold
 //! it, so their root is not compared in those blocks, which the report counts.
 
-use crate::{Case, Model, ModelError, Pack, Suite, Verdict, network};
+use crate::{Case, Model, ModelError, Pack, Suite, Verdict, changes_of_list, network};
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
-use cambium_chain::verify_outcome;
+use cambium_chain::{validate_access_list, verify_outcome};
 use cambium_evm::{BlockInput, Executor, StateRead, Transaction, recover_senders};
 use cambium_keccak::Batch;
 use cambium_primitives::{
@@ -210,7 +210,8 @@ impl<E: Executor> MainnetBlock<E> {
         let spec = network(&self.expected.fork).ok_or("a fork that is not known")?;
         let header = &block.header;
         let merged = header.difficulty.is_zero();
-        let rules = spec.rules_at(header.number, header.timestamp, merged);
+        let mut rules = spec.rules_at(header.number, header.timestamp, merged);
+        rules.block_access_list = true;
         let (from, transactions): (Vec<_>, Vec<_>) = block
             .transactions
             .into_iter()
@@ -238,16 +239,28 @@ impl<E: Executor> MainnetBlock<E> {
             .executor
             .execute(&input, &state, None)
             .map_err(|error| error.to_string())?;
-        let verified = verify_outcome(header, &outcome, None).map_err(|error| error.to_string())?;
+        let list = outcome.access_list.as_ref().ok_or("no access list")?;
+        let given = validate_access_list(header, transactions.len(), &list.encode());
+        let given = given.map_err(|error| error.to_string())?;
+        let verified =
+            verify_outcome(header, &outcome, Some(&given)).map_err(|error| error.to_string())?;
         if !verified.receipts_root {
             self.shared
                 .receipts_unchecked
                 .fetch_add(1, Ordering::Relaxed);
         }
         let trie = partial_trie(&state.model)?;
+        let mut from_list = state.model.clone();
+        from_list.apply(&changes_of_list(list, &state.model));
         let mut model = state.model;
         model.apply(&outcome.changes);
         self.check_state(&model)?;
+        // A list says nothing of accounts that are empty and exist.
+        same(
+            "the root from the access list alone",
+            without_empty(&from_list).root(),
+            without_empty(&model).root(),
+        )?;
         self.check_trie(trie, &outcome.changes, &model)
     }
 

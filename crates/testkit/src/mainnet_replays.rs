@@ -3,19 +3,21 @@
 //! that those rules refuse are left out.
 
 use crate::{
-    Alloc, Case, Model, Pack, Suite, Verdict, alloc_changes, json_files,
-    mainnet_blocks::rpc_transactions, network,
+    Alloc, Case, Model, Pack, Suite, Verdict, alloc_changes, changes_of_list, false_lists,
+    json_files, mainnet_blocks::rpc_transactions, network,
 };
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
-use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256};
-use cambium_chain::{verify_outcome, verify_state_root};
-use cambium_evm::{BlockInput, Executor, recover_senders};
+use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
+use cambium_chain::{AccessListSizes, validate_access_list, verify_outcome, verify_state_root};
+use cambium_evm::{BlockInput, Executor, Outcome, recover_senders};
+use cambium_primitives::{AccessList, AccessListLimits};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +84,8 @@ impl Replay {
         })
     }
 
-    fn check(&self, executor: &impl Executor, blocks: &Path) -> Result<(), String> {
+    /// Executes the block, compares all that is known of it, and measures its list.
+    fn check(&self, executor: &impl Executor, blocks: &Path) -> Result<AccessListSizes, String> {
         let mut state = Model::default();
         let (changes, codes) = alloc_changes(&self.pre);
         state.apply(&changes);
@@ -114,21 +117,64 @@ impl Replay {
         if list.encode() != self.result.block_access_list {
             return Err("another access list".to_owned());
         }
+        let rlp = &self.result.block_access_list;
+        let given = validate_access_list(&header, transactions.len(), rlp);
+        let given = given.map_err(|error| error.to_string())?;
         let verified =
-            verify_outcome(&header, &outcome, None).map_err(|error| error.to_string())?;
+            verify_outcome(&header, &outcome, Some(&given)).map_err(|error| error.to_string())?;
         if !verified.receipts_root {
             return Err("the receipts' root went unchecked".to_owned());
         }
+        refuse_false_lists(&header, &outcome, list, transactions.len())?;
+        let sizes = AccessListSizes::measure(list, &state).map_err(|error| error.to_string())?;
+        let mut from_list = state.clone();
+        from_list.apply(&changes_of_list(list, &state));
+        verify_state_root(&header, from_list.root())
+            .map_err(|error| format!("from the list alone: {error}"))?;
         state.apply(&outcome.changes);
-        verify_state_root(&header, state.root()).map_err(|error| error.to_string())
+        verify_state_root(&header, state.root()).map_err(|error| error.to_string())?;
+        Ok(sizes)
     }
+}
+
+/// Holds lists against the block that are not the block's: each must be refused, and for what is
+/// wrong with it.
+fn refuse_false_lists(
+    header: &Header,
+    outcome: &Outcome,
+    list: &AccessList,
+    transactions: usize,
+) -> Result<(), String> {
+    let limits = AccessListLimits::of_block(transactions, header.gas_limit);
+    for false_list in false_lists(list, &limits) {
+        let header = Header {
+            block_access_list_hash: Some(keccak256(&false_list.rlp)),
+            ..header.clone()
+        };
+        let said = match validate_access_list(&header, transactions, &false_list.rlp) {
+            Err(error) => error.to_string(),
+            Ok(given) => match verify_outcome(&header, outcome, Some(&given)) {
+                Err(error) => error.to_string(),
+                Ok(_) => "nothing".to_owned(),
+            },
+        };
+        let (fault, wanted) = (false_list.fault, false_list.message);
+        if said != wanted {
+            return Err(format!("{fault}: said is {said:?}, not {wanted:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// The replayed mainnet blocks of pack 06, over an executor.
 pub struct MainnetReplays<E> {
     executor: E,
     folder: PathBuf,
+    sizes: Sizes,
 }
+
+/// The sizes of access lists, by block.
+type Sizes = Arc<Mutex<BTreeMap<u64, AccessListSizes>>>;
 
 impl<E> MainnetReplays<E> {
     /// All replays; `None` if the pack is not there.
@@ -136,7 +182,13 @@ impl<E> MainnetReplays<E> {
         Some(Self {
             executor,
             folder: Pack::MainnetExec.open()?,
+            sizes: Sizes::default(),
         })
+    }
+
+    /// The sizes of the access lists of the blocks run so far.
+    pub fn sizes(&self) -> BTreeMap<u64, AccessListSizes> {
+        self.sizes.lock().expect("no case panics").clone()
     }
 }
 
@@ -158,6 +210,7 @@ impl<E: Executor + Clone + Sync> Suite for MainnetReplays<E> {
             executor,
             file,
             blocks,
+            sizes: self.sizes.clone(),
         }])
     }
 }
@@ -167,6 +220,7 @@ pub struct MainnetReplay<E> {
     executor: E,
     file: PathBuf,
     blocks: PathBuf,
+    sizes: Sizes,
 }
 
 impl<E: Executor + Sync> Case for MainnetReplay<E> {
@@ -184,7 +238,13 @@ impl<E: Executor + Sync> Case for MainnetReplay<E> {
             .and_then(|bytes| {
                 serde_json::from_slice::<Replay>(&bytes).map_err(|error| error.to_string())
             });
-        match replay.and_then(|replay| replay.check(&self.executor, &self.blocks)) {
+        let checked = replay.and_then(|replay| {
+            let sizes = replay.check(&self.executor, &self.blocks)?;
+            let mut all = self.sizes.lock().expect("no case panics");
+            all.insert(replay.number, sizes);
+            Ok(())
+        });
+        match checked {
             Ok(()) => Verdict::Passed,
             Err(why) => Verdict::Failed(why),
         }

@@ -32,9 +32,21 @@ fn the_execution_apis_chain_is_imported_to_its_head() {
 
 #[test]
 fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
-    if let Some(suite) = MainnetReplays::new(Sequential) {
-        run_suite(&suite).conclude(14);
+    let Some(suite) = MainnetReplays::new(Sequential) else {
+        return;
+    };
+    run_suite(&suite).conclude(14);
+    let (mut full, mut batched, mut parallel) = (0, 0, 0);
+    for sizes in suite.sizes().values() {
+        full += sizes.full;
+        batched += sizes.batched;
+        parallel += sizes.parallel;
+        assert!(sizes.parallel < sizes.batched && sizes.batched < sizes.full);
     }
+    say(&format!(
+        "  bytes of their lists: {full} with values read, {batched} with keys read, \
+         {parallel} of changes alone"
+    ));
 }
 
 #[test]

@@ -1,0 +1,243 @@
+//! Blocks that come to a database with access lists, true and false.
+
+use alloy_primitives::{B256, keccak256};
+use alloy_rlp::Encodable;
+use cambium_chain::{
+    AccessListReader, AccessListWriter, Block, BlockSource, Chain, ChainError, ChainSealer,
+    ChainWriter, FileError, Fork, RawBlock, WithAccessLists, Workload, WorkloadParams,
+};
+use cambium_primitives::{AccessListLimits, BlockId};
+use cambium_state::{FaultyDisk, Options};
+use cambium_testkit::false_lists;
+use std::{fs, path::Path, sync::Arc};
+
+const BLOCKS: u64 = 3;
+
+fn workload(fork: Fork) -> Workload {
+    let params = WorkloadParams {
+        fork,
+        accounts: 200,
+        senders: Some(20),
+        blocks: BLOCKS,
+        transfers_per_block: 10,
+        erc20_percent: 50,
+        ..WorkloadParams::default()
+    };
+    Workload::new(params).unwrap()
+}
+
+fn empty(workload: &Workload, disk: &FaultyDisk) -> Chain {
+    let disk = Arc::new(disk.clone());
+    Chain::init_workload(disk, workload, options(), &mut |_| {}).unwrap()
+}
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        ..Options::default()
+    }
+}
+
+/// A chain, the blocks in it, and the RLP of their lists.
+struct Made {
+    workload: Workload,
+    chain: Chain,
+    blocks: Vec<(Block, Vec<u8>)>,
+}
+
+impl Made {
+    fn new(fork: Fork) -> Self {
+        let workload = workload(fork);
+        let chain = empty(&workload, &FaultyDisk::new(1));
+        let genesis = chain.block(0).unwrap().header;
+        let mut blocks = Vec::new();
+        let keep = |block: &Block| {
+            let list = chain.access_list(block.header.number)?;
+            blocks.push((block.clone(), list.encode()));
+            Ok(())
+        };
+        workload
+            .generate(&genesis, &mut ChainSealer(&chain), keep)
+            .unwrap();
+        Self {
+            workload,
+            chain,
+            blocks,
+        }
+    }
+
+    fn id(&self, number: u64) -> BlockId {
+        self.chain.db().block_id(number).unwrap().unwrap()
+    }
+
+    /// Writes the blocks, and the lists of `listed`, into a folder.
+    fn write(&self, dir: &Path, listed: impl Iterator<Item = u64>) {
+        let mut writer = ChainWriter::create(dir.join("blocks")).unwrap();
+        for (block, _) in &self.blocks {
+            writer.write(block).unwrap();
+        }
+        assert_eq!(writer.finish().unwrap(), BLOCKS);
+        let mut writer = AccessListWriter::create(dir.join("lists")).unwrap();
+        for number in listed {
+            let list = &self.blocks[number as usize - 1].1;
+            writer.write(self.id(number), list).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+fn import(chain: &Chain, block: &Block, list: Option<&[u8]>) -> Result<BlockId, ChainError> {
+    let mut rlp = Vec::new();
+    block.encode(&mut rlp);
+    chain.import_block(block.clone(), rlp.into(), list)
+}
+
+#[test]
+fn lists_are_checked_and_kept_and_survive_a_restart() {
+    let made = Made::new(Fork::Amsterdam);
+    let disk = FaultyDisk::new(1);
+    let chain = empty(&made.workload, &disk);
+    for (block, list) in &made.blocks {
+        // The block after it has its list made, and finds the same.
+        let given = (block.header.number % 2 == 0).then_some(&list[..]);
+        import(&chain, block, given).unwrap();
+    }
+    chain.db().flush(0).unwrap();
+    drop(chain);
+    let (chain, _) = Chain::open(Arc::new(disk), options()).unwrap();
+    for (block, list) in &made.blocks {
+        let (number, header) = (block.header.number, &block.header);
+        let kept = chain.kept_access_list(number).unwrap().unwrap();
+        assert_eq!(kept, *list);
+        assert_eq!(header.block_access_list_hash, Some(keccak256(&kept)));
+        assert_eq!(chain.access_list(number).unwrap().encode(), *list);
+        assert_eq!(chain.block(number).unwrap(), *block);
+        let mut rlp = Vec::new();
+        block.encode(&mut rlp);
+        assert_eq!(chain.block_rlp(number).unwrap(), rlp);
+        let sizes = chain.access_list_sizes(number, &chain.access_list(number).unwrap());
+        assert_eq!(sizes.unwrap().batched, list.len() as u64);
+    }
+}
+
+#[test]
+fn a_false_list_is_refused_with_its_block_and_nothing_changes() {
+    for fork in [Fork::Amsterdam, Fork::Osaka] {
+        let made = Made::new(fork);
+        let chain = empty(&made.workload, &FaultyDisk::new(1));
+        let ((last, true_list), before) = made.blocks.split_last().unwrap();
+        for (block, list) in before {
+            import(&chain, block, Some(list)).unwrap();
+        }
+        let transactions = last.body.transactions.len();
+        let limits = match fork {
+            Fork::Amsterdam => AccessListLimits::of_block(transactions, last.header.gas_limit),
+            _ => AccessListLimits::of_transactions(transactions),
+        };
+        let list = made.chain.access_list(last.header.number).unwrap();
+        let at = |chain: &Chain| (chain.db().head(), chain.db().view().unwrap().state_root());
+        let before = at(&chain);
+        let all = false_lists(&list, &limits);
+        assert!(all.len() > 20, "{} kinds of false lists", all.len());
+        for false_list in all {
+            let mut block = last.clone();
+            let hash = &mut block.header.block_access_list_hash;
+            *hash = hash.map(|_| keccak256(&false_list.rlp));
+            let error = import(&chain, &block, Some(&false_list.rlp)).unwrap_err();
+            assert!(matches!(error, ChainError::Block { .. }), "{error}");
+            let (fault, said) = (false_list.fault, error.to_string());
+            assert!(said.ends_with(&false_list.message), "{fault}: {said}");
+            assert_eq!(at(&chain), before, "{fault}");
+        }
+        import(&chain, last, Some(true_list)).unwrap();
+        assert_eq!(at(&chain), at(&made.chain));
+    }
+}
+
+#[test]
+fn a_list_is_the_one_that_the_header_names() {
+    let made = Made::new(Fork::Amsterdam);
+    let chain = empty(&made.workload, &FaultyDisk::new(1));
+    let (block, list) = &made.blocks[0];
+    let said = |block, list| import(&chain, block, list).unwrap_err().to_string();
+    let (hash, other) = (keccak256(list), keccak256(&made.blocks[1].1));
+    let expected = format!("body: blockAccessListHash is {hash}, the access list's is {other}");
+    assert!(said(block, Some(&made.blocks[1].1)).ends_with(&expected));
+    let mut false_block = block.clone();
+    false_block.header.block_access_list_hash = Some(B256::ZERO);
+    let zero = B256::ZERO;
+    let expected = format!("blockAccessListHash is {zero} in the header, {hash} by execution");
+    assert!(said(&false_block, None).ends_with(&expected));
+    import(&chain, block, Some(list)).unwrap();
+}
+
+#[test]
+fn a_list_from_before_amsterdam_is_made_when_it_is_asked_for() {
+    let made = Made::new(Fork::Osaka);
+    for (block, list) in &made.blocks {
+        let number = block.header.number;
+        assert_eq!(made.chain.kept_access_list(number).unwrap(), None);
+        assert_eq!(made.chain.access_list(number).unwrap().encode(), *list);
+        assert!(made.chain.access_list(number).unwrap().counts().accounts > 10);
+    }
+    let empty = made.chain.access_list(0).unwrap();
+    assert_eq!(empty.accounts(), []);
+    made.chain.access_list_sizes(0, &empty).unwrap();
+}
+
+fn with_lists(dir: &Path) -> Result<Vec<RawBlock>, FileError> {
+    let lists = AccessListReader::open(dir.join("lists"))?;
+    WithAccessLists::new(BlockSource::open(dir.join("blocks"))?, lists)?.collect()
+}
+
+#[test]
+fn lists_go_through_a_file_beside_that_of_their_blocks() {
+    let made = Made::new(Fork::Amsterdam);
+    let dir = tempfile::tempdir().unwrap();
+    for listed in [vec![1, 2, 3], vec![2, 3], vec![1, 3], vec![]] {
+        made.write(dir.path(), listed.iter().copied());
+        let blocks = with_lists(dir.path()).unwrap();
+        for (raw, (_, list)) in blocks.iter().zip(&made.blocks) {
+            let is_listed = listed.contains(&raw.number().unwrap());
+            let expected = is_listed.then_some(&list[..]);
+            assert_eq!(raw.access_list.as_ref().map(|list| &list[..]), expected);
+        }
+        let chain = empty(&made.workload, &FaultyDisk::new(1));
+        let done = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
+        assert_eq!(done.unwrap().done.head, made.chain.db().head());
+    }
+}
+
+#[test]
+fn a_file_of_lists_that_does_not_fit_is_refused() {
+    let made = Made::new(Fork::Amsterdam);
+    let dir = tempfile::tempdir().unwrap();
+    let said = || with_lists(dir.path()).unwrap_err().to_string();
+    made.write(dir.path(), [2, 1].into_iter());
+    let expected = format!(
+        "lists: it has an access list for block {}, which did not come",
+        made.id(1)
+    );
+    assert!(said().ends_with(&expected), "{}", said());
+
+    made.write(dir.path(), 1..=BLOCKS);
+    let lists = dir.path().join("lists");
+    let whole = fs::read(&lists).unwrap();
+    let first =
+        1 + usize::from(whole[0] - 0xf7) + (usize::from(whole[1]) << 8) + usize::from(whole[2]);
+    fs::write(&lists, &whole[..first + 40]).unwrap();
+    let expected = format!("lists: access list at byte {first} (after block 1): cut short");
+    assert!(said().contains(&expected), "{}", said());
+    fs::write(&lists, [0xc2, 1, 2]).unwrap();
+    assert!(
+        said().contains("access list at byte 0 (the file's first): no number"),
+        "{}",
+        said()
+    );
+    // A file of lists may go further than that of blocks.
+    fs::write(&lists, whole).unwrap();
+    let mut writer = ChainWriter::create(dir.path().join("blocks")).unwrap();
+    writer.write(&made.blocks[0].0).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(with_lists(dir.path()).unwrap().len(), 1);
+}
