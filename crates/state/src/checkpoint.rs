@@ -3,12 +3,14 @@
 use crate::{
     blocks::RecentBlock,
     error::StateError,
-    index::{Index, PartCache, WrittenIndex, read_index},
+    index::{FoundIndex, Index, IndexOnDisk, IndexWriter, PartCache, WrittenIndex, read_index},
     pages::Pages,
 };
 use alloy_primitives::B256;
+use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
 use cambium_store::{Checkpoint, Codes, LogPosition, PageAddr};
+use cambium_trie::SHARDS;
 use std::sync::Arc;
 
 const META: &str = "meta";
@@ -40,7 +42,7 @@ pub(crate) struct Read {
     pub(crate) segments: Vec<u8>,
     /// Pages that only the checkpoint before names.
     pub(crate) retired: Vec<PageAddr>,
-    pub(crate) index: Index,
+    pub(crate) index: FoundIndex,
 }
 
 /// What the log said when the checkpoint's block became the base.
@@ -55,6 +57,42 @@ pub(crate) struct LogState {
 
 /// Makes pages and codes durable, and then the checkpoint that has been begun with the index.
 /// Returns the index, and the checkpoint's size.
+pub(crate) fn write(
+    index: WrittenIndex,
+    pages: &Pages,
+    codes: &Codes,
+    state: CheckpointState,
+    log: LogState,
+    retired: &[PageAddr],
+) -> Result<(Index, u64), StateError> {
+    pages.segments.sync()?;
+    let meta = Meta {
+        state,
+        codes_len: codes.sync()?,
+        log,
+    };
+    finish(index, &meta, pages.segments.encode_table(), retired)
+}
+
+/// Writes a checkpoint again with a whole index, which is too large for its memory.
+pub(crate) fn write_whole(
+    disk: &Arc<dyn Disk>,
+    parts: &Arc<PartCache>,
+    index: &IndexOnDisk,
+    meta: &Meta,
+    segments: Vec<u8>,
+    retired: &[PageAddr],
+) -> Result<Index, StateError> {
+    let writer = IndexWriter::whole(disk.clone(), parts.clone(), None, true)?;
+    for shard in 0..SHARDS {
+        let (whole, pages) = index.whole(shard)?;
+        writer.put(shard, Arc::new(whole), pages)?;
+    }
+    let (index, _) = finish(writer.finish()?, meta, segments, retired)?;
+    Ok(index)
+}
+
+/// Finishes a checkpoint that has been begun with the index.
 ///
 /// | section | offset | size | meaning |
 /// |---|---|---|---|
@@ -70,17 +108,18 @@ pub(crate) struct LogState {
 /// | `segments` | | | the segment table |
 /// | `retired` | | 1-10 | number of pages that only the checkpoint before names, LEB128 |
 /// | | | each 8 | address, little-endian |
-/// | `index`, `tops` | | | the index: [`IndexWriter::finish`](crate::index::IndexWriter::finish) |
-pub(crate) fn write(
+/// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
+fn finish(
     mut index: WrittenIndex,
-    pages: &Pages,
-    codes: &Codes,
-    state: CheckpointState,
-    log: &LogState,
+    of: &Meta,
+    segments: Vec<u8>,
     retired: &[PageAddr],
 ) -> Result<(Index, u64), StateError> {
-    pages.segments.sync()?;
-    let codes_len = codes.sync()?;
+    let Meta {
+        state,
+        codes_len,
+        log,
+    } = of;
     let mut meta = Vec::with_capacity(152);
     meta.extend_from_slice(&state.block.number.to_le_bytes());
     meta.extend_from_slice(state.block.hash.as_slice());
@@ -105,7 +144,7 @@ pub(crate) fn write(
     let small = [
         (META, meta),
         (RECENT, recent),
-        (SEGMENTS, pages.segments.encode_table()),
+        (SEGMENTS, segments),
         (RETIRED, dead),
     ];
     for (name, bytes) in small {

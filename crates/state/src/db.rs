@@ -234,8 +234,7 @@ impl Db {
         let mut writer = self.inner.writer.lock();
         self.inner.wait_for_merge(&mut writer)?;
         self.inner.freeze(&mut writer, keep)?;
-        self.inner.wait_for_merge(&mut writer)?;
-        self.inner.checkpoint()
+        self.inner.wait_for_merge(&mut writer)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     db::{Current, Inner, Writer},
     delta::Delta,
     error::StateError,
-    index::{Index, IndexDone, IndexWriter, WrittenIndex},
+    index::{Index, IndexWriter, WrittenIndex},
     merge::merge,
     overlay::{LayerId, Overlay},
     pool,
@@ -45,26 +45,13 @@ impl MergeJob {
     }
 }
 
-/// Merges write this many times the bytes of a checkpoint before the next one is due: so that
-/// those of checkpoints, which hold the whole index, are no more than a third of all.
-const BYTES_PER_CHECKPOINT_BYTE: u64 = 2;
-
 /// What merges left behind that may still be needed.
 #[derive(Default)]
 pub(crate) struct Retired {
     /// Pages that the newest checkpoint no longer names, but the one before it does.
     pub(crate) pages: Vec<PageAddr>,
-    /// Pages that merges since the newest checkpoint have replaced.
-    dead: Vec<PageAddr>,
     /// Earlier snapshots, which views may hold.
     snapshots: Vec<Weak<Snapshot>>,
-    /// What the newest merge has left to be put into a checkpoint.
-    pending: Option<(Arc<Snapshot>, CheckpointState, LogState)>,
-    /// Bytes of the newest checkpoint, as far as it was written by this process.
-    checkpoint_bytes: u64,
-    /// Bytes that merges have written since, and the newest of them.
-    merged_bytes: u64,
-    merge_bytes: u64,
 }
 
 impl Retired {
@@ -74,12 +61,6 @@ impl Retired {
             pages,
             ..Self::default()
         }
-    }
-
-    /// Whether the next merge is to write one, if it writes as much as the one before.
-    fn is_checkpoint_due(&self) -> bool {
-        let merged_bytes = self.merged_bytes + self.merge_bytes;
-        merged_bytes >= BYTES_PER_CHECKPOINT_BYTE * self.checkpoint_bytes
     }
 }
 
@@ -237,16 +218,13 @@ impl Inner {
     ) -> Result<(), StateError> {
         let start = Instant::now();
         let old = &base.snapshot;
-        let (cleaning, is_due) = {
-            let retired = self.retired.lock();
-            let unused = retired.pages.iter().chain(&retired.dead);
-            let cleaning = Cleaning::of(&self.pages.segments.live(), unused);
-            (cleaning, retired.is_checkpoint_due())
-        };
+        let cleaning = Cleaning::of(&self.pages.segments.live(), &self.retired.lock().pages);
         let is_too_large = !old.index.fits(self.options.index_bytes_max());
-        let index = match is_due || is_too_large {
-            true => IndexWriter::create(self.disk.clone(), self.parts.clone(), is_too_large)?,
-            false => IndexWriter::in_memory(self.parts.clone()),
+        let (disk, parts) = (self.disk.clone(), self.parts.clone());
+        let files = old.index.files();
+        let index = match is_too_large || files.is_whole_due() {
+            true => IndexWriter::whole(disk, parts, Some(files), is_too_large)?,
+            false => IndexWriter::changes(disk, parts, &old.index)?,
         };
         let merged = merge(old, &intermediate.forest, &cleaning, &index)?;
         self.counters.pages_written.add(merged.pages_written);
@@ -261,16 +239,8 @@ impl Inner {
             state_root: intermediate.state_root,
         };
         let mut retired = self.retired.lock();
-        retired.dead.extend(merged.dead);
-        retired.merge_bytes = merged.bytes_written;
-        retired.merged_bytes += merged.bytes_written;
-        let (index, pending) = match index.finish()? {
-            IndexDone::InMemory(index) => (index, Some((state, log))),
-            IndexDone::Written(index) => (
-                self.write_checkpoint(&mut retired, *index, state, &log)?,
-                None,
-            ),
-        };
+        let index =
+            self.write_checkpoint(&mut retired, index.finish()?, state, log, merged.dead)?;
         self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
             block: state.block,
@@ -278,7 +248,6 @@ impl Inner {
             index,
             pages: self.pages.clone(),
         });
-        retired.pending = pending.map(|(state, log)| (snapshot.clone(), state, log));
         retired.snapshots.push(Arc::downgrade(old));
         drop(retired);
         let new = Arc::new(Base {
@@ -296,43 +265,23 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts what the newest merge has made into a checkpoint, if it is in none.
-    pub(crate) fn checkpoint(&self) -> Result<(), StateError> {
-        self.poison(self.write_pending())
-    }
-
-    fn write_pending(&self) -> Result<(), StateError> {
-        let mut retired = self.retired.lock();
-        let Some((snapshot, state, log)) = retired.pending.take() else {
-            return Ok(());
-        };
-        let writer = IndexWriter::create(self.disk.clone(), self.parts.clone(), false)?;
-        for shard in 0..SHARDS {
-            snapshot.index.put_again(shard, &writer)?;
-        }
-        if let Some(index) = writer.finish()?.written() {
-            self.write_checkpoint(&mut retired, index, state, &log)?;
-        }
-        Ok(())
-    }
-
-    /// Writes the rest of the checkpoint of `state`, and gives its index. The pages that only the
-    /// checkpoint before the newest names are dead from now on: it goes.
+    /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
+    /// and gives its index. The pages that only the checkpoint before the newest names are dead from
+    /// now on: it goes.
     fn write_checkpoint(
         &self,
         retired: &mut Retired,
         index: WrittenIndex,
         state: CheckpointState,
-        log: &LogState,
+        log: LogState,
+        dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
-        for addr in std::mem::take(&mut retired.pages) {
+        for addr in std::mem::replace(&mut retired.pages, dead) {
             self.pages.segments.mark_dead(addr);
         }
-        let dead = &retired.dead;
+        let dead = &retired.pages;
         let (index, bytes) = checkpoint::write(index, &self.pages, &self.codes, state, log, dead)?;
         self.counters.checkpoint_bytes_written.add(bytes);
-        (retired.checkpoint_bytes, retired.merged_bytes) = (bytes, 0);
-        retired.pages = std::mem::take(&mut retired.dead);
         retired.snapshots.retain(|older| older.strong_count() > 0);
         // Views of older snapshots may still read what is dead now.
         if retired.snapshots.is_empty() {

@@ -13,7 +13,7 @@ use crate::{
     db::{Current, Db, Inner, Options, Writer},
     delta::Delta,
     error::StateError,
-    index::PartCache,
+    index::{FoundIndex, PartCache},
     loader::{refuse_lost_checkpoints, remove_spilled},
     merger::Retired,
     overlay::{LayerId, Overlay},
@@ -73,8 +73,14 @@ impl Db {
             meta,
             segments: table,
             retired,
-            index: state_index,
+            index: found_index,
         } = found.loaded;
+        let state_index = match found_index {
+            FoundIndex::Index(index) => index,
+            FoundIndex::TooLarge(index) => {
+                checkpoint::write_whole(&disk, &parts, &index, &meta, table.clone(), &retired)?
+            }
+        };
         let state = meta.state;
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), Some(&table))?;
         let pages = Arc::new(Pages::new(

@@ -10,7 +10,7 @@
 //!  segments/00000001.seg  Segments     leaf pages, appended by merges, never overwritten
 //!  codes.dat              Codes        contract code by hash
 //!  blocks.idx             BlockIndex   canonical number -> place in the log; can be rebuilt from it
-//!  checkpoint-00000007    Checkpoint   whatever else a start needs; the last two are kept
+//!  checkpoint-00000007    Checkpoint   whatever else a start needs; the last two are kept, and what these are on
 //! ```
 //!
 //! ```
@@ -60,8 +60,8 @@ mod segments;
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{BlockLog, LogOptions, LogPosition, LogRecovery, LogScan, Record, TornTail};
 pub use checkpoint::{
-    Checkpoint, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint, PIECE_SUM_BYTES,
-    SectionReader, load_latest_checkpoint, put_piece,
+    Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint,
+    PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece,
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;

@@ -191,7 +191,7 @@ impl Engine {
             head.extend(n.to_le_bytes());
             head.extend(addr.to_u64().to_le_bytes());
         }
-        let mut writer = CheckpointWriter::create(Arc::clone(&self.disk))?;
+        let mut writer = CheckpointWriter::create(Arc::clone(&self.disk), None)?;
         writer.section("segments")?;
         writer.write(&self.segments.encode_table())?;
         writer.section("head")?;

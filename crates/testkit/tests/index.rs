@@ -4,7 +4,7 @@
 use alloy_primitives::{B256, Bytes, U256, b256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, Options, View};
-use cambium_store::load_latest_checkpoint;
+use cambium_store::{Checkpoint, load_latest_checkpoint};
 use cambium_trie::Keys;
 use std::sync::Arc;
 
@@ -238,7 +238,10 @@ fn an_index_that_outgrows_its_memory_moves_to_disk_and_back() {
         slots: slots.collect(),
         ..put(path(1), 1)
     };
-    let root = commit(&db, vec![grown]);
+    commit(&db, vec![grown]);
+    db.flush(0).unwrap();
+    // It is known to be too large from now on.
+    let root = commit(&db, vec![put(path(2), 1)]);
     db.flush(0).unwrap();
     let stats = db.stats().unwrap();
     assert!(stats.index_bytes_on_disk > 0, "{stats:?}");
@@ -254,6 +257,95 @@ fn an_index_that_outgrows_its_memory_moves_to_disk_and_back() {
     let db = open(&disk, needed + needed / 8);
     assert_eq!(db.stats().unwrap().index_bytes_on_disk, 0);
     assert_eq!(read(&db.view().unwrap()).2, root);
+}
+
+/// Numbers of the checkpoints there are, and what each is on.
+fn checkpoints(disk: &FaultyDisk) -> Vec<(u64, Option<u64>)> {
+    let names = disk.files().into_iter();
+    let numbers = names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok());
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    numbers
+        .map(|number| {
+            (
+                number,
+                Checkpoint::open(&disk, number).unwrap().id().before(),
+            )
+        })
+        .collect()
+}
+
+fn copy_of(disk: &FaultyDisk) -> FaultyDisk {
+    let copy = FaultyDisk::new(2);
+    for name in disk.files() {
+        if let Some((dir, _)) = name.split_once('/') {
+            copy.create_dir(dir).unwrap();
+        }
+        let file = copy.create(&name).unwrap();
+        file.write_at(&disk.contents(&name).unwrap(), 0).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn checkpoints_have_what_changed_and_now_and_then_all() {
+    let (db, disk) = database(IN_MEMORY);
+    let (other, _) = database(ON_DISK);
+    let (mut on_others, mut whole) = (0, 0);
+    for round in 1..12 {
+        let before = db.counters().checkpoint_bytes_written;
+        let roots = [&db, &other].map(|db| commit(db, mixed(round)));
+        db.flush(0).unwrap();
+        other.flush(0).unwrap();
+        assert_eq!(roots[0], roots[1]);
+        let written = db.counters().checkpoint_bytes_written - before;
+        let kept = checkpoints(&disk);
+        let (newest, is_on) = *kept.last().expect("a checkpoint");
+        match is_on {
+            Some(older) => {
+                assert_eq!(older, newest - 1);
+                on_others += 1;
+            }
+            None => whole += 1,
+        }
+        println!("{written} bytes for checkpoint {newest}, of {kept:?}");
+        // Two of them, and what these are on.
+        let first_kept = kept[0].0;
+        assert_eq!(kept[0].1, None);
+        assert!(
+            kept[1..]
+                .iter()
+                .all(|(number, is_on)| is_on.is_some() || *number == newest)
+        );
+        assert_eq!(newest - first_kept + 1, kept.len() as u64);
+        // Opened with memory for all of the index, and with none: then it is written whole.
+        for index_bytes_max in [IN_MEMORY, ON_DISK] {
+            let again = open(&copy_of(&disk), index_bytes_max);
+            let stats = again.stats().unwrap();
+            assert_eq!(stats.index_bytes_on_disk > 0, index_bytes_max == ON_DISK);
+            assert_eq!(stats.pages, db.stats().unwrap().pages);
+            assert_eq!(again.view().unwrap().state_root(), roots[0]);
+            if round % 5 == 0 {
+                assert_eq!(read(&again.view().unwrap()), read(&other.view().unwrap()));
+                assert_sound(&again);
+                commit(&again, mixed(round + 1));
+                again.flush(0).unwrap();
+                assert_sound(&again);
+            }
+        }
+    }
+    assert!(on_others >= 4 && whole >= 1, "{on_others} and {whole}");
+}
+
+#[test]
+fn a_small_change_makes_a_small_checkpoint() {
+    let (db, _) = database(IN_MEMORY);
+    let whole = db.stats().unwrap().index_bytes as u64;
+    let before = db.counters().checkpoint_bytes_written;
+    commit(&db, (1..20).map(|index| put(path(index), 7)).collect());
+    db.flush(0).unwrap();
+    let written = db.counters().checkpoint_bytes_written - before;
+    println!("{written} bytes of a checkpoint, {whole} of the index");
+    assert!(written * 20 < whole, "{written} of {whole}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index.
+//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index. Or only of what
+//! is not in an older one, in which each subtrie that is the same takes a byte.
 //!
 //! Preorder: a node, then its children. Reading it back checks every rule that the structure
 //! keeps; what it can't check is that memos are true.
@@ -9,6 +10,7 @@ use crate::{
     partial::{NodeView, PartialTrie},
 };
 use alloc::vec::Vec;
+use alloy_primitives::B256;
 use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, SLOT_NIBBLES, SlotValue,
 };
@@ -22,10 +24,52 @@ const EXTENSION: u8 = 2;
 const ACCOUNT: u8 = 3;
 const SLOT: u8 = 4;
 const STUB: u8 = 5;
+const AS_BEFORE: u8 = 6;
 const HAS_REF: u8 = 0x08;
 const REF_INLINE: u8 = 0x10;
 const KIND_SHIFT: u8 = 5;
 const HAS_PLACE: u8 = 0x80;
+
+/// A subtrie of an older trie, at the same path as one of the newer.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    trie: &'a PartialTrie,
+    link: Link,
+}
+
+impl<'a> Before<'a> {
+    fn root(trie: &'a PartialTrie) -> Self {
+        let link = trie.root;
+        Self { trie, link }
+    }
+
+    fn at(self, link: Link) -> Self {
+        Self { link, ..self }
+    }
+
+    fn child(self, nibble: usize) -> Option<Self> {
+        match self.trie.visit(self.link) {
+            NodeView::Branch { children } => Some(self.at(children[nibble])),
+            _ => None,
+        }
+    }
+
+    /// The child of an extension by the same path.
+    fn below(self, by: &Path) -> Option<Self> {
+        match self.trie.visit(self.link) {
+            NodeView::Extension { path, child } if path == *by => Some(self.at(child)),
+            _ => None,
+        }
+    }
+
+    /// The storage of the account, if it is the same one.
+    fn storage(self, of: &B256) -> Option<Self> {
+        match self.trie.visit(self.link) {
+            NodeView::Account { key, storage, .. } if key == *of => Some(self.at(storage)),
+            _ => None,
+        }
+    }
+}
 
 impl PartialTrie {
     /// Appends the structure.
@@ -41,7 +85,7 @@ impl PartialTrie {
     ///
     /// | size | meaning |
     /// |---|---|
-    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub; bit 3: a reference follows (a memo; a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
+    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub, 6 as before (alone; see [`Self::encode_changes_to`]); bit 3: a reference follows (a memo; a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
     /// | 32, or 1 + L | reference: a hash; or the length L of an inlined node, 1 to 31, and its RLP |
     /// | stub: 0 or 8 | place, little-endian, not zero |
     /// | branch: 2 | which of the children are there, bit by nibble, little-endian |
@@ -71,26 +115,83 @@ impl PartialTrie {
         let start = out.len();
         out.extend_from_slice(&[VERSION, path.len() as u8]);
         out.extend_from_slice(path.packed());
-        let fits = self.encode_structure(link, start.saturating_add(bytes_max), out);
+        let fits = self.encode_structure(link, None, start.saturating_add(bytes_max), out);
         if !fits {
             out.truncate(start);
         }
         fits
     }
 
+    /// As [`Self::encode_to`], but of a subtrie that is the same in `before`, memos and places
+    /// included, only that it is: [`Self::decode_changes`] takes it from there. Each is walked
+    /// once. Panics if the tries have not the same base.
+    pub fn encode_changes_to(&self, before: &Self, out: &mut Vec<u8>) {
+        assert_eq!(self.base, before.base, "tries of the same place");
+        out.extend_from_slice(&[VERSION, self.base.len() as u8]);
+        out.extend_from_slice(self.base.packed());
+        self.encode_structure(self.root, Some(Before::root(before)), usize::MAX, out);
+    }
+
+    /// Whether the subtrie at `link` is what it was, if `below` is what its children were encoded
+    /// to.
+    fn is_as_before(&self, link: Link, before: Before<'_>, below: &[u8]) -> bool {
+        let nodes = (self.visit(link), before.trie.visit(before.link));
+        let are_same = match nodes {
+            (NodeView::Stub(new), NodeView::Stub(old)) => return new == old,
+            (NodeView::Empty, NodeView::Empty) => return true,
+            (NodeView::Branch { children: new }, NodeView::Branch { children: old }) => {
+                let mut both = new.iter().zip(old);
+                both.all(|(new, old)| new.is_empty() == old.is_empty())
+            }
+            (NodeView::Extension { path: new, .. }, NodeView::Extension { path: old, .. }) => {
+                new == old
+            }
+            (
+                NodeView::Account { key, account, .. },
+                NodeView::Account {
+                    key: old_key,
+                    account: old,
+                    ..
+                },
+            ) => (key, account) == (old_key, old),
+            (
+                NodeView::Slot { key, value, .. },
+                NodeView::Slot {
+                    key: old_key,
+                    value: old,
+                    ..
+                },
+            ) => (key, value) == (old_key, old),
+            _ => false,
+        };
+        are_same
+            && below.iter().all(|byte| *byte == AS_BEFORE)
+            && self.memo(link) == before.trie.memo(before.link)
+    }
+
     /// Gives up, with false, when `out` is longer than `len_max`. Recursion is bounded by the
     /// path's 128 nibbles.
-    fn encode_structure(&self, link: Link, len_max: usize, out: &mut Vec<u8>) -> bool {
+    fn encode_structure(
+        &self,
+        link: Link,
+        before: Option<Before<'_>>,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let memo = self.memo(link);
+        let start = out.len();
+        let mut below = start;
         match self.visit(link) {
             NodeView::Empty => out.push(EMPTY),
             NodeView::Branch { children } => {
                 put_head(out, BRANCH, memo);
                 let present = (0..16).filter(|&at| !children[at].is_empty());
-                let mask = present.fold(0u16, |mask, at| mask | 1 << at);
+                let mask = present.clone().fold(0u16, |mask, at| mask | 1 << at);
                 out.extend_from_slice(&mask.to_le_bytes());
-                for child in children.iter().filter(|child| !child.is_empty()) {
-                    if !self.encode_structure(*child, len_max, out) {
+                below = out.len();
+                for at in present {
+                    let before = before.and_then(|before| before.child(at));
+                    if !self.encode_structure(children[at], before, len_max, out) {
                         return false;
                     }
                 }
@@ -99,18 +200,26 @@ impl PartialTrie {
                 put_head(out, EXTENSION, memo);
                 out.push(path.len() as u8);
                 out.extend_from_slice(path.packed());
-                return self.encode_structure(child, len_max, out);
+                below = out.len();
+                let before = before.and_then(|before| before.below(&path));
+                if !self.encode_structure(child, before, len_max, out) {
+                    return false;
+                }
             }
             NodeView::Account {
                 path,
+                key,
                 account,
                 storage,
-                ..
             } => {
                 put_head(out, ACCOUNT, memo);
                 out.extend_from_slice(path.packed());
                 account.encode_to(out);
-                return self.encode_structure(storage, len_max, out);
+                below = out.len();
+                let before = before.and_then(|before| before.storage(&key));
+                if !self.encode_structure(storage, before, len_max, out) {
+                    return false;
+                }
             }
             NodeView::Slot { path, value, .. } => {
                 put_head(out, SLOT, memo);
@@ -118,6 +227,7 @@ impl PartialTrie {
                 let value = SlotValue::new(value);
                 out.push(value.as_bytes().len() as u8);
                 out.extend_from_slice(value.as_bytes());
+                below = out.len();
             }
             NodeView::Stub(stub) => {
                 let kind = match stub.kind {
@@ -133,20 +243,36 @@ impl PartialTrie {
                 }
             }
         }
+        if before.is_some_and(|before| self.is_as_before(link, before, &out[below..])) {
+            out.truncate(start);
+            out.push(AS_BEFORE);
+        }
         out.len() <= len_max
     }
 
     /// Reads a structure from all of `bytes`. It may be that of a part of a storage trie: what
     /// comes of that can be read and copied from, not changed.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode_on(bytes, None)
+    }
+
+    /// Reads what [`Self::encode_changes_to`] has made of the changes since `before`.
+    pub fn decode_changes(before: &Self, bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode_on(bytes, Some(before))
+    }
+
+    fn decode_on(bytes: &[u8], before: Option<&Self>) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let base = take_base(&mut reader)?;
+        if before.is_some_and(|before| before.base != base) {
+            return Err(reader.error("changes of a trie of another place"));
+        }
         let mut trie = Self {
             base,
             root: Link::EMPTY,
             arena: Arena::new(),
         };
-        trie.root = trie.decode_root(&mut reader, &base)?;
+        trie.root = trie.decode_root(&mut reader, &base, before.map(Before::root))?;
         Ok(trie)
     }
 
@@ -157,11 +283,17 @@ impl PartialTrie {
         if take_base(&mut reader)? != *path {
             return Err(reader.error("a subtrie of another place"));
         }
-        self.decode_root(&mut reader, path)
+        self.decode_root(&mut reader, path, None)
     }
 
-    fn decode_root(&mut self, reader: &mut Reader<'_>, at: &Path) -> Result<Link, DecodeError> {
-        let root = self.decode_structure(reader, at, at.len() >= ACCOUNT_NIBBLES)?;
+    fn decode_root(
+        &mut self,
+        reader: &mut Reader<'_>,
+        at: &Path,
+        before: Option<Before<'_>>,
+    ) -> Result<Link, DecodeError> {
+        let in_storage = at.len() >= ACCOUNT_NIBBLES;
+        let root = self.decode_structure(reader, at, in_storage, before)?;
         reader.finish()?;
         Ok(root)
     }
@@ -173,6 +305,7 @@ impl PartialTrie {
         reader: &mut Reader<'_>,
         at: &Path,
         in_storage: bool,
+        before: Option<Before<'_>>,
     ) -> Result<Link, DecodeError> {
         let head = reader.u8()?;
         let kind = head & TYPE;
@@ -189,6 +322,10 @@ impl PartialTrie {
         let left = level_end - at.len();
         let link = match kind {
             EMPTY if head == EMPTY => return Ok(Link::EMPTY),
+            AS_BEFORE if head == AS_BEFORE => {
+                let before = before.ok_or_else(|| reader.error("nothing there before"))?;
+                return Ok(self.graft_subtrie(before.trie, before.link));
+            }
             STUB => return self.decode_stub(reader, head, memo),
             BRANCH if left > 0 => {
                 let mask = reader.u16()?;
@@ -197,7 +334,9 @@ impl PartialTrie {
                 }
                 let mut children = [Link::EMPTY; 16];
                 for nibble in (0..16).filter(|nibble| mask & 1 << nibble != 0) {
-                    let child = self.decode_structure(reader, &at.child(nibble), in_storage)?;
+                    let before = before.and_then(|before| before.child(usize::from(nibble)));
+                    let at = at.child(nibble);
+                    let child = self.decode_structure(reader, &at, in_storage, before)?;
                     if child.is_empty() {
                         return Err(reader.error("an empty child listed as present"));
                     }
@@ -210,8 +349,10 @@ impl PartialTrie {
                 if len == 0 || len >= left {
                     return Err(reader.error("an extension of impossible length"));
                 }
-                let to = at.join(&take_path(reader, len)?);
-                let child = self.decode_structure(reader, &to, in_storage)?;
+                let by = take_path(reader, len)?;
+                let to = at.join(&by);
+                let before = before.and_then(|before| before.below(&by));
+                let child = self.decode_structure(reader, &to, in_storage, before)?;
                 if self.kind(child) != Some(NodeKind::Branch) {
                     return Err(reader.error("an extension to something other than a branch"));
                 }
@@ -220,8 +361,9 @@ impl PartialTrie {
             ACCOUNT if !in_storage => {
                 let path = at.join(&take_path(reader, left)?);
                 let account = Account::decode_from(reader)?;
-                let storage = self.decode_structure(reader, &path, true)?;
                 let key = path.account_part().unwrap_or_default();
+                let before = before.and_then(|before| before.storage(&key));
+                let storage = self.decode_structure(reader, &path, true, before)?;
                 self.push_account(at.len(), &key, &account, storage)
             }
             SLOT if in_storage => {

@@ -12,7 +12,7 @@
 //! | join 256 tries to a state root | [`crown`] |
 //! | build from pages and other tries | [`PartialTrie::graft_leaves`], [`PartialTrie::graft_node`] |
 //! | evict | [`PartialTrie::replace_by_stub`] |
-//! | keep | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; in parts: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`] |
+//! | keep | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; in parts: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; what changed: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |

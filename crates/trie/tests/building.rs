@@ -8,7 +8,7 @@ use cambium_trie::{
     LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, PartialTrie, Place, Stub, TrieError,
     UpdateError,
 };
-use common::{Random, hashed, trie_of};
+use common::{Random, hashed, steps, trie_of};
 
 fn graft(prefix: &Path, leaves: &[(Path, LeafValue)]) -> Result<Link, TrieError> {
     let mut trie = PartialTrie::new(Path::EMPTY);
@@ -200,6 +200,61 @@ fn the_form_on_disk_is_the_one_that_older_databases_have() {
         "{} bytes",
         bytes.len()
     );
+}
+
+#[test]
+fn changes_lead_from_any_trie_to_any_other_and_the_same_takes_a_byte() {
+    let mut random = Random(3);
+    let (accounts, slots) = (random.close_keys(40), random.close_keys(30));
+    let mut model = common::Model::default();
+    for _ in 0..40 {
+        model.apply(&random.changes(&model, &accounts, &slots));
+    }
+    let mut tries: Vec<PartialTrie> = vec![PartialTrie::new(Path::EMPTY), trie_of(&model)];
+    for round in 0..steps(60, 2000) {
+        model.apply(&random.changes(&model, &accounts, &slots));
+        let mut trie = trie_of(&model);
+        // Some of it elsewhere: places are part of what must not be lost.
+        for key in model.0.keys().step_by(7) {
+            let path = Path::account(key).prefix(1 + round % 3);
+            if trie.find(&path).is_some_and(|link| !link.is_stub()) {
+                let place = Place::new(1 + random.below(3) as u64);
+                trie.replace_by_stub(&path, place).expect("hashed");
+            }
+        }
+        let other = random.below(tries.len());
+        let mut longest = vec![];
+        trie.encode_to(&mut longest);
+        for before in [&tries[other], tries.last().expect("the one before")] {
+            let (mut bytes, mut whole) = (vec![], vec![]);
+            trie.encode_changes_to(before, &mut bytes);
+            assert!(bytes.len() <= longest.len());
+            let again = PartialTrie::decode_changes(before, &bytes).expect("just encoded");
+            again.encode_to(&mut whole);
+            assert_eq!(whole, longest, "round {round}");
+        }
+        let mut nothing = vec![];
+        trie.encode_changes_to(&trie, &mut nothing);
+        assert_eq!(nothing, [1, 0, 6]);
+        tries.push(trie);
+    }
+}
+
+#[test]
+fn changes_are_as_few_as_what_changed() {
+    let mut random = Random(4);
+    let mut state = hashed(&mut random, 3000, 0);
+    let before = trie_of(&state.model);
+    let keys: Vec<_> = state.model.0.keys().copied().collect();
+    for key in keys.iter().step_by(100) {
+        state.model.0.get_mut(key).expect("there").0.nonce += 1;
+    }
+    let after = trie_of(&state.model);
+    let (mut all, mut changes) = (vec![], vec![]);
+    after.encode_to(&mut all);
+    after.encode_changes_to(&before, &mut changes);
+    println!("{} of {} bytes", changes.len(), all.len());
+    assert!(changes.len() * 10 < all.len());
 }
 
 #[test]

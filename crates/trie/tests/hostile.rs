@@ -92,6 +92,34 @@ fn a_structure_cut_or_flipped_anywhere_is_read_or_refused() {
 }
 
 #[test]
+fn changes_of_a_structure_cut_or_flipped_anywhere_are_read_or_refused() {
+    let mut random = Random(41);
+    let mut read = 0;
+    for _ in 0..steps(5, 100) {
+        let before = PartialTrie::decode(&encoded(&mut random)).expect("what was just encoded");
+        let after = PartialTrie::decode(&encoded(&mut random)).expect("what was just encoded");
+        let mut bytes = vec![];
+        after.encode_changes_to(&before, &mut bytes);
+        PartialTrie::decode_changes(&before, &bytes).expect("what was just encoded");
+        for at in 0..bytes.len() {
+            PartialTrie::decode_changes(&before, &bytes[..at]).expect_err("cut short");
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << random.below(8);
+            let Ok(trie) = PartialTrie::decode_changes(&before, &flipped) else {
+                continue;
+            };
+            let (mut whole, mut again) = (vec![], vec![]);
+            trie.encode_to(&mut whole);
+            let same = PartialTrie::decode(&whole).expect("a sound structure");
+            same.encode_to(&mut again);
+            assert_eq!(again, whole);
+            read += 1;
+        }
+    }
+    assert!(read > 0);
+}
+
+#[test]
 fn noise_is_no_structure() {
     let mut random = Random(29);
     for _ in 0..steps(100_000, 10_000_000) {

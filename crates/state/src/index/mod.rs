@@ -9,8 +9,9 @@
 //!   pages     in segments                   [] []  [] []  [] []
 //! ```
 //!
-//! A look-up then takes one read for the part besides that for the page. A checkpoint always holds
-//! the index in parts, so that a database opens with whatever memory there is.
+//! A look-up then takes one read for the part besides that for the page. A checkpoint holds the index
+//! in parts, so that a database opens with whatever memory there is; or, as long as it is in memory,
+//! only what has changed in it since the checkpoint before.
 //!
 //! What goes through a whole shard gets it with all parts joined to its top, by one read: a few
 //! shards are in memory at a time then ([`Index::whole`]).
@@ -20,8 +21,8 @@ mod read;
 mod write;
 
 pub(crate) use parts::PartCache;
-pub(crate) use read::read_index;
-pub(crate) use write::{IndexDone, IndexWriter, WrittenIndex};
+pub(crate) use read::{FoundIndex, IndexOnDisk, read_index};
+pub(crate) use write::{IndexFiles, IndexWriter, WrittenIndex};
 
 use crate::{error::StateError, forest::shard_of};
 use cambium_primitives::Path;
@@ -33,6 +34,8 @@ use std::{collections::HashMap, ops::Deref, sync::Arc};
 /// Names of the checkpoint's sections.
 const INDEX: &str = "index";
 const TOPS: &str = "tops";
+const CHANGES: &str = "changes";
+const CHANGED: &str = "changed";
 
 /// See the module's head. Immutable.
 pub(crate) struct Index {
@@ -40,6 +43,7 @@ pub(crate) struct Index {
     shards: Vec<Shard>,
     /// There if the shards are tops of what is in a file.
     parts: Option<PartFile>,
+    files: IndexFiles,
 }
 
 struct Shard {
@@ -121,6 +125,23 @@ impl Held {
 }
 
 impl Index {
+    fn new(shards: Vec<Shard>, parts: Option<PartFile>, files: IndexFiles) -> Self {
+        if let Some(parts) = &parts {
+            let tops = shards.iter().map(|shard| shard.trie.memory_bytes());
+            parts.make_room(tops.sum());
+        }
+        Self {
+            shards,
+            parts,
+            files,
+        }
+    }
+
+    /// Where it is durable.
+    pub(crate) const fn files(&self) -> IndexFiles {
+        self.files
+    }
+
     /// Whether all of it is in memory.
     pub(crate) const fn is_resident(&self) -> bool {
         self.parts.is_none()
@@ -171,11 +192,6 @@ impl Index {
             None => Ok(shard.trie.clone()),
             Some(file) => file.whole(shard).map(Arc::new),
         }
-    }
-
-    /// Writes a shard as it is.
-    pub(crate) fn put_again(&self, shard: usize, to: &IndexWriter) -> Result<(), StateError> {
-        to.put(shard, self.whole(shard)?, self.shards[shard].pages)
     }
 
     /// Looks for the leaf at `path`, an account's or a slot's.

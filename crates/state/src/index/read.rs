@@ -1,12 +1,12 @@
 //! Reading the index from a checkpoint.
 
 use super::{
-    INDEX, Index, PartCache, Shard, TOPS,
+    CHANGED, CHANGES, INDEX, Index, IndexFiles, PartCache, Shard, TOPS,
     parts::{PartFile, join},
 };
 use crate::{checkpoint::parse_section, error::StateError, forest::shard_prefix, pool};
 use cambium_primitives::{DecodeError, Reader};
-use cambium_store::Checkpoint;
+use cambium_store::{Checkpoint, SectionReader};
 use cambium_trie::{PartialTrie, SHARDS};
 use rayon::prelude::*;
 use std::sync::{
@@ -14,48 +14,136 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Reads the index: whole if its memory allows, else its tops. All of it is verified, and read
-/// once; shards are decoded on all cores.
+/// What a checkpoint has of the index.
+pub(crate) enum FoundIndex {
+    Index(Index),
+    /// It does not fit into its memory, and part of it is changes: it is to be written again, whole.
+    TooLarge(IndexOnDisk),
+}
+
+/// An index as it is in a checkpoint and those that it is on.
+pub(crate) struct IndexOnDisk {
+    /// Tops of the whole index in the first of them.
+    tops: Vec<Shard>,
+    parts: SectionReader,
+    /// What has changed since, oldest first.
+    changes: Vec<Changes>,
+}
+
+/// Where one checkpoint has the changes of each shard.
+struct Changes {
+    reader: SectionReader,
+    shards: Vec<Changed>,
+}
+
+struct Changed {
+    offset: u64,
+    len: u64,
+    pages: u64,
+}
+
+impl IndexOnDisk {
+    fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
+        let (first, newer) = chain.split_first().expect("a checkpoint");
+        let changes = newer.iter().map(|checkpoint| {
+            Ok(Changes {
+                reader: checkpoint.read_pieces(CHANGES)?,
+                shards: parse_section(checkpoint, CHANGED, |reader| {
+                    (0..SHARDS).map(|_| Changed::read(reader)).collect()
+                })?,
+            })
+        });
+        Ok(Self {
+            tops: read_tops(first)?,
+            parts: first.read_pieces(INDEX)?,
+            changes: changes.collect::<Result<_, StateError>>()?,
+        })
+    }
+
+    /// A whole shard, and the number of pages that it names.
+    pub(crate) fn whole(&self, shard: usize) -> Result<(PartialTrie, u64), StateError> {
+        let top = &self.tops[shard];
+        let mut trie = join(top, &self.parts)?;
+        let mut pages = top.pages;
+        for Changes { reader, shards } in &self.changes {
+            let Changed { offset, len, .. } = shards[shard];
+            let piece = reader.read(offset, len)?;
+            let changes = reader.check(offset, &piece)?;
+            trie = PartialTrie::decode_changes(&trie, changes)
+                .map_err(|error| reader.corrupt(offset, error.what))?;
+            pages = shards[shard].pages;
+        }
+        trie.shrink_to_fit();
+        Ok((trie, pages))
+    }
+}
+
+/// Reads the index: whole if its memory allows, else its tops. All of it is verified; shards are
+/// decoded on all cores.
 pub(crate) fn read_index(
     checkpoint: &Checkpoint,
     cache: &Arc<PartCache>,
-) -> Result<Index, StateError> {
-    let shards = read_tops(checkpoint)?;
-    let reader = checkpoint.read_pieces(INDEX)?;
+) -> Result<FoundIndex, StateError> {
+    let mut older = Vec::new();
+    while let Some(before) = older.last().unwrap_or(checkpoint).before()? {
+        older.push(before);
+    }
+    // Oldest first.
+    let mut chain: Vec<&Checkpoint> = older.iter().rev().collect();
+    chain.push(checkpoint);
+    let files = chain.iter().fold(None, |before, checkpoint| {
+        let bytes_of = |name: &str| checkpoint.section_len(name);
+        Some(IndexFiles::new(checkpoint.id(), bytes_of, before))
+    });
+    let files = files.expect("a checkpoint");
+    let index = IndexOnDisk::open(&chain)?;
     let bytes_max = cache.bytes_max();
     // In memory it takes more than on disk.
-    if checkpoint.section_len(INDEX).unwrap_or(0) <= bytes_max {
+    if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
         let taken = AtomicU64::new(0);
-        let whole = |shard: &Shard| -> Result<Option<Shard>, StateError> {
+        let whole = |shard: usize| -> Result<Option<Shard>, StateError> {
             if taken.load(Ordering::Relaxed) > bytes_max {
                 return Ok(None);
             }
-            let trie = join(shard, &reader)?;
+            let (trie, pages) = index.whole(shard)?;
             taken.fetch_add(trie.memory_bytes() as u64, Ordering::Relaxed);
             Ok(Some(Shard {
                 trie: Arc::new(trie),
-                ..*shard
+                pages,
+                ..index.tops[shard]
             }))
         };
-        let whole: Option<Vec<_>> =
-            pool::install(|| shards.par_iter().map(whole).collect::<Result<_, _>>())?;
+        let whole: Option<Vec<_>> = pool::install(|| {
+            (0..SHARDS)
+                .into_par_iter()
+                .map(whole)
+                .collect::<Result<_, _>>()
+        })?;
         if let Some(whole) = whole
             && taken.into_inner() <= bytes_max
         {
-            return Ok(Index::resident(whole));
+            return Ok(FoundIndex::Index(Index::new(whole, None, files)));
         }
     }
+    if !index.changes.is_empty() {
+        return Ok(FoundIndex::TooLarge(index));
+    }
     checkpoint.verify_section(INDEX)?;
-    Ok(Index::over(shards, PartFile::new(reader, cache.clone())))
+    let parts = PartFile::new(index.parts, cache.clone());
+    Ok(FoundIndex::Index(Index::new(
+        index.tops,
+        Some(parts),
+        files,
+    )))
 }
 
-impl Index {
-    /// An index of which the tops are in memory.
-    pub(super) fn over(shards: Vec<Shard>, parts: PartFile) -> Self {
-        let tops = shards.iter().map(|shard| shard.trie.memory_bytes());
-        parts.make_room(tops.sum());
-        let parts = Some(parts);
-        Self { shards, parts }
+impl Changed {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            offset: reader.varint()?,
+            len: reader.varint()?,
+            pages: reader.varint()?,
+        })
     }
 }
 

@@ -1,13 +1,13 @@
 //! Writing the index into a checkpoint, one shard after the other as they are made.
 
 use super::{
-    INDEX, Index, PartCache, Shard, TOPS, copy,
+    CHANGED, CHANGES, INDEX, Index, PartCache, Shard, TOPS, copy,
     parts::{PartFile, PartRef},
 };
 use crate::error::StateError;
 use cambium_disk::Disk;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
-use cambium_store::{CheckpointWriter, FinishedCheckpoint, PIECE_SUM_BYTES, put_piece};
+use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, put_piece};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,15 +17,17 @@ use std::sync::Arc;
 /// evenly, parts are of a sixteenth of this and up, and tops a tenth of the index at most.
 const PART_BYTES_MAX: usize = 8 * 1024;
 
-/// A new index, which a checkpoint is begun with, unless there is to be none. Shards can be put by
-/// any number of threads.
-pub(crate) struct IndexWriter {
+/// A new index, which a checkpoint is begun with: all of it, or what it changes in the one before.
+/// Shards can be put by any number of threads.
+pub(crate) struct IndexWriter<'a> {
     cache: Arc<PartCache>,
+    /// The index that has the rest, if only changes are written.
+    before: Option<&'a Index>,
     state: Mutex<Writing>,
 }
 
 struct Writing {
-    checkpoint: Option<CheckpointWriter>,
+    checkpoint: CheckpointWriter,
     shards: Vec<Option<WrittenShard>>,
     /// Whether shards are kept whole: as long as the index fits into its memory.
     keeps: bool,
@@ -34,28 +36,12 @@ struct Writing {
 }
 
 struct WrittenShard {
-    top: PartialTrie,
+    /// None if only changes are written.
+    top: Option<PartialTrie>,
     whole: Option<Arc<PartialTrie>>,
     pages: u64,
     offset: u64,
     len: u64,
-}
-
-/// What becomes of an index writer.
-pub(crate) enum IndexDone {
-    /// No checkpoint was to be made.
-    InMemory(Index),
-    Written(Box<WrittenIndex>),
-}
-
-impl IndexDone {
-    /// `None` if no checkpoint was to be made.
-    pub(crate) fn written(self) -> Option<WrittenIndex> {
-        match self {
-            Self::InMemory(_) => None,
-            Self::Written(index) => Some(*index),
-        }
-    }
 }
 
 /// An index that is written, in a checkpoint that lacks all else.
@@ -64,62 +50,128 @@ pub(crate) struct WrittenIndex {
     cache: Arc<PartCache>,
     shards: Vec<Shard>,
     is_resident: bool,
+    /// Of the index that it changes.
+    before: Option<IndexFiles>,
 }
 
-impl IndexWriter {
-    /// Begins a checkpoint. Of an index of which it is known that it is too large for its memory,
-    /// nothing is kept but the tops. One that is too large stays so until the database is opened
-    /// again, even if it shrinks: whether it fits is known only when all of it is in memory.
-    pub(crate) fn create(
+/// Where an index is durable: in a checkpoint, and those that it is on.
+#[derive(Clone, Copy)]
+pub(crate) struct IndexFiles {
+    newest: CheckpointId,
+    /// Bytes of the whole index in the first of them.
+    whole_bytes: u64,
+    /// Bytes of all changes since.
+    changed_bytes: u64,
+}
+
+impl IndexFiles {
+    /// `bytes_of` tells the lengths of sections of the checkpoint `newest`, and `before` what it is
+    /// on.
+    pub(super) fn new(
+        newest: CheckpointId,
+        bytes_of: impl Fn(&str) -> Option<u64>,
+        before: Option<Self>,
+    ) -> Self {
+        let bytes_of = |names: [&str; 2]| names.into_iter().filter_map(&bytes_of).sum::<u64>();
+        match before {
+            None => Self {
+                newest,
+                whole_bytes: bytes_of([INDEX, TOPS]),
+                changed_bytes: 0,
+            },
+            Some(before) => Self {
+                newest,
+                changed_bytes: before.changed_bytes + bytes_of([CHANGES, CHANGED]),
+                ..before
+            },
+        }
+    }
+
+    /// Whether the next checkpoint should have a whole index: when changes have taken as many bytes
+    /// as one. So files, and opening, take no more than twice of what they must.
+    pub(crate) const fn is_whole_due(&self) -> bool {
+        self.changed_bytes >= self.whole_bytes
+    }
+}
+
+impl<'a> IndexWriter<'a> {
+    /// Begins a checkpoint with a whole index, after the newest, if that is known. Of one of which it is known that it is too large for
+    /// its memory, nothing is kept but the tops. One that is too large stays so until the database
+    /// is opened again, even if it shrinks: whether it fits is known only when all of it is in
+    /// memory.
+    pub(crate) fn whole(
         disk: Arc<dyn Disk>,
         cache: Arc<PartCache>,
+        after: Option<IndexFiles>,
         is_too_large: bool,
     ) -> Result<Self, StateError> {
-        let mut checkpoint = CheckpointWriter::create(disk)?;
+        let mut checkpoint = CheckpointWriter::create(disk, after.map(|files| files.newest))?;
         checkpoint.section(INDEX)?;
-        Ok(Self::new(Some(checkpoint), cache, !is_too_large))
+        Ok(Self::new(checkpoint, cache, None, !is_too_large))
     }
 
-    /// Makes no checkpoint: all is kept in memory, even if it outgrows its limit meanwhile.
-    pub(crate) fn in_memory(cache: Arc<PartCache>) -> Self {
-        Self::new(None, cache, true)
+    /// Begins a checkpoint, on the one that has `before`, with what is not the same there. All is
+    /// kept in memory, even if it outgrows its limit meanwhile.
+    pub(crate) fn changes(
+        disk: Arc<dyn Disk>,
+        cache: Arc<PartCache>,
+        before: &'a Index,
+    ) -> Result<Self, StateError> {
+        let mut checkpoint = CheckpointWriter::create_on(disk, before.files.newest)?;
+        checkpoint.section(CHANGES)?;
+        Ok(Self::new(checkpoint, cache, Some(before), true))
     }
 
-    fn new(checkpoint: Option<CheckpointWriter>, cache: Arc<PartCache>, keeps: bool) -> Self {
+    fn new(
+        checkpoint: CheckpointWriter,
+        cache: Arc<PartCache>,
+        before: Option<&'a Index>,
+        keeps: bool,
+    ) -> Self {
         let state = Mutex::new(Writing {
             checkpoint,
             shards: (0..SHARDS).map(|_| None).collect(),
             keeps,
             kept_bytes: 0,
         });
-        Self { cache, state }
+        Self {
+            cache,
+            before,
+            state,
+        }
     }
 
-    /// Writes the parts of a shard that names so many pages.
+    /// Writes the parts of a shard that names so many pages, or its changes.
     pub(crate) fn put(
         &self,
         shard: usize,
         whole: Arc<PartialTrie>,
         pages: u64,
     ) -> Result<(), StateError> {
-        let is_written = self.state.lock().checkpoint.is_some();
-        let (top, parts) = match is_written {
-            true => cut(&whole)?,
-            false => (PartialTrie::new(*whole.base()), Vec::new()),
+        let (top, bytes) = match self.before {
+            None => {
+                let (top, parts) = cut(&whole)?;
+                (Some(top), parts)
+            }
+            Some(before) => {
+                let before = before.whole(shard)?;
+                let mut piece = Vec::new();
+                put_piece(&mut piece, |out| whole.encode_changes_to(&before, out));
+                (None, piece)
+            }
         };
         let state = &mut *self.state.lock();
-        let mut offset = 0;
-        if let Some(checkpoint) = &mut state.checkpoint {
-            if !parts.is_empty() {
-                offset = checkpoint.section_len();
-            }
-            checkpoint.write(&parts)?;
-            state.kept_bytes += whole.memory_bytes() as u64;
-            if state.keeps && state.kept_bytes > self.cache.bytes_max() {
-                state.keeps = false;
-                for shard in state.shards.iter_mut().flatten() {
-                    shard.whole = None;
-                }
+        let offset = match bytes.is_empty() {
+            true => 0,
+            false => state.checkpoint.section_len(),
+        };
+        state.checkpoint.write(&bytes)?;
+        state.kept_bytes += whole.memory_bytes() as u64;
+        let outgrown = self.before.is_none() && state.kept_bytes > self.cache.bytes_max();
+        if state.keeps && outgrown {
+            state.keeps = false;
+            for shard in state.shards.iter_mut().flatten() {
+                shard.whole = None;
             }
         }
         state.shards[shard] = Some(WrittenShard {
@@ -127,12 +179,12 @@ impl IndexWriter {
             whole: state.keeps.then_some(whole),
             pages,
             offset,
-            len: parts.len() as u64,
+            len: bytes.len() as u64,
         });
         Ok(())
     }
 
-    /// Writes the tops. Panics unless all shards are put.
+    /// Writes where each shard is. Panics unless all shards are put.
     ///
     /// | section | offset | size | meaning |
     /// |---|---|---|---|
@@ -143,45 +195,56 @@ impl IndexWriter {
     /// | | | 1-10 | number of pages that it names, LEB128 |
     /// | | | 1-10 | length of its top, LEB128 |
     /// | | | | its top: a trie whose stubs name pages or parts (`parts.rs`) |
-    pub(crate) fn finish(self) -> Result<IndexDone, StateError> {
+    ///
+    /// Of a checkpoint that is on another instead of these:
+    ///
+    /// | section | offset | size | meaning |
+    /// |---|---|---|---|
+    /// | `changes` | | | a piece of each shard, in any order: a trie, as what changed since the other |
+    /// | `changed` | | 256 times | of each shard in order: |
+    /// | | | 1-10 | where its piece begins in `changes`, LEB128 |
+    /// | | | 1-10 | bytes of it, LEB128 |
+    /// | | | 1-10 | number of pages that the shard names, LEB128 |
+    pub(crate) fn finish(self) -> Result<WrittenIndex, StateError> {
         let Writing {
             mut checkpoint,
             shards,
             keeps,
             ..
         } = self.state.into_inner();
-        if let Some(checkpoint) = &mut checkpoint {
-            checkpoint.section(TOPS)?;
-        }
+        checkpoint.section(match self.before {
+            None => TOPS,
+            Some(_) => CHANGED,
+        })?;
         let mut kept = Vec::with_capacity(SHARDS);
         let (mut head, mut bytes) = (Vec::new(), Vec::new());
         for shard in shards {
             let shard = shard.expect("all shards are put");
-            if let Some(checkpoint) = &mut checkpoint {
-                head.clear();
-                bytes.clear();
-                shard.top.encode_to(&mut bytes);
-                for number in [shard.offset, shard.len, shard.pages, bytes.len() as u64] {
-                    put_varint(&mut head, number);
-                }
-                checkpoint.write(&head)?;
-                checkpoint.write(&bytes)?;
+            head.clear();
+            bytes.clear();
+            for number in [shard.offset, shard.len, shard.pages] {
+                put_varint(&mut head, number);
             }
+            if let Some(top) = &shard.top {
+                top.encode_to(&mut bytes);
+                put_varint(&mut head, bytes.len() as u64);
+            }
+            checkpoint.write(&head)?;
+            checkpoint.write(&bytes)?;
+            let top = || Arc::new(shard.top.expect("a shard that is not kept has a top"));
             kept.push(Shard {
-                trie: shard.whole.unwrap_or_else(|| Arc::new(shard.top)),
+                trie: shard.whole.unwrap_or_else(top),
                 pages: shard.pages,
                 offset: shard.offset,
                 len: shard.len,
             });
         }
-        Ok(match checkpoint {
-            None => IndexDone::InMemory(Index::resident(kept)),
-            Some(checkpoint) => IndexDone::Written(Box::new(WrittenIndex {
-                checkpoint,
-                cache: self.cache,
-                shards: kept,
-                is_resident: keeps,
-            })),
+        Ok(WrittenIndex {
+            checkpoint,
+            cache: self.cache,
+            shards: kept,
+            is_resident: keeps,
+            before: self.before.map(|before| before.files),
         })
     }
 }
@@ -190,28 +253,12 @@ impl WrittenIndex {
     /// Finishes the checkpoint. Returns the index, and the size of the checkpoint.
     pub(crate) fn seal(self) -> Result<(Index, u64), StateError> {
         let finished = self.checkpoint.finish()?;
-        let bytes = finished.bytes;
-        let index = match self.is_resident {
-            true => Index::resident(self.shards),
-            false => Index::on_disk(self.shards, &finished, self.cache)?,
+        let files = IndexFiles::new(finished.id, |name| finished.section_len(name), self.before);
+        let parts = match self.is_resident {
+            true => None,
+            false => Some(PartFile::new(finished.read_pieces(INDEX)?, self.cache)),
         };
-        Ok((index, bytes))
-    }
-}
-
-impl Index {
-    pub(super) const fn resident(shards: Vec<Shard>) -> Self {
-        let parts = None;
-        Self { shards, parts }
-    }
-
-    fn on_disk(
-        shards: Vec<Shard>,
-        checkpoint: &FinishedCheckpoint,
-        cache: Arc<PartCache>,
-    ) -> Result<Self, StateError> {
-        let reader = checkpoint.read_pieces(INDEX)?;
-        Ok(Self::over(shards, PartFile::new(reader, cache)))
+        Ok((Index::new(self.shards, parts, files), finished.bytes))
     }
 }
 

@@ -109,7 +109,7 @@ impl Loaded {
         };
         // Only with its first checkpoint does the directory hold a finished database.
         let (state_index, _) =
-            checkpoint::write(self.index, &self.pages, &self.codes, of, &state, &[])?;
+            checkpoint::write(self.index, &self.pages, &self.codes, of, state, &[])?;
         let snapshot = Arc::new(Snapshot {
             block: meta.id,
             state_root: self.root,

@@ -314,7 +314,7 @@ impl Loader {
         ));
         let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
         let parts = Arc::new(parts);
-        let index = IndexWriter::create(disk.clone(), parts.clone(), false)?;
+        let index = IndexWriter::whole(disk.clone(), parts.clone(), None, false)?;
         let to = Some((&*pages, &index));
         let root = self.buckets.build(to, &counters, progress)?;
         Ok(Loaded {
@@ -324,7 +324,7 @@ impl Loader {
             counters,
             pages,
             parts,
-            index: index.finish()?.written().expect("a checkpoint is begun"),
+            index: index.finish()?,
             codes,
             salt: self.salt,
             root,

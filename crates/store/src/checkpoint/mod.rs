@@ -6,6 +6,14 @@
 //! more of the log. One found damaged is set aside under another name, and does not count as one
 //! of the two.
 //!
+//! A checkpoint may be *on* an older one: it has only what has changed since, and is good for nothing
+//! without it. Those that a kept one needs are kept, too.
+//!
+//! ```text
+//!   7 <- 8 <- 9    10 <- 11 <- 12    7 and 10 are on none; 11 and 12 are the last two: 10 is
+//!                                    kept for them, 7 to 9 are gone
+//! ```
+//!
 //! A section may be made of *pieces*, each with a checksum of its own, to be read one by one for as
 //! long as somebody has the section open: even after its file was removed.
 //!
@@ -13,23 +21,27 @@
 //! finished; whatever only the one before the last needs may be removed once it is.
 
 mod pieces;
+mod writer;
 
 pub use pieces::{PIECE_SUM_BYTES, SectionReader, put_piece};
+pub use writer::{CheckpointWriter, FinishedCheckpoint};
 
 use crate::StoreError;
-use cambium_disk::{Disk, DiskError, DiskFile};
+use cambium_disk::{Disk, DiskFile};
 use cambium_primitives::{DecodeError, Reader};
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 // Checkpoint. Numbers are little-endian.
 //
 // OFFSET    SIZE  MEANING
 // 0         8     "CambiCkp"
-// 8         4     format: 2
+// 8         4     format: 3
 // 12        4     zeros
 // 16        8     sequence number
-// 24              sections, back to back
+// 24              sections, back to back; of one that is on another the first is "on":
+//           8     sequence number of the one that it is on
+//           8     sequence number of the first of those that it needs
 // d               directory: of each section, in order,
 //           1     length of its name
 //                 name
@@ -39,46 +51,70 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 // end - 16  8     number of sections
 // end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
 const MAGIC: &[u8; 8] = b"CambiCkp";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const HEADER_BYTES: u64 = 24;
 const TRAILER_BYTES: u64 = 24;
 const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
+
+/// The section that says what a checkpoint is on.
+const ON: &str = "on";
+const ON_BYTES: u64 = 16;
 
 const PREFIX: &str = "checkpoint-";
 const TEMPORARY: &str = ".tmp";
 const DAMAGED: &str = ".damaged";
 
-/// Written, and verified, so many bytes at a time.
-const FLUSH_BYTES: usize = 1 << 20;
+/// Written, and verified, so many bytes at a time: past the page cache, and in small pieces, since a
+/// sync of the block log waits for what the device was given before it.
+const FLUSH_BYTES: usize = 256 << 10;
 
-/// A checkpoint being written: sections one after the other, each in any number of pieces.
-/// Dropped before it is finished, it never was.
-pub struct CheckpointWriter {
-    disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
-    sequence: u64,
-    sections: Vec<Section>,
-    hasher: Xxh3,
-    buffer: Vec<u8>,
-    written: u64,
-    finished: bool,
-}
-
-/// A checkpoint that is durable.
-#[derive(Debug)]
-pub struct FinishedCheckpoint {
-    /// Its sequence number.
+/// A checkpoint, and what it stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointId {
+    /// Its number: each is more than the one before.
     pub sequence: u64,
-    /// Length of its file.
-    pub bytes: u64,
-    disk: Arc<dyn Disk>,
-    sections: Vec<Section>,
+    /// That of the one that it is on; its own, if on none.
+    before: u64,
+    /// That of the first of those that it needs; its own, if on none.
+    first: u64,
 }
 
-impl FinishedCheckpoint {
-    /// As [`Checkpoint::read_pieces`].
-    pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
-        SectionReader::open(&self.disk, self.sequence, &self.sections, name)
+impl CheckpointId {
+    /// The next after all that there are, on `before`.
+    const fn new(sequence: u64, before: Option<Self>) -> Self {
+        let (before, first) = match before {
+            None => (sequence, sequence),
+            Some(before) => (before.sequence, before.first),
+        };
+        Self {
+            sequence,
+            before,
+            first,
+        }
+    }
+
+    /// The sequence number of the one that it is on.
+    pub fn before(&self) -> Option<u64> {
+        (self.before != self.sequence).then_some(self.before)
+    }
+
+    fn encode(&self) -> [u8; ON_BYTES as usize] {
+        let mut bytes = [0; ON_BYTES as usize];
+        bytes[..8].copy_from_slice(&self.before.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.first.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if that can't be.
+    fn decode(sequence: u64, bytes: &[u8]) -> Option<Self> {
+        let (before, first) = bytes.split_first_chunk()?;
+        let before = u64::from_le_bytes(*before);
+        let first = u64::from_le_bytes(first.try_into().ok()?);
+        (first <= before && before < sequence).then_some(Self {
+            sequence,
+            before,
+            first,
+        })
     }
 }
 
@@ -90,137 +126,10 @@ struct Section {
     checksum: u64,
 }
 
-impl CheckpointWriter {
-    /// Begins the checkpoint after the newest one on disk.
-    pub fn create(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let mut sequence = 1;
-        for name in disk.list("")? {
-            if let Some((number, ending)) = sequence_of(&name) {
-                if ending == TEMPORARY {
-                    disk.remove(&name)?;
-                } else {
-                    sequence = sequence.max(number + 1);
-                }
-            }
-        }
-        let file = disk.create(&(name_of(sequence) + TEMPORARY))?;
-        let buffer = header_of(sequence, FORMAT).to_vec();
-        let (sections, hasher) = (Vec::new(), Xxh3::new());
-        Ok(Self {
-            disk,
-            file,
-            sequence,
-            sections,
-            hasher,
-            buffer,
-            written: 0,
-            finished: false,
-        })
-    }
-
-    /// Begins a section, which ends the one before. Panics if the name is used already or over 255
-    /// bytes.
-    pub fn section(&mut self, name: &str) -> Result<(), StoreError> {
-        assert!(name.len() <= 255, "section name of {} bytes", name.len());
-        assert!(
-            self.sections.iter().all(|section| section.name != name),
-            "two sections {name}"
-        );
-        self.end_section();
-        let offset = self.written + self.buffer.len() as u64;
-        self.sections.push(Section {
-            name: name.to_owned(),
-            offset,
-            len: 0,
-            checksum: 0,
-        });
-        Ok(())
-    }
-
-    /// Appends to the section. Panics before the first.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let section = self.sections.last_mut().expect("a section to write to");
-        section.len += bytes.len() as u64;
-        self.hasher.update(bytes);
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= FLUSH_BYTES {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Makes the checkpoint durable and then visible, and removes all but the last two.
-    pub fn finish(mut self) -> Result<FinishedCheckpoint, StoreError> {
-        self.end_section();
-        let directory = encode_directory(self.sequence, &self.sections, self.end());
-        self.buffer.extend(directory);
-        self.flush()?;
-        self.file.sync()?;
-        let name = name_of(self.sequence);
-        self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
-        self.finished = true;
-        self.disk.sync_dir("")?;
-        let mut kept = sequences(&*self.disk)?;
-        kept.retain(|sequence| *sequence != self.sequence);
-        kept.pop();
-        for sequence in kept {
-            self.disk.remove(&name_of(sequence))?;
-        }
-        Ok(FinishedCheckpoint {
-            sequence: self.sequence,
-            bytes: self.written,
-            disk: self.disk.clone(),
-            sections: std::mem::take(&mut self.sections),
-        })
-    }
-
-    /// Bytes in the section that is being written. Panics before the first.
-    pub fn section_len(&self) -> u64 {
-        self.sections.last().expect("a section").len
-    }
-
-    fn end(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
-    fn end_section(&mut self) {
-        if let Some(section) = self.sections.last_mut() {
-            section.checksum = self.hasher.digest();
-        }
-        self.hasher.reset();
-    }
-
-    fn flush(&mut self) -> Result<(), DiskError> {
-        self.file.write_at(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-}
-
-impl fmt::Debug for CheckpointWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckpointWriter")
-            .field("sequence", &self.sequence)
-            .field("sections", &self.sections)
-            .field("written", &self.written)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for CheckpointWriter {
-    fn drop(&mut self) {
-        if !self.finished {
-            // Only to free the space: the next start removes it otherwise.
-            let _ = self.disk.remove(&(name_of(self.sequence) + TEMPORARY));
-        }
-    }
-}
-
 /// A checkpoint whose directory is right. What its sections hold is checked when it is read.
 #[derive(Debug)]
 pub struct Checkpoint {
-    sequence: u64,
+    id: CheckpointId,
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     path: String,
@@ -230,7 +139,26 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Its number: each is more than the one before.
     pub const fn sequence(&self) -> u64 {
-        self.sequence
+        self.id.sequence
+    }
+
+    /// Its number, and what it stands on.
+    pub const fn id(&self) -> CheckpointId {
+        self.id
+    }
+
+    /// The one that it is on.
+    pub fn before(&self) -> Result<Option<Self>, StoreError> {
+        let before = self.id.before();
+        let Some(before) = before.map(|before| Self::open(&self.disk, before)) else {
+            return Ok(None);
+        };
+        let before = before?;
+        if before.id.first != self.id.first {
+            let what = "it is not what the one after it is on";
+            return Err(StoreError::corrupt(before.path, 0, what));
+        }
+        Ok(Some(before))
     }
 
     /// The names of its sections, in the order in which they were written.
@@ -240,10 +168,7 @@ impl Checkpoint {
 
     /// The length of a section. `None` if there is none of that name.
     pub fn section_len(&self, name: &str) -> Option<u64> {
-        self.sections
-            .iter()
-            .find(|section| section.name == name)
-            .map(|section| section.len)
+        len_of(&self.sections, name)
     }
 
     /// All bytes of a section. An error if there is none of that name.
@@ -259,7 +184,7 @@ impl Checkpoint {
 
     /// Reads a section piece by piece, past the system's page cache where it can.
     pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
-        SectionReader::open(&self.disk, self.sequence, &self.sections, name)
+        SectionReader::open(&self.disk, self.id.sequence, &self.sections, name)
     }
 
     fn section(&self, name: &str) -> Result<&Section, StoreError> {
@@ -309,21 +234,42 @@ impl Checkpoint {
                     },
                 })
             }
-            Ok(sections) => Ok(Self {
-                sequence,
-                disk: disk.clone(),
-                file,
-                path,
-                sections,
-            }),
+            Ok(sections) => {
+                let mut checkpoint = Self {
+                    id: CheckpointId::new(sequence, None),
+                    disk: disk.clone(),
+                    file,
+                    path,
+                    sections,
+                };
+                if let Some(len) = checkpoint.section_len(ON) {
+                    let on = match len {
+                        ON_BYTES => checkpoint.read_section(ON)?,
+                        _ => Vec::new(),
+                    };
+                    let id = CheckpointId::decode(sequence, &on);
+                    checkpoint.id = id.ok_or_else(|| {
+                        let what = "what it is said to be on can't be";
+                        StoreError::corrupt(checkpoint.path.clone(), HEADER_BYTES, what)
+                    })?;
+                }
+                Ok(checkpoint)
+            }
             Err(e) => corrupt(start + e.offset as u64, e.what),
         }
     }
 
-    /// Reads all sections to verify them.
+    /// Reads all sections to verify them, and those of all that it stands on.
     pub fn verify(&self) -> Result<(), StoreError> {
-        self.sections()
-            .try_for_each(|name| self.verify_section(name))
+        let mut before = None;
+        loop {
+            let at = before.as_ref().unwrap_or(self);
+            at.sections().try_for_each(|name| at.verify_section(name))?;
+            match at.before()? {
+                None => return Ok(()),
+                older => before = older,
+            }
+        }
     }
 
     /// Reads a section to verify it.
@@ -437,6 +383,11 @@ fn find_section<'a>(
     let found = sections.iter().find(|section| section.name == name);
     found
         .ok_or_else(|| StoreError::corrupt(path.to_owned(), 0, format!("it has no section {name}")))
+}
+
+fn len_of(sections: &[Section], name: &str) -> Option<u64> {
+    let found = sections.iter().find(|section| section.name == name);
+    found.map(|section| section.len)
 }
 
 fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usize] {

@@ -22,14 +22,22 @@ fn arc(disk: &FaultyDisk) -> Arc<dyn Disk> {
 }
 
 fn write(disk: &FaultyDisk, sections: &Sections) -> Result<u64, StoreError> {
-    let mut writer = CheckpointWriter::create(arc(disk))?;
+    let mut writer = CheckpointWriter::create(arc(disk), None)?;
     for (name, bytes) in sections {
         writer.section(name)?;
         for piece in bytes.chunks(300_000) {
             writer.write(piece)?;
         }
     }
-    Ok(writer.finish()?.sequence)
+    Ok(writer.finish()?.id.sequence)
+}
+
+/// One on another.
+fn write_on(disk: &FaultyDisk, before: CheckpointId, seed: u8) -> CheckpointId {
+    let mut writer = CheckpointWriter::create_on(arc(disk), before).unwrap();
+    writer.section("head").unwrap();
+    writer.write(&[seed; 10]).unwrap();
+    writer.finish().unwrap().id
 }
 
 fn small(seed: u8) -> Sections {
@@ -116,6 +124,73 @@ fn the_newest_checkpoint_is_read_back_and_the_last_two_are_kept() {
 }
 
 #[test]
+fn what_the_last_two_are_on_is_kept_and_nothing_else() {
+    let disk = FaultyDisk::new(8);
+    let kept = |disk: &FaultyDisk| -> Vec<u64> {
+        let names = disk.files().into_iter();
+        names.map(|name| sequence_of(&name).unwrap().0).collect()
+    };
+    let id = |sequence| Checkpoint::open(&arc(&disk), sequence).unwrap().id();
+    write(&disk, &small(1)).unwrap();
+    assert_eq!(id(1).before(), None);
+    let mut newest = id(1);
+    for seed in 2..=4 {
+        newest = write_on(&disk, newest, seed);
+        assert_eq!(newest, id(seed.into()));
+        assert_eq!(newest.before(), Some(u64::from(seed) - 1));
+        assert_eq!(kept(&disk), (1..=u64::from(seed)).collect::<Vec<_>>());
+    }
+    // The one before the newest is still on all of them.
+    write(&disk, &small(5)).unwrap();
+    assert_eq!(kept(&disk), [1, 2, 3, 4, 5]);
+    newest = write_on(&disk, id(5), 6);
+    assert_eq!(kept(&disk), [5, 6]);
+    write_on(&disk, newest, 7);
+    let found = load(&disk.crash()).checkpoint;
+    let heads: Vec<_> = std::iter::successors(Some(found), |found| found.before().unwrap())
+        .map(|found| (found.sequence(), found.read_section("head").unwrap()))
+        .collect();
+    assert_eq!(
+        heads,
+        [(7, vec![7; 10]), (6, vec![6; 10]), (5, vec![5; 10])]
+    );
+}
+
+#[test]
+fn damage_to_what_a_checkpoint_is_on_is_damage_to_it() {
+    for sequence in 1..=3 {
+        let disk = FaultyDisk::new(9);
+        write(&disk, &small(1)).unwrap();
+        let first = Checkpoint::open(&arc(&disk), 1).unwrap().id();
+        let second = write_on(&disk, first, 2);
+        write_on(&disk, second, 3);
+        disk.flip_bit(&name_of(sequence), HEADER_BYTES + 12, 1);
+        let told = format!("checkpoint-0000000{sequence} is damaged");
+        if sequence == 1 {
+            let error = try_load(&disk).err().expect("damage").to_string();
+            assert!(error.starts_with(&told), "{error}");
+            // Nothing is set aside if nothing is whole.
+            assert_eq!(disk.files(), [name_of(1), name_of(2), name_of(3)]);
+            continue;
+        }
+        let found = load(&disk);
+        assert_eq!(found.checkpoint.sequence(), sequence - 1);
+        assert!(
+            found
+                .damaged
+                .iter()
+                .all(|error| error.to_string().starts_with(&told)),
+            "{:?}",
+            found.damaged
+        );
+        // The next is on what was found, and what was set aside counts for nothing.
+        let id = write_on(&disk, found.checkpoint.id(), 9);
+        assert_eq!((id.sequence, id.before()), (4, Some(sequence - 1)));
+        assert_eq!(load(&disk).checkpoint.sequence(), 4);
+    }
+}
+
+#[test]
 fn after_a_damaged_checkpoint_the_one_before_is_used_and_kept() {
     let disk = FaultyDisk::new(2);
     (1..=3).for_each(|seed| _ = write(&disk, &small(seed)).unwrap());
@@ -172,7 +247,7 @@ fn a_checkpoint_cut_short_or_unreadable_is_damaged() {
 fn one_not_finished_never_was_and_leaves_nothing() {
     let disk = FaultyDisk::new(4);
     write(&disk, &small(1)).unwrap();
-    let mut writer = CheckpointWriter::create(arc(&disk)).unwrap();
+    let mut writer = CheckpointWriter::create(arc(&disk), None).unwrap();
     writer.section("head").unwrap();
     drop(writer);
     assert_eq!(disk.files(), [name_of(1)]);
@@ -273,7 +348,7 @@ fn the_format_is_what_it_was() {
     // Data directories in use hold some: another value here is another format number.
     assert_eq!(
         keccak256(disk.contents(&name_of(1)).unwrap()),
-        b256!("3698a81b90588a80cb528bcb7133ddee1d8ffbe0616e5f3c57f50e77590d566e")
+        b256!("2835cf540a424d9fa6014c400e68bcadd839829d0ff80f5dad6711d287fd5c9f")
     );
 }
 

@@ -1,0 +1,222 @@
+//! Writing a checkpoint.
+
+use super::{
+    Checkpoint, CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, SectionReader, TEMPORARY,
+    encode_directory, header_of, len_of, name_of, sequence_of, sequences,
+};
+use crate::StoreError;
+use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
+use std::{fmt, sync::Arc};
+use xxhash_rust::xxh3::Xxh3;
+
+/// A checkpoint being written: sections one after the other, each in any number of pieces.
+/// Dropped before it is finished, it never was.
+pub struct CheckpointWriter {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    id: CheckpointId,
+    /// What is known of the one before.
+    newest: Option<CheckpointId>,
+    sections: Vec<Section>,
+    hasher: Xxh3,
+    buffer: Vec<u8>,
+    written: u64,
+    finished: bool,
+}
+
+/// A checkpoint that is durable.
+#[derive(Debug)]
+pub struct FinishedCheckpoint {
+    /// Its number, and what it stands on.
+    pub id: CheckpointId,
+    /// Bytes written: the length of its file, in whole blocks.
+    pub bytes: u64,
+    disk: Arc<dyn Disk>,
+    sections: Vec<Section>,
+}
+
+impl FinishedCheckpoint {
+    /// As [`Checkpoint::read_pieces`].
+    pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
+        SectionReader::open(&self.disk, self.id.sequence, &self.sections, name)
+    }
+
+    /// The length of a section. `None` if there is none of that name.
+    pub fn section_len(&self, name: &str) -> Option<u64> {
+        len_of(&self.sections, name)
+    }
+}
+
+impl CheckpointWriter {
+    /// Begins the checkpoint after the newest one on disk. If that is known to be `newest`, it need
+    /// not be read to find what it needs.
+    pub fn create(disk: Arc<dyn Disk>, newest: Option<CheckpointId>) -> Result<Self, StoreError> {
+        Self::new(disk, newest, None)
+    }
+
+    /// As [`Self::create`], on an older one that is there.
+    pub fn create_on(disk: Arc<dyn Disk>, before: CheckpointId) -> Result<Self, StoreError> {
+        Self::new(disk, Some(before), Some(before))
+    }
+
+    fn new(
+        disk: Arc<dyn Disk>,
+        newest: Option<CheckpointId>,
+        before: Option<CheckpointId>,
+    ) -> Result<Self, StoreError> {
+        let mut sequence = 1;
+        for name in disk.list("")? {
+            if let Some((number, ending)) = sequence_of(&name) {
+                if ending == TEMPORARY {
+                    disk.remove(&name)?;
+                } else {
+                    sequence = sequence.max(number + 1);
+                }
+            }
+        }
+        let id = CheckpointId::new(sequence, before);
+        let file = disk.create_with(&(name_of(sequence) + TEMPORARY), Access::Direct)?;
+        let buffer = header_of(sequence, FORMAT).to_vec();
+        let (sections, hasher) = (Vec::new(), Xxh3::new());
+        let mut writer = Self {
+            disk,
+            file,
+            id,
+            newest,
+            sections,
+            hasher,
+            buffer,
+            written: 0,
+            finished: false,
+        };
+        if before.is_some() {
+            writer.section(ON)?;
+            writer.write(&id.encode())?;
+        }
+        Ok(writer)
+    }
+
+    /// Begins a section, which ends the one before. Panics if the name is used already or over 255
+    /// bytes.
+    pub fn section(&mut self, name: &str) -> Result<(), StoreError> {
+        assert!(name.len() <= 255, "section name of {} bytes", name.len());
+        assert!(
+            self.sections.iter().all(|section| section.name != name),
+            "two sections {name}"
+        );
+        self.end_section();
+        let offset = self.written + self.buffer.len() as u64;
+        self.sections.push(Section {
+            name: name.to_owned(),
+            offset,
+            len: 0,
+            checksum: 0,
+        });
+        Ok(())
+    }
+
+    /// Appends to the section. Panics before the first.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let section = self.sections.last_mut().expect("a section to write to");
+        section.len += bytes.len() as u64;
+        self.hasher.update(bytes);
+        for piece in bytes.chunks(FLUSH_BYTES) {
+            self.buffer.extend_from_slice(piece);
+            if self.buffer.len() >= FLUSH_BYTES {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the checkpoint durable and then visible, and removes all but the last two and what
+    /// these need.
+    pub fn finish(mut self) -> Result<FinishedCheckpoint, StoreError> {
+        self.end_section();
+        let directory = encode_directory(self.id.sequence, &self.sections, self.end());
+        self.buffer.extend(directory);
+        let len = self.end();
+        // Whole blocks, of which the last ends behind the file's end.
+        let whole = self.buffer.len().next_multiple_of(BLOCK_BYTES);
+        self.buffer.resize(whole, 0);
+        self.flush()?;
+        self.file.set_len(len)?;
+        self.file.sync()?;
+        let name = name_of(self.id.sequence);
+        self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
+        self.finished = true;
+        self.disk.sync_dir("")?;
+        self.remove_older()?;
+        Ok(FinishedCheckpoint {
+            id: self.id,
+            bytes: self.written,
+            disk: self.disk.clone(),
+            sections: std::mem::take(&mut self.sections),
+        })
+    }
+
+    /// Removes what neither this one nor the one before needs.
+    fn remove_older(&self) -> Result<(), StoreError> {
+        let all = sequences(&*self.disk)?;
+        let older = all.into_iter().filter(|other| *other < self.id.sequence);
+        let older: Vec<_> = older.collect();
+        let mut first = self.id.first;
+        if let Some(newest) = older.last() {
+            let known = self.newest.filter(|known| known.sequence == *newest);
+            let needed = known.map_or_else(
+                // One that can't be read needs nothing more.
+                || Checkpoint::open(&self.disk, *newest).map_or(*newest, |found| found.id.first),
+                |known| known.first,
+            );
+            first = first.min(needed);
+        }
+        for sequence in older.into_iter().filter(|older| *older < first) {
+            self.disk.remove(&name_of(sequence))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes in the section that is being written. Panics before the first.
+    pub fn section_len(&self) -> u64 {
+        self.sections.last().expect("a section").len
+    }
+
+    fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn end_section(&mut self) {
+        if let Some(section) = self.sections.last_mut() {
+            section.checksum = self.hasher.digest();
+        }
+        self.hasher.reset();
+    }
+
+    /// Writes the whole blocks of the buffer.
+    fn flush(&mut self) -> Result<(), DiskError> {
+        let whole = self.buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
+        self.file.write_at(&self.buffer[..whole], self.written)?;
+        self.written += whole as u64;
+        self.buffer.drain(..whole);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CheckpointWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointWriter")
+            .field("id", &self.id)
+            .field("sections", &self.sections)
+            .field("written", &self.written)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Only to free the space: the next start removes it otherwise.
+            let _ = self.disk.remove(&(name_of(self.id.sequence) + TEMPORARY));
+        }
+    }
+}
