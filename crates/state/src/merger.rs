@@ -258,6 +258,7 @@ impl Inner {
         delta.rebase(new.clone());
         self.current.write().base = new;
         drop(delta);
+        self.log.prepare_next()?;
         self.counters.merges.add(1);
         self.counters
             .merge_ns

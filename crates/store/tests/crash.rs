@@ -213,8 +213,9 @@ impl Engine {
         acknowledged: &mut Vec<Vec<u8>>,
     ) -> Result<(), StoreError> {
         for _ in 0..random.below(60) {
-            match random.below(12) {
+            match random.below(13) {
                 0 => self.checkpoint()?,
+                12 => self.log.prepare_next()?,
                 1..=4 => {
                     self.log.sync()?;
                     *acknowledged = self.blocks.clone();

@@ -5,11 +5,12 @@
 //! here. A file is synced before the next one is begun, so only the newest can end in anything
 //! but whole records.
 //!
-//! The newest file is kept longer than its content, filled with zeros in steps: a sync then has to
-//! write no new length. On the development machine (ext4 on a virtual NVMe disk) records of 16 KiB
-//! are appended and synced 4,700 times a second with steps of 4 MiB, 2,900 times without; smaller
-//! steps have worse 99th percentiles, larger ones longer stalls. (The example `figures` measures.)
+//! The newest file is longer than its content, and filled with zeros: a sync then has to write no
+//! new length, and to wait for no journal. A log's first file grows in steps; once it is 16 MiB long
+//! whoever has time makes the next file ready as a whole ([`BlockLog::prepare_next`]). What that is
+//! worth is in `docs/DISK.md`.
 
+mod ahead;
 mod recovery;
 
 use crate::{
@@ -17,13 +18,13 @@ use crate::{
     poison::Poison,
     record::{Found, PAYLOAD_BYTES_MAX, RecordFile, put_record, record_bytes},
 };
-use cambium_disk::{Disk, DiskError, DiskFile};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskError, DiskFile};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -39,7 +40,7 @@ const DIR: &str = "log";
 // 16      8     length of the file before: where its last record ends
 // 24      8     xxh3-64, seeded with the salt, of 0 .. 24
 // 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`
-// then          zeros, in the newest file only
+// then          zeros, in the newest file; a file of nothing but zeros is one that was made ready
 const MAGIC: &[u8; 8] = b"CambiLog";
 const FORMAT: u32 = 1;
 const HEADER_BYTES: u32 = 32;
@@ -85,8 +86,8 @@ impl LogPosition {
 pub struct LogOptions {
     /// A new file is begun once one is this long. At most 2 GiB.
     pub file_bytes_max: u32,
-    /// The newest file is extended with zeros in steps of this, so that most syncs need not write
-    /// the file's length too. 0 for no such steps.
+    /// A file that was not made ready before is extended with zeros in steps of this, so that most
+    /// syncs need not write the file's length too. 0 for no such steps.
     pub extend_bytes: u64,
     /// Mixed into every checksum, so that nobody can smuggle in a false record as a block's
     /// payload: see [`Manifest::salt`](crate::Manifest::salt).
@@ -96,7 +97,7 @@ pub struct LogOptions {
 impl Default for LogOptions {
     fn default() -> Self {
         Self {
-            file_bytes_max: 256 << 20,
+            file_bytes_max: 64 << 20,
             extend_bytes: 4 << 20,
             salt: 0,
         }
@@ -139,6 +140,10 @@ pub struct BlockLog {
     options: LogOptions,
     files: RwLock<BTreeMap<u32, Arc<dyn DiskFile>>>,
     writer: Mutex<Writer>,
+    /// The next file, if it is ready; held while it is made, and while one is begun.
+    next: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Whether it is ready.
+    is_ahead: AtomicBool,
     /// Held during a sync, which appends need not wait for.
     syncing: Mutex<()>,
     end: AtomicU64,
@@ -154,6 +159,8 @@ struct Writer {
     /// Length of the file: all from `end` on is zeros.
     file_bytes: u64,
     durable_to: LogPosition,
+    /// Whether the file was made ready before it was begun.
+    is_whole: bool,
     buffer: Vec<u8>,
 }
 
@@ -176,6 +183,7 @@ impl BlockLog {
         );
         disk.create_dir(DIR)?;
         disk.sync_dir("")?;
+        ahead::remove_unfinished(&*disk)?;
         let found = recovery::find_end(&*disk, options.salt, from)?;
         let (file, end, torn_tail) = match found {
             Some(found) => (found.file, found.end, found.torn_tail),
@@ -186,11 +194,13 @@ impl BlockLog {
             ),
         };
         disk.sync_dir(DIR)?;
+        let file_bytes = file.len()?;
         let writer = Writer {
-            file_bytes: file.len()?,
+            file_bytes,
             file: Arc::clone(&file),
             end,
             durable_to: end,
+            is_whole: file_bytes > options.file_bytes_max.into(),
             buffer: Vec::new(),
         };
         let log = Self {
@@ -198,6 +208,8 @@ impl BlockLog {
             options,
             files: RwLock::new(BTreeMap::from([(end.file, file)])),
             writer: Mutex::new(writer),
+            next: Mutex::new(None),
+            is_ahead: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
@@ -220,7 +232,8 @@ impl BlockLog {
         }
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
-            if writer.end.offset >= self.options.file_bytes_max {
+            let is_ahead = self.is_ahead.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !writer.is_whole) {
                 self.begin_next_file(writer)?;
             }
             let position = writer.end;
@@ -236,6 +249,12 @@ impl BlockLog {
                 durable_to,
                 parts,
             );
+            // Whole blocks need not be read first: there are zeros behind it anyway.
+            let block_end = end.next_multiple_of(BLOCK_BYTES as u64);
+            if block_end <= writer.file_bytes {
+                let len = block_end - u64::from(position.offset);
+                writer.buffer.resize(len as usize, 0);
+            }
             writer
                 .file
                 .write_at(&writer.buffer, position.offset.into())?;
@@ -335,7 +354,18 @@ impl BlockLog {
         Err(corrupt(&*self.disk, position, what))
     }
 
-    /// Where the records of a file end.
+    /// Whether the file after it tells that the records of a file end there: it may be longer, if
+    /// power was lost after it was cut.
+    fn is_end_of_file(&self, position: LogPosition) -> Result<bool, StoreError> {
+        if position.file >= self.end().file {
+            return Ok(false);
+        }
+        let mut header = [0; HEADER_BYTES as usize];
+        self.file(position.file + 1)?.read_at(&mut header, 0)?;
+        Ok(header == header_of(position.file + 1, position.offset, self.options.salt))
+    }
+
+    /// Where the records of a file end, at the most.
     fn content_len(&self, number: u32, file: &dyn DiskFile) -> Result<u64, StoreError> {
         let end = self.end();
         if number < end.file {
@@ -366,18 +396,30 @@ impl BlockLog {
             file: number,
             offset,
         } = writer.end;
-        writer.file.set_len(offset.into())?;
         writer.file.sync()?;
-        let file = begin_file(&*self.disk, number + 1, offset, self.options.salt)?;
+        let next = self.next.lock().take();
+        self.is_ahead.store(false, Ordering::Release);
+        writer.is_whole = next.is_some();
+        let file = match next {
+            Some(file) => {
+                let header = header_of(number + 1, offset, self.options.salt);
+                file.write_at(&header, 0)?;
+                file.sync()?;
+                file
+            }
+            None => begin_file(&*self.disk, number + 1, offset, self.options.salt)?,
+        };
         self.count_written(HEADER_BYTES as usize);
+        // Whether that is durable or not: the next file's header tells where it ends.
+        writer.file.set_len(offset.into())?;
         self.files.write().insert(number + 1, Arc::clone(&file));
+        writer.file_bytes = file.len()?;
         writer.file = file;
         writer.end = LogPosition {
             file: number + 1,
             offset: HEADER_BYTES,
         };
         writer.durable_to = writer.end;
-        writer.file_bytes = HEADER_BYTES.into();
         Ok(())
     }
 
@@ -431,9 +473,14 @@ impl LogScan<'_> {
             };
             if u64::from(self.next.offset) < *len {
                 let position = self.next;
-                let (record, next) = self.log.read_from(&**file, *len, position)?;
-                self.next = next;
-                return Ok(Some((position, record)));
+                match self.log.read_from(&**file, *len, position) {
+                    Ok((record, next)) => {
+                        self.next = next;
+                        return Ok(Some((position, record)));
+                    }
+                    Err(_) if self.log.is_end_of_file(position)? => {}
+                    Err(error) => return Err(error),
+                }
             }
             self.next = LogPosition {
                 file: self.next.file + 1,

@@ -163,8 +163,11 @@ fn next_file(
         return Ok(Some(file));
     }
     // Records are written, and further files begun, only when the header is durable.
-    if file.len <= HEADER_BYTES.into() && numbers.last() == Some(&file.number) {
-        return Ok(None);
+    if numbers.last() == Some(&file.number) {
+        let header = u64::from(HEADER_BYTES);
+        if file.len <= header || file.records(file.len).content_end(header)?.is_none() {
+            return Ok(None);
+        }
     }
     Err(corrupt(
         disk,
