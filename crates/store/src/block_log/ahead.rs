@@ -37,7 +37,7 @@ impl BlockLog {
     fn is_next_due(&self) -> bool {
         let LogPosition { offset, .. } = self.end();
         let max = self.options.file_bytes_max;
-        match self.writer.lock().is_whole {
+        match self.is_whole.load(Ordering::Acquire) {
             true => offset >= max / 2,
             // It grows in steps, each of which somebody waits for.
             false => offset >= LOG_BYTES_MIN.min(max / 2),

@@ -140,10 +140,13 @@ pub struct BlockLog {
     options: LogOptions,
     files: RwLock<BTreeMap<u32, Arc<dyn DiskFile>>>,
     writer: Mutex<Writer>,
-    /// The next file, if it is ready; held while it is made, and while one is begun.
+    /// The next file, if it is ready; held while it is made, and while one is begun. Taken after
+    /// `writer`, never before it.
     next: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Whether it is ready.
     is_ahead: AtomicBool,
+    /// Whether the newest file was made ready before it was begun.
+    is_whole: AtomicBool,
     /// Held during a sync, which appends need not wait for.
     syncing: Mutex<()>,
     end: AtomicU64,
@@ -159,8 +162,6 @@ struct Writer {
     /// Length of the file: all from `end` on is zeros.
     file_bytes: u64,
     durable_to: LogPosition,
-    /// Whether the file was made ready before it was begun.
-    is_whole: bool,
     buffer: Vec<u8>,
 }
 
@@ -195,12 +196,12 @@ impl BlockLog {
         };
         disk.sync_dir(DIR)?;
         let file_bytes = file.len()?;
+        let is_whole = AtomicBool::new(file_bytes > options.file_bytes_max.into());
         let writer = Writer {
             file_bytes,
             file: Arc::clone(&file),
             end,
             durable_to: end,
-            is_whole: file_bytes > options.file_bytes_max.into(),
             buffer: Vec::new(),
         };
         let log = Self {
@@ -210,6 +211,7 @@ impl BlockLog {
             writer: Mutex::new(writer),
             next: Mutex::new(None),
             is_ahead: AtomicBool::new(false),
+            is_whole,
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
@@ -233,7 +235,8 @@ impl BlockLog {
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
             let is_ahead = self.is_ahead.load(Ordering::Acquire);
-            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !writer.is_whole) {
+            let is_whole = self.is_whole.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !is_whole) {
                 self.begin_next_file(writer)?;
             }
             let position = writer.end;
@@ -399,7 +402,7 @@ impl BlockLog {
         writer.file.sync()?;
         let next = self.next.lock().take();
         self.is_ahead.store(false, Ordering::Release);
-        writer.is_whole = next.is_some();
+        self.is_whole.store(next.is_some(), Ordering::Release);
         let file = match next {
             Some(file) => {
                 let header = header_of(number + 1, offset, self.options.salt);

@@ -468,3 +468,25 @@ fn a_full_disk_gets_no_file_ahead_and_loses_nothing() {
     log.prepare_next().unwrap();
     assert_eq!(records(&log).len(), 12);
 }
+
+#[test]
+fn a_file_is_made_ready_while_others_append_and_sync() {
+    let disk = FaultyDisk::new(13);
+    let (log, _) = filled(&disk, SMALL, 1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                log.prepare_next().unwrap();
+            }
+        });
+        for n in 1..2000 {
+            log.append(n as u8, &[&payload(n)]).unwrap();
+            if n % 3 == 0 {
+                log.sync().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(records(&log), (0..2000).map(record).collect::<Vec<_>>());
+}
