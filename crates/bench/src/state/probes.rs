@@ -153,6 +153,10 @@ fn small_blocks(setup: &Setup, blocks: u64) -> Result<Map<String, Value>, Failur
             "small_blocks_waited_for_merges_ms",
             (after.merge_wait_ns - before.merge_wait_ns) as f64 / 1e6,
         ),
+        (
+            "small_blocks_kept_pace_ms",
+            (after.merge_pace_ns - before.merge_pace_ns) as f64 / 1e6,
+        ),
     ]);
     for (name, mut times) in [("root_and_commit", whole), ("commit", durable)] {
         times.sort_unstable_by(f64::total_cmp);
