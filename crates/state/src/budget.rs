@@ -136,10 +136,29 @@ impl Inner {
             if oldest == 0 {
                 break;
             }
+            let keep = all - oldest;
+            // What the next merge needs is read while the one before is under way.
+            self.build_tries(keep)?;
             self.wait_for_merge(&mut writer)?;
-            self.freeze(&mut writer, all - oldest)?;
+            self.freeze(&mut writer, keep)?;
         }
         self.is_behind.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the tries those of the head's ancestor `keep` layers below it.
+    fn build_tries(&self, keep: usize) -> Result<(), StateError> {
+        let mut delta = self.delta.lock();
+        let (way, target) = {
+            let current = self.current.read();
+            let tree = &current.tree;
+            let mut chain = tree.chain(tree.head().id);
+            let Some(target) = chain.nth(keep).map(|layer| layer.id) else {
+                return Ok(());
+            };
+            (delta.way_to(tree, target), target)
+        };
+        delta.take_way(&way, target)?;
         Ok(())
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn write_whole(
     segments: Vec<u8>,
     retired: &[PageAddr],
 ) -> Result<Index, StateError> {
-    let writer = IndexWriter::whole(disk.clone(), parts.clone(), None, true)?;
+    let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
     for shard in 0..SHARDS {
         let (whole, pages) = index.whole(shard)?;
         writer.put(shard, Arc::new(whole), pages)?;

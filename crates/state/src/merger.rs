@@ -92,6 +92,8 @@ impl Inner {
         let Some(job) = writer.merge.take() else {
             return Ok(());
         };
+        // Somebody waits: as fast as can be.
+        self.pages.segments.pace().set_gentle(false);
         let panicked = |_| StateError::Poisoned("the merging thread panicked".to_owned());
         self.poison(job.thread.join().map_err(panicked).flatten())
     }
@@ -185,6 +187,7 @@ impl Inner {
             drop(old);
             inner.run_merge(&base, &intermediate, log)
         };
+        self.pages.segments.pace().set_gentle(true);
         let thread = thread::Builder::new()
             .name("cambium-merge".to_owned())
             .spawn(run);
@@ -221,10 +224,11 @@ impl Inner {
         let cleaning = Cleaning::of(&self.pages.segments.live(), &self.retired.lock().pages);
         let is_too_large = !old.index.fits(self.options.index_bytes_max());
         let (disk, parts) = (self.disk.clone(), self.parts.clone());
+        let pace = self.pages.segments.pace().clone();
         let files = old.index.files();
         let index = match is_too_large || files.is_whole_due() {
-            true => IndexWriter::whole(disk, parts, Some(files), is_too_large)?,
-            false => IndexWriter::changes(disk, parts, &old.index)?,
+            true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
+            false => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
         let merged = merge(old, &intermediate.forest, &cleaning, &index)?;
         self.counters.pages_written.add(merged.pages_written);
@@ -258,7 +262,7 @@ impl Inner {
         delta.rebase(new.clone());
         self.current.write().base = new;
         drop(delta);
-        self.log.prepare_next()?;
+        self.log.prepare_next(self.pages.segments.pace())?;
         self.counters.merges.add(1);
         self.counters
             .merge_ns

@@ -52,6 +52,7 @@ mod checkpoint;
 mod codes;
 mod error;
 mod manifest;
+mod pace;
 mod page;
 mod poison;
 mod record;
@@ -66,5 +67,6 @@ pub use checkpoint::{
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
+pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};
 pub use segments::{PageAddr, SegmentOptions, SegmentStats, Segments, SegmentsRecovery};

@@ -215,7 +215,7 @@ impl Engine {
         for _ in 0..random.below(60) {
             match random.below(13) {
                 0 => self.checkpoint()?,
-                12 => self.log.prepare_next()?,
+                12 => self.log.prepare_next(self.segments.pace())?,
                 1..=4 => {
                     self.log.sync()?;
                     *acknowledged = self.blocks.clone();

@@ -7,7 +7,7 @@ use super::{
 use crate::error::StateError;
 use cambium_disk::Disk;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
-use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, put_piece};
+use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, WritePace, put_piece};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -101,11 +101,13 @@ impl<'a> IndexWriter<'a> {
     /// memory.
     pub(crate) fn whole(
         disk: Arc<dyn Disk>,
+        pace: Arc<WritePace>,
         cache: Arc<PartCache>,
         after: Option<IndexFiles>,
         is_too_large: bool,
     ) -> Result<Self, StateError> {
-        let mut checkpoint = CheckpointWriter::create(disk, after.map(|files| files.newest))?;
+        let after = after.map(|files| files.newest);
+        let mut checkpoint = CheckpointWriter::create(disk, after)?.at_pace(pace);
         checkpoint.section(INDEX)?;
         Ok(Self::new(checkpoint, cache, None, !is_too_large))
     }
@@ -114,10 +116,12 @@ impl<'a> IndexWriter<'a> {
     /// kept in memory, even if it outgrows its limit meanwhile.
     pub(crate) fn changes(
         disk: Arc<dyn Disk>,
+        pace: Arc<WritePace>,
         cache: Arc<PartCache>,
         before: &'a Index,
     ) -> Result<Self, StateError> {
-        let mut checkpoint = CheckpointWriter::create_on(disk, before.files.newest)?;
+        let on = before.files.newest;
+        let mut checkpoint = CheckpointWriter::create_on(disk, on)?.at_pace(pace);
         checkpoint.section(CHANGES)?;
         Ok(Self::new(checkpoint, cache, Some(before), true))
     }

@@ -314,7 +314,7 @@ impl Loader {
         ));
         let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
         let parts = Arc::new(parts);
-        let index = IndexWriter::whole(disk.clone(), parts.clone(), None, false)?;
+        let index = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
         let to = Some((&*pages, &index));
         let root = self.buckets.build(to, &counters, progress)?;
         Ok(Loaded {

@@ -4,14 +4,12 @@
 //! for the file system's journal, nor for what others put into it.
 
 use super::{BlockLog, DIR, LogPosition, name_of};
-use crate::StoreError;
+use crate::{StoreError, WritePace, pace::PIECE_BYTES};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
 
 /// What it is called until it is whole.
 const TEMPORARY: &str = "log/next.tmp";
-/// Zeros are written in pieces of this size: a sync of the log waits for one at most.
-const PIECE_BYTES: usize = 256 << 10;
 /// A log of fewer bytes gets no file ahead.
 const LOG_BYTES_MIN: u32 = 16 << 20;
 /// Room for the record that ends a file.
@@ -21,7 +19,7 @@ impl BlockLog {
     /// Makes the next file ready, if it is not yet and will be needed soon. It takes as long as writing
     /// [`LogOptions::file_bytes_max`](super::LogOptions::file_bytes_max): for a thread that has
     /// time. Where the disk is full nothing is done.
-    pub fn prepare_next(&self) -> Result<(), StoreError> {
+    pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
         let mut next = self.next.lock();
         if next.is_some() || !self.is_next_due() {
@@ -29,7 +27,7 @@ impl BlockLog {
         }
         // Nobody begins another file as long as the lock is held.
         let name = name_of(self.end().file + 1);
-        *next = self.poison.guard(|| self.prepare(&name))?;
+        *next = self.poison.guard(|| self.prepare(&name, pace))?;
         self.is_ahead.store(next.is_some(), Ordering::Release);
         Ok(())
     }
@@ -45,9 +43,13 @@ impl BlockLog {
     }
 
     /// `None` if the disk is full.
-    fn prepare(&self, name: &str) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
+    fn prepare(
+        &self,
+        name: &str,
+        pace: &WritePace,
+    ) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
         remove_unfinished(&*self.disk)?;
-        if let Err(error) = self.write_zeros() {
+        if let Err(error) = self.write_zeros(pace) {
             remove_unfinished(&*self.disk)?;
             return match error.is_full() {
                 true => Ok(None),
@@ -59,7 +61,7 @@ impl BlockLog {
         Ok(Some(self.disk.open(name)?))
     }
 
-    fn write_zeros(&self) -> Result<(), DiskError> {
+    fn write_zeros(&self, pace: &WritePace) -> Result<(), DiskError> {
         let file = self.disk.create_with(TEMPORARY, Access::Direct)?;
         let bytes = u64::from(self.options.file_bytes_max) + SPARE_BYTES;
         let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
@@ -67,7 +69,7 @@ impl BlockLog {
         let mut at = 0;
         while at < bytes {
             let len = zeros.len().min((bytes - at) as usize);
-            file.write_at(&zeros[..len], at)?;
+            pace.write(|| file.write_at(&zeros[..len], at))?;
             self.count_written(len);
             at += len as u64;
         }

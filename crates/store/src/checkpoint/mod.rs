@@ -26,7 +26,7 @@ mod writer;
 pub use pieces::{PIECE_SUM_BYTES, SectionReader, put_piece};
 pub use writer::{CheckpointWriter, FinishedCheckpoint};
 
-use crate::StoreError;
+use crate::{StoreError, pace::PIECE_BYTES};
 use cambium_disk::{Disk, DiskFile};
 use cambium_primitives::{DecodeError, Reader};
 use std::sync::Arc;
@@ -64,9 +64,8 @@ const PREFIX: &str = "checkpoint-";
 const TEMPORARY: &str = ".tmp";
 const DAMAGED: &str = ".damaged";
 
-/// Written, and verified, so many bytes at a time: past the page cache, and in small pieces, since a
-/// sync of the block log waits for what the device was given before it.
-const FLUSH_BYTES: usize = 256 << 10;
+/// Written past the page cache, and verified, so many bytes at a time.
+const FLUSH_BYTES: usize = PIECE_BYTES;
 
 /// A checkpoint, and what it stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

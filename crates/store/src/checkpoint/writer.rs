@@ -4,7 +4,7 @@ use super::{
     Checkpoint, CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, SectionReader, TEMPORARY,
     encode_directory, header_of, len_of, name_of, sequence_of, sequences,
 };
-use crate::StoreError;
+use crate::{StoreError, WritePace};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
 use std::{fmt, sync::Arc};
 use xxhash_rust::xxh3::Xxh3;
@@ -21,6 +21,7 @@ pub struct CheckpointWriter {
     hasher: Xxh3,
     buffer: Vec<u8>,
     written: u64,
+    pace: Arc<WritePace>,
     finished: bool,
 }
 
@@ -87,6 +88,7 @@ impl CheckpointWriter {
             hasher,
             buffer,
             written: 0,
+            pace: Arc::default(),
             finished: false,
         };
         if before.is_some() {
@@ -94,6 +96,12 @@ impl CheckpointWriter {
             writer.write(&id.encode())?;
         }
         Ok(writer)
+    }
+
+    /// Writes at that pace.
+    pub fn at_pace(mut self, pace: Arc<WritePace>) -> Self {
+        self.pace = pace;
+        self
     }
 
     /// Begins a section, which ends the one before. Panics if the name is used already or over 255
@@ -195,7 +203,8 @@ impl CheckpointWriter {
     /// Writes the whole blocks of the buffer.
     fn flush(&mut self) -> Result<(), DiskError> {
         let whole = self.buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
-        self.file.write_at(&self.buffer[..whole], self.written)?;
+        self.pace
+            .write(|| self.file.write_at(&self.buffer[..whole], self.written))?;
         self.written += whole as u64;
         self.buffer.drain(..whole);
         Ok(())

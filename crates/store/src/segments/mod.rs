@@ -20,9 +20,9 @@
 //! synced, which the block log's sync then waits behind, and they drive out of memory what is worth
 //! having there. Why in pieces: a sync of the log waits for what the device was given before it. On
 //! the development machine the log's median sync beside such writing took 6.4 ms with pieces of
-//! 4 MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same 0.6 to 1 GB/s; see `docs/DISK.md`.
-//! But each piece waits behind the reads that the device was given before it: while there are many,
-//! all that was gathered is written at once.
+//! 4 MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same 0.6 to 1 GB/s; see `docs/DISK.md`,
+//! and [`WritePace`]. But each piece waits behind the reads that the device was given before it: while
+//! there are many, or nobody else to be gentle to, all that was gathered is written at once.
 //!
 //! What is durable is decided by the checkpoint, which holds the table of segments and of their
 //! lengths as of a sync. Opening drops all that came later: no index leads there.
@@ -34,7 +34,7 @@ mod tail;
 
 pub use addr::PageAddr;
 
-use crate::{PAGE_BYTES_MAX, Page, StoreError, poison::Poison};
+use crate::{PAGE_BYTES_MAX, Page, StoreError, WritePace, pace::PIECE_BYTES, poison::Poison};
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
 use cambium_disk::{Disk, ReadRequest};
 use parking_lot::{Mutex, RwLock};
@@ -50,9 +50,7 @@ use tail::Tail;
 
 const DIR: &str = "segments";
 
-/// What was gathered is written in pieces of so many bytes, unless there are many reads under way.
-const PIECE_BYTES: usize = 256 << 10;
-/// So many are many: what a device takes at once, about.
+/// So many reads are many: what a device takes at once, about.
 const READS_MANY: usize = 32;
 
 /// How segments are laid out.
@@ -111,6 +109,7 @@ pub struct Segments {
     reads_buffered: AtomicU64,
     /// Reads of batches that are under way.
     reading: AtomicUsize,
+    pace: Arc<WritePace>,
     poison: Poison,
 }
 
@@ -184,6 +183,7 @@ impl Segments {
             written: AtomicU64::new(0),
             reads_buffered: AtomicU64::new(0),
             reading: AtomicUsize::new(0),
+            pace: Arc::default(),
             poison: Poison::new("segments"),
         };
         Ok((segments, recovery))
@@ -440,12 +440,14 @@ impl Segments {
         };
         let (mut rest, mut offset) = (&flush.bytes[..], flush.start);
         while !rest.is_empty() {
-            let len = match self.reading.load(Ordering::Relaxed) >= READS_MANY {
-                true => rest.len(),
-                false => rest.len().min(PIECE_BYTES),
+            let are_many = self.reading.load(Ordering::Relaxed) >= READS_MANY;
+            let len = match self.pace.is_gentle() && !are_many {
+                true => rest.len().min(PIECE_BYTES),
+                false => rest.len(),
             };
             let (piece, later) = rest.split_at(len);
-            flush.segment.file.write_at(piece, offset)?;
+            self.pace
+                .write(|| flush.segment.file.write_at(piece, offset))?;
             (rest, offset) = (later, offset + len as u64);
         }
         let bytes = flush.bytes.len() as u64;
@@ -455,6 +457,11 @@ impl Segments {
         flush.segment.flushed_bytes.store(end, Ordering::Release);
         self.tail.end_flush();
         Ok(())
+    }
+
+    /// How what is appended is written.
+    pub const fn pace(&self) -> &Arc<WritePace> {
+        &self.pace
     }
 
     /// Bytes written since the segments were opened: pages, and zeros that fill blocks.
