@@ -150,7 +150,7 @@ fn graft_page(
 
 /// Grafts the topmost branch of a page, with stubs for its children, to be asked for if something
 /// below them changes. Their references are cached but for those of single leaves, which are made
-/// here: a leaf costs three times the memory of a stub, and most are never asked for. `None` if
+/// here: a leaf costs twice the memory of a stub, and most are never asked for. `None` if
 /// there is no such branch.
 fn graft_top(
     page: &Page,

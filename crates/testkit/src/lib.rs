@@ -14,6 +14,7 @@ mod mainnet_replays;
 mod model;
 mod naive_chain;
 mod networks;
+pub mod plain;
 mod proof_cases;
 mod witnesses;
 

@@ -1,33 +1,13 @@
 //! The engine's figures, against what the disk saw and what was asked for.
 
-use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, CounterValues, Db, FaultyDisk, Loader, Options};
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_primitives::AccountUpdate;
+use cambium_state::{CounterValues, Db, FaultyDisk, Loader, Options};
+use cambium_testkit::plain::{account, change, commit, first_block, path};
 use cambium_trie::Keys;
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 60_000;
-
-fn path(index: u64) -> B256 {
-    keccak256(index.to_le_bytes())
-}
-
-fn account(nonce: u64) -> Account {
-    Account {
-        nonce,
-        balance: U256::from(1_000_000),
-        ..Account::default()
-    }
-}
-
-fn change(path: B256, account: AccountUpdate) -> AccountChange {
-    AccountChange {
-        path,
-        account,
-        wipe: false,
-        slots: vec![],
-    }
-}
 
 /// A database with empty caches, and its disk.
 fn database() -> (Db, FaultyDisk) {
@@ -37,28 +17,10 @@ fn database() -> (Db, FaultyDisk) {
         loader.account(path(index), &account(index), []).unwrap();
     }
     let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = BlockMeta {
-        id: BlockId::new(0, B256::with_last_byte(1)),
-        parent: B256::ZERO,
-        state_root: loaded.root(),
-        body: Bytes::new(),
-    };
+    let meta = first_block(loaded.root());
     drop(loaded.create(meta, vec![]).unwrap());
     let (db, _) = Db::open(Arc::new(disk.clone()), Options::default()).unwrap();
     (db, disk)
-}
-
-fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) {
-    let head = db.head();
-    let session = db.session(db.view().unwrap());
-    let staged = session.finish(Changes::new(changes), codes).unwrap();
-    let meta = BlockMeta {
-        id: BlockId::new(head.number + 1, keccak256(head.hash)),
-        parent: head.hash,
-        state_root: staged.root(),
-        body: Bytes::new(),
-    };
-    staged.seal(meta).unwrap().commit().unwrap();
 }
 
 /// What `work` added to the counters. All reads of the disk are pages, parts of the index and

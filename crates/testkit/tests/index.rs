@@ -1,10 +1,11 @@
 //! An index that is larger than its memory: what it gives is what one in memory gives, with one
 //! more read of the disk.
 
-use alloy_primitives::{B256, Bytes, U256, b256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, Options, View};
+use alloy_primitives::{B256, U256, b256, keccak256};
+use cambium_primitives::{Account, AccountChange};
+use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View};
 use cambium_store::{Checkpoint, load_latest_checkpoint};
+use cambium_testkit::plain::{self, account, first_block, path, put, remove};
 use cambium_trie::Keys;
 use std::sync::Arc;
 
@@ -12,29 +13,8 @@ const ACCOUNTS: u64 = 60_000;
 /// Slots of the first account: its storage alone makes several hundred parts.
 const SLOTS: u64 = 80_000;
 
-fn path(index: u64) -> B256 {
-    keccak256(index.to_le_bytes())
-}
-
 fn slot(index: u64) -> (B256, B256) {
     (path(0), keccak256(index.to_be_bytes()))
-}
-
-fn account(nonce: u64) -> Account {
-    Account {
-        nonce,
-        balance: U256::from(1_000_000),
-        ..Account::default()
-    }
-}
-
-fn put(path: B256, nonce: u64) -> AccountChange {
-    AccountChange {
-        path,
-        account: AccountUpdate::Put(account(nonce)),
-        wipe: false,
-        slots: vec![],
-    }
 }
 
 /// With so much memory for the index. That for pages holds few of them.
@@ -59,12 +39,7 @@ fn database(index_bytes_max: u64) -> (Db, FaultyDisk) {
     let slots = (0..SLOTS).map(|index| (slot(index).1, U256::from(index + 1)));
     loader.slots(path(0), slots).unwrap();
     let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = BlockMeta {
-        id: BlockId::new(0, B256::with_last_byte(1)),
-        parent: B256::ZERO,
-        state_root: loaded.root(),
-        body: Bytes::new(),
-    };
+    let meta = first_block(loaded.root());
     (loaded.create(meta, vec![]).unwrap(), disk)
 }
 
@@ -74,18 +49,7 @@ fn open(disk: &FaultyDisk, index_bytes_max: u64) -> Db {
 }
 
 fn commit(db: &Db, changes: Vec<AccountChange>) -> B256 {
-    let head = db.head();
-    let session = db.session(db.view().unwrap());
-    let staged = session.finish(Changes::new(changes), vec![]).unwrap();
-    let root = staged.root();
-    let meta = BlockMeta {
-        id: BlockId::new(head.number + 1, keccak256(head.hash)),
-        parent: head.hash,
-        state_root: root,
-        body: Bytes::new(),
-    };
-    staged.seal(meta).unwrap().commit().unwrap();
-    root
+    plain::commit(db, changes, vec![])
 }
 
 /// Accounts and slots, and the root of what proves them, with some that are not there.
@@ -120,11 +84,7 @@ fn mixed(round: u64) -> Vec<AccountChange> {
     let mut changes: Vec<_> = changed
         .filter(|index| *index > 0)
         .map(|index| match index % 5 {
-            0 => AccountChange {
-                account: AccountUpdate::Delete,
-                wipe: true,
-                ..put(path(index), 0)
-            },
+            0 => remove(path(index)),
             _ => put(path(index), round),
         })
         .collect();
@@ -174,11 +134,7 @@ fn reads_proofs_merges_and_checks_agree_with_an_index_in_memory() {
     // The checkpoint of this view is gone; its file is read as long as the view is there.
     assert_eq!(read(&first), before);
     // What takes back the wiping of a storage needs all of its slots.
-    let gone = AccountChange {
-        account: AccountUpdate::Delete,
-        wipe: true,
-        ..put(path(0), 0)
-    };
+    let gone = remove(path(0));
     let full = read(&on_disk.view().unwrap());
     let roots = [&on_disk, &in_memory].map(|db| commit(db, vec![gone.clone()]));
     assert_eq!(roots[0], roots[1]);
@@ -206,12 +162,7 @@ fn the_form_on_disk_is_what_it_was() {
     let slots = (0..SLOTS).map(|index| (slot(index).1, U256::from(index + 1)));
     loader.account(path(0), &account(0), slots).unwrap();
     let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = BlockMeta {
-        id: BlockId::new(0, B256::with_last_byte(1)),
-        parent: B256::ZERO,
-        state_root: loaded.root(),
-        body: Bytes::new(),
-    };
+    let meta = first_block(loaded.root());
     drop(loaded.create(meta, vec![]).unwrap());
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let hash = |name: &str| {
@@ -246,11 +197,7 @@ fn an_index_that_outgrows_its_memory_moves_to_disk_and_back() {
     let stats = db.stats().unwrap();
     assert!(stats.index_bytes_on_disk > 0, "{stats:?}");
     assert_eq!(read(&db.view().unwrap()).2, root);
-    let gone = AccountChange {
-        account: AccountUpdate::Delete,
-        wipe: true,
-        ..put(path(1), 0)
-    };
+    let gone = remove(path(1));
     let root = commit(&db, vec![gone]);
     db.flush(0).unwrap();
     drop(db);
