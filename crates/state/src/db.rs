@@ -17,7 +17,7 @@ use crate::{
     blocks::Blocks,
     budget::LayerLimit,
     counters::Counters,
-    delta::Delta,
+    delta::{Delta, DeltaLock, LockedDelta},
     error::StateError,
     index::PartCache,
     merger::{MergeJob, Retired},
@@ -32,7 +32,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_store::{BlockLog, Codes, DataDirLock, Manifest};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashSet,
     sync::{Arc, OnceLock, atomic::AtomicBool},
@@ -104,7 +104,7 @@ pub(crate) struct Inner {
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
     pub(crate) writer: Mutex<Writer>,
-    pub(crate) delta: Mutex<Delta>,
+    pub(crate) delta: DeltaLock,
     /// A trie of its own for proofs, so that they do not get in the way of roots.
     pub(crate) prover: Mutex<Option<Delta>>,
     pub(crate) current: RwLock<Current>,
@@ -361,7 +361,7 @@ impl Inner {
     }
 
     /// The delta, with a layer of `parent` in the tree for as long as it is locked.
-    fn delta_above(&self, parent: BlockId) -> Result<MutexGuard<'_, Delta>, StateError> {
+    fn delta_above(&self, parent: BlockId) -> Result<LockedDelta<'_>, StateError> {
         loop {
             self.layer_of(parent)?;
             let delta = self.delta.lock();
@@ -423,8 +423,7 @@ impl Inner {
 
     /// Memory of the layers that are not being merged.
     pub(crate) fn layer_bytes(&self) -> usize {
-        let forest = self.delta.lock().forest().memory_bytes();
-        self.current.read().overlay.bytes() + forest
+        self.current.read().overlay.bytes() + self.delta.bytes()
     }
 }
 

@@ -15,12 +15,72 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
-use std::sync::Arc;
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// Changes in the trie that no layer has yet.
 struct Floating {
     owner: u64,
     reverts: Changes,
+}
+
+/// The delta that roots are computed in, behind its lock.
+pub(crate) struct DeltaLock {
+    delta: Mutex<Delta>,
+    bytes: AtomicUsize,
+}
+
+impl DeltaLock {
+    pub(crate) fn new(delta: Delta) -> Self {
+        let bytes = delta.forest().memory_bytes().into();
+        let delta = Mutex::new(delta);
+        Self { delta, bytes }
+    }
+
+    pub(crate) fn lock(&self) -> LockedDelta<'_> {
+        LockedDelta {
+            delta: self.delta.lock(),
+            bytes: &self.bytes,
+        }
+    }
+
+    /// Memory of its tries when it was last unlocked: known without waiting for a root.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The delta, locked.
+pub(crate) struct LockedDelta<'a> {
+    delta: MutexGuard<'a, Delta>,
+    bytes: &'a AtomicUsize,
+}
+
+impl Deref for LockedDelta<'_> {
+    type Target = Delta;
+
+    fn deref(&self) -> &Delta {
+        &self.delta
+    }
+}
+
+impl DerefMut for LockedDelta<'_> {
+    fn deref_mut(&mut self) -> &mut Delta {
+        &mut self.delta
+    }
+}
+
+impl Drop for LockedDelta<'_> {
+    fn drop(&mut self) {
+        let bytes = self.delta.forest().memory_bytes();
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
 }
 
 pub(crate) struct Delta {

@@ -11,7 +11,7 @@ use crate::{
     commit::describe,
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
-    delta::Delta,
+    delta::{Delta, DeltaLock},
     error::StateError,
     index::{FoundIndex, PartCache},
     loader::{refuse_lost_checkpoints, remove_spilled},
@@ -140,7 +140,7 @@ impl Db {
             log,
             blocks: Blocks::new(index, state.block, meta.log.recent),
             writer: Mutex::new(Writer::default()),
-            delta: Mutex::new(Delta::on(base.clone(), root, counters)?),
+            delta: DeltaLock::new(Delta::on(base.clone(), root, counters)?),
             prover: Mutex::new(None),
             current: RwLock::new(Current {
                 base,

@@ -79,7 +79,7 @@ impl Db {
             snapshot: snapshot.block,
             layers,
             overlay_bytes,
-            delta_bytes: self.inner.delta.lock().forest().memory_bytes(),
+            delta_bytes: self.inner.delta.bytes(),
             index_bytes: snapshot.index.memory_bytes(),
             index_bytes_on_disk: snapshot.index.bytes_on_disk(),
             pages: snapshot.index.pages(),

@@ -7,7 +7,7 @@ use crate::{
     checkpoint::{self, CheckpointState, LogState},
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
-    delta::Delta,
+    delta::{Delta, DeltaLock},
     error::StateError,
     index::{PartCache, WrittenIndex},
     merger::Retired,
@@ -137,7 +137,7 @@ impl Loaded {
             log,
             blocks: Blocks::new(index, meta.id, recent),
             writer: Mutex::new(Writer::default()),
-            delta: Mutex::new(Delta::on(base.clone(), layer, self.counters)?),
+            delta: DeltaLock::new(Delta::on(base.clone(), layer, self.counters)?),
             prover: Mutex::new(None),
             current: RwLock::new(Current {
                 base,
