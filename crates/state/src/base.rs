@@ -8,16 +8,17 @@
 //! ```
 
 use crate::{
+    entries::Entries,
     error::StateError,
     forest::Forest,
     index::{Found, Held, Index},
     overlay::{Lineage, Overlay},
-    pages::{Pages, ReadFor, account_in, decode_leaf, slot_in},
+    pages::{Pages, ReadFor, decode_leaf},
     pool,
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, BlockId, Path};
-use cambium_trie::{LeafValue, Lookup, NodeView, PartialTrie, Stub};
+use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, Path};
+use cambium_trie::{LeafValue, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
 /// The state at a block, on disk: the index, whose stubs name pages, and these.
@@ -26,37 +27,11 @@ pub(crate) struct Snapshot {
     pub(crate) state_root: B256,
     pub(crate) index: Index,
     pub(crate) pages: Arc<Pages>,
+    /// Answers of single reads.
+    pub(crate) entries: Entries,
 }
 
 impl Snapshot {
-    pub(crate) fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
-        let path = Path::account(path);
-        match self.index.look_up(&path, &mut Held::default())? {
-            Found::Resident(Lookup::Account(account)) => Ok(Some(account)),
-            Found::Page { stub, depth } => account_in(
-                &*self
-                    .pages
-                    .read(&stub, &path.prefix(depth), ReadFor::Value)?,
-                &path,
-            ),
-            Found::Resident(_) => Ok(None),
-        }
-    }
-
-    pub(crate) fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
-        let path = Path::slot(account, slot);
-        match self.index.look_up(&path, &mut Held::default())? {
-            Found::Resident(Lookup::Slot(value)) => Ok(value),
-            Found::Page { stub, depth } => slot_in(
-                &*self
-                    .pages
-                    .read(&stub, &path.prefix(depth), ReadFor::Value)?,
-                &path,
-            ),
-            Found::Resident(_) => Ok(U256::ZERO),
-        }
-    }
-
     /// All slots of an account, by path.
     pub(crate) fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
         let path = Path::account(account);

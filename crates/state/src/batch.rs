@@ -5,14 +5,15 @@
 
 use crate::{
     base::Snapshot,
+    entries::EntryKey,
     error::StateError,
-    index::Found,
+    index::{Found, Held},
     pages::{ReadFor, account_in, page_addr, slot_in},
     pool,
     view::View,
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, Path};
+use cambium_primitives::{Account, DecodeError, Path, SlotValue};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 use rayon::prelude::*;
@@ -23,11 +24,17 @@ pub(crate) const CHUNK_KEYS: usize = 1024;
 /// Fewer keys than this are not worth waking other threads for.
 pub(crate) const PARALLEL_KEYS_MIN: usize = 256;
 
+/// The compact form of an account has at most so many bytes, a slot's 32.
+const ACCOUNT_BYTES_MAX: usize = 75;
+
 /// Something read by its path: an account or a slot.
 pub(crate) trait Key: Copy + Ord + Send + Sync {
     type Value: Send;
 
     fn path(&self) -> Path;
+
+    /// The key in the cache of entries.
+    fn entry(&self) -> EntryKey<'_>;
 
     /// What `view` has above the snapshot; `None` if the snapshot must be asked.
     fn above(&self, view: &View) -> Option<Self::Value>;
@@ -36,6 +43,12 @@ pub(crate) trait Key: Copy + Ord + Send + Sync {
     fn resident(lookup: &Lookup<'_>) -> Self::Value;
 
     fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError>;
+
+    /// The form in which the cache of entries has it, that of pages: of no bytes if it is absent.
+    fn to_entry(value: &Self::Value) -> Vec<u8>;
+
+    /// A value from that form.
+    fn from_entry(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 }
 
 /// An account by keccak(address).
@@ -44,6 +57,13 @@ impl Key for B256 {
 
     fn path(&self) -> Path {
         Path::account(self)
+    }
+
+    fn entry(&self) -> EntryKey<'_> {
+        EntryKey {
+            account: self,
+            slot: None,
+        }
     }
 
     fn above(&self, view: &View) -> Option<Self::Value> {
@@ -60,6 +80,22 @@ impl Key for B256 {
     fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError> {
         account_in(page, path)
     }
+
+    fn to_entry(value: &Self::Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(account) = value {
+            bytes.reserve(ACCOUNT_BYTES_MAX);
+            account.encode_to(&mut bytes);
+        }
+        bytes
+    }
+
+    fn from_entry(bytes: &[u8]) -> Result<Self::Value, DecodeError> {
+        match bytes {
+            [] => Ok(None),
+            _ => Account::decode(bytes).map(Some),
+        }
+    }
 }
 
 /// A slot by keccak(address) and keccak(slot).
@@ -68,6 +104,13 @@ impl Key for (B256, B256) {
 
     fn path(&self) -> Path {
         Path::slot(&self.0, &self.1)
+    }
+
+    fn entry(&self) -> EntryKey<'_> {
+        EntryKey {
+            account: &self.0,
+            slot: Some(&self.1),
+        }
     }
 
     fn above(&self, view: &View) -> Option<Self::Value> {
@@ -83,6 +126,17 @@ impl Key for (B256, B256) {
 
     fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError> {
         slot_in(page, path)
+    }
+
+    fn to_entry(value: &Self::Value) -> Vec<u8> {
+        SlotValue::new(*value).as_bytes().to_vec()
+    }
+
+    fn from_entry(bytes: &[u8]) -> Result<Self::Value, DecodeError> {
+        match bytes {
+            [] => Ok(U256::ZERO),
+            _ => SlotValue::decode(bytes),
+        }
     }
 }
 
@@ -105,6 +159,19 @@ impl View {
         self.accounts(accounts)?;
         self.storage(slots)?;
         Ok(())
+    }
+
+    /// Reads one key.
+    pub(crate) fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
+        let counters = &self.inner.counters;
+        counters.reads.add(1);
+        match key.above(self) {
+            Some(value) => {
+                counters.overlay_hits.add(1);
+                Ok(value)
+            }
+            None => self.base.snapshot.read(key),
+        }
     }
 
     pub(crate) fn read_all<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
@@ -138,6 +205,23 @@ impl View {
 }
 
 impl Snapshot {
+    /// Reads one key.
+    fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
+        if let Some(value) = self.entries.get(key) {
+            return Ok(value);
+        }
+        let path = key.path();
+        let value = match self.index.look_up(&path, &mut Held::default())? {
+            Found::Resident(leaf) => K::resident(&leaf),
+            Found::Page { stub, depth } => {
+                let prefix = path.prefix(depth);
+                K::in_page(&*self.pages.read(&stub, &prefix, ReadFor::Value)?, &path)?
+            }
+        };
+        self.entries.put(key, &value);
+        Ok(value)
+    }
+
     /// Reads keys, each with the place of its value in `values`.
     fn read_into<K: Key>(
         &self,

@@ -1,11 +1,13 @@
 //! How the memory budget is divided.
 //!
 //! ```text
-//!   | other | index | index being made | layers: delta, and intermediate | page cache | slack |
+//!   | other | index | index being made | layers: delta, and intermediate | caches | slack |
 //! ```
 //!
 //! The index is what it is, and there are two of it while a merge makes the next one. Of what is
 //! left, layers get the most: the more changes a merge takes at once, the less it writes for each.
+//! The cache of entries keeps the size that it has from the beginning; pages get the rest of the
+//! caches' part.
 
 use crate::{db::Inner, error::StateError, merger::MergeJob};
 use std::{
@@ -21,9 +23,13 @@ use std::{
 const OTHER_BYTES: u64 = 80 << 20;
 /// Of what is left, the part of layers, and of the pages that their tries have taken apart.
 const LAYERS_PART: f64 = 0.5;
-/// And that of the page cache. The rest is the allocator's: what it has freed and not given back,
+/// And that of the caches. The rest is the allocator's: what it has freed and not given back,
 /// and what is between pieces of different sizes.
 const CACHE_PART: f64 = 0.25;
+/// Of all memory, the part of the cache of entries: at 1 GiB it takes up to 160,000 accounts.
+const ENTRIES_PART: u64 = 128;
+/// However much memory there is: as much is written when a database is opened.
+const ENTRY_BYTES_MAX: u64 = 256 << 20;
 /// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
 const DUE_PART: f64 = 0.4;
 /// However much memory there is, no more is merged at once: after a crash all that is in no
@@ -39,9 +45,15 @@ const BEHIND_MAX: f64 = 0.1;
 /// How long a commit sleeps before it looks how far the merge is.
 const SLEEP: Duration = Duration::from_micros(100);
 
+/// Memory of the cache of entries.
+pub(crate) fn entry_bytes(memory: u64) -> u64 {
+    (memory / ENTRIES_PART).min(ENTRY_BYTES_MAX)
+}
+
 /// What each part may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
+    /// Cached pages.
     pub(crate) cache_bytes: u64,
     /// Delta and intermediate together.
     pub(crate) layer_bytes: usize,
@@ -52,8 +64,9 @@ impl Budget {
     pub(crate) fn new(memory: u64, index: u64) -> Self {
         let other = OTHER_BYTES.min(memory / 8) + index;
         let rest = memory.saturating_sub(other) as f64;
+        let caches = (rest * CACHE_PART) as u64;
         Self {
-            cache_bytes: ((rest * CACHE_PART) as u64).max(BYTES_MIN),
+            cache_bytes: caches.saturating_sub(entry_bytes(memory)).max(BYTES_MIN),
             layer_bytes: ((rest * LAYERS_PART) as u64).max(BYTES_MIN) as usize,
         }
     }
@@ -198,14 +211,15 @@ mod tests {
                     cache_bytes,
                     layer_bytes,
                 } = Budget::new(memory, index);
-                let all = cache_bytes + layer_bytes as u64;
-                assert!(all + index <= memory.max(2 * BYTES_MIN + index));
+                let entries = entry_bytes(memory);
+                let all = cache_bytes + entries + layer_bytes as u64;
+                assert!(all + index <= memory.max(2 * BYTES_MIN + entries + index));
             }
         }
         let budget = Budget::new(1 << 30, 128 << 20);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (204, 408)
+            (196, 408)
         );
     }
 }

@@ -71,6 +71,10 @@ counters! {
         reads,
         /// Reads answered by a layer above the snapshot.
         overlay_hits,
+        /// Single reads below the layers answered by the cache of entries.
+        entry_cache_hits,
+        /// Single reads below the layers not answered by it.
+        entry_cache_misses,
         /// Page lookups answered by a page that was in the cache.
         page_cache_hits,
         /// Page lookups not answered by the cache.

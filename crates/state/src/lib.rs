@@ -50,6 +50,7 @@ mod commit;
 mod counters;
 mod db;
 mod delta;
+mod entries;
 mod error;
 mod forest;
 mod histogram;

@@ -251,6 +251,7 @@ impl Inner {
             state_root: state.state_root,
             index,
             pages: self.pages.clone(),
+            entries: old.entries.after(intermediate),
         });
         retired.snapshots.push(Arc::downgrade(old));
         drop(retired);

@@ -6,12 +6,13 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
-    budget::{Budget, LayerLimit},
+    budget::{Budget, LayerLimit, entry_bytes},
     checkpoint,
     commit::describe,
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
     delta::{Delta, DeltaLock},
+    entries::Entries,
     error::StateError,
     index::{FoundIndex, PartCache},
     loader::{refuse_lost_checkpoints, remove_spilled},
@@ -120,6 +121,7 @@ impl Db {
             state_root: state.state_root,
             index: state_index,
             pages: pages.clone(),
+            entries: Entries::new(entry_bytes(options.memory_bytes), counters.clone()),
         });
         let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
         let base = Arc::new(Base {

@@ -40,6 +40,16 @@ impl Lineage {
     }
 }
 
+/// What the newest of some layers wrote.
+pub(crate) enum Written {
+    /// An account, or that there is none.
+    Account(B256, Option<Account>),
+    /// A slot, by its account's path and its own.
+    Slot(B256, B256, U256),
+    /// All slots of the account were cleared, before those were set that are told besides.
+    Wipe(B256),
+}
+
 type Versions<T> = SmallVec<[(LayerId, T); 1]>;
 
 /// All versions of one account.
@@ -59,6 +69,16 @@ struct Storage {
 impl Storage {
     fn newest_wipe(&self, seen: &Lineage) -> Option<LayerId> {
         self.wipes.iter().rev().copied().find(|id| seen.sees(*id))
+    }
+
+    /// Slots that visible layers wrote since the newest wipe, and that.
+    fn visible(&self, seen: &Lineage) -> (impl Iterator<Item = (B256, U256)>, Option<LayerId>) {
+        let wipe = self.newest_wipe(seen);
+        let slots = self.slots.iter().filter_map(move |(slot, versions)| {
+            let (at, value) = newest(versions, seen)?;
+            wipe.is_none_or(|wipe| at >= wipe).then_some((*slot, value))
+        });
+        (slots, wipe)
     }
 }
 
@@ -192,12 +212,29 @@ impl Overlay {
         let Some(storage) = shard.get(account).and_then(|entry| entry.storage.as_ref()) else {
             return (Vec::new(), false);
         };
-        let wipe = storage.newest_wipe(seen);
-        let visible = storage.slots.iter().filter_map(|(slot, versions)| {
-            let (at, value) = newest(versions, seen)?;
-            wipe.is_none_or(|wipe| at >= wipe).then_some((*slot, value))
-        });
-        (visible.collect(), wipe.is_some())
+        let (slots, wipe) = storage.visible(seen);
+        (slots.collect(), wipe.is_some())
+    }
+
+    /// All that visible layers wrote, in no order.
+    pub(crate) fn each(&self, seen: &Lineage, mut visit: impl FnMut(Written)) {
+        for shard in &self.shards {
+            for (path, entry) in &*shard.read() {
+                if let Some((_, account)) = newest(&entry.account, seen) {
+                    visit(Written::Account(*path, account));
+                }
+                let Some(storage) = &entry.storage else {
+                    continue;
+                };
+                let (slots, wipe) = storage.visible(seen);
+                if wipe.is_some() {
+                    visit(Written::Wipe(*path));
+                }
+                for (slot, value) in slots {
+                    visit(Written::Slot(*path, slot, value));
+                }
+            }
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Stats {
     pub index_bytes_on_disk: u64,
     /// Pages that the index names.
     pub pages: u64,
+    /// Memory of the cache of entries: accounts and slots that were read singly.
+    pub entry_cache_bytes: usize,
     /// Memory of cached pages.
     pub page_cache_bytes: u64,
     /// The merge under way, if there is one.
@@ -83,6 +85,7 @@ impl Db {
             index_bytes: snapshot.index.memory_bytes(),
             index_bytes_on_disk: snapshot.index.bytes_on_disk(),
             pages: snapshot.index.pages(),
+            entry_cache_bytes: snapshot.entries.memory_bytes(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
             merging,
             segments: segments.len(),

@@ -1,8 +1,6 @@
 //! The state at one block: immutable, cheap to make, never in a writer's way.
 
-use crate::{
-    base::Base, counters::Counters, db::Inner, error::StateError, overlay::Overlay, tree::Layer,
-};
+use crate::{base::Base, db::Inner, error::StateError, overlay::Overlay, tree::Layer};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
@@ -34,26 +32,12 @@ impl View {
 
     /// The account at keccak(address); `None` if there is none.
     pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
-        self.counters().reads.add(1);
-        match self.account_above(path) {
-            Some(account) => {
-                self.counters().overlay_hits.add(1);
-                Ok(account)
-            }
-            None => self.base.snapshot.account(path),
-        }
+        self.read(path)
     }
 
     /// The slot at keccak(slot) of the account at keccak(address); zero if it is not set.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
-        self.counters().reads.add(1);
-        match self.slot_above(account, slot) {
-            Some(value) => {
-                self.counters().overlay_hits.add(1);
-                Ok(value)
-            }
-            None => self.base.snapshot.slot(account, slot),
-        }
+        self.read(&(*account, *slot))
     }
 
     /// The account as the layers above the snapshot left it; outer `None` if none wrote it.
@@ -120,10 +104,6 @@ impl View {
             return Ok(None);
         }
         self.inner.ancestor_hash(&self.layer, number)
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.inner.counters
     }
 
     /// What takes `changes` back: the values here of all that they touch.

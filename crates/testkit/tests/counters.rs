@@ -48,7 +48,8 @@ fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
         ($($name:ident)+) => { $(added.$name = after.$name - before.$name;)+ };
     }
     subtract! {
-        reads overlay_hits page_cache_hits page_cache_misses page_reads_value page_reads_trie
+        reads overlay_hits entry_cache_hits entry_cache_misses page_cache_hits page_cache_misses
+        page_reads_value page_reads_trie
         page_reads_merge page_reads_proof page_reads_check page_reads_buffered index_reads block_index_reads node_hashes roots
         blocks_committed log_syncs merges merge_parts pages_written pages_split pages_joined
         pages_moved page_bytes_moved pages_dead page_bytes_written checkpoint_bytes_written log_bytes_written
@@ -68,13 +69,26 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
         }
     });
     assert_eq!((cold.reads, cold.overlay_hits), (300, 0));
+    assert_eq!((cold.entry_cache_hits, cold.entry_cache_misses), (0, 300));
     assert_eq!(cold.index_reads, 0, "the index is in memory");
     assert_eq!(cold.page_cache_hits + cold.page_cache_misses, 300);
     assert_eq!(cold.page_reads_value, cold.page_cache_misses);
     assert!(cold.page_reads_value > 200, "{cold:?}");
 
+    let hot = counted(&db, || {
+        for key in &keys {
+            assert!(view.account(key).unwrap().is_some());
+        }
+    });
+    assert_eq!((hot.entry_cache_hits, hot.entry_cache_misses), (300, 0));
+    assert_eq!(hot.page_cache_hits + hot.page_cache_misses, 0);
+
     let warm = counted(&db, || drop(view.accounts(&keys).unwrap()));
     assert_eq!((warm.page_reads_value, warm.page_cache_hits), (0, 300));
+    assert_eq!(
+        warm.entry_cache_hits, 0,
+        "what is read at once is about pages"
+    );
 
     let others: Vec<B256> = (0..300).map(|index| path(index * 7 + 30_001)).collect();
     let batch = counted(&db, || drop(view.accounts(&others).unwrap()));

@@ -112,6 +112,7 @@ fn hot_reads(setup: &Setup, seconds: f64) -> Result<Map<String, Value>, Failure>
         Ok(())
     };
     pass()?;
+    let before = store.db().counters();
     let start = Instant::now();
     let mut reads = 0;
     while start.elapsed().as_secs_f64() < seconds {
@@ -119,7 +120,12 @@ fn hot_reads(setup: &Setup, seconds: f64) -> Result<Map<String, Value>, Failure>
         reads += keys.len();
     }
     let rate = reads as f64 / start.elapsed().as_secs_f64();
-    Ok(figures([("hot_reads_per_second_one_core", rate)]))
+    let hits = store.db().counters().entry_cache_hits - before.entry_cache_hits;
+    let percent = 100.0 * hits as f64 / reads as f64;
+    Ok(figures([
+        ("hot_reads_per_second_one_core", rate),
+        ("hot_reads_entry_cache_percent", percent),
+    ]))
 }
 
 fn small_blocks(setup: &Setup, blocks: u64) -> Result<Map<String, Value>, Failure> {

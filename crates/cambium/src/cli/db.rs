@@ -44,6 +44,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "being merged",
             merging.unwrap_or_else(|| "nothing".to_owned()),
         )
+        .row("entry cache", bytes(stats.entry_cache_bytes as u64))
         .row("page cache", bytes(stats.page_cache_bytes))
         .section("Since it was opened");
     let table = figures::rows(chain.db(), table);
@@ -69,6 +70,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "index_bytes": stats.index_bytes,
             "index_bytes_on_disk": stats.index_bytes_on_disk,
             "pages": stats.pages,
+            "entry_cache_bytes": stats.entry_cache_bytes,
             "page_cache_bytes": stats.page_cache_bytes,
             "segments": stats.segments,
             "segment_bytes": stats.segment_bytes,

@@ -10,7 +10,14 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
     let counters = db.counters();
     let rows = [
         ("reads", reads(&counters)),
-        ("page cache", page_cache(&counters)),
+        (
+            "entry cache",
+            hits(counters.entry_cache_hits, counters.entry_cache_misses),
+        ),
+        (
+            "page cache",
+            hits(counters.page_cache_hits, counters.page_cache_misses),
+        ),
         ("pages read", pages_read(&counters)),
         ("index read", index_read(&counters)),
         ("node hashes", some(counters.node_hashes).map(count)),
@@ -69,9 +76,8 @@ fn reads(counters: &CounterValues) -> Option<String> {
     ))
 }
 
-fn page_cache(counters: &CounterValues) -> Option<String> {
-    let hits = counters.page_cache_hits;
-    let lookups = some(hits + counters.page_cache_misses)?;
+fn hits(hits: u64, misses: u64) -> Option<String> {
+    let lookups = some(hits + misses)?;
     Some(format!(
         "{} of {} look-ups",
         percent(hits, lookups),

@@ -3,11 +3,12 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
-    budget::LayerLimit,
+    budget::{LayerLimit, entry_bytes},
     checkpoint::{self, CheckpointState, LogState},
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
     delta::{Delta, DeltaLock},
+    entries::Entries,
     error::StateError,
     index::{PartCache, WrittenIndex},
     merger::Retired,
@@ -115,6 +116,10 @@ impl Loaded {
             state_root: self.root,
             index: state_index,
             pages: self.pages.clone(),
+            entries: Entries::new(
+                entry_bytes(self.options.memory_bytes),
+                self.counters.clone(),
+            ),
         });
         let index_bytes = snapshot
             .index

@@ -167,6 +167,7 @@ impl Store for CambiumStore {
         add("index_bytes", stats.index_bytes as u64);
         add("index_bytes_on_disk", stats.index_bytes_on_disk);
         add("pages", stats.pages);
+        add("entry_cache_bytes", stats.entry_cache_bytes as u64);
         add("page_cache_bytes", stats.page_cache_bytes);
         add("segments", stats.segments as u64);
         add("segment_bytes", stats.segment_bytes);

@@ -1,0 +1,190 @@
+//! Accounts and slots of the snapshot by their paths, for single reads: one that is read again and
+//! again is answered from two or three lines of memory, without index and page.
+//!
+//! A table of fixed size is made of *buckets*, and a key has one bucket that it may be in. Buckets
+//! are chosen by a keyed hash, so that nobody can aim at one; keys are compared whole. That there
+//! is no such account or slot is an entry, too.
+//!
+//! Reading very many keys once leaves alone what is read now and then: [`bucket`] says how.
+//!
+//! # Which snapshot an entry is of
+//!
+//! Each merge makes the snapshot of the next *generation*, and views of older ones live on. What
+//! the table has is right for the newest generation, and for older ones down to that of the
+//! bucket, in which the newest change to it was made:
+//!
+//! 1. A view of generation *g* uses a bucket only if the bucket's generation is at most *g*.
+//! 2. A view of generation *g* puts an entry only if *g* is the table's newest generation, and the
+//!    bucket's becomes *g*. That is checked with the bucket locked.
+//! 3. A merge makes the newest generation *g* + 1, *then* goes through all that it changed, locks
+//!    the bucket of each, and replaces the entry: the bucket's generation becomes *g* + 1. Where
+//!    all slots of an account were cleared, it goes through all buckets and removes them. Only
+//!    then there are views of generation *g* + 1.
+//!
+//! A late reader can't put back what a merge has replaced: if it locks the bucket before the merge
+//! does, the merge finds what it put; if it does so later, it sees the new generation, by the
+//! order of the bucket's lock, and puts nothing.
+//!
+//! Readers never wait: where the lock is taken they find nothing, and put nothing.
+
+mod bucket;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    base::Intermediate,
+    batch::Key,
+    counters::Counters,
+    overlay::{Lineage, Overlay, Written},
+};
+use alloy_primitives::{B256, map::B256Set};
+use bucket::{Aligned, BUCKET_BYTES, Bucket};
+use parking_lot::Mutex;
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// Whose entry it is.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryKey<'a> {
+    pub(crate) account: &'a B256,
+    pub(crate) slot: Option<&'a B256>,
+}
+
+/// The table as the views of one snapshot use it.
+#[derive(Clone)]
+pub(crate) struct Entries {
+    table: Arc<Table>,
+    generation: u32,
+    counters: Arc<Counters>,
+}
+
+impl Entries {
+    /// For the first snapshot, in a table of `bytes`, or of one bucket if that is more.
+    pub(crate) fn new(bytes: u64, counters: Arc<Counters>) -> Self {
+        let random = RandomState::new();
+        let seeds = [random.hash_one(0), random.hash_one(1)];
+        Self::with_seeds(bytes, seeds, counters)
+    }
+
+    fn with_seeds(bytes: u64, seeds: [u64; 2], counters: Arc<Counters>) -> Self {
+        let buckets = (bytes as usize / BUCKET_BYTES).max(1);
+        let table = Table {
+            seeds,
+            newest: AtomicU32::new(0),
+            buckets: (0..buckets).map(|_| Aligned::default()).collect(),
+        };
+        Self {
+            table: Arc::new(table),
+            generation: 0,
+            counters,
+        }
+    }
+
+    /// Memory of the table.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.table.buckets)
+    }
+
+    /// What the snapshot has for `key`, if that is known here.
+    pub(crate) fn get<K: Key>(&self, key: &K) -> Option<K::Value> {
+        let value = self.find(key);
+        let counter = match value {
+            Some(_) => &self.counters.entry_cache_hits,
+            None => &self.counters.entry_cache_misses,
+        };
+        counter.add(1);
+        value
+    }
+
+    fn find<K: Key>(&self, key: &K) -> Option<K::Value> {
+        let key = key.entry();
+        let (bucket, tag) = self.table.place(&key);
+        let mut bucket = bucket.try_lock()?;
+        if bucket.generation > self.generation {
+            return None;
+        }
+        K::from_entry(bucket.get(&key, tag)?).ok()
+    }
+
+    /// Keeps what the snapshot has for `key`.
+    pub(crate) fn put<K: Key>(&self, key: &K, value: &K::Value) {
+        let key = key.entry();
+        let (bucket, tag) = self.table.place(&key);
+        let value = K::to_entry(value);
+        let Some(mut bucket) = bucket.try_lock() else {
+            return;
+        };
+        if self.table.newest.load(Ordering::Relaxed) == self.generation {
+            bucket.generation = self.generation;
+            bucket.put(&key, tag, &value);
+        }
+    }
+
+    /// The table for the snapshot that a merge of `intermediate` into this one makes: only what
+    /// comes of this may be read by views of that.
+    pub(crate) fn after(&self, intermediate: &Intermediate) -> Self {
+        self.after_changes(&intermediate.overlay, &intermediate.lineage)
+    }
+
+    fn after_changes(&self, overlay: &Overlay, seen: &Lineage) -> Self {
+        let generation = self.generation + 1;
+        let before = self.table.newest.swap(generation, Ordering::Relaxed);
+        assert_eq!(before, self.generation, "a snapshot is merged into once");
+        let mut wiped = B256Set::default();
+        overlay.each(seen, |written| match written {
+            Written::Account(path, account) => self.table.replace(&path, &account, generation),
+            Written::Slot(account, slot, value) => {
+                self.table.replace(&(account, slot), &value, generation);
+            }
+            Written::Wipe(account) => _ = wiped.insert(account),
+        });
+        if !wiped.is_empty() {
+            for bucket in &self.table.buckets {
+                bucket.0.lock().remove_slots_of(&wiped);
+            }
+        }
+        Self {
+            generation,
+            ..self.clone()
+        }
+    }
+}
+
+struct Table {
+    seeds: [u64; 2],
+    newest: AtomicU32,
+    buckets: Box<[Aligned]>,
+}
+
+impl Table {
+    /// The bucket of a key, and the key's tag there.
+    fn place(&self, key: &EntryKey<'_>) -> (&Mutex<Bucket>, u8) {
+        let [first, second, ..] = words(key.account);
+        let second = key.slot.map_or(second, |slot| words(slot)[0]);
+        let mixed = |word: u64, seed: u64| u128::from(word ^ seed);
+        let product = mixed(first, self.seeds[0]) * mixed(second, self.seeds[1]);
+        let hash = product as u64 ^ (product >> 64) as u64;
+        let bucket = (u128::from(hash) * self.buckets.len() as u128) >> 64;
+        (&self.buckets[bucket as usize].0, bucket::tag(key, hash))
+    }
+
+    /// Replaces the value of `key`, if it is here, by that of a new generation.
+    fn replace<K: Key>(&self, key: &K, value: &K::Value, generation: u32) {
+        let key = key.entry();
+        let (bucket, tag) = self.place(&key);
+        let mut bucket = bucket.lock();
+        if bucket.replace(&key, tag, &K::to_entry(value)) {
+            bucket.generation = generation;
+        }
+    }
+}
+
+fn words(path: &B256) -> [u64; 4] {
+    let (words, _) = path.as_chunks();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}
