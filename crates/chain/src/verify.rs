@@ -47,7 +47,9 @@ pub fn verify_outcome(
     outcome: &Outcome,
     given: Option<&AccessList>,
 ) -> Result<Verified, VerifyError> {
-    verify_access_list(header, outcome.access_list.as_ref(), given)?;
+    if let Some(given) = given {
+        compare_access_lists(outcome.access_list.as_ref(), given)?;
+    }
     let (got, expected) = (header.gas_used, outcome.gas_used);
     if got != expected {
         return Err(VerifyError::GasUsed { got, expected });
@@ -76,28 +78,34 @@ pub fn verify_outcome(
             return Err(VerifyError::RequestsHash { got, expected });
         }
     }
+    if let Some(got) = header.block_access_list_hash {
+        verify_access_list_hash(header, outcome.access_list.as_ref(), got)?;
+    }
     Ok(Verified {
         receipts_root: outcome.receipts_complete,
     })
 }
 
-fn verify_access_list(
-    header: &Header,
+/// What goes wrong where a list is believed goes wrong because of the list: so it is looked at
+/// first.
+fn compare_access_lists(
     expected: Option<&AccessList>,
-    given: Option<&AccessList>,
+    given: &AccessList,
 ) -> Result<(), VerifyError> {
-    if header.block_access_list_hash.is_none() && given.is_none() {
-        return Ok(());
+    let expected = expected.ok_or(VerifyError::NoAccessList)?;
+    match expected.first_difference(given) {
+        Some(difference) => Err(VerifyError::AccessList(Box::new(difference))),
+        None => Ok(()),
     }
-    let list = expected.ok_or(VerifyError::NoAccessList)?;
-    if let Some(given) = given
-        && let Some(difference) = list.first_difference(given)
-    {
-        return Err(VerifyError::AccessList(Box::new(difference)));
-    }
-    let Some(got) = header.block_access_list_hash else {
-        return Ok(());
-    };
+}
+
+/// A hash alone does not tell what is wrong: so it is looked at last.
+fn verify_access_list_hash(
+    header: &Header,
+    list: Option<&AccessList>,
+    got: B256,
+) -> Result<(), VerifyError> {
+    let list = list.ok_or(VerifyError::NoAccessList)?;
     let items = list.counts().items();
     let max = AccessListLimits::of_block(0, header.gas_limit).items_max;
     if items > max {
