@@ -1,154 +1,16 @@
+mod generate;
+mod node;
+
 use super::*;
 use alloc::{collections::BTreeMap, format, string::ToString, vec};
 use alloy_eip7928::validate_block_access_list;
 use alloy_primitives::{Address, Bytes, U256, b256};
+use generate::{disorderly, encoded, index, list};
+use node::Node;
 use proptest::{collection::vec as many, prelude::*};
 
 const TRANSACTIONS: usize = 3;
 const LIMITS: AccessListLimits = AccessListLimits::of_transactions(TRANSACTIONS);
-
-fn index(index: u64) -> BlockAccessIndex {
-    BlockAccessIndex(index)
-}
-
-/// Values of the sizes at which RLP changes its form.
-fn value() -> impl Strategy<Value = U256> {
-    prop_oneof![
-        Just(U256::ZERO),
-        (1u64..300).prop_map(U256::from),
-        any::<[u8; 32]>().prop_map(U256::from_be_bytes),
-    ]
-}
-
-fn code() -> impl Strategy<Value = Bytes> {
-    prop_oneof![
-        Just(Bytes::new()),
-        (0u8..0xff).prop_map(|byte| Bytes::from(vec![byte])),
-        many(any::<u8>(), 0..80).prop_map(Bytes::from),
-    ]
-}
-
-fn changes<V: core::fmt::Debug, C: core::fmt::Debug>(
-    value: impl Strategy<Value = V>,
-    change: fn(BlockAccessIndex, V) -> C,
-) -> impl Strategy<Value = Vec<C>> {
-    let by_index = proptest::collection::btree_map(0..=LIMITS.index_max, value, 0..4);
-    by_index.prop_map(move |by_index| {
-        let changes = by_index.into_iter();
-        changes
-            .map(|(at, value)| change(index(at), value))
-            .collect()
-    })
-}
-
-fn account() -> impl Strategy<Value = AccountChanges> {
-    let slots =
-        proptest::collection::btree_map(0u64..6, changes(value(), StorageChange::new), 0..5);
-    (
-        slots,
-        changes(value(), BalanceChange::new),
-        changes(any::<u64>(), NonceChange::new),
-        changes(code(), CodeChange::new),
-    )
-        .prop_map(|(slots, balance_changes, nonce_changes, code_changes)| {
-            let mut account = AccountChanges {
-                balance_changes,
-                nonce_changes,
-                code_changes,
-                ..AccountChanges::default()
-            };
-            for (slot, changes) in slots {
-                // Slots short and long.
-                let slot = U256::from(slot) << (slot * 50);
-                match changes.is_empty() {
-                    true => account.storage_reads.push(slot),
-                    false => account.storage_changes.push(SlotChanges { slot, changes }),
-                }
-            }
-            account
-        })
-}
-
-fn accounts() -> impl Strategy<Value = Vec<AccountChanges>> {
-    let by_address = proptest::collection::btree_map(0u8..8, account(), 0..5);
-    by_address.prop_map(|by_address| {
-        let accounts = by_address.into_iter();
-        let named = accounts.map(|(address, account)| AccountChanges {
-            address: Address::repeat_byte(address),
-            ..account
-        });
-        named.collect()
-    })
-}
-
-fn list() -> impl Strategy<Value = AccessList> {
-    accounts().prop_map(|accounts| AccessList::new(accounts, &LIMITS).expect("canonical"))
-}
-
-fn encoded(accounts: &[AccountChanges]) -> Vec<u8> {
-    let mut out = Vec::new();
-    alloy_rlp::encode_list(accounts, &mut out);
-    out
-}
-
-/// Accounts as a stranger may list them.
-fn disorderly() -> impl Strategy<Value = Vec<AccountChanges>> {
-    let swap = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
-    (accounts(), many((0u8..9, swap), 0..3)).prop_map(|(mut accounts, faults)| {
-        for (kind, (one, other)) in faults {
-            disturb(&mut accounts, kind, one, other);
-        }
-        accounts
-    })
-}
-
-fn disturb(
-    accounts: &mut Vec<AccountChanges>,
-    kind: u8,
-    one: prop::sample::Index,
-    other: prop::sample::Index,
-) {
-    fn swap<T>(row: &mut [T], one: prop::sample::Index, other: prop::sample::Index) {
-        if !row.is_empty() {
-            row.swap(one.index(row.len()), other.index(row.len()));
-        }
-    }
-    fn twice<T: Clone>(row: &mut Vec<T>, one: prop::sample::Index) {
-        if !row.is_empty() {
-            let at = one.index(row.len());
-            row.insert(at, row[at].clone());
-        }
-    }
-    if kind == 0 {
-        return swap(accounts, one, other);
-    }
-    if kind == 1 {
-        return twice(accounts, one);
-    }
-    if accounts.is_empty() {
-        return;
-    }
-    let which = one.index(accounts.len());
-    let account = &mut accounts[which];
-    match kind {
-        2 => swap(&mut account.storage_reads, one, other),
-        3 => twice(&mut account.storage_reads, other),
-        4 => swap(&mut account.storage_changes, one, other),
-        5 => swap(&mut account.balance_changes, one, other),
-        6 => twice(&mut account.nonce_changes, other),
-        7 => account
-            .code_changes
-            .push(CodeChange::new(index(LIMITS.index_max + 1), Bytes::new())),
-        _ => {
-            if let Some(changed) = account.storage_changes.first_mut() {
-                match one.index(2) {
-                    0 => changed.changes.clear(),
-                    _ => account.storage_reads.insert(0, changed.slot),
-                }
-            }
-        }
-    }
-}
 
 proptest! {
     #[test]
@@ -175,6 +37,26 @@ proptest! {
         }
         if let Ok(list) = AccessList::decode(&bytes, &LIMITS) {
             prop_assert_eq!(list.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_list_in_a_list_has_an_item_too_many_or_too_few(list in list()) {
+        let bytes = list.encode();
+        let whole = Node::parse(&mut &bytes[..]);
+        for at in 0..whole.lists() {
+            for change in [Vec::pop, |items: &mut Vec<Node>| {
+                items.push(Node::Item(vec![]));
+                None
+            }] {
+                let mut other = whole.clone();
+                let mut left = at;
+                change(other.list(&mut left).expect("one of its lists"));
+                let bytes = other.encode();
+                if let Ok(list) = AccessList::decode(&bytes, &LIMITS) {
+                    prop_assert_eq!(list.encode(), bytes);
+                }
+            }
         }
     }
 
@@ -446,4 +328,45 @@ fn differences_name_account_slot_index_and_both_values() {
             "account {address}: slot 0x3 at index 2 is 0xff in the list, not changed by execution"
         )
     );
+}
+
+#[test]
+fn every_field_of_an_account_is_compared() {
+    let mut base = with_change(1, 1, 7);
+    base.nonce_changes = vec![NonceChange::new(index(2), 3)];
+    base.code_changes = vec![CodeChange::new(index(3), Bytes::from_static(&[1]))];
+    base.storage_reads = vec![U256::from(4)];
+    let change = StorageChange::new(index(4), U256::from(9));
+    base.storage_changes = vec![SlotChanges::new(U256::from(5), vec![change])];
+    let address = base.address;
+    type Edit = fn(&mut AccountChanges);
+    let edits: [(Edit, Place); 5] = [
+        (
+            |account| account.storage_reads.clear(),
+            Place::Slot(U256::from(4), None),
+        ),
+        (
+            |account| account.storage_changes[0].changes[0].new_value = U256::ZERO,
+            Place::Slot(U256::from(5), Some(4)),
+        ),
+        (
+            |account| account.balance_changes[0].post_balance = U256::ZERO,
+            Place::Balance(1),
+        ),
+        (
+            |account| account.nonce_changes[0].new_nonce = 4,
+            Place::Nonce(2),
+        ),
+        (
+            |account| account.code_changes[0].new_code = Bytes::new(),
+            Place::Code(3),
+        ),
+    ];
+    let list = |account| AccessList::new(vec![account], &LIMITS).unwrap();
+    for (edit, expected) in edits {
+        let mut other = base.clone();
+        edit(&mut other);
+        let difference = list(base.clone()).first_difference(&list(other));
+        assert_eq!(difference.map(place), Some((address, expected)));
+    }
 }
