@@ -86,6 +86,8 @@ pub(crate) struct Writer {
     pub(crate) merge: Option<MergeJob>,
     /// What a commit takes, on the average of the last few.
     pub(crate) usual: Duration,
+    /// Whether the newest merge began because a commit had waited for the one before.
+    pub(crate) is_hurried: bool,
 }
 
 /// The parts of an open database, shared by views and sessions.

@@ -68,12 +68,14 @@ impl Inner {
     /// Starts a merge if the layers take too much memory; waits for the one under way as far as
     /// it is behind.
     pub(crate) fn freeze_if_large(self: &Arc<Self>, writer: &mut Writer) -> Result<(), StateError> {
+        let mut has_waited = false;
         if let Some(merge) = &writer.merge
             && !merge.is_finished()
         {
             if self.keep_pace(merge, writer.usual)? {
                 return Ok(());
             }
+            has_waited = true;
             let start = Instant::now();
             self.wait_for_merge(writer)?;
             self.counters
@@ -82,7 +84,11 @@ impl Inner {
         }
         self.wait_for_merge(writer)?;
         match self.is_merge_due() {
-            true => self.freeze(writer, 0),
+            true => {
+                // One that is waited for is not gentle, nor the next.
+                writer.is_hurried = has_waited;
+                self.freeze(writer, 0)
+            }
             false => Ok(()),
         }
     }
@@ -187,7 +193,7 @@ impl Inner {
             drop(old);
             inner.run_merge(&base, &intermediate, log)
         };
-        self.pages.segments.pace().set_gentle(true);
+        self.pages.segments.pace().set_gentle(!writer.is_hurried);
         let thread = thread::Builder::new()
             .name("cambium-merge".to_owned())
             .spawn(run);
