@@ -483,7 +483,13 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
     let listed = accounts.iter().find(|a| a["address"] == json!(sender));
     let listed = listed.expect("the sender is in the list");
     assert_eq!(listed["balanceChanges"][0]["index"], "0x1");
-    assert!(listed["nonceChanges"][0]["value"].is_string());
+    assert_eq!(listed["nonceChanges"][0]["value"], "0x1");
+    // Where the protocol calls a contract before the transactions: one slot and its value.
+    let history = json!("0x0000f90827f1c53a10cb7a02335b175320002935");
+    let history = accounts.iter().find(|a| a["address"] == history);
+    let parent = json!([{ "index": "0x0", "value": block.header.parent_hash }]);
+    let slot = json!([{ "key": format!("{:#066x}", 1), "changes": parent }]);
+    assert_eq!(history.expect("it is called")["storageChanges"], slot);
     let text = cambium!("bal", "2", "-d", &db).done().stdout;
     for words in [
         &sender.to_string(),

@@ -8,9 +8,9 @@ use super::{
 };
 use cambium::{
     AccessField, AccessList, AccessListCounts, AccessListLimits, AccessListSizes, AccessValue,
-    AccountChanges, BlockAccessIndex, BlockId, ChainError,
+    AccountChanges, B256, BlockAccessIndex, BlockId, ChainError, U256,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::{self, Display};
 
 pub(crate) fn bal(args: &BalArgs, out: &Output) -> Result<Report, Failure> {
@@ -43,7 +43,7 @@ struct Found {
 }
 
 impl Found {
-    fn json(&self) -> serde_json::Value {
+    fn json(&self) -> Value {
         let (counts, sizes) = (&self.counts, &self.sizes);
         json!({
             "number": self.id.number,
@@ -67,7 +67,7 @@ impl Found {
                 "batched": sizes.batched,
                 "parallel": sizes.parallel,
             },
-            "access_list": self.list.accounts(),
+            "access_list": self.list.accounts().iter().map(account_json).collect::<Vec<_>>(),
         })
     }
 
@@ -136,6 +136,38 @@ impl Display for Found {
         }
         Ok(())
     }
+}
+
+/// As `eth_getBlockAccessList` gives it: slots and their values are 32 bytes, numbers have no
+/// leading zeros.
+fn account_json(account: &AccountChanges) -> Value {
+    let word = |word: &U256| B256::from(*word);
+    let index = |index: BlockAccessIndex| format!("{index:#x}");
+    let slots = account.storage_changes.iter().map(|slot| {
+        let changes = slot
+            .changes
+            .iter()
+            .map(|c| json!({ "index": index(c.block_access_index), "value": word(&c.new_value) }));
+        json!({ "key": word(&slot.slot), "changes": changes.collect::<Vec<_>>() })
+    });
+    let balances = account.balance_changes.iter().map(|c| {
+        let balance = format!("{:#x}", c.post_balance);
+        json!({ "index": index(c.block_access_index), "value": balance })
+    });
+    let nonces = account.nonce_changes.iter().map(|c| {
+        let nonce = format!("{:#x}", c.new_nonce);
+        json!({ "index": index(c.block_access_index), "value": nonce })
+    });
+    let codes = account.code_changes.iter();
+    let codes = codes.map(|c| json!({ "index": index(c.block_access_index), "code": c.new_code }));
+    json!({
+        "address": account.address,
+        "storageChanges": slots.collect::<Vec<_>>(),
+        "storageReads": account.storage_reads.iter().map(word).collect::<Vec<_>>(),
+        "balanceChanges": balances.collect::<Vec<_>>(),
+        "nonceChanges": nonces.collect::<Vec<_>>(),
+        "codeChanges": codes.collect::<Vec<_>>(),
+    })
 }
 
 /// One line for each change and each slot read: what, at which index, its value.
