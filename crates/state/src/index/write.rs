@@ -95,10 +95,10 @@ impl IndexFiles {
 }
 
 impl<'a> IndexWriter<'a> {
-    /// Begins a checkpoint with a whole index, after the newest, if that is known. Of one of which it is known that it is too large for
-    /// its memory, nothing is kept but the tops. One that is too large stays so until the database
-    /// is opened again, even if it shrinks: whether it fits is known only when all of it is in
-    /// memory.
+    /// Begins a checkpoint with a whole index, after the newest, if that is known. Of an index of
+    /// which it is known that it is too large for its memory, nothing is kept but the tops. One that
+    /// is too large stays so until the database is opened again, even if it shrinks: whether it fits
+    /// is known only when all of it is in memory.
     pub(crate) fn whole(
         disk: Arc<dyn Disk>,
         pace: Arc<WritePace>,
