@@ -205,6 +205,35 @@ impl View {
 }
 
 impl Snapshot {
+    /// Brings the pages of leaves into the cache, many reads in flight at once.
+    pub(crate) fn bring_pages(
+        &self,
+        leaves: impl Iterator<Item = Path>,
+        why: ReadFor,
+    ) -> Result<(), StateError> {
+        let leaves: Vec<Path> = leaves.collect();
+        for chunk in leaves.chunks(CHUNK_KEYS) {
+            let mut parts = self.index.parts_ahead(chunk.iter().copied())?;
+            let mut wanted = Vec::new();
+            for path in chunk {
+                let Found::Page { stub, depth } = self.index.look_up(path, &mut parts)? else {
+                    continue;
+                };
+                let prefix = path.prefix(depth);
+                if self.pages.cached(&stub, &prefix)?.is_none() {
+                    wanted.push((stub, prefix));
+                }
+            }
+            wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
+            wanted.dedup_by_key(|(stub, _)| stub.place);
+            let stubs: Vec<_> = wanted.iter().map(|(stub, path)| (stub, *path)).collect();
+            for page in self.pages.read_batch(&stubs, why) {
+                page?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads one key.
     fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
         if let Some(value) = self.entries.get(key) {

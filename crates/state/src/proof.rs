@@ -46,10 +46,20 @@ impl Resolve for ForestResolver<'_> {
     }
 }
 
+/// The paths of accounts and slots.
+fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
+    keys.accounts().iter().flat_map(|(account, slots)| {
+        let slots = slots.iter().map(|slot| Path::slot(account, slot));
+        std::iter::once(Path::account(account)).chain(slots)
+    })
+}
+
 impl View {
     /// The nodes on the way to `keys`, from the root on; all else are stubs. Has the state root.
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
         self.inner.with_forest(self, |forest, base| {
+            let snapshot = &base.snapshot;
+            snapshot.bring_pages(leaves_of(keys), ReadFor::Proof)?;
             let mut trie = forest.crown().clone();
             trie.extract(keys, &mut ForestResolver::new(forest, base))
                 .map_err(update_error)
@@ -63,6 +73,9 @@ impl View {
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
         self.inner.with_forest(self, |forest, base| {
+            let changed = Keys::of_changes(changes.accounts());
+            let leaves = leaves_of(keys).chain(leaves_of(&changed));
+            base.snapshot.bring_pages(leaves, ReadFor::Proof)?;
             let mut trie = forest.crown().clone();
             let mut resolver = ForestResolver::new(forest, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
