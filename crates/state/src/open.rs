@@ -176,6 +176,9 @@ fn newest_checkpoint<T>(
 /// Sees to it that the index has `base` and its ancestors. A merge that was cut short may have left
 /// it short, or with another branch: of both as much is amended as the recent blocks tell. If that
 /// is not enough it is made anew from the whole log, and the answer is true.
+///
+/// Recent ancestors are set again even where they are right: what an opening before this one has
+/// amended, and failed to sync, may be in the system's cache alone.
 fn complete_index(
     index: &BlockIndex,
     log: &BlockLog,
@@ -184,29 +187,35 @@ fn complete_index(
     recent: &[RecentBlock],
 ) -> Result<bool, StateError> {
     let recent: HashMap<_, _> = recent.iter().map(|block| (block.id.hash, block)).collect();
-    let mut missing = Vec::new();
+    let mut set_again = Vec::new();
+    let mut lowest_wrong = None;
     let mut next = base;
     loop {
-        match index.get(next.number) {
-            Ok(Some(entry)) if entry.hash == next.hash => break,
-            Ok(_) => {}
-            Err(error) if error.is_corruption() => {}
+        let is_there = match index.get(next.number) {
+            Ok(entry) => entry.is_some_and(|entry| entry.hash == next.hash),
+            Err(error) if error.is_corruption() => false,
             Err(error) => return Err(error.into()),
-        }
-        let Some(block) = recent.get(&next.hash) else {
-            remake_index(index, log, base)?;
-            return Ok(true);
         };
-        missing.push(**block);
+        if !is_there {
+            lowest_wrong = Some(next.number);
+        }
+        match recent.get(&next.hash) {
+            Some(block) => set_again.push(**block),
+            None if is_there => break,
+            None => {
+                remake_index(index, log, base)?;
+                return Ok(true);
+            }
+        }
         if next == genesis {
             break;
         }
-        next = BlockId::new(next.number - 1, block.parent);
+        next = BlockId::new(next.number - 1, recent[&next.hash].parent);
     }
-    if let Some(lowest) = missing.last() {
-        index.truncate(lowest.id.number)?;
+    if let Some(lowest) = lowest_wrong {
+        index.truncate(lowest)?;
     }
-    for block in missing.into_iter().rev() {
+    for block in set_again.into_iter().rev() {
         index.set(
             block.id.number,
             BlockEntry {

@@ -85,6 +85,9 @@ struct State {
     /// Records that the file has.
     file_numbers: u64,
     name_is_durable: bool,
+    /// Whether the file has its header. One that is begun anew gets it when all of it is durable:
+    /// until then an opening must not take it for whole.
+    has_header: bool,
 }
 
 impl BlockIndex {
@@ -113,7 +116,6 @@ impl BlockIndex {
             Ok(there) => (there, IndexState::Short { numbers: there }),
             Err(state) => {
                 index.file.set_len(0)?;
-                index.file.write_at(&header(), 0)?;
                 return Ok((index, state));
             }
         };
@@ -121,6 +123,7 @@ impl BlockIndex {
         *index.state.write() = State {
             numbers,
             file_numbers: numbers,
+            has_header: true,
             ..State::default()
         };
         Ok((index, state))
@@ -182,20 +185,27 @@ impl BlockIndex {
 
     /// Writes what is buffered and makes all of it durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let name_is_durable = {
+        let (name_is_durable, has_header) = {
             let state = &mut *self.state.write();
             self.poison.guard(|| self.flush(state))?;
-            state.name_is_durable
+            (state.name_is_durable, state.has_header)
         };
         // Readers need not wait for the disk.
         self.poison.guard(|| {
             self.file.sync()?;
+            if !has_header {
+                self.file.write_at(&header(), 0)?;
+                self.written
+                    .fetch_add(RECORD_BYTES as u64, Ordering::Relaxed);
+                self.file.sync()?;
+            }
             if !name_is_durable {
                 self.disk.sync_dir("")?;
             }
             Ok(())
         })?;
-        self.state.write().name_is_durable = true;
+        let state = &mut *self.state.write();
+        (state.name_is_durable, state.has_header) = (true, true);
         Ok(())
     }
 
@@ -424,6 +434,28 @@ mod tests {
             assert!(matches!(result, Err(StoreError::Poisoned { .. })));
         }
         assert_eq!(index.get(2).unwrap(), Some(entry(2)));
+    }
+
+    #[test]
+    fn one_made_again_counts_for_nothing_until_it_is_durable() {
+        for seed in 0..20 {
+            let disk = FaultyDisk::new(seed);
+            filled(&disk, 10);
+            disk.remove(NAME).unwrap();
+            let rebuild = |result: (BlockIndex, IndexState)| {
+                assert!(matches!(result.1, IndexState::Rebuild { .. }));
+                (0..10).for_each(|n| result.0.set(n, entry(n)).unwrap());
+                result.0
+            };
+            let index = rebuild(open(&disk, 10));
+            disk.fail_syncs(NAME, 1);
+            index.sync().unwrap_err();
+            // The process starts again on what its system remembers, and power is lost after that.
+            rebuild(open(&disk, 10)).sync().unwrap();
+            let (index, state) = open(&disk.crash(), 10);
+            assert_eq!(state, IndexState::Ready);
+            assert!((0..10).all(|n| index.get(n).unwrap() == Some(entry(n))));
+        }
     }
 
     #[test]

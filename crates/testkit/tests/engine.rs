@@ -126,3 +126,17 @@ fn acknowledged_blocks_survive_failures_with_an_index_on_disk() {
     let done = run("failures, index on disk", seeds, steps, params);
     assert!(done["index on disk"] > 0);
 }
+
+/// A block index amended while opening, whose sync fails, looks whole to the next opening.
+#[test]
+fn what_an_opening_amended_and_could_not_sync_is_not_relied_on() {
+    let params = EngineParams {
+        seed: 3044,
+        accounts: 300,
+        changes_max: 40,
+        memory_bytes: 64 << 20,
+        index_bytes_max: None,
+        faults: true,
+    };
+    run("amended and not synced", 1, 180, params);
+}
