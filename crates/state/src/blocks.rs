@@ -344,7 +344,7 @@ impl Blocks {
     pub(crate) fn extend_index(&self) -> Result<(), StateError> {
         let chain = self.state.read().base_chain.clone();
         let Some((&last, _)) = chain.last_key_value() else {
-            return Ok(());
+            return Ok(self.index.sync()?);
         };
         let mut new = chain.into_iter().peekable();
         while let Some((number, entry)) = new.peek()

@@ -244,7 +244,8 @@ fn remake_index(index: &BlockIndex, log: &BlockLog, base: BlockId) -> Result<(),
         chain.push((id.number, *position, next));
         next = *parent;
     }
-    index.truncate(chain.last().map_or(0, |(number, ..)| *number))?;
+    // Not cut off alone: a power failure could bring back what another branch had there.
+    index.clear()?;
     for (number, position, hash) in chain.into_iter().rev() {
         index.set(number, BlockEntry { hash, position })?;
     }

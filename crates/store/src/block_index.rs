@@ -115,7 +115,7 @@ impl BlockIndex {
             Ok(there) if there == numbers => (there, IndexState::Ready),
             Ok(there) => (there, IndexState::Short { numbers: there }),
             Err(state) => {
-                index.file.set_len(0)?;
+                index.clear()?;
                 return Ok((index, state));
             }
         };
@@ -129,8 +129,8 @@ impl BlockIndex {
         Ok((index, state))
     }
 
-    /// The entry of `number`. After [`StoreError::Corrupt`], truncate to 0 and set all entries again
-    /// from a scan of the log.
+    /// The entry of `number`. After [`StoreError::Corrupt`], clear the index and set all
+    /// entries again from a scan of the log.
     pub fn get(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let state = self.state.read();
         match state.dirty.get(&number) {
@@ -151,6 +151,20 @@ impl BlockIndex {
             } else {
                 Ok(())
             }
+        })
+    }
+
+    /// Forgets everything, durably: what comes after counts only once all of it is durable.
+    pub fn clear(&self) -> Result<(), StoreError> {
+        let state = &mut *self.state.write();
+        self.poison.guard(|| {
+            self.file.set_len(0)?;
+            self.file.sync()?;
+            *state = State {
+                name_is_durable: state.name_is_durable,
+                ..State::default()
+            };
+            Ok(())
         })
     }
 
@@ -434,6 +448,20 @@ mod tests {
             assert!(matches!(result, Err(StoreError::Poisoned { .. })));
         }
         assert_eq!(index.get(2).unwrap(), Some(entry(2)));
+    }
+
+    #[test]
+    fn what_was_cleared_does_not_come_back_among_what_came_after() {
+        for seed in 0..40 {
+            let disk = FaultyDisk::new(seed);
+            let index = filled(&disk, 10);
+            index.clear().unwrap();
+            (0..10).for_each(|n| index.set(n, entry(100 + n)).unwrap());
+            disk.fail_syncs(NAME, 1);
+            index.sync().unwrap_err();
+            let (_, state) = open(&disk.crash(), 10);
+            assert!(matches!(state, IndexState::Rebuild { .. }), "{state:?}");
+        }
     }
 
     #[test]
