@@ -100,9 +100,9 @@ enum Executed {
 impl Chain {
     /// Imports blocks in order. `progress` is told after each commit, on this thread.
     ///
-    /// Blocks that are there already are skipped; if they are on a side branch (unwound, say),
-    /// the head goes where it would go if they came for the first time. The first bad block, or an error of the
-    /// source, ends the import with all before it committed.
+    /// Blocks that are there already are skipped; if they are on a side branch (unwound, say), the
+    /// head goes where it would go if they came for the first time. The first bad block, or an
+    /// error of the source, ends the import with all before it committed.
     pub fn import(
         &self,
         mut source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,

@@ -1,4 +1,5 @@
-//! More open files than the process may have unasked. Alone in its process: the limit is all of its.
+//! More open files than the process may have unasked. Alone in its process: the limit is all of
+//! its.
 
 use cambium_disk::{Disk, StdDisk};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

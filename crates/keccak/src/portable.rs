@@ -1,5 +1,4 @@
 //! Vectors of plain words: what the vectors of a processor are compared with.
-#![allow(unsafe_code)]
 
 use crate::{
     lanes::{Block, Entry},
@@ -14,21 +13,19 @@ pub(crate) fn hash_portable<const N: usize>(
     entries: &[Entry],
     digests: &mut [B256],
 ) {
-    // SAFETY: every processor has plain words.
-    unsafe { hash_entries::<[u64; N], N>(blocks, count, entries, digests) }
+    hash_entries([0; N], blocks, count, entries, digests);
 }
 
 impl<const N: usize> Vector<N> for [u64; N] {
-    unsafe fn splat(word: u64) -> Self {
+    fn splat(self, word: u64) -> Self {
         [word; N]
     }
 
-    unsafe fn load4(blocks: &[&Block; N], at: usize) -> [Self; 4] {
-        // SAFETY: every processor has plain words.
-        [0, 8, 16, 24].map(|offset| unsafe { Self::load(blocks, at + offset) })
+    fn load4(self, blocks: &[&Block; N], at: usize) -> [Self; 4] {
+        [0, 8, 16, 24].map(|offset| self.load(blocks, at + offset))
     }
 
-    unsafe fn load(blocks: &[&Block; N], at: usize) -> Self {
+    fn load(self, blocks: &[&Block; N], at: usize) -> Self {
         blocks.map(|block| u64::from_le_bytes(*block[at..].first_chunk().expect("a word")))
     }
 

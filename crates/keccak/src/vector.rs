@@ -2,33 +2,23 @@
 //!
 //! Word `i` of all lanes' states is one vector. The widths differ only in the few operations of
 //! [`Vector`].
-#![allow(unsafe_code)]
 
 use crate::lanes::{Block, Entry};
 use alloy_primitives::B256;
 
 /// One word of each of `N` lanes.
 ///
-/// A value proves that the processor has the vector's instructions: whatever makes one is unsafe,
-/// and what takes one is not.
+/// A value proves that the processor has the vector's instructions: whatever makes one takes
+/// another, and the first is made where the processor was asked.
 pub(crate) trait Vector<const N: usize>: Copy {
     /// The same word in all lanes.
-    ///
-    /// # Safety
-    /// The processor has the vector's instructions.
-    unsafe fn splat(word: u64) -> Self;
+    fn splat(self, word: u64) -> Self;
 
     /// The four little-endian words at byte `at` of each lane's block.
-    ///
-    /// # Safety
-    /// The processor has the vector's instructions.
-    unsafe fn load4(blocks: &[&Block; N], at: usize) -> [Self; 4];
+    fn load4(self, blocks: &[&Block; N], at: usize) -> [Self; 4];
 
     /// The little-endian word at byte `at` of each lane's block.
-    ///
-    /// # Safety
-    /// The processor has the vector's instructions.
-    unsafe fn load(blocks: &[&Block; N], at: usize) -> Self;
+    fn load(self, blocks: &[&Block; N], at: usize) -> Self;
 
     /// Four words of each lane, little-endian.
     fn store4(words: [Self; 4]) -> [[u8; 32]; N];
@@ -76,15 +66,13 @@ const ROUND_CONSTANTS: [u64; 24] = [
 ];
 
 /// Hashes `entries`, padded inputs of `count` blocks each, `N` side by side. The last vector may
-/// be partly filled.
+/// be partly filled. `zero` is a vector of zeros.
 ///
 /// Loops instead of closures: a closure handed to the standard library is compiled without the
 /// caller's instructions.
-///
-/// # Safety
-/// The processor has the vector's instructions.
 #[inline(always)]
-pub(crate) unsafe fn hash_entries<V: Vector<N>, const N: usize>(
+pub(crate) fn hash_entries<V: Vector<N>, const N: usize>(
+    zero: V,
     blocks: &[Block],
     count: usize,
     entries: &[Entry],
@@ -97,15 +85,13 @@ pub(crate) unsafe fn hash_entries<V: Vector<N>, const N: usize>(
             let entry = group[if lane < group.len() { lane } else { 0 }];
             *input = &blocks[entry.first_block as usize..][..count];
         }
-        // SAFETY: as the caller's.
-        let mut state = [unsafe { V::splat(0) }; 25];
+        let mut state = [zero; 25];
         for at in 0..count {
             let mut heads = [&inputs[0][at]; N];
             for (head, input) in heads.iter_mut().zip(&inputs) {
                 *head = &input[at];
             }
-            // SAFETY: as the caller's.
-            state = unsafe { permute(absorb(state, &heads)) };
+            state = permute(absorb(state, &heads));
         }
         let hashed = V::store4([state[0], state[1], state[2], state[3]]);
         for (entry, digest) in group.iter().zip(hashed) {
@@ -114,31 +100,21 @@ pub(crate) unsafe fn hash_entries<V: Vector<N>, const N: usize>(
     }
 }
 
-/// # Safety
-/// The processor has the vector's instructions.
 #[inline(always)]
-unsafe fn absorb<V: Vector<N>, const N: usize>(
-    mut state: [V; 25],
-    blocks: &[&Block; N],
-) -> [V; 25] {
+fn absorb<V: Vector<N>, const N: usize>(mut state: [V; 25], blocks: &[&Block; N]) -> [V; 25] {
     for four in 0..4 {
-        // SAFETY: as the caller's.
-        let words = unsafe { V::load4(blocks, four * 32) };
+        let words = state[0].load4(blocks, four * 32);
         for (at, word) in words.into_iter().enumerate() {
             state[four * 4 + at] = state[four * 4 + at].xor(word);
         }
     }
-    // SAFETY: as the caller's.
-    state[16] = state[16].xor(unsafe { V::load(blocks, 128) });
+    state[16] = state[16].xor(state[0].load(blocks, 128));
     state
 }
 
 /// Keccak-f\[1600\].
-///
-/// # Safety
-/// The processor has the vector's instructions.
 #[inline(always)]
-unsafe fn permute<V: Vector<N>, const N: usize>(mut state: [V; 25]) -> [V; 25] {
+fn permute<V: Vector<N>, const N: usize>(mut state: [V; 25]) -> [V; 25] {
     let mut parities = [state[0]; 5];
     for x in 0..5 {
         parities[x] = state[x]
@@ -146,10 +122,8 @@ unsafe fn permute<V: Vector<N>, const N: usize>(mut state: [V; 25]) -> [V; 25] {
             .xor3(state[x + 15], state[x + 20]);
     }
     for [first, second] in ROUND_CONSTANTS.as_chunks::<2>().0 {
-        // SAFETY: as the caller's.
-        let (first, second) = unsafe { (V::splat(*first), V::splat(*second)) };
-        (state, parities) = round(state, parities, first);
-        (state, parities) = round(state, parities, second);
+        (state, parities) = round(state, parities, state[0].splat(*first));
+        (state, parities) = round(state, parities, state[0].splat(*second));
     }
     state
 }

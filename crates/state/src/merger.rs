@@ -278,8 +278,8 @@ impl Inner {
     }
 
     /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
-    /// and gives its index. The pages that only the checkpoint before the newest names are dead from
-    /// now on: it goes.
+    /// and gives its index. The pages that only the checkpoint before the newest names are dead
+    /// from now on: it goes.
     fn write_checkpoint(
         &self,
         retired: &mut Retired,

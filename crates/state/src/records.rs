@@ -74,7 +74,8 @@ fn take_meta(reader: &mut Reader<'_>) -> Result<BlockMeta, DecodeError> {
 }
 
 impl BlockRecord {
-    /// The payload of the record of a block that becomes the head. `B` stands for LEB128 length and that many bytes.
+    /// The payload of the record of a block that becomes the head. `B` stands for LEB128 length and
+    /// that many bytes.
     ///
     /// | offset | size | meaning |
     /// |---|---|---|

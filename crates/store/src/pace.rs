@@ -12,9 +12,9 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// A gentle piece takes so long at least: 128 MiB a second.
 const PIECE_TIME: Duration = Duration::from_millis(2);
 
-/// Whether what is written in the background is written gently: in small pieces, with breaks. A sync
-/// of the block log waits for what the device was given before it, however much that is: beside
-/// writing at 700 MB a second, 15 ms at p99 on the development machine, and 1 ms beside 100.
+/// Whether what is written in the background is written gently: in small pieces, with breaks. A
+/// sync of the block log waits for what the device was given before it, however much that is:
+/// beside writing at 700 MB a second, 15 ms at p99 on the development machine, and 1 ms beside 100.
 #[derive(Debug, Default)]
 pub struct WritePace {
     is_gentle: AtomicBool,

@@ -1,5 +1,5 @@
-//! Public blockchain tests, over the naive model and over the state engine. The counts are those of the packs: fewer means
-//! that cases got lost on the way.
+//! Public blockchain tests, over the naive model and over the state engine. The counts are those of
+//! the packs: fewer means that cases got lost on the way.
 
 use cambium_testkit::{BlockchainSuite, EngineChain, NaiveChain, Pack, run_suite};
 

@@ -1,5 +1,5 @@
-//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index. Or only of what
-//! is not in an older one, in which each subtrie that is the same takes a byte.
+//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index. Or only of
+//! what is not in an older one, in which each subtrie that is the same takes a byte.
 //!
 //! Preorder: a node, then its children. Reading it back checks every rule that the structure
 //! keeps; what it can't check is that memos are true.

@@ -1,6 +1,7 @@
 //! Running the stores: loading each once, then round after round, one store after another.
 //!
-//! Rounds are interleaved, so that a machine that gets slower or busier meanwhile does it to all of them.
+//! Rounds are interleaved, so that a machine that gets slower or busier meanwhile does it to all of
+//! them.
 
 use super::{
     cgroup::Cgroup,
@@ -157,7 +158,8 @@ impl Plan {
         }
     }
 
-    /// Finds what is there of the stores, and makes what is not. Refuses if the disk lacks the room.
+    /// Finds what is there of the stores, and makes what is not. Refuses if the disk lacks the
+    /// room.
     pub(crate) fn prepare(&self, kinds: &[Kind], again: bool) -> Result<Vec<StoreRun>, String> {
         let mut runs: Vec<_> = kinds.iter().map(|kind| self.find(*kind, again)).collect();
         let needed: Vec<_> = runs

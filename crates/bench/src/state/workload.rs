@@ -1,9 +1,10 @@
 //! The workload of NOMT's own benchmark: transfers between random accounts.
 //!
 //! A batch is 25,000 transfers. The sender is any account of the first state, the receiver another
-//! one, or in every fourth transfer an account that nobody has seen before. All 50,000 are read, balances
-//! and nonces change, and all that was read is written. Batch `n` is a function of the seed and `n`
-//! alone: every store meets the same keys in the same order, however many runs it takes.
+//! one, or in every fourth transfer an account that nobody has seen before. All 50,000 are read,
+//! balances and nonces change, and all that was read is written. Batch `n` is a function of the
+//! seed and `n` alone: every store meets the same keys in the same order, however many runs it
+//! takes.
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch as Keccak, keccak256};

@@ -152,6 +152,16 @@ pub(crate) struct UnwindArgs {
     pub(crate) db: DbArgs,
 }
 
+/// A state of the database.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StateArgs {
+    /// The state after this block [default: the head]
+    #[arg(long, value_name = "N")]
+    pub(crate) block: Option<u64>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GetArgs {
     /// Address of the account
@@ -159,11 +169,8 @@ pub(crate) struct GetArgs {
     /// A slot of it: hex after 0x, else decimal
     #[arg(value_parser = parse_slot)]
     pub(crate) slot: Option<StorageKey>,
-    /// The state after this block [default: the head]
-    #[arg(long, value_name = "N")]
-    pub(crate) block: Option<u64>,
     #[command(flatten)]
-    pub(crate) db: DbArgs,
+    pub(crate) state: StateArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -182,11 +189,8 @@ pub(crate) struct ProveArgs {
     /// Slots of it: hex after 0x, else decimal
     #[arg(value_name = "SLOT", value_parser = parse_slot)]
     pub(crate) slots: Vec<StorageKey>,
-    /// The state after this block [default: the head]
-    #[arg(long, value_name = "N")]
-    pub(crate) block: Option<u64>,
     #[command(flatten)]
-    pub(crate) db: DbArgs,
+    pub(crate) state: StateArgs,
 }
 
 #[derive(Debug, ClapArgs)]

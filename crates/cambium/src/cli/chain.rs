@@ -187,8 +187,8 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.db, out)?;
-    let view = open::view(&chain, args.block)?;
+    let chain = open::chain(&args.state.db, out)?;
+    let view = open::view(&chain, args.state.block)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());

@@ -83,8 +83,8 @@ impl Decoder {
         let mut fields = Header::decode_bytes(list, true)?;
         let account = AccountChanges {
             address: Address::decode(&mut fields)?,
-            storage_changes: self.slots_changed(&mut fields)?,
-            storage_reads: self.slots_read(&mut fields)?,
+            storage_changes: self.slots(&mut fields, Self::slot_changed)?,
+            storage_reads: self.slots(&mut fields, |_, list| Ok(U256::decode(list)?))?,
             balance_changes: self.changes(&mut fields, BalanceChange::new)?,
             nonce_changes: self.changes(&mut fields, NonceChange::new)?,
             code_changes: self.changes::<Bytes, _>(&mut fields, CodeChange::new)?,
@@ -93,29 +93,29 @@ impl Decoder {
         Ok(account)
     }
 
-    fn slots_changed(&mut self, fields: &mut &[u8]) -> Result<Vec<SlotChanges>, Stop> {
+    /// A list of slots, each of which counts against the limit.
+    fn slots<T>(
+        &mut self,
+        fields: &mut &[u8],
+        one: impl Fn(&Self, &mut &[u8]) -> Result<T, Stop>,
+    ) -> Result<Vec<T>, Stop> {
         let mut list = Header::decode_bytes(fields, true)?;
         let mut slots = Vec::new();
         while !list.is_empty() {
             self.count_item()?;
-            let mut slot = Header::decode_bytes(&mut list, true)?;
-            slots.push(SlotChanges {
-                slot: U256::decode(&mut slot)?,
-                changes: self.changes(&mut slot, StorageChange::new)?,
-            });
-            end(slot)?;
+            slots.push(one(self, &mut list)?);
         }
         Ok(slots)
     }
 
-    fn slots_read(&mut self, fields: &mut &[u8]) -> Result<Vec<U256>, Stop> {
-        let mut list = Header::decode_bytes(fields, true)?;
-        let mut slots = Vec::new();
-        while !list.is_empty() {
-            self.count_item()?;
-            slots.push(U256::decode(&mut list)?);
-        }
-        Ok(slots)
+    fn slot_changed(&self, list: &mut &[u8]) -> Result<SlotChanges, Stop> {
+        let mut fields = Header::decode_bytes(list, true)?;
+        let slot = SlotChanges {
+            slot: U256::decode(&mut fields)?,
+            changes: self.changes(&mut fields, StorageChange::new)?,
+        };
+        end(fields)?;
+        Ok(slot)
     }
 
     /// Changes of one field, of which [`check`] looks at the order of the indices.

@@ -9,9 +9,9 @@
 //!   pages     in segments                   [] []  [] []  [] []
 //! ```
 //!
-//! A look-up then takes one read for the part besides that for the page. A checkpoint holds the index
-//! in parts, so that a database opens with whatever memory there is; or, as long as it is in memory,
-//! only what has changed in it since the checkpoint before.
+//! A look-up then takes one read for the part besides that for the page. A checkpoint holds the
+//! index in parts, so that a database opens with whatever memory there is; or, as long as it is in
+//! memory, only what has changed in it since the checkpoint before.
 //!
 //! What goes through a whole shard gets it with all parts joined to its top, by one read: a few
 //! shards are in memory at a time then ([`Index::whole`]).

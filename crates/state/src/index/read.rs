@@ -17,7 +17,8 @@ use std::sync::{
 /// What a checkpoint has of the index.
 pub(crate) enum FoundIndex {
     Index(Index),
-    /// It does not fit into its memory, and part of it is changes: it is to be written again, whole.
+    /// It does not fit into its memory, and part of it is changes: it is to be written again,
+    /// whole.
     TooLarge(IndexOnDisk),
 }
 

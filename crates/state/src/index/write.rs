@@ -96,9 +96,9 @@ impl IndexFiles {
 
 impl<'a> IndexWriter<'a> {
     /// Begins a checkpoint with a whole index, after the newest, if that is known. Of an index of
-    /// which it is known that it is too large for its memory, nothing is kept but the tops. One that
-    /// is too large stays so until the database is opened again, even if it shrinks: whether it fits
-    /// is known only when all of it is in memory.
+    /// which it is known that it is too large for its memory, nothing is kept but the tops. One
+    /// that is too large stays so until the database is opened again, even if it shrinks: whether
+    /// it fits is known only when all of it is in memory.
     pub(crate) fn whole(
         disk: Arc<dyn Disk>,
         pace: Arc<WritePace>,

@@ -60,7 +60,8 @@ impl<'a> ShardBuilder<'a> {
         }
     }
 
-    /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were made.
+    /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were
+    /// made.
     pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
         self.put_group()?;
         self.settle()?;

@@ -1,5 +1,5 @@
-//! The long way of a merge: walks a dirty trie bottom-up, takes apart the pages that it touches, and
-//! puts them together again.
+//! The long way of a merge: walks a dirty trie bottom-up, takes apart the pages that it touches,
+//! and puts them together again.
 
 use super::{
     DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN, MergedShard,

@@ -16,9 +16,9 @@ const LOG_BYTES_MIN: u32 = 16 << 20;
 const SPARE_BYTES: u64 = 1 << 20;
 
 impl BlockLog {
-    /// Makes the next file ready, if it is not yet and will be needed soon. It takes as long as writing
-    /// [`LogOptions::file_bytes_max`](super::LogOptions::file_bytes_max): for a thread that has
-    /// time. Where the disk is full nothing is done.
+    /// Makes the next file ready, if it is not yet and will be needed soon. It takes as long as
+    /// writing [`LogOptions::file_bytes_max`](super::LogOptions::file_bytes_max): for a thread that
+    /// has time. Where the disk is full nothing is done.
     pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
         let mut next = self.next.lock();

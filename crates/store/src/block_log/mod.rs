@@ -6,9 +6,9 @@
 //! but whole records.
 //!
 //! The newest file is longer than its content, and filled with zeros: a sync then has to write no
-//! new length, and to wait for no journal. A log's first file grows in steps; once it is 16 MiB long
-//! whoever has time makes the next file ready as a whole ([`BlockLog::prepare_next`]). What that is
-//! worth is in `docs/DISK.md`.
+//! new length, and to wait for no journal. A log's first file grows in steps; once it is 16 MiB
+//! long whoever has time makes the next file ready as a whole ([`BlockLog::prepare_next`]). What
+//! that is worth is in `docs/DISK.md`.
 
 mod ahead;
 mod recovery;

@@ -6,8 +6,8 @@
 //! more of the log. One found damaged is set aside under another name, and does not count as one
 //! of the two.
 //!
-//! A checkpoint may be *on* an older one: it has only what has changed since, and is good for nothing
-//! without it. Those that a kept one needs are kept, too.
+//! A checkpoint may be *on* an older one: it has only what has changed since, and is good for
+//! nothing without it. Those that a kept one needs are kept, too.
 //!
 //! ```text
 //!   7 <- 8 <- 9    10 <- 11 <- 12    7 and 10 are on none; 11 and 12 are the last two: 10 is

@@ -15,9 +15,9 @@
 //!
 //! A page whose prefix is longer than an account's path has a run of slots instead.
 //!
-//! An account of 10 value bytes under five nibbles takes 42.2 to 43.4 bytes, all in (of 160 or of 16
-//! in a page). On the development machine a get takes 30 ns, or 300 ns when nothing of the page is
-//! in the processor's caches; parsing takes 0.6 us for 16 leaves and 2.7 us for 160.
+//! An account of 10 value bytes under five nibbles takes 42.2 to 43.4 bytes, all in (of 160 or of
+//! 16 in a page). On the development machine a get takes 30 ns, or 300 ns when nothing of the page
+//! is in the processor's caches; parsing takes 0.6 us for 16 leaves and 2.7 us for 160.
 //!
 //! Bytes are checked once, by [`Page::parse`]: the checksum, then every offset and the order of
 //! all keys, so that access has nothing left to check. The checksum alone would do against

@@ -19,10 +19,10 @@
 //! Why past the cache: through it, a merge's writes reach the device in one burst when they are
 //! synced, which the block log's sync then waits behind, and they drive out of memory what is worth
 //! having there. Why in pieces: a sync of the log waits for what the device was given before it. On
-//! the development machine the log's median sync beside such writing took 6.4 ms with pieces of
-//! 4 MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same 0.6 to 1 GB/s; see `docs/DISK.md`,
-//! and [`WritePace`]. But each piece waits behind the reads that the device was given before it: while
-//! there are many, or nobody else to be gentle to, all that was gathered is written at once.
+//! the development machine the log's median sync beside such writing took 6.4 ms with pieces of 4
+//! MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same 0.6 to 1 GB/s; see `docs/DISK.md`,
+//! and [`WritePace`]. But each piece waits behind the reads that the device was given before it:
+//! while there are many, or nobody else to be gentle to, all that was gathered is written at once.
 //!
 //! What is durable is decided by the checkpoint, which holds the table of segments and of their
 //! lengths as of a sync. Opening drops all that came later: no index leads there.

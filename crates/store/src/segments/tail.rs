@@ -118,7 +118,8 @@ impl Tail {
     }
 }
 
-/// Copies into `out`, which is at `offset`, what it has in common with `piece`, which is at `start`.
+/// Copies into `out`, which is at `offset`, what it has in common with `piece`, which is at
+/// `start`.
 fn copy_part(out: &mut [u8], offset: u64, piece: &[u8], start: u64) {
     let from = offset.max(start);
     let to = (offset + out.len() as u64).min(start + piece.len() as u64);

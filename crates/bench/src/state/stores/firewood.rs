@@ -1,7 +1,8 @@
 //! firewood with Ethereum's hashes: a trie that is its own index, updated in place. For
 //! measurement only: its licence allows no other use.
 //!
-//! It is measured as it is: a commit returns before anything is written, and nothing is ever synced.
+//! It is measured as it is: a commit returns before anything is written, and nothing is ever
+//! synced.
 
 use super::{
     Committed, Failure, Setup, Store, Write,
