@@ -32,6 +32,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_store::{BlockLog, Codes, DataDirLock, Manifest};
+use cambium_trie::{Keys, PartialTrie};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashSet,
@@ -348,6 +349,20 @@ impl Inner {
         let mut delta = self.delta_above(parent)?;
         self.take_to(&mut delta, parent)?;
         delta.read(keys)
+    }
+
+    /// See [`Delta::extract_for_changes`], of the state after `parent`.
+    pub(crate) fn extract(
+        self: &Arc<Self>,
+        parent: BlockId,
+        keys: &Keys,
+        changes: &Changes,
+    ) -> Result<Option<PartialTrie>, StateError> {
+        self.check_sound()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(parent)?;
+        self.take_to(&mut delta, parent)?;
+        delta.extract_for_changes(keys, changes)
     }
 
     /// Takes the trie to the state after `parent`, which has a layer.

@@ -15,6 +15,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
+use cambium_trie::{Keys, PartialTrie};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     ops::{Deref, DerefMut},
@@ -134,6 +135,26 @@ impl Delta {
     pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         self.counters.reads.add(keys.len() as u64);
         Arc::make_mut(&mut self.forest).read(keys, &self.base)
+    }
+
+    /// See [`Forest::extract_for_changes`]. What is not loaded yet is read all at once first.
+    pub(crate) fn extract_for_changes(
+        &mut self,
+        keys: &Keys,
+        changes: &Changes,
+    ) -> Result<Option<PartialTrie>, StateError> {
+        let accounts: Vec<_> = keys
+            .accounts()
+            .iter()
+            .map(|(account, _)| *account)
+            .collect();
+        let slots = keys.accounts().iter();
+        let slots = slots.flat_map(|(account, slots)| slots.iter().map(|slot| (*account, *slot)));
+        let slots: Vec<_> = slots.collect();
+        let forest = Arc::make_mut(&mut self.forest);
+        forest.read(&accounts, &self.base)?;
+        forest.read(&slots, &self.base)?;
+        forest.extract_for_changes(keys.accounts(), changes.accounts(), &self.base)
     }
 
     /// The layer whose state this is, floating changes aside.

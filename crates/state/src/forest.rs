@@ -13,8 +13,11 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{AccountChange, Path};
-use cambium_trie::{Alone, CrownError, Lookup, PartialTrie, Resolve, SHARDS, Spread, UpdateError};
+use cambium_primitives::{AccountChange, AccountUpdate, Path};
+use cambium_trie::{
+    Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS,
+    Spread, UpdateError,
+};
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
 
@@ -180,6 +183,71 @@ impl Forest {
         Ok(values.into_iter().flatten().collect())
     }
 
+    /// The nodes on the way to sorted `keys`, under a crown of the state root, with all that
+    /// applying `changes` to them needs besides. What is missing is loaded, what it takes is hashed.
+    ///
+    /// `None` for a state so small, or so much of which goes, that the crown itself may change its
+    /// form: each trie must be, and stay, a branch.
+    pub(crate) fn extract_for_changes(
+        &mut self,
+        keys: &[(B256, Vec<B256>)],
+        changes: &[AccountChange],
+        base: &Base,
+    ) -> Result<Option<PartialTrie>, StateError> {
+        let is_branch = |trie: &PartialTrie| trie.kind(trie.root()) == Some(NodeKind::Branch);
+        if !self.shards.iter().all(is_branch) {
+            return Ok(None);
+        }
+        let task = |(number, (shards, held)): Part<'_>| {
+            let first = number * SHARDS_PER_READER;
+            let mut resolver = Resolver::new(base, ReadFor::Proof);
+            let mut parts = Vec::new();
+            for (at, trie) in shards.iter_mut().enumerate() {
+                let shard = first + at;
+                let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
+                if own.is_empty() {
+                    continue;
+                }
+                let changes = changes_of(changes, shard);
+                let own = Keys::new(own.to_vec());
+                let part = trie.extract_for_changes(&own, changes, &mut resolver);
+                let part = part.map_err(update_error)?;
+                if !stays_branch(&part, changes) {
+                    return Ok(None);
+                }
+                parts.push((shard, part));
+            }
+            hold(held, first, resolver.taken());
+            Ok::<_, StateError>(Some(parts))
+        };
+        let tasks = self.par_parts(SHARDS_PER_READER);
+        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
+        let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let mut whole = self.crown.clone();
+        for nibble in 0..16 {
+            let path = Path::from_nibbles(&[nibble]);
+            let is_on_the_way =
+                |(account, _): &(B256, _)| Path::account(account).starts_with(&path);
+            if !keys.iter().any(is_on_the_way) {
+                whole.replace_by_stub(&path, None)?;
+            }
+        }
+        for (shard, part) in parts.iter().flatten() {
+            let path = shard_prefix(*shard);
+            let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
+            let (Some(parent), Some((stub, _))) = places else {
+                let what = "a branch over it in the crown";
+                return Err(StateError::Broken { path, what });
+            };
+            let copy = whole.graft_subtrie(part, part.root());
+            whole.free(stub);
+            whole.set_child(parent, path.nibble(1), copy);
+        }
+        Ok(Some(whole))
+    }
+
     /// The tries in groups of so many, with the pages that they hold.
     fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
         let held = self.held.chunks_mut(shards);
@@ -234,6 +302,23 @@ impl Forest {
         hash(&mut [trie], counters);
         Ok(())
     }
+}
+
+/// Whether the root of a trie, of which `part` is extracted, is a branch before and after changes:
+/// at least two of its children are there that nothing touches, or something is put into.
+fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
+    let NodeView::Branch { children } = part.visit(part.root()) else {
+        return false;
+    };
+    let put = changes
+        .iter()
+        .filter(|change| change.account != AccountUpdate::Delete);
+    let depth = part.base().len();
+    let mut stays = children.map(Link::is_stub);
+    for change in put {
+        stays[usize::from(Path::account(&change.path).nibble(depth))] = true;
+    }
+    stays.into_iter().filter(|stays| *stays).count() > 1
 }
 
 /// The path at which a shard is rooted.

@@ -19,6 +19,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, BlockId, Changes};
+use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
 use std::sync::{
     Arc,
@@ -79,6 +80,22 @@ impl Session {
             ordered[at] = Some(value);
         }
         Ok(ordered.into_iter().flatten().collect())
+    }
+
+    /// As [`View::extract_for_changes`] of the state before the block, from the tries that
+    /// [`Session::finish`] computes the root with: what was read through this session is in them
+    /// already, and what is hashed for a witness is not hashed again for the root. Roots wait for
+    /// it, as they don't for a view's.
+    pub fn extract_for_changes(
+        &self,
+        keys: &Keys,
+        changes: &Changes,
+    ) -> Result<PartialTrie, StateError> {
+        let all = keys.clone().and(&Keys::of_changes(changes.accounts()));
+        match self.view.inner.extract(self.view.block(), &all, changes)? {
+            Some(part) => Ok(part),
+            None => self.view.extract_for_changes(keys, changes),
+        }
     }
 
     /// The state root after `changes` on top of those of earlier calls, before the block ends:

@@ -1,7 +1,7 @@
 //! The engine's figures, against what the disk saw and what was asked for.
 
 use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_primitives::AccountUpdate;
+use cambium_primitives::{AccountUpdate, Changes};
 use cambium_state::{CounterValues, Db, FaultyDisk, Loader, Options};
 use cambium_testkit::plain::{account, change, commit, first_block, path};
 use cambium_trie::Keys;
@@ -114,6 +114,21 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     let seen = db.view().unwrap();
     let above = counted(&db, || drop(seen.accounts(&fresh).unwrap()));
     assert_eq!((above.overlay_hits, above.page_cache_hits), (50, 0));
+
+    // The nodes of what a session has read are at hand.
+    let read: Vec<_> = (0..50).map(|index| path(index * 13 + 20_001)).collect();
+    let session = db.session(db.view().unwrap());
+    session.accounts(&read).unwrap();
+    let keys = Keys::new(read.iter().map(|path| (*path, vec![])).collect());
+    let changes = Changes::new(read.iter().map(put).collect());
+    let mut nodes = Vec::new();
+    let witness = counted(&db, || {
+        let part = session.extract_for_changes(&keys, &changes).unwrap();
+        nodes = part.witness_nodes();
+    });
+    assert_eq!((witness.page_reads(), witness.page_cache_hits), (0, 0));
+    let part = seen.extract_for_changes(&keys, &changes).unwrap();
+    assert_eq!(nodes, part.witness_nodes());
 
     let keys = Keys::new(vec![(path(41_000), vec![])]);
     let proof = counted(&db, || drop(seen.extract(&keys).unwrap()));

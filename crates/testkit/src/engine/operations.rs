@@ -3,8 +3,10 @@
 use super::{Ahead, EngineDriver, Failed, Known, WINDOW, meta, random};
 use crate::Model;
 use alloy_primitives::{B256, keccak256};
+use cambium_keccak::Batch;
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged};
+use cambium_trie::{Keys, NoResolve, PartialTrie, commit};
 use std::sync::Arc;
 
 impl EngineDriver {
@@ -139,11 +141,46 @@ impl EngineDriver {
         if self.random.percent(5) {
             self.flush(at)?;
         }
+        // Not at random: what seeds stand for is to stay.
+        if self.next_hash % 8 == 0 {
+            self.witness(&session, &changes, model.root(), at)?;
+        }
         let staged = session.finish(changes, vec![]);
         let staged = self.outcome(staged, at)?;
         let id = self.known[&parent].id;
         assert_eq!(staged.root(), model.root(), "{at}: root of a block on {id}");
         Ok((staged, model))
+    }
+
+    /// From a witness alone follows the root after the changes; a view makes the same one.
+    fn witness(
+        &mut self,
+        session: &Session,
+        changes: &Changes,
+        root: B256,
+        at: &str,
+    ) -> Result<(), Failed> {
+        self.count("witness");
+        let read = (0..20).map(|read| self.next_hash * 31 + read * 7);
+        let read = read.map(|index| index % (self.params.accounts * 5 / 4));
+        let key = |index| (random::account_path(index), vec![random::slot_path(index)]);
+        let keys = Keys::new(read.map(key).collect());
+        let part = session.extract_for_changes(&keys, changes);
+        let nodes = self.outcome(part, at)?.witness_nodes();
+        let part = session.view().extract_for_changes(&keys, changes);
+        let expected = self.outcome(part, at)?.witness_nodes();
+        assert_eq!(
+            nodes, expected,
+            "{at}: witness of a session and of its view"
+        );
+        let before = session.view().state_root();
+        let (mut trie, _) = PartialTrie::from_witness(before, &nodes)
+            .unwrap_or_else(|error| panic!("{at}: {error}"));
+        trie.apply(changes.accounts(), &mut NoResolve)
+            .unwrap_or_else(|error| panic!("{at}: {error}"));
+        commit(&mut [&mut trie], &mut Batch::new());
+        assert_eq!(trie.state_root(), Some(root), "{at}: root by a witness");
+        Ok(())
     }
 
     /// As a block before Byzantium does: roots on the way, of changes that don't last, while

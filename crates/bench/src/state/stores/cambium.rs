@@ -112,11 +112,13 @@ impl Store for CambiumStore {
             slots: Vec::new(),
         };
         let changes = Changes::new(write.keys.iter().zip(write.new).map(put).collect());
+        let session = self.session.take();
+        let session = session.unwrap_or_else(|| self.db.session(self.view.clone()));
         let witness = write.witness.then(Instant::now);
         let witness = witness
             .map(|start| {
                 let read = Keys::new(write.keys.iter().map(|key| (*key, Vec::new())).collect());
-                let part = self.view.extract_for_changes(&read, &changes)?;
+                let part = session.extract_for_changes(&read, &changes)?;
                 let nodes = part.witness_nodes();
                 Ok::<_, Failure>(WitnessMade {
                     time: Some(start.elapsed()),
@@ -126,8 +128,6 @@ impl Store for CambiumStore {
             .transpose()?;
         let start = Instant::now();
         let number = self.view.block().number + 1;
-        let session = self.session.take();
-        let session = session.unwrap_or_else(|| self.db.session(self.view.clone()));
         let staged = session.finish(changes, Vec::new())?;
         let root = staged.root();
         let root_time = start.elapsed();
