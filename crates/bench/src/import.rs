@@ -2,13 +2,14 @@
 
 use crate::report::{Report, Target, data_dir, median};
 use cambium_chain::{
-    BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary, Workload,
+    BlockSize, BlockSource, Chain, ChainError, ChainSealer, ChainWriter, ImportSummary, Workload,
     WorkloadParams,
 };
 use cambium_state::{Disk, Options, StdDisk};
 use serde_json::{Map, Value, json};
 use std::{error::Error, fs, path::PathBuf, sync::Arc};
 
+const BLOCK_TRANSACTIONS: u64 = 500;
 const PAYMENTS_PER_SECOND_MIN: f64 = 10_000.0;
 const ROOT_SHARE_MAX_PERCENT: f64 = 25.0;
 
@@ -32,13 +33,13 @@ pub(crate) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
     let params = WorkloadParams {
         accounts,
         blocks,
-        transfers_per_block: 500,
+        block_size: BlockSize::Transactions(BLOCK_TRANSACTIONS),
         erc20_percent: 0,
         ..WorkloadParams::default()
     };
     let workload = Workload::new(params)?;
     let file = generated(&workload)?;
-    let name = format!("payments: {accounts} accounts, {blocks} blocks of 500");
+    let name = format!("payments: {accounts} accounts, {blocks} blocks of {BLOCK_TRANSACTIONS}");
     let payments = measure(&name, runs, options, &[file], |disk| {
         Chain::init_workload(disk, &workload, options, &mut |_| {})
     })?;
@@ -155,12 +156,8 @@ fn measure(
 fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
     let params = workload.params();
     let name = format!(
-        "workload-{}-{}-{}-{}-{}.rlp",
-        params.seed,
-        params.accounts,
-        params.blocks,
-        params.transfers_per_block,
-        params.erc20_percent
+        "workload-{}-{}-{}x{BLOCK_TRANSACTIONS}-{}.rlp",
+        params.seed, params.accounts, params.blocks, params.erc20_percent
     );
     let path = data_dir()?.join(name);
     if path.exists() {

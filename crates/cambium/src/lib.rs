@@ -52,12 +52,12 @@
 
 pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
-    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockFault, BlockSealer,
+    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockFault, BlockSealer, BlockSize,
     BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter, FileError,
-    FileKind, Fork, Genesis, GenesisAccount, GenesisError, ImportProgress, ImportSummary,
-    InitProgress, Place, Progress, RawBlock, Spread, StatelessError, StatelessReport, TOKEN,
-    Timings, Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
-    token_balance_slot,
+    FileKind, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart, ImportProgress,
+    ImportSummary, InitProgress, NoSpread, Place, Pool, Progress, ROUTER, RawBlock, SLOT_READER,
+    Spread, StatelessError, StatelessReport, TOKEN, Timings, Transaction, WithAccessLists,
+    WitnessGap, Workload, WorkloadError, WorkloadParams, token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, IoMethod,

@@ -9,10 +9,10 @@ use support::{Fixture, cambium};
 
 const TOKEN_ACCOUNTS: u64 = 400;
 const BLOCKS: u64 = 12;
-const TRANSFERS: u64 = 30;
+const TRANSACTIONS: u64 = 30;
 
 fn imported() -> (Fixture, Value) {
-    let fixture = Fixture::generate(TOKEN_ACCOUNTS, BLOCKS, TRANSFERS);
+    let fixture = Fixture::generate(TOKEN_ACCOUNTS, BLOCKS, TRANSACTIONS);
     let summary = fixture.import(&fixture.chain()).done().json();
     (fixture, summary)
 }
@@ -22,12 +22,12 @@ fn a_chain_is_imported_once_and_then_skipped() {
     let (fixture, summary) = imported();
     let last = fixture.blocks().pop().unwrap().decode().unwrap().header;
     assert_eq!(summary["blocks"], BLOCKS);
-    assert_eq!(summary["transactions"], BLOCKS * TRANSFERS);
+    assert_eq!(summary["transactions"], BLOCKS * TRANSACTIONS);
     assert_eq!(summary["skipped"], 0);
     assert_eq!(summary["head_number"], BLOCKS);
     assert_eq!(summary["head_hash"], json!(last.hash_slow()));
     assert_eq!(summary["state_root"], json!(last.state_root));
-    assert!(summary["gas"].as_u64().unwrap() >= 21_000 * BLOCKS * TRANSFERS);
+    assert!(summary["gas"].as_u64().unwrap() >= 21_000 * BLOCKS * TRANSACTIONS);
     assert!(summary["seconds"].as_f64().unwrap() > 0.0);
     for stage in ["recover", "read", "execute", "root", "commit"] {
         assert!(summary["timings"][stage].as_f64().unwrap() > 0.0, "{stage}");
@@ -389,6 +389,57 @@ fn the_same_seed_gives_the_same_files_and_none_is_written_over() {
     again(&[]).fails(1, &["genesis.json exists already", "--force"]);
     again(&["--force", "--blocks", "1"]).done();
     again(&["--force", "--senders", "61"]).fails(1, &["senders is 61", "from 1 to 60"]);
+}
+
+#[test]
+fn a_workload_of_all_kinds_is_imported_with_its_access_lists() {
+    let more = "--swaps 30 --pools 3 --pool-spread zipf --slot-reads 10 --slots 2000 \
+                --slot-read-gas 1M --spread hot:20 --holders 50 --access-lists";
+    let more: Vec<_> = more.split_whitespace().collect();
+    let fixture = Fixture::generate_with(60, 4, 20, &[&more[..], &["--senders", "30"]].concat());
+    let lists = fixture.path("access-lists.rlp");
+    let (genesis, db) = (fixture.genesis(), fixture.db());
+    let import = |lists: &std::path::Path| {
+        let (chain, list) = (fixture.chain(), "--access-lists");
+        cambium!(
+            "import",
+            "--genesis",
+            genesis,
+            "-d",
+            db,
+            list,
+            lists,
+            chain,
+            "--json"
+        )
+    };
+    assert_eq!(import(&lists).done().json()["blocks"], 4);
+    let shown = cambium!("bal", "3", "--json", "-d", db).done().json();
+    assert!(shown["counts"]["slots_read"].as_u64().unwrap() > 400);
+    let of = |address: cambium::Address| {
+        let accounts = shown["access_list"].as_array().unwrap();
+        accounts.iter().any(|a| a["address"] == json!(address))
+    };
+    assert!(of(cambium::ROUTER) && of(cambium::SLOT_READER) && of(cambium::TOKEN));
+
+    let out = fixture.path("other");
+    let workload = |args: &[&str]| {
+        let fixed = ["workload", "--out", out.to_str().unwrap()];
+        cambium([&fixed, args].concat())
+    };
+    workload(&["--spread", "hot:101"]).fails(2, &["hot:101", "uniform, zipf, distinct"]);
+    workload(&["--gas", "1M", "--transactions", "2"]).fails(2, &["--gas", "--transactions"]);
+    workload(&["--spread", "distinct", "--senders", "9900"])
+        .fails(1, &["200 transactions", "100 accounts that do not send"]);
+    let made = workload(&["--gas", "2M", "--blocks", "2", "--json"])
+        .done()
+        .json();
+    assert_eq!(
+        (&made["access_lists"], &made["slots"]),
+        (&json!(null), &json!(10_001))
+    );
+    let gas = made["gas"].as_u64().unwrap();
+    assert!((3_600_000..4_400_000).contains(&gas), "{gas}");
 }
 
 #[test]

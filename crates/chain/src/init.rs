@@ -4,7 +4,7 @@ use crate::{
     Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, Progress,
     chain::{KnownBlock, SPEC, meta, unreadable_spec},
     files::buffered,
-    workload::Workload,
+    workload::{GenesisPart, Workload},
 };
 use alloy_consensus::{BlockBody, Header};
 use alloy_primitives::{Address, B256, U256, keccak256};
@@ -12,9 +12,10 @@ use alloy_rlp::Encodable;
 use cambium_primitives::{AccessList, Account, KECCAK_EMPTY, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::TrieError;
+use rayon::prelude::*;
 use std::{fs::File, path::Path, sync::Arc};
 
-/// Accounts after which progress is told again.
+/// Accounts and slots after which progress is told again.
 const TELL_ACCOUNTS: u64 = 4096;
 
 /// How far the making of a database is.
@@ -22,7 +23,7 @@ const TELL_ACCOUNTS: u64 = 4096;
 pub enum InitProgress {
     /// The accounts are being read, or derived.
     Accounts {
-        /// Bytes of the genesis file, or accounts of the workload.
+        /// Bytes of the genesis file, or accounts and slots of the workload.
         done: u64,
         /// All of these; 0 if that is not known.
         of: u64,
@@ -61,12 +62,28 @@ impl Chain {
     ) -> Result<Self, ChainError> {
         let genesis = workload.genesis();
         let mut loader = Loader::new(disk, options)?;
-        workload.for_each_account(|address, account| {
-            if loader.accounts().is_multiple_of(TELL_ACCOUNTS) {
-                let (done, of) = (loader.accounts(), genesis.accounts);
+        let (mut done, of) = (0, genesis.accounts + workload.genesis_slots());
+        workload.for_each_part(|part| {
+            let before = done;
+            let taken = match part {
+                GenesisPart::Account(address, account) => {
+                    done += 1 + account.storage.len() as u64;
+                    take_account(&mut loader, address, &account)
+                }
+                GenesisPart::Slots(address, slots) => {
+                    done += slots.len() as u64;
+                    // On all cores: there may be many millions.
+                    let slots = slots.par_iter();
+                    let slots: Vec<_> = slots
+                        .map(|(slot, value)| (keccak256(slot), *value))
+                        .collect();
+                    loader.slots(keccak256(address), slots)
+                }
+            };
+            if before / TELL_ACCOUNTS != done / TELL_ACCOUNTS {
                 progress(InitProgress::Accounts { done, of });
             }
-            take_account(&mut loader, address, &account)
+            taken
         })?;
         let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
         Self::from_genesis(loaded, &genesis)

@@ -37,6 +37,6 @@ pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRAC
 pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
 pub use workload::{
-    BlockSealer, Spread, TOKEN, TOKEN_CODE, Workload, WorkloadError, WorkloadParams,
-    token_balance_slot,
+    BlockSealer, BlockSize, GenesisPart, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN,
+    Workload, WorkloadError, WorkloadParams, token_balance_slot,
 };

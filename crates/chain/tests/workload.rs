@@ -2,156 +2,24 @@
 
 mod support;
 
-use alloy_consensus::{Block as AnyBlock, Transaction as _, proofs::calculate_receipt_root};
-use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, b256, bytes, keccak256};
-use cambium_chain::{
-    Block, BlockSealer, BlockSource, ChainSpec, ChainWriter, Fork, Genesis, GenesisAccount, Spread,
-    TOKEN, Workload, WorkloadError, WorkloadParams, token_balance_slot, validate_body,
-    validate_header, verify_outcome,
+use alloy_consensus::{
+    Block as AnyBlock, Transaction as _, proofs::calculate_receipt_root,
+    transaction::SignerRecoverable,
 };
-use cambium_evm::{BlockInput, Executor, Outcome, Sequential, StateRead, recover_senders};
-use cambium_primitives::{AccountUpdate, Changes};
-use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
+use alloy_primitives::{Address, B256, b256, keccak256};
+use cambium_chain::{
+    Block, BlockSealer, BlockSize, BlockSource, ChainSpec, ChainWriter, Fork, Genesis, GenesisPart,
+    ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadError, WorkloadParams,
+    token_balance_slot, validate_body, validate_header, verify_outcome,
+};
+use cambium_evm::Outcome;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     io::{BufWriter, Write},
     path::Path,
 };
-
-/// A state too simple to be wrong: maps by path.
-#[derive(Default)]
-struct Model {
-    accounts: BTreeMap<B256, cambium_primitives::Account>,
-    slots: BTreeMap<B256, BTreeMap<B256, U256>>,
-    codes: HashMap<B256, Bytecode>,
-    hashes: HashMap<u64, B256>,
-}
-
-impl Model {
-    fn insert(&mut self, address: Address, account: GenesisAccount) {
-        let GenesisAccount {
-            balance,
-            nonce,
-            code,
-            storage,
-        } = account;
-        let path = keccak256(address);
-        let mut code_hash = KECCAK256_EMPTY;
-        if !code.is_empty() {
-            code_hash = keccak256(&code);
-            self.codes.insert(code_hash, Bytecode::new_raw(code));
-        }
-        self.accounts.insert(
-            path,
-            cambium_primitives::Account {
-                nonce,
-                balance,
-                code_hash,
-            },
-        );
-        if !storage.is_empty() {
-            let slots = storage
-                .into_iter()
-                .map(|(slot, value)| (keccak256(slot), value));
-            self.slots.insert(path, slots.collect());
-        }
-    }
-
-    fn apply(&mut self, changes: &Changes) {
-        for change in changes.accounts() {
-            if change.wipe || change.account == AccountUpdate::Delete {
-                self.slots.remove(&change.path);
-            }
-            match change.account {
-                AccountUpdate::Keep => {}
-                AccountUpdate::Put(account) => drop(self.accounts.insert(change.path, account)),
-                AccountUpdate::Delete => drop(self.accounts.remove(&change.path)),
-            }
-            for &(slot, value) in &change.slots {
-                let slots = self.slots.entry(change.path).or_default();
-                if value.is_zero() {
-                    slots.remove(&slot)
-                } else {
-                    slots.insert(slot, value)
-                };
-            }
-        }
-    }
-
-    fn root(&self) -> B256 {
-        let storage_root = |path| {
-            alloy_trie::root::storage_root(
-                self.slots
-                    .get(path)
-                    .into_iter()
-                    .flatten()
-                    .map(|(k, v)| (*k, *v)),
-            )
-        };
-        alloy_trie::root::state_root(self.accounts.iter().map(|(path, account)| {
-            let account = alloy_trie::TrieAccount {
-                nonce: account.nonce,
-                balance: account.balance,
-                storage_root: storage_root(path),
-                code_hash: account.code_hash,
-            };
-            (*path, account)
-        }))
-    }
-
-    fn execute(&self, spec: &ChainSpec, block: &Block) -> Outcome {
-        let (header, body) = (&block.header, &block.body);
-        let senders = recover_senders(&body.transactions, true).unwrap();
-        let input = BlockInput {
-            rules: spec.rules_at(header.number, header.timestamp, true),
-            header,
-            transactions: &body.transactions,
-            senders: &senders,
-            ommers: &[],
-            withdrawals: body.withdrawals.as_ref().unwrap(),
-        };
-        Sequential.execute(&input, self, None).unwrap()
-    }
-}
-
-impl StateRead for Model {
-    fn has_storage(&self, address: Address) -> Result<bool, Infallible> {
-        Ok(self
-            .slots
-            .get(&keccak256(address))
-            .is_some_and(|slots| !slots.is_empty()))
-    }
-}
-
-impl DatabaseRef for Model {
-    type Error = Infallible;
-
-    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Infallible> {
-        let account = self.accounts.get(&keccak256(address));
-        Ok(account.map(|account| AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            code: None,
-            ..AccountInfo::default()
-        }))
-    }
-
-    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Infallible> {
-        Ok(self.codes.get(&hash).cloned().unwrap_or_default())
-    }
-
-    fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Infallible> {
-        let slots = self.slots.get(&keccak256(address));
-        let value = slots.and_then(|slots| slots.get(&keccak256(B256::from(slot))));
-        Ok(value.copied().unwrap_or_default())
-    }
-
-    fn block_hash_ref(&self, number: u64) -> Result<B256, Infallible> {
-        Ok(self.hashes.get(&number).copied().unwrap_or_default())
-    }
-}
+use support::model::Model;
 
 /// Seals drafts by executing them on the model.
 struct ModelSealer {
@@ -188,14 +56,8 @@ impl BlockSealer for ModelSealer {
 }
 
 fn sealer(workload: &Workload) -> ModelSealer {
-    let mut model = Model::default();
-    let filled = workload.for_each_account(|address, account| {
-        model.insert(address, account);
-        Ok::<_, Infallible>(())
-    });
-    filled.unwrap();
     ModelSealer {
-        model,
+        model: Model::of(workload),
         spec: workload.params().spec(),
     }
 }
@@ -224,9 +86,23 @@ fn small() -> WorkloadParams {
         accounts: 600,
         senders: Some(40),
         blocks: 6,
-        transfers_per_block: 50,
+        block_size: BlockSize::Transactions(50),
         erc20_percent: 40,
         ..WorkloadParams::default()
+    }
+}
+
+/// Transactions of all kinds.
+fn mixed() -> WorkloadParams {
+    WorkloadParams {
+        holders: Some(300),
+        pools: 5,
+        slots: 1_000,
+        block_size: BlockSize::Transactions(40),
+        swap_percent: 30,
+        slot_read_percent: 5,
+        slot_read_gas: 1_000_000,
+        ..small()
     }
 }
 
@@ -255,190 +131,251 @@ fn a_generated_chain_is_valid_from_its_genesis_to_its_head() {
             erc20_percent: 100,
             ..small()
         },
+        mixed(),
+        WorkloadParams {
+            fork: Fork::Amsterdam,
+            spread: Spread::Hot(80),
+            pool_spread: Spread::Zipf,
+            ..mixed()
+        },
+        WorkloadParams {
+            fork: Fork::Prague,
+            block_size: BlockSize::Gas(4_000_000),
+            pool_spread: Spread::Hot(100),
+            ..mixed()
+        },
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let head_root = generate(&params, dir.path());
+        is_valid(&params);
+    }
+}
 
-        let (genesis, accounts) = Genesis::read(dir.path().join("genesis.json")).unwrap();
-        assert_eq!(genesis.ignored, [""; 0]);
-        assert_eq!(genesis.config, Some(params.spec()));
-        let mut model = Model::default();
-        for (address, account) in accounts {
-            model.insert(address, account);
-        }
-        let spec = params.spec();
-        let mut parent = genesis.header(&spec, model.root());
-        let (mut payments, mut tokens) = (0, 0);
-        for raw in BlockSource::open(dir.path().join("chain.rlp")).unwrap() {
-            let block = raw.unwrap().decode().unwrap();
-            let parent_hash = parent.hash_slow();
-            model.hashes.insert(parent.number, parent_hash);
-            validate_header(&spec, &block.header, &parent, parent_hash, true).unwrap();
-            validate_body(&spec, &block, true).unwrap();
-            let outcome = model.execute(&spec, &block);
-            assert!(
-                verify_outcome(&block.header, &outcome, None)
-                    .unwrap()
-                    .receipts_root
-            );
-            model.apply(&outcome.changes);
-            assert_eq!(block.header.state_root, model.root());
-            for (tx, receipt) in block.body.transactions.iter().zip(&outcome.receipts) {
-                assert!(receipt.status());
-                let is_token = tx.to() == Some(TOKEN);
-                assert_eq!(receipt.logs().len(), usize::from(is_token));
-                *if is_token { &mut tokens } else { &mut payments } += 1;
-            }
-            let AnyBlock { header, .. } = block;
-            parent = header;
-        }
-        assert_eq!(
-            (parent.number, parent.state_root),
-            (params.blocks, head_root)
-        );
-        assert_eq!(
-            payments + tokens,
-            params.blocks * params.transfers_per_block
-        );
-        let expected = (payments + tokens) * u64::from(params.erc20_percent) / 100;
+fn is_valid(params: &WorkloadParams) {
+    let dir = tempfile::tempdir().unwrap();
+    let head_root = generate(params, dir.path());
+
+    let (genesis, accounts) = Genesis::read(dir.path().join("genesis.json")).unwrap();
+    assert_eq!(genesis.ignored, [""; 0]);
+    assert_eq!(genesis.config, Some(params.spec()));
+    let mut model = Model::default();
+    for (address, account) in accounts {
+        model.insert(address, account);
+    }
+    let spec = params.spec();
+    let mut parent = genesis.header(&spec, model.root());
+    let (mut all, mut tokens, mut swaps, mut reads) = (0u64, 0u64, 0u64, 0u64);
+    for raw in BlockSource::open(dir.path().join("chain.rlp")).unwrap() {
+        let block = raw.unwrap().decode().unwrap();
+        let parent_hash = parent.hash_slow();
+        model.hashes.insert(parent.number, parent_hash);
+        validate_header(&spec, &block.header, &parent, parent_hash, true).unwrap();
+        validate_body(&spec, &block, true).unwrap();
+        let outcome = model.execute(&spec, &block);
         assert!(
-            tokens.abs_diff(expected) < 40,
-            "{tokens} token transfers, not {expected}"
+            verify_outcome(&block.header, &outcome, None)
+                .unwrap()
+                .receipts_root
+        );
+        model.apply(&outcome.changes);
+        assert_eq!(block.header.state_root, model.root());
+        for (tx, receipt) in block.body.transactions.iter().zip(&outcome.receipts) {
+            assert!(receipt.status());
+            all += 1;
+            let (count, logs) = match tx.to() {
+                Some(TOKEN) => (&mut tokens, 1),
+                Some(ROUTER) => (&mut swaps, 4),
+                Some(SLOT_READER) => (&mut reads, 1),
+                _ => (&mut 0, 0),
+            };
+            *count += 1;
+            assert_eq!(receipt.logs().len(), logs);
+        }
+        let AnyBlock { header, .. } = block;
+        parent = header;
+    }
+    assert_eq!(
+        (parent.number, parent.state_root),
+        (params.blocks, head_root)
+    );
+    if let BlockSize::Transactions(count) = params.block_size {
+        assert_eq!(all, params.blocks * count);
+    }
+    for (name, count, percent) in [
+        ("token transfers", tokens, params.erc20_percent),
+        ("swaps", swaps, params.swap_percent),
+        ("slot reads", reads, params.slot_read_percent),
+    ] {
+        let expected = all * u64::from(percent) / 100;
+        assert!(
+            count.abs_diff(expected) < 40 && (count > 0) == (percent > 0),
+            "{count} {name}, not {expected}"
         );
     }
 }
 
-#[test]
-fn a_token_transfer_moves_units_and_logs_them_as_solidity_would() {
-    let params = WorkloadParams {
-        erc20_percent: 100,
-        transfers_per_block: 1,
-        blocks: 1,
-        ..small()
-    };
+/// Executes a workload's blocks, each of which `on_block` then sees with what it did.
+fn execute(params: &WorkloadParams, mut on_block: impl FnMut(&Block, &Outcome)) {
     let workload = Workload::new(params.clone()).unwrap();
     let mut sealer = sealer(&workload);
-    let genesis = workload
-        .genesis()
-        .header(&params.spec(), sealer.model.root());
+    let spec = params.spec();
+    let genesis = workload.genesis().header(&spec, sealer.model.root());
     let mut blocks = Vec::new();
-    let before = sealer.model.slots[&keccak256(TOKEN)].clone();
     let keep = |block: &Block| {
         blocks.push(block.clone());
         Ok(())
     };
     workload.generate(&genesis, &mut sealer, keep).unwrap();
-    let after = &sealer.model.slots[&keccak256(TOKEN)];
-
-    let tx = &blocks[0].body.transactions[0];
-    let from = recover_senders(&blocks[0].body.transactions, true).unwrap()[0];
-    let to = Address::from_slice(&tx.input()[16..36]);
-    let amount = U256::from_be_slice(&tx.input()[36..]);
-    assert!(!amount.is_zero() && from != to);
-    let slot = |holder| keccak256(token_balance_slot(holder));
-    let held = |slots: &BTreeMap<B256, U256>, holder| {
-        slots.get(&slot(holder)).copied().unwrap_or_default()
-    };
-    assert_eq!(held(after, &from), held(&before, &from) - amount);
-    assert_eq!(held(after, &to), held(&before, &to) + amount);
-
-    let outcome = self::sealer(&workload)
-        .model
-        .execute(&params.spec(), &blocks[0]);
-    let log = &outcome.receipts[0].logs()[0];
-    let transfer = b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
-    assert_eq!(keccak256("Transfer(address,address,uint256)"), transfer);
-    assert_eq!(log.address, TOKEN);
-    assert_eq!(log.topics(), [transfer, from.into_word(), to.into_word()]);
-    assert_eq!(log.data.data[..], amount.to_be_bytes::<32>());
-}
-
-/// Calls the token on `model` and gives its output, or `None` where it reverts.
-fn call(
-    model: &Model,
-    caller: Address,
-    input: &[u8],
-    value: u64,
-) -> Option<alloy_primitives::Bytes> {
-    use revm::{Context, ExecuteEvm, MainBuilder, MainContext, context::TxEnv, database::CacheDB};
-    let mut evm = Context::mainnet()
-        .with_db(CacheDB::new(model))
-        .build_mainnet();
-    let tx = TxEnv::builder()
-        .caller(caller)
-        .to(TOKEN)
-        .data(input.to_vec().into())
-        .value(U256::from(value))
-        .gas_limit(100_000)
-        .nonce(0)
-        .build()
-        .unwrap();
-    let result = evm.transact(tx).unwrap().result;
-    if result.is_success() {
-        result.into_output()
-    } else {
-        None
+    let mut model = Model::of(&workload);
+    for block in blocks {
+        let parent_hash = block.header.parent_hash;
+        model.hashes.insert(block.header.number - 1, parent_hash);
+        let outcome = model.execute(&spec, &block);
+        on_block(&block, &outcome);
+        model.apply(&outcome.changes);
     }
 }
 
 #[test]
-fn the_token_refuses_what_solidity_would_refuse() {
-    let workload = Workload::new(small()).unwrap();
-    let model = sealer(&workload).model;
-    let (holder, other) = (workload.address(0), workload.address(599));
-    let words = |selector: [u8; 4], words: &[U256]| {
-        let mut input = selector.to_vec();
-        words
-            .iter()
-            .for_each(|word| input.extend(word.to_be_bytes::<32>()));
-        input
-    };
-    let of = |address: Address| U256::from_be_bytes(address.into_word().0);
-    let balance = U256::from(10).pow(U256::from(24));
-    let balance_of = |who| {
-        call(
-            &model,
-            other,
-            &words([0x70, 0xa0, 0x82, 0x31], &[of(who)]),
-            0,
-        )
-    };
-    assert_eq!(balance_of(holder).unwrap()[..], balance.to_be_bytes::<32>());
-    assert_eq!(balance_of(other).unwrap()[..], [0; 32]);
+fn transactions_with_a_distinct_spread_are_independent() {
+    for (erc20_percent, swap_percent) in [(0, 0), (100, 0), (0, 100)] {
+        let params = WorkloadParams {
+            fork: Fork::Amsterdam,
+            senders: Some(60),
+            erc20_percent,
+            swap_percent,
+            fresh_percent: 50,
+            pools: 50,
+            spread: Spread::Distinct,
+            pool_spread: Spread::Distinct,
+            ..small()
+        };
+        execute(&params, |block, outcome| {
+            let transactions = block.body.transactions.len() as u64;
+            let within = |index: u64| (1..=transactions).contains(&index);
+            for account in outcome.access_list.as_ref().unwrap().accounts() {
+                let address = account.address;
+                if address == block.header.beneficiary {
+                    continue;
+                }
+                let balances = account.balance_changes.iter();
+                let balances = balances.filter(|c| within(c.block_access_index.get()));
+                assert!(balances.count() <= 1, "{address}");
+                assert!(account.nonce_changes.len() <= 1, "{address}");
+                for slot in &account.storage_changes {
+                    assert!(slot.changes.len() <= 1, "{address} {}", slot.slot);
+                }
+            }
+        });
+    }
+}
 
-    let transfer = |caller, to, amount, value| {
-        call(
-            &model,
-            caller,
-            &words([0xa9, 0x05, 0x9c, 0xbb], &[to, amount]),
-            value,
-        )
+#[test]
+fn a_hot_spread_makes_transactions_fight_for_the_first() {
+    let params = WorkloadParams {
+        fork: Fork::Amsterdam,
+        erc20_percent: 50,
+        fresh_percent: 0,
+        spread: Spread::Hot(100),
+        ..small()
     };
-    let one = U256::from(1);
-    let yes = one.to_be_bytes::<32>();
-    assert_eq!(transfer(holder, of(other), balance, 0).unwrap()[..], yes);
-    assert_eq!(transfer(holder, of(holder), balance, 0).unwrap()[..], yes);
-    assert_eq!(
-        transfer(holder, of(other), balance + one, 0),
-        None,
-        "more than there is"
-    );
-    assert_eq!(
-        transfer(holder, of(other), one, 1),
-        None,
-        "ether sent along"
-    );
-    assert_eq!(
-        transfer(holder, of(other) | (one << 160), one, 0),
-        None,
-        "not an address"
-    );
-    assert_eq!(
-        call(&model, holder, &bytes!("deadbeef"), 0),
-        None,
-        "no such function"
-    );
-    assert_eq!(call(&model, holder, &[], 0), None, "no function");
+    let first = Workload::new(params.clone()).unwrap().address(0);
+    let slot = token_balance_slot(&first);
+    execute(&params, |block, outcome| {
+        let transactions = &block.body.transactions;
+        let tokens = transactions
+            .iter()
+            .filter(|tx| (*tx).to() == Some(TOKEN))
+            .count();
+        let list = outcome.access_list.as_ref().unwrap();
+        let of = |address| list.accounts().iter().find(|a| a.address == address);
+        let slots = &of(TOKEN).unwrap().storage_changes;
+        let slot = slots.iter().find(|s| B256::from(s.slot) == slot).unwrap();
+        // Those that it sends to itself change nothing.
+        assert!((tokens - 5..=tokens).contains(&slot.changes.len()));
+        let balances = of(first).unwrap().balance_changes.len();
+        assert!(balances >= transactions.len() - tokens - 5, "{balances}");
+        let senders: BTreeSet<_> = transactions
+            .iter()
+            .map(|tx| tx.recover_signer().unwrap())
+            .collect();
+        assert!(senders.len() > 20, "senders are uniform");
+    });
+}
+
+#[test]
+fn a_block_of_so_much_gas_uses_about_that() {
+    let gas = 3_000_000;
+    for (erc20_percent, swap_percent, slot_read_percent) in [
+        (0, 0, 0),
+        (100, 0, 0),
+        (0, 100, 0),
+        (0, 0, 100),
+        (50, 40, 5),
+    ] {
+        let params = WorkloadParams {
+            block_size: BlockSize::Gas(gas),
+            erc20_percent,
+            swap_percent,
+            slot_read_percent,
+            ..mixed()
+        };
+        let mut used = 0;
+        execute(&params, |_, outcome| used += outcome.gas_used);
+        let each = used / params.blocks;
+        assert!(
+            each.abs_diff(gas) < gas / 5,
+            "{each} gas a block, not {gas}"
+        );
+    }
+}
+
+#[test]
+fn a_genesis_state_in_many_pieces_is_the_same_in_its_file() {
+    let params = WorkloadParams {
+        accounts: 70_000,
+        senders: Some(5),
+        holders: Some(70_000),
+        slot_read_percent: 1,
+        slots: 140_000,
+        blocks: 0,
+        ..small()
+    };
+    let workload = Workload::new(params).unwrap();
+    let (mut accounts, mut slots, mut pieces) = (0, 0, 0);
+    let mut storage = BTreeMap::<Address, Vec<_>>::new();
+    let listed = workload.for_each_part(|part| {
+        match part {
+            GenesisPart::Account(address, account) => {
+                accounts += 1;
+                slots += account.storage.len();
+                storage.insert(address, account.storage);
+            }
+            GenesisPart::Slots(address, more) => {
+                pieces += 1;
+                slots += more.len();
+                storage.get_mut(&address).unwrap().extend(more);
+            }
+        }
+        Ok::<_, Infallible>(())
+    });
+    listed.unwrap();
+    assert_eq!((accounts, pieces), (workload.genesis().accounts, 1 + 2));
+    assert_eq!(slots as u64, workload.genesis_slots());
+    assert_eq!(slots, 70_001 + 140_001);
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("genesis.json");
+    let mut out = BufWriter::new(std::fs::File::create(&file).unwrap());
+    workload.write_genesis(&mut out).unwrap();
+    out.flush().unwrap();
+    let (genesis, read) = Genesis::read(&file).unwrap();
+    assert_eq!(genesis.accounts, accounts);
+    for (address, account) in read {
+        assert!(
+            storage.remove(&address) == Some(account.storage),
+            "{address}"
+        );
+    }
+    assert_eq!(storage.len(), 0);
 }
 
 #[test]
@@ -453,20 +390,30 @@ fn the_same_parameters_give_the_same_bytes_and_others_give_others() {
         assert!(first == again && first != other, "{name}");
     }
     // What the parameters mean is fixed: a change of these hashes is a change of every workload.
-    let golden = |name: &str| keccak256(std::fs::read(first.path().join(name)).unwrap());
+    let golden = |dir: &Path| {
+        ["genesis.json", "chain.rlp"].map(|name| keccak256(std::fs::read(dir.join(name)).unwrap()))
+    };
     let expected = [
-        b256!("9a452cc0fe597da01d3e11728c5551ecbcbd8391cf4f9a619253b80d5b94afc4"),
-        b256!("61055ee074013ef9d94bfd56dd55f41ac64b4a6e5df27f71dd6f1a6246aa2f2f"),
+        b256!("00dd8411ad261854300df347be6c6ca168768e6b7698773ddbb04649dfd7caed"),
+        b256!("c09c7e5c441d39d21e2fca20ebb71d6b27f74e5aef862fa1533ccf62d1b38f0f"),
     ];
-    assert_eq!([golden("genesis.json"), golden("chain.rlp")], expected);
+    assert_eq!(golden(first.path()), expected);
+    generate(&mixed(), other.path());
+    let expected = [
+        b256!("4a9d35431f41c4fc9d925d385ebce1984e72de7c2bf9854a853d1977b92b59c1"),
+        b256!("f3ab1e378a51546f7c1050908a7a34db1a759603ada02566c6287bef3798c07e"),
+    ];
+    assert_eq!(golden(other.path()), expected);
 }
 
 #[test]
 fn accounts_below_the_number_of_senders_have_keys_and_the_others_none() {
     let workload = Workload::new(small()).unwrap();
     let mut addresses = Vec::new();
-    let listed = workload.for_each_account(|address, _| {
-        addresses.push(address);
+    let listed = workload.for_each_part(|part| {
+        if let GenesisPart::Account(address, _) = part {
+            addresses.push(address);
+        }
         Ok::<_, Infallible>(())
     });
     listed.unwrap();
@@ -521,11 +468,64 @@ fn impossible_parameters_are_refused_by_name() {
     );
     range(
         WorkloadParams {
-            transfers_per_block: 40_001,
+            block_size: BlockSize::Transactions(40_000),
             ..small()
         },
-        "transfers_per_block",
+        "transactions in a block",
     );
+    range(
+        WorkloadParams {
+            block_size: BlockSize::Gas(u64::MAX),
+            ..small()
+        },
+        "gas of a block",
+    );
+    range(
+        WorkloadParams {
+            holders: Some(39),
+            ..small()
+        },
+        "holders",
+    );
+    range(
+        WorkloadParams {
+            slot_read_gas: (1 << 24) + 1,
+            ..mixed()
+        },
+        "slot_read_gas",
+    );
+    range(
+        WorkloadParams {
+            slots: 400,
+            ..mixed()
+        },
+        "slots",
+    );
+    range(
+        WorkloadParams {
+            swap_percent: 61,
+            ..small()
+        },
+        "erc20_percent, swap_percent and slot_read_percent together",
+    );
+    let distinct = |params| match refused(params) {
+        WorkloadError::TooFew { name, .. } => name,
+        error => panic!("{error}"),
+    };
+    let spread = Spread::Distinct;
+    assert_eq!(distinct(WorkloadParams { spread, ..small() }), "senders");
+    let senders = Some(580);
+    let params = WorkloadParams {
+        spread,
+        senders,
+        ..small()
+    };
+    assert_eq!(distinct(params), "accounts that do not send");
+    let params = WorkloadParams {
+        pool_spread: spread,
+        ..mixed()
+    };
+    assert_eq!(distinct(params), "pools");
     range(
         WorkloadParams {
             blocks: u64::MAX,

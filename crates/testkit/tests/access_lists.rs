@@ -3,8 +3,8 @@
 use alloy_primitives::{B256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    AccessListReader, AccessListWriter, Block, BlockSource, Chain, ChainError, ChainSealer,
-    ChainWriter, FileError, Fork, RawBlock, WithAccessLists, Workload, WorkloadParams,
+    AccessListReader, AccessListWriter, Block, BlockSize, BlockSource, Chain, ChainError,
+    ChainSealer, ChainWriter, FileError, Fork, RawBlock, WithAccessLists, Workload, WorkloadParams,
 };
 use cambium_primitives::{AccessListLimits, BlockId};
 use cambium_state::{FaultyDisk, Options};
@@ -19,7 +19,7 @@ fn workload(fork: Fork) -> Workload {
         accounts: 200,
         senders: Some(20),
         blocks: BLOCKS,
-        transfers_per_block: 10,
+        block_size: BlockSize::Transactions(10),
         erc20_percent: 50,
         ..WorkloadParams::default()
     };

@@ -1,6 +1,6 @@
 //! What can be said on the command line.
 
-use cambium::{Address, B256, Fork, StorageKey, U256};
+use cambium::{Address, B256, Fork, Spread, StorageKey, U256};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -17,6 +17,35 @@ Environment:
   CAMBIUM_LOG  what is logged to standard error: error, warn (default), info, debug, trace
 
 A first look: cambium demo";
+
+const WORKLOAD_HELP: &str = "\
+What --erc20, --swaps and --slot-reads leave of 100 percent are payments of ether.
+
+  payment        21,000 gas: from a sender to anybody
+  ERC-20         34,000 gas, or 51,000 if the receiver holds none: the same with a token
+  swap           87,000 gas: one token of the sender's for another, through a router, in a pool as
+                 Uniswap V2 has them (constant product, fee of 0.3 %)
+  slot read      all of --slot-read-gas: the worst case. A contract reads one of its --slots after
+                 another, each found by hashing, 7,154 with 16M gas; all exist, all are cold
+
+Spreads, for accounts and for pools:
+  uniform        every one as often as any other
+  zipf           number n about n times as rarely as the first
+  hot:PCT        so many percent of receivers, or of swaps, fall on the first; senders are uniform
+  distinct       none twice in a block: its transactions are independent of each other
+
+Examples:
+  cambium workload --out erc20 --accounts 1000000 --holders 1000000 --erc20 100 --fresh 0 --gas 60M
+  cambium workload --out independent --senders 4000 --spread distinct --transactions 500
+  cambium workload --out swaps --senders 2000 --swaps 100 --erc20 0 --pools 100 --pool-spread zipf
+  cambium workload --out worst --slot-reads 100 --erc20 0 --slots 10000000 --transactions 4
+
+All of the genesis state is in genesis.json, some 150 bytes for each slot. With --access-lists the
+blocks' access lists are in access-lists.rlp, as `import --access-lists` takes them: those of
+Amsterdam are in the headers as well, those of earlier forks are not.
+
+With --json: genesis, chain, access_lists (null if not asked for), accounts, slots, blocks,
+transactions, gas, head_number, head_hash.";
 
 /// A state engine for EVM blockchains: imports chains with every root checked, and proves what
 /// they hold.
@@ -70,7 +99,8 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
     /// Look at the database itself
     #[command(subcommand)]
     Db(DbCommand),
-    /// Generate a chain of payments and token transfers: genesis.json and chain.rlp
+    /// Generate a chain of payments, token transfers, swaps and slot reads, for any client
+    #[command(after_help = WORKLOAD_HELP)]
     Workload(WorkloadArgs),
     /// Make a small chain, import it, and prove and re-execute parts of it
     Demo(DemoArgs),
@@ -220,7 +250,7 @@ pub(crate) struct StatelessArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WorkloadArgs {
-    /// Directory for genesis.json and chain.rlp
+    /// Directory for genesis.json, chain.rlp and access-lists.rlp
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// Accounts at genesis
@@ -229,27 +259,54 @@ pub(crate) struct WorkloadArgs {
     /// How many of them send [default: 50000, or all]
     #[arg(long, value_name = "N")]
     pub(crate) senders: Option<u64>,
+    /// How many of them hold tokens [default: those that send]
+    #[arg(long, value_name = "N")]
+    pub(crate) holders: Option<u64>,
+    /// Pools to swap in, each with a token of its own that all senders hold
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) pools: u64,
+    /// Slots of the contract that slots are read of
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) slots: u64,
     /// Blocks after genesis
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) blocks: u64,
     /// Transactions in each block
     #[arg(long, value_name = "N", default_value_t = 200)]
-    pub(crate) transfers: u64,
-    /// Share of them that are ERC-20 transfers, in percent
+    pub(crate) transactions: u64,
+    /// As many transactions in each block as take about so much gas: 60M
+    #[arg(long, value_name = "GAS", value_parser = parse_gas, conflicts_with = "transactions")]
+    pub(crate) gas: Option<u64>,
+    /// Share of the transactions that are ERC-20 transfers, in percent
     #[arg(long, value_name = "PCT", default_value_t = 20)]
     pub(crate) erc20: u8,
-    /// Share of them that go to new accounts, in percent
+    /// Share that are swaps, in percent
+    #[arg(long, value_name = "PCT", default_value_t = 0)]
+    pub(crate) swaps: u8,
+    /// Share that read slots until their gas is used up, in percent
+    #[arg(long, value_name = "PCT", default_value_t = 0)]
+    pub(crate) slot_reads: u8,
+    /// Gas of each of these: up to 16777216
+    #[arg(long, value_name = "GAS", default_value = "16M", value_parser = parse_gas)]
+    pub(crate) slot_read_gas: u64,
+    /// Share of payments and ERC-20 transfers that go to new accounts, in percent
     #[arg(long, value_name = "PCT", default_value_t = 25)]
     pub(crate) fresh: u8,
-    /// Few accounts hot and most cold, by Zipf's law
-    #[arg(long)]
-    pub(crate) zipf: bool,
-    /// The same seed gives the same chain
+    /// How senders and receivers are chosen: uniform, zipf, distinct or hot:PCT
+    #[arg(long, default_value_t)]
+    pub(crate) spread: Spread,
+    /// How pools are chosen: uniform, zipf, distinct or hot:PCT
+    #[arg(long, value_name = "SPREAD", default_value_t)]
+    pub(crate) pool_spread: Spread,
+    /// The same seed, with the same other parameters, gives the same chain
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// The fork in force from genesis on
     #[arg(long, value_enum, default_value = "osaka")]
     pub(crate) fork: WorkloadFork,
+    /// Write the blocks' access lists, too
+    #[arg(long)]
+    pub(crate) access_lists: bool,
     /// EIP-155 chain id
     #[arg(long, value_name = "ID", default_value_t = 4_093)]
     pub(crate) chain_id: u64,
@@ -316,6 +373,20 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
+fn parse_gas(text: &str) -> Result<u64, String> {
+    let bad = || "gas is a number, perhaps with K, M or G for thousands, millions, 10^9".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => return Err(bad()),
+    };
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    number.checked_mul(unit).ok_or_else(bad)
+}
+
 /// Hex after `0x`, else decimal. Shorter than 32 bytes it stays a number in proofs.
 fn parse_slot(text: &str) -> Result<StorageKey, String> {
     let (digits, radix) = match text.strip_prefix("0x") {
@@ -361,6 +432,16 @@ mod tests {
             "4 g é",
         ] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn gas_is_a_number_with_a_decimal_letter() {
+        assert_eq!(parse_gas("16777216"), Ok(1 << 24));
+        assert_eq!(parse_gas("60M"), Ok(60_000_000));
+        assert_eq!(parse_gas("1g"), Ok(1_000_000_000));
+        for bad in ["", "M", "-1M", "1.5M", "1T", "99999999999G"] {
+            assert!(parse_gas(bad).is_err(), "{bad}");
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     import,
     output::{Output, Report, Table, bytes, count},
     proof::{account_proof, stateless_table},
-    workload::generate,
+    workload::{How, generate},
 };
 use cambium::{
     BlockWitness, Chain, Options, StdDisk, StorageKey, TOKEN, U256, Workload, WorkloadParams,
@@ -47,7 +47,12 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     };
     let workload = Workload::new(params)?;
     let options = Options::default();
-    let made = generate(&workload, dir, options.memory_bytes, false, out)?;
+    let how = How {
+        memory_bytes: options.memory_bytes,
+        force: false,
+        access_lists: false,
+    };
+    let made = generate(&workload, dir, how, out)?;
     let size = |file: &Path| bytes(file.metadata().map_or(0, |metadata| metadata.len()));
     let table = Table::default()
         .row("accounts", count(workload.genesis().accounts))

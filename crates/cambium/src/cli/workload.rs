@@ -7,8 +7,8 @@ use super::{
     output::{Output, Report, Table, bytes, count},
 };
 use cambium::{
-    BlockId, Chain, ChainError, ChainSealer, ChainWriter, Options, Spread, StdDisk, Workload,
-    WorkloadParams,
+    AccessListWriter, BlockId, BlockSize, Chain, ChainError, ChainSealer, ChainWriter, Options,
+    StdDisk, Workload, WorkloadParams,
 };
 use serde_json::json;
 use std::{
@@ -23,8 +23,18 @@ use std::{
 pub(crate) struct Generated {
     pub(crate) genesis: PathBuf,
     pub(crate) chain: PathBuf,
+    pub(crate) access_lists: Option<PathBuf>,
     pub(crate) head: BlockId,
     pub(crate) transactions: u64,
+    pub(crate) gas: u64,
+}
+
+/// How a chain is generated.
+pub(crate) struct How {
+    pub(crate) memory_bytes: u64,
+    /// Whether files that exist are written over.
+    pub(crate) force: bool,
+    pub(crate) access_lists: bool,
 }
 
 pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Failure> {
@@ -34,33 +44,55 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
         fork: args.fork.into(),
         accounts: args.accounts,
         senders: args.senders,
+        holders: args.holders,
+        pools: args.pools,
+        slots: args.slots,
         blocks: args.blocks,
-        transfers_per_block: args.transfers,
-        erc20_percent: args.erc20,
-        fresh_percent: args.fresh,
-        spread: if args.zipf {
-            Spread::Zipf
-        } else {
-            Spread::Uniform
+        block_size: match args.gas {
+            Some(gas) => BlockSize::Gas(gas),
+            None => BlockSize::Transactions(args.transactions),
         },
+        erc20_percent: args.erc20,
+        swap_percent: args.swaps,
+        slot_read_percent: args.slot_reads,
+        slot_read_gas: args.slot_read_gas,
+        fresh_percent: args.fresh,
+        spread: args.spread,
+        pool_spread: args.pool_spread,
     };
     let workload = Workload::new(params)?;
-    let made = generate(&workload, &args.out, args.memory, args.force, out)?;
+    let how = How {
+        memory_bytes: args.memory,
+        force: args.force,
+        access_lists: args.access_lists,
+    };
+    let made = generate(&workload, &args.out, how, out)?;
     let size = |file: &Path| fs::metadata(file).map_or(0, |metadata| metadata.len());
     let file = |file: &Path| format!("{} ({})", file.display(), bytes(size(file)));
-    let table = Table::default()
+    let (accounts, slots) = (workload.genesis().accounts, workload.genesis_slots());
+    let mut table = Table::default()
         .row("genesis", file(&made.genesis))
-        .row("blocks", file(&made.chain))
+        .row("blocks", file(&made.chain));
+    if let Some(lists) = &made.access_lists {
+        table = table.row("access lists", file(lists));
+    }
+    let table = table
+        .row("accounts", count(accounts))
+        .row("slots", count(slots))
         .row("transactions", count(made.transactions))
+        .row("gas", gas(made.gas, args.blocks))
         .row("head", made.head);
     Ok(Report::new(
         format!("Generated {} blocks.\n{table}", count(args.blocks)),
         json!({
             "genesis": made.genesis.display().to_string(),
             "chain": made.chain.display().to_string(),
-            "accounts": workload.genesis().accounts,
+            "access_lists": made.access_lists.map(|file| file.display().to_string()),
+            "accounts": accounts,
+            "slots": slots,
             "blocks": args.blocks,
             "transactions": made.transactions,
+            "gas": made.gas,
             "head_number": made.head.number,
             "head_hash": made.head.hash,
         }),
@@ -72,13 +104,14 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
 pub(crate) fn generate(
     workload: &Workload,
     dir: &Path,
-    memory_bytes: u64,
-    force: bool,
+    how: How,
     out: &Output,
 ) -> Result<Generated, Failure> {
     let (genesis, chain_file) = (dir.join("genesis.json"), dir.join("chain.rlp"));
-    refuse_to_overwrite(&genesis, force)?;
-    refuse_to_overwrite(&chain_file, force)?;
+    let lists_file = how.access_lists.then(|| dir.join("access-lists.rlp"));
+    for file in [&genesis, &chain_file].into_iter().chain(&lists_file) {
+        refuse_to_overwrite(file, how.force)?;
+    }
     fs::create_dir_all(dir).map_err(Failure::io(dir, "made"))?;
     let scratch = tempfile::Builder::new()
         .prefix(".cambium-workload-")
@@ -92,7 +125,7 @@ pub(crate) fn generate(
     write_genesis(workload, &genesis).map_err(Failure::io(&genesis, "written"))?;
     bar.finish_and_clear();
     let options = Options {
-        memory_bytes,
+        memory_bytes: how.memory_bytes,
         ..Options::default()
     };
     let disk = Arc::new(StdDisk::new(scratch.path().join("db")));
@@ -102,24 +135,43 @@ pub(crate) fn generate(
 
     let first = chain.block(chain.db().genesis().number)?.header;
     let mut writer = ChainWriter::create(&chain_file)?;
+    let lists = lists_file.as_ref().map(AccessListWriter::create);
+    let mut lists = lists.transpose()?;
     let bar = out.bar(
         workload.params().blocks,
         "{bar:30} {percent}%  block {human_pos} of {human_len}  ETA {eta}",
     );
-    let mut transactions = 0;
+    let (mut transactions, mut gas) = (0, 0);
     let last = workload.generate(&first, &mut ChainSealer(&chain), |block| {
         bar.inc(1);
         transactions += block.body.transactions.len() as u64;
-        writer.write(block).map_err(ChainError::from)
+        gas += block.header.gas_used;
+        writer.write(block)?;
+        if let Some(lists) = &mut lists {
+            let id = chain.db().head();
+            lists.write(id, &chain.access_list(id.number)?.encode())?;
+        }
+        Ok::<_, ChainError>(())
     })?;
     writer.finish()?;
+    lists.map(AccessListWriter::finish).transpose()?;
     bar.finish_and_clear();
     Ok(Generated {
         genesis,
         chain: chain_file,
+        access_lists: lists_file,
         head: BlockId::new(last.number, last.hash_slow()),
         transactions,
+        gas,
     })
+}
+
+/// Gas of all blocks together, and of one.
+fn gas(gas: u64, blocks: u64) -> String {
+    match gas.checked_div(blocks) {
+        Some(each) => format!("{}, {} a block", count(gas), count(each)),
+        None => count(gas),
+    }
 }
 
 fn write_genesis(workload: &Workload, file: &Path) -> std::io::Result<()> {

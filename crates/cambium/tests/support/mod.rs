@@ -81,17 +81,22 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     /// Some accounts and blocks; the same for the same numbers.
-    pub(crate) fn generate(accounts: u64, blocks: u64, transfers: u64) -> Self {
-        Self::generate_with(accounts, blocks, transfers, &[])
+    pub(crate) fn generate(accounts: u64, blocks: u64, transactions: u64) -> Self {
+        Self::generate_with(accounts, blocks, transactions, &[])
     }
 
     /// The same with further arguments.
-    pub(crate) fn generate_with(accounts: u64, blocks: u64, transfers: u64, more: &[&str]) -> Self {
+    pub(crate) fn generate_with(
+        accounts: u64,
+        blocks: u64,
+        transactions: u64,
+        more: &[&str],
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let numbers = [
             ("--accounts", accounts),
             ("--blocks", blocks),
-            ("--transfers", transfers),
+            ("--transactions", transactions),
             ("--erc20", 40),
             ("--seed", 7),
         ];

@@ -1,34 +1,62 @@
-//! The genesis state of a workload, and its file.
+//! The genesis state of a workload.
 
 use super::{
-    COINBASE, EXTRA_DATA, GENESIS_TIMESTAMP, TOKEN, TOKEN_CODE, Workload, keys::hash,
-    token::token_balance_slot,
+    COINBASE, EXTRA_DATA, GENESIS_TIMESTAMP, ROUTER, SLOT_READER, TOKEN, Workload,
+    contracts::{
+        PAIR_CODE, ROUTER_CODE, SLOT_READER_CODE, SLOT_READER_COUNT_SLOT, TOKEN_CODE,
+        TOKEN_SUPPLY_SLOT, pair_slots, slot_reader_slot, token_allowance_slot, token_balance_slot,
+    },
+    keys::hash,
 };
-use crate::{ChainSpec, Genesis, GenesisAccount};
+use crate::{Genesis, GenesisAccount};
 use alloy_eips::{
     eip1559::INITIAL_BASE_FEE,
     eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE},
     eip4788::{BEACON_ROOTS_ADDRESS, BEACON_ROOTS_CODE},
     eip7002::{WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_PREDEPLOY_CODE},
     eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE},
-    eip7840::BlobParams,
 };
-use alloy_primitives::{Address, Bytes, U256, uint};
+use alloy_primitives::{Address, B256, Bytes, U256, uint};
 use rayon::prelude::*;
-use serde_json::{Map, Value, json};
-use std::io::{self, Write};
 
-/// Accounts derived together, on all cores.
-const CHUNK_ACCOUNTS: u64 = 1 << 16;
-
-/// The token, and the contracts that the forks call.
-const CONTRACTS: usize = 5;
+/// Accounts, or slots, that are derived together, on all cores.
+const CHUNK: u64 = 1 << 16;
 
 const ETHER: U256 = uint!(1_000_000_000_000_000_000_U256);
 /// A million ether for whoever sends.
 const SENDER_BALANCE: U256 = uint!(1_000_000_000_000_000_000_000_000_U256);
-/// Tokens of whoever sends.
-const SENDER_TOKENS: U256 = uint!(1_000_000_000_000_000_000_000_000_U256);
+/// Of each token, what whoever holds it has of it, and a pool too.
+const TOKENS: u128 = 1_000_000_000_000_000_000_000_000;
+
+/// A piece of a workload's genesis state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GenesisPart {
+    /// An account, and the first of its slots.
+    Account(Address, GenesisAccount),
+    /// More slots of the account that came last.
+    Slots(Address, Vec<(B256, U256)>),
+}
+
+/// A contract of the genesis state.
+struct Contract<'a> {
+    address: Address,
+    code: Bytes,
+    /// How many slots it has.
+    slots: u64,
+    /// The slot, and its value, of an index.
+    slot: Box<dyn Fn(u64) -> (B256, U256) + Sync + 'a>,
+}
+
+impl Contract<'_> {
+    fn without_slots(address: Address, code: &Bytes) -> Self {
+        Self {
+            address,
+            code: code.clone(),
+            slots: 0,
+            slot: Box::new(|_| Default::default()),
+        }
+    }
+}
 
 impl Workload {
     /// The genesis block's header fields and rules, without the accounts.
@@ -43,34 +71,42 @@ impl Workload {
             base_fee_per_gas: Some(INITIAL_BASE_FEE),
             excess_blob_gas: Some(0),
             blob_gas_used: Some(0),
-            accounts: self.params.accounts + CONTRACTS as u64,
+            accounts: self.contracts().count() as u64 + self.params.accounts,
             ..Genesis::default()
         }
     }
 
-    /// Hands over the genesis accounts one by one, in the order of the file: contracts first, then
-    /// accounts by index. An error of `on_account` ends it and is returned.
-    pub fn for_each_account<E>(
+    /// How many slots all genesis accounts have together.
+    pub fn genesis_slots(&self) -> u64 {
+        self.contracts().map(|contract| contract.slots).sum()
+    }
+
+    /// Hands over the genesis state piece by piece, in the order of the file: contracts first, then
+    /// accounts by index. An error of `on_part` ends it and is returned.
+    pub fn for_each_part<E>(
         &self,
-        mut on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+        mut on_part: impl FnMut(GenesisPart) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (address, contract) in self.contracts() {
-            on_account(address, contract)?;
+        for contract in self.contracts() {
+            let mut chunks = chunks(contract.slots, &contract.slot);
+            let account = GenesisAccount {
+                nonce: 1,
+                code: contract.code.clone(),
+                storage: chunks.next().unwrap_or_default(),
+                ..GenesisAccount::default()
+            };
+            on_part(GenesisPart::Account(contract.address, account))?;
+            for slots in chunks {
+                on_part(GenesisPart::Slots(contract.address, slots))?;
+            }
         }
-        for start in (0..self.params.accounts).step_by(CHUNK_ACCOUNTS as usize) {
-            let end = (start + CHUNK_ACCOUNTS).min(self.params.accounts);
-            let chunk: Vec<_> = (start..end)
-                .into_par_iter()
-                .map(|index| self.account(index))
-                .collect();
+        for chunk in chunks(self.params.accounts, &|index| self.account(index)) {
             for (address, balance) in chunk {
-                on_account(
-                    address,
-                    GenesisAccount {
-                        balance,
-                        ..GenesisAccount::default()
-                    },
-                )?;
+                let account = GenesisAccount {
+                    balance,
+                    ..GenesisAccount::default()
+                };
+                on_part(GenesisPart::Account(address, account))?;
             }
         }
         Ok(())
@@ -89,146 +125,111 @@ impl Workload {
         )
     }
 
-    fn contracts(&self) -> [(Address, GenesisAccount); CONTRACTS] {
-        let tokens = |address| (token_balance_slot(address), SENDER_TOKENS);
-        let storage = self
-            .senders
-            .par_iter()
-            .map(|sender| tokens(&sender.address))
-            .collect();
-        let contract = |code: &Bytes, storage| GenesisAccount {
-            nonce: 1,
-            code: code.clone(),
-            storage,
-            ..GenesisAccount::default()
+    fn contracts(&self) -> impl Iterator<Item = Contract<'_>> {
+        let pools = match self.params.swap_percent {
+            0 => 0,
+            _ => self.params.pools,
         };
-        let system = |code: &Bytes| contract(code, Vec::new());
-        [
-            (TOKEN, contract(&TOKEN_CODE, storage)),
-            (BEACON_ROOTS_ADDRESS, system(&BEACON_ROOTS_CODE)),
-            (HISTORY_STORAGE_ADDRESS, system(&HISTORY_STORAGE_CODE)),
+        let token = self.token(TOKEN, self.params.holders(), 0..pools);
+        let pools = (0..pools).flat_map(|index| {
+            let token = self.pool(index).token;
+            let senders = self.params.senders();
+            [
+                self.token(token, senders, index..index + 1),
+                self.pair(index),
+            ]
+        });
+        let router =
+            (self.params.swap_percent > 0).then(|| Contract::without_slots(ROUTER, &ROUTER_CODE));
+        let reader = (self.params.slot_read_percent > 0).then(|| self.slot_reader());
+        let system = [
+            (BEACON_ROOTS_ADDRESS, &BEACON_ROOTS_CODE),
+            (HISTORY_STORAGE_ADDRESS, &HISTORY_STORAGE_CODE),
             (
                 WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
-                system(&WITHDRAWAL_REQUEST_PREDEPLOY_CODE),
+                &WITHDRAWAL_REQUEST_PREDEPLOY_CODE,
             ),
             (
                 CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
-                system(&CONSOLIDATION_REQUEST_PREDEPLOY_CODE),
+                &CONSOLIDATION_REQUEST_PREDEPLOY_CODE,
             ),
-        ]
+        ];
+        let system = system.map(|(address, code)| Contract::without_slots(address, code));
+        std::iter::once(token)
+            .chain(pools)
+            .chain(router)
+            .chain(reader)
+            .chain(system)
     }
 
-    /// Writes the genesis file, account by account. `out` had better be buffered.
-    pub fn write_genesis(&self, out: &mut impl Write) -> io::Result<()> {
-        let genesis = self.genesis();
-        let fields = json!({
-            "config": config(&self.params.spec()),
-            "nonce": "0x0",
-            "timestamp": hex(genesis.timestamp),
-            "extraData": genesis.extra_data,
-            "gasLimit": hex(genesis.gas_limit),
-            "difficulty": "0x0",
-            "mixHash": genesis.mix_hash,
-            "coinbase": genesis.coinbase,
-            "number": "0x0",
-            "gasUsed": "0x0",
-            "parentHash": genesis.parent_hash,
-            "baseFeePerGas": genesis.base_fee_per_gas.map(hex),
-            "excessBlobGas": "0x0",
-            "blobGasUsed": "0x0",
-        });
-        let fields = serde_json::to_string_pretty(&fields)?;
-        // The object stays open for its last field.
-        write!(
-            out,
-            "{},\n  \"alloc\": {{",
-            fields.trim_end_matches('}').trim_end()
-        )?;
-        let mut separator = "";
-        self.for_each_account(|address, account| {
-            let GenesisAccount {
-                balance,
-                nonce,
-                code,
-                storage,
-            } = account;
-            write!(
-                out,
-                "{separator}\n    \"{address:#x}\": {{\"balance\": \"{balance:#x}\""
-            )?;
-            separator = ",";
-            if !code.is_empty() {
-                write!(out, ", \"nonce\": \"{nonce:#x}\", \"code\": \"{code}\"")?;
+    /// A token: its supply, a balance for each of the first `holders` accounts and each of the
+    /// pairs of `pools`, and, if there are any of these, what each sender allows the router.
+    fn token(&self, address: Address, holders: u64, pools: std::ops::Range<u64>) -> Contract<'_> {
+        let pairs = pools.end - pools.start;
+        let allowances = match pairs {
+            0 => 0,
+            _ => self.params.senders(),
+        };
+        let balances = holders + pairs;
+        let slot = move |index| match index {
+            0 => {
+                let supply = U256::from(balances) * U256::from(TOKENS);
+                (TOKEN_SUPPLY_SLOT, supply)
             }
-            if !storage.is_empty() {
-                let mut separator = ", \"storage\": {";
-                for (slot, value) in storage {
-                    write!(out, "{separator}\n      \"{slot}\": \"{value:#066x}\"")?;
-                    separator = ",";
-                }
-                write!(out, "}}")?;
+            index if index <= balances => {
+                let holder = match (index - 1).checked_sub(holders) {
+                    None => self.address(index - 1),
+                    Some(pair) => self.pool(pools.start + pair).pair,
+                };
+                (token_balance_slot(&holder), U256::from(TOKENS))
             }
-            write!(out, "}}")
-        })?;
-        writeln!(out, "\n  }}\n}}")
+            index => {
+                let owner = self.address(index - 1 - balances);
+                (token_allowance_slot(&owner, &ROUTER), U256::MAX)
+            }
+        };
+        Contract {
+            address,
+            code: TOKEN_CODE.clone(),
+            slots: 1 + balances + allowances,
+            slot: Box::new(slot),
+        }
+    }
+
+    fn pair(&self, index: u64) -> Contract<'_> {
+        let pool = self.pool(index);
+        let slots = pair_slots(&[TOKEN, pool.token], TOKENS, GENESIS_TIMESTAMP as u32);
+        Contract {
+            address: pool.pair,
+            code: PAIR_CODE.clone(),
+            slots: slots.len() as u64,
+            slot: Box::new(move |index| slots[index as usize]),
+        }
+    }
+
+    fn slot_reader(&self) -> Contract<'_> {
+        let (seed, slots) = (self.params.seed, self.params.slots);
+        let slot = move |index| match index {
+            0 => (SLOT_READER_COUNT_SLOT, U256::from(slots)),
+            index => {
+                // A hash, which is not zero.
+                let value = hash("value", seed, index - 1);
+                (slot_reader_slot(index - 1), value.into())
+            }
+        };
+        Contract {
+            address: SLOT_READER,
+            code: SLOT_READER_CODE.clone(),
+            slots: 1 + slots,
+            slot: Box::new(slot),
+        }
     }
 }
 
-fn hex(number: u64) -> String {
-    format!("{number:#x}")
-}
-
-/// The `config` object of the forks that workloads have.
-fn config(spec: &ChainSpec) -> Map<String, Value> {
-    let blocks = [
-        ("homesteadBlock", spec.homestead_block),
-        ("eip150Block", spec.eip150_block),
-        ("eip155Block", spec.eip155_block),
-        ("eip158Block", spec.eip158_block),
-        ("byzantiumBlock", spec.byzantium_block),
-        ("constantinopleBlock", spec.constantinople_block),
-        ("petersburgBlock", spec.petersburg_block),
-        ("istanbulBlock", spec.istanbul_block),
-        ("berlinBlock", spec.berlin_block),
-        ("londonBlock", spec.london_block),
-        ("mergeNetsplitBlock", spec.merge_netsplit_block),
-        ("shanghaiTime", spec.shanghai_time),
-        ("cancunTime", spec.cancun_time),
-        ("pragueTime", spec.prague_time),
-        ("osakaTime", spec.osaka_time),
-        ("amsterdamTime", spec.amsterdam_time),
-    ];
-    let schedule = &spec.blob_schedule;
-    let blobs = [
-        ("cancun", schedule.cancun),
-        ("prague", schedule.prague),
-        ("osaka", schedule.osaka),
-    ];
-    let params = |params: BlobParams| {
-        json!({
-            "target": params.target_blob_count,
-            "max": params.max_blob_count,
-            "baseFeeUpdateFraction": params.update_fraction as u64,
-        })
-    };
-    let schedule: Map<String, Value> = blobs
-        .into_iter()
-        .filter_map(|(fork, given)| Some((fork.to_string(), params(given?))))
-        .collect();
-    let forks = blocks
-        .into_iter()
-        .filter_map(|(key, point)| Some((key, json!(point?))));
-    [("chainId", json!(spec.chain_id))]
-        .into_iter()
-        .chain(forks)
-        .chain([
-            ("terminalTotalDifficulty", json!(0)),
-            ("terminalTotalDifficultyPassed", json!(true)),
-            ("depositContractAddress", json!(spec.deposit_contract)),
-            // Besu wants to be told of a sealing engine, even past the merge.
-            ("ethash", json!({})),
-            ("blobSchedule", Value::Object(schedule)),
-        ])
-        .map(|(key, value)| (key.to_string(), value))
-        .collect()
+/// What `of` gives for each number below `count`, in order, in pieces made on all cores.
+fn chunks<T: Send>(count: u64, of: &(impl Fn(u64) -> T + Sync)) -> impl Iterator<Item = Vec<T>> {
+    (0..count).step_by(CHUNK as usize).map(move |start| {
+        let end = (start + CHUNK).min(count);
+        (start..end).into_par_iter().map(of).collect()
+    })
 }

@@ -2,7 +2,6 @@
 //!
 //! All of it is integer arithmetic, so that every machine makes the same chain.
 
-use super::Spread;
 use alloy_primitives::{Address, B256, keccak256};
 use rayon::prelude::*;
 use secp256k1::{PublicKey, SecretKey};
@@ -76,45 +75,5 @@ impl Random {
     /// True `percent` times in 100.
     pub(super) fn percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)
-    }
-
-    /// The index of one of `count` accounts, which must not be 0.
-    pub(super) fn account(&mut self, count: u64, spread: Spread) -> u64 {
-        match spread {
-            Spread::Uniform => self.below(count),
-            // Each run [2^k - 1, 2^(k+1) - 1) is as likely as any other, which makes account n
-            // likely as 1/n, to within a factor of two, without a logarithm.
-            Spread::Zipf => {
-                let runs = u64::from(count.ilog2()) + 1;
-                let start = (1 << self.below(runs)) - 1;
-                let end = (2 * start + 1).min(count);
-                start + self.below(end - start)
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_account_is_in_reach_of_both_spreads_and_the_first_is_hot_in_one() {
-        for count in [1, 2, 3, 7, 8, 100] {
-            for spread in [Spread::Uniform, Spread::Zipf] {
-                let mut random = Random::new(count);
-                let mut hits = vec![0u32; count as usize];
-                for _ in 0..100 * count {
-                    hits[random.account(count, spread) as usize] += 1;
-                }
-                assert!(
-                    hits.iter().all(|&hits| hits > 0),
-                    "{spread:?} of {count}: {hits:?}"
-                );
-                if spread == Spread::Zipf && count == 100 {
-                    assert!(hits[0] > 20 * hits[99], "{hits:?}");
-                }
-            }
-        }
     }
 }

@@ -1,5 +1,6 @@
-//! The workload generator: a chain of payments and token transfers, the same to the byte for the
-//! same parameters, that other clients import too.
+//! The workload generator: a chain of payments, token transfers, swaps, and transactions that do
+//! nothing but read slots, the same to the byte for the same parameters, that other clients import
+//! too.
 //!
 //! A [`Workload`] is the genesis state, streamed at any size, and an endless row of signed
 //! transactions. Valid headers need execution, which is not the generator's: [`generate`] drafts
@@ -18,17 +19,29 @@
 //!
 //! All forks up to Prague, Osaka or Amsterdam are in force from genesis, so the chain is past the
 //! merge from its first block. Accounts below [`WorkloadParams::senders`] have keys, derived from
-//! the seed; all others have addresses straight from a hash, which nobody has a key to. Senders
-//! hold tokens of one ERC-20 contract from the start.
+//! the seed; all others have addresses straight from a hash, which nobody has a key to.
+//!
+//! | transactions | what they do, from what the genesis has |
+//! |---|---|
+//! | payments | send ether |
+//! | token transfers | move units of one ERC-20 token, from a sender to anybody |
+//! | swaps | one token for another, through a router, in a pool like Uniswap V2's |
+//! | slot reads | read slot after slot, each found by hashing, until their gas is used up |
+//!
+//! The contracts are Solidity's, in `contracts/`.
 
+mod contracts;
 mod genesis;
+mod genesis_file;
 mod keys;
 mod params;
-mod token;
+mod spread;
 mod transactions;
 
-pub use params::{Spread, WorkloadError, WorkloadParams};
-pub use token::{TOKEN, TOKEN_CODE, token_balance_slot};
+pub use contracts::{ROUTER, SLOT_READER, TOKEN, token_balance_slot};
+pub use genesis::GenesisPart;
+pub use params::{BlockSize, WorkloadError, WorkloadParams};
+pub use spread::{NoSpread, Spread};
 
 use crate::{Block, Fork, Transaction};
 use alloy_consensus::{
@@ -42,6 +55,7 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bytes, address};
 use cambium_primitives::AccessList;
+use contracts::pair_address;
 use keys::{Sender, derive_senders, hash};
 use transactions::Stream;
 
@@ -58,6 +72,15 @@ const SIGNED_AHEAD_BLOCKS: usize = 2;
 pub struct Workload {
     params: WorkloadParams,
     senders: Vec<Sender>,
+}
+
+/// A pool to swap in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The token that it has beside [`TOKEN`].
+    pub token: Address,
+    /// The contract that holds its reserves of both.
+    pub pair: Address,
 }
 
 /// Executes drafts of blocks, each on the one before.
@@ -101,9 +124,16 @@ impl Workload {
         Some(B256::new(sender.secret.secret_bytes()))
     }
 
+    /// Pool `index`, below [`WorkloadParams::pools`].
+    pub fn pool(&self, index: u64) -> Pool {
+        let token = Address::from_word(hash("token", self.params.seed, index));
+        let pair = pair_address(&[TOKEN, token]);
+        Pool { token, pair }
+    }
+
     /// The transactions of block after block, from block 1 on, without end.
     pub fn transactions(&self) -> impl Iterator<Item = Vec<Transaction>> + Send + '_ {
-        Stream::new(&self.params, &self.senders)
+        Stream::new(self)
     }
 
     /// Drafts the child of `parent`: all of a block but what execution tells.

@@ -1,20 +1,16 @@
 //! The row of signed transactions.
 
 use super::{
-    Spread, WorkloadParams,
-    keys::{Random, Sender, hash},
-    token::{TOKEN, transfer_call},
+    BlockSize, Spread, Workload, WorkloadParams,
+    contracts::{ROUTER, SLOT_READER, TOKEN, read_call, swap_call, transfer_call},
+    keys::{Random, hash},
+    spread::Chooser,
 };
 use crate::Transaction;
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
 use rayon::prelude::*;
 use secp256k1::{Message, SECP256K1, SecretKey};
-
-/// Gas of a payment.
-pub(super) const PAYMENT_GAS: u64 = 21_000;
-/// Enough for a token transfer to a new holder.
-pub(super) const TOKEN_TRANSFER_GAS_LIMIT: u64 = 80_000;
 
 const GWEI: u128 = 1_000_000_000;
 /// Over any base fee that a workload sees: genesis has 1 gwei, and it falls from there.
@@ -24,11 +20,58 @@ const TIP: u128 = GWEI;
 const PAYMENT_MAX: u64 = 1_000_000_000_000_000;
 /// Most units of a token transfer.
 const TOKENS_MAX: u64 = 1_000_000;
+/// Most units that a swap puts in: a millionth of what a pool begins with.
+const SWAP_MAX: u64 = 1_000_000_000_000_000_000;
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Payment,
+    TokenTransfer,
+    Swap,
+    SlotRead,
+}
+
+impl Kind {
+    /// The gas limit of a transaction: enough wherever it goes, and at most twice [`Self::gas`].
+    pub(super) fn gas_limit(self, params: &WorkloadParams) -> u64 {
+        match self {
+            Self::Payment => 21_000,
+            Self::TokenTransfer => 65_000,
+            Self::Swap => 170_000,
+            Self::SlotRead => params.slot_read_gas,
+        }
+    }
+
+    /// About the gas that a transaction uses.
+    pub(super) fn gas(self, params: &WorkloadParams) -> u64 {
+        match self {
+            Self::Payment => 21_000,
+            Self::TokenTransfer => {
+                // To who holds none it is 17,100 gas more.
+                let fresh = u64::from(params.fresh_percent);
+                let others = params.accounts - params.holders();
+                34_100 + 171 * (fresh + (100 - fresh) * others / params.accounts)
+            }
+            Self::Swap => 87_000,
+            Self::SlotRead => params.slot_read_gas,
+        }
+    }
+
+    /// More than a transaction takes in a block.
+    pub(super) const fn bytes_max(self) -> u64 {
+        match self {
+            Self::Payment => 144,
+            Self::SlotRead => 176,
+            Self::TokenTransfer => 208,
+            Self::Swap => 416,
+        }
+    }
+}
 
 /// The transactions of block after block.
 pub(super) struct Stream<'a> {
-    params: &'a WorkloadParams,
-    senders: &'a [Sender],
+    workload: &'a Workload,
     /// Of each sender, the next.
     nonces: Vec<u64>,
     random: Random,
@@ -36,84 +79,103 @@ pub(super) struct Stream<'a> {
     fresh: u64,
 }
 
-impl<'a> Stream<'a> {
-    pub(super) fn new(params: &'a WorkloadParams, senders: &'a [Sender]) -> Self {
-        let random = Random::new(params.seed);
+/// What a block's transactions choose from.
+struct Choosers {
+    senders: Chooser,
+    receivers: Chooser,
+    /// The account that is the receivers' first.
+    first_receiver: u64,
+    pools: Chooser,
+}
+
+impl Choosers {
+    fn new(params: &WorkloadParams, random: &mut Random) -> Self {
+        let (senders, spread) = (params.senders(), params.spread);
+        let sender_spread = match spread {
+            Spread::Hot(_) => Spread::Uniform,
+            spread => spread,
+        };
+        let first_receiver = match spread {
+            Spread::Distinct => senders,
+            _ => 0,
+        };
         Self {
-            params,
-            senders,
-            nonces: vec![0; senders.len()],
-            random,
+            senders: Chooser::new(senders, sender_spread, random),
+            receivers: Chooser::new(params.accounts - first_receiver, spread, random),
+            first_receiver,
+            pools: Chooser::new(params.pools, params.pool_spread, random),
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(workload: &'a Workload) -> Self {
+        Self {
+            workload,
+            nonces: vec![0; workload.senders.len()],
+            random: Random::new(workload.params.seed),
             fresh: 0,
         }
     }
 
-    fn receiver(&mut self) -> Receiver {
-        let WorkloadParams {
-            accounts,
-            fresh_percent,
-            spread,
-            ..
-        } = *self.params;
-        if self.random.percent(fresh_percent) {
+    fn receiver(&mut self, choosers: &mut Choosers) -> Address {
+        let params = &self.workload.params;
+        if self.random.percent(params.fresh_percent) {
             self.fresh += 1;
-            return Receiver::Fresh(self.fresh - 1);
+            return Address::from_word(hash("fresh", params.seed, self.fresh - 1));
         }
-        Receiver::Known(self.random.account(accounts, spread))
+        let receiver = choosers.receivers.choose(&mut self.random);
+        self.workload.address(choosers.first_receiver + receiver)
     }
 
-    fn draw(&mut self) -> Draw {
-        let spread: Spread = self.params.spread;
-        let sender = self.random.account(self.senders.len() as u64, spread) as usize;
+    fn draw(&mut self, choosers: &mut Choosers) -> Draw {
+        let sender = choosers.senders.choose(&mut self.random) as usize;
         let nonce = self.nonces[sender];
         self.nonces[sender] += 1;
-        let is_token = self.random.percent(self.params.erc20_percent);
-        let receiver = self.receiver();
-        let amount = 1 + self
-            .random
-            .below(if is_token { TOKENS_MAX } else { PAYMENT_MAX });
+        let workload = self.workload;
+        let kind = workload.params.kind(self.random.below(100));
+        let (to, value, input) = match kind {
+            Kind::Payment => {
+                let to = self.receiver(choosers);
+                let amount = 1 + self.random.below(PAYMENT_MAX);
+                (to, U256::from(amount), Bytes::new())
+            }
+            Kind::TokenTransfer => {
+                let to = self.receiver(choosers);
+                let amount = 1 + self.random.below(TOKENS_MAX);
+                (TOKEN, U256::ZERO, transfer_call(&to, U256::from(amount)))
+            }
+            Kind::Swap => {
+                let pool = choosers.pools.choose(&mut self.random);
+                let mut path = [TOKEN, workload.pool(pool).token];
+                if self.random.percent(50) {
+                    path.reverse();
+                }
+                let amount = 1 + self.random.below(SWAP_MAX);
+                let receiver = &workload.senders[sender].address;
+                let call = swap_call(U256::from(amount), &path, receiver);
+                (ROUTER, U256::ZERO, call)
+            }
+            Kind::SlotRead => {
+                let seed = self.random.below(u64::MAX);
+                (SLOT_READER, U256::ZERO, read_call(U256::from(seed)))
+            }
+        };
         Draw {
             sender,
-            nonce,
-            is_token,
-            receiver,
-            amount,
-        }
-    }
-
-    fn sign(&self, draw: &Draw) -> Transaction {
-        let seed = self.params.seed;
-        let receiver = match draw.receiver {
-            Receiver::Fresh(index) => Address::from_word(hash("fresh", seed, index)),
-            Receiver::Known(index) => match self.senders.get(index as usize) {
-                Some(sender) => sender.address,
-                None => Address::from_word(hash("account", seed, index)),
+            kind,
+            transaction: TxEip1559 {
+                chain_id: workload.params.chain_id,
+                nonce,
+                gas_limit: kind.gas_limit(&workload.params),
+                max_fee_per_gas: FEE_MAX,
+                max_priority_fee_per_gas: TIP,
+                to: TxKind::Call(to),
+                value,
+                input,
+                ..TxEip1559::default()
             },
-        };
-        let amount = U256::from(draw.amount);
-        let (to, value, input, gas_limit) = if draw.is_token {
-            (
-                TOKEN,
-                U256::ZERO,
-                transfer_call(&receiver, amount),
-                TOKEN_TRANSFER_GAS_LIMIT,
-            )
-        } else {
-            (receiver, amount, Bytes::new(), PAYMENT_GAS)
-        };
-        let transaction = TxEip1559 {
-            chain_id: self.params.chain_id,
-            nonce: draw.nonce,
-            gas_limit,
-            max_fee_per_gas: FEE_MAX,
-            max_priority_fee_per_gas: TIP,
-            to: TxKind::Call(to),
-            value,
-            input,
-            ..TxEip1559::default()
-        };
-        let signature = sign(&transaction, &self.senders[draw.sender].secret);
-        transaction.into_signed(signature).into()
+        }
     }
 }
 
@@ -121,27 +183,36 @@ impl Iterator for Stream<'_> {
     type Item = Vec<Transaction>;
 
     fn next(&mut self) -> Option<Vec<Transaction>> {
-        let draws: Vec<Draw> = (0..self.params.transfers_per_block)
-            .map(|_| self.draw())
-            .collect();
-        Some(draws.par_iter().map(|draw| self.sign(draw)).collect())
+        let params = &self.workload.params;
+        let mut choosers = Choosers::new(params, &mut self.random);
+        let mut draws = Vec::new();
+        match params.block_size {
+            BlockSize::Transactions(count) => {
+                draws.extend((0..count).map(|_| self.draw(&mut choosers)));
+            }
+            BlockSize::Gas(gas_max) => {
+                let mut gas = 0;
+                while draws.is_empty() || gas < gas_max {
+                    let draw = self.draw(&mut choosers);
+                    gas += draw.kind.gas(params);
+                    draws.push(draw);
+                }
+            }
+        }
+        let senders = &self.workload.senders;
+        let signed = draws.into_par_iter().map(|draw| {
+            let signature = sign(&draw.transaction, &senders[draw.sender].secret);
+            draw.transaction.into_signed(signature).into()
+        });
+        Some(signed.collect())
     }
 }
 
-enum Receiver {
-    /// The so-manieth that is not in the genesis.
-    Fresh(u64),
-    /// An account's index.
-    Known(u64),
-}
-
-/// A transaction yet to be put together.
+/// A transaction yet to be signed.
 struct Draw {
     sender: usize,
-    nonce: u64,
-    is_token: bool,
-    receiver: Receiver,
-    amount: u64,
+    kind: Kind,
+    transaction: TxEip1559,
 }
 
 /// Signs with the nonce of RFC 6979, so that the same transaction has the same signature.
@@ -152,4 +223,38 @@ fn sign(transaction: &TxEip1559, secret: &SecretKey) -> Signature {
         .serialize_compact();
     let is_odd = i32::from(recovery) & 1 == 1;
     Signature::from_bytes_and_parity(&bytes, is_odd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy_rlp::Encodable;
+
+    #[test]
+    fn transactions_take_fewer_bytes_than_blocks_have_room_for() {
+        for (kind, erc20_percent, swap_percent, slot_read_percent) in [
+            (Kind::Payment, 0, 0, 0),
+            (Kind::TokenTransfer, 100, 0, 0),
+            (Kind::Swap, 0, 100, 0),
+            (Kind::SlotRead, 0, 0, 100),
+        ] {
+            let params = WorkloadParams {
+                accounts: 1,
+                block_size: BlockSize::Transactions(300),
+                erc20_percent,
+                swap_percent,
+                slot_read_percent,
+                ..WorkloadParams::default()
+            };
+            let workload = Workload::new(params).unwrap();
+            let transactions = workload.transactions().next().unwrap();
+            let longest = transactions.iter().map(Encodable::length).max().unwrap();
+            let (longest, max) = (longest as u64, kind.bytes_max());
+            // Nonces and the chain's id may be up to five bytes longer each.
+            assert!(
+                longest + 10 <= max && max < 2 * longest,
+                "{kind:?}: {longest}"
+            );
+        }
+    }
 }

@@ -1,0 +1,154 @@
+//! How what is used is spread over what there is.
+
+use super::keys::Random;
+use std::{
+    fmt::{self, Display},
+    str::FromStr,
+};
+
+/// How the accounts and pools that transactions use are spread over all there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Spread {
+    /// Every one as often as any other.
+    #[default]
+    Uniform,
+    /// Like Zipf's law: number n about n times as rarely as the first, so that few are hot.
+    Zipf,
+    /// So many in 100 are the first, which all transactions fight for; the others are uniform, and
+    /// so are senders.
+    Hot(u8),
+    /// None twice in a block, so that its transactions do not depend on each other. Senders are
+    /// then no receivers.
+    Distinct,
+}
+
+/// What is no [`Spread`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a spread is uniform, zipf, distinct, or hot:PCT with PCT from 0 to 100")]
+pub struct NoSpread;
+
+impl FromStr for Spread {
+    type Err = NoSpread;
+
+    fn from_str(text: &str) -> Result<Self, NoSpread> {
+        match text {
+            "uniform" => Ok(Self::Uniform),
+            "zipf" => Ok(Self::Zipf),
+            "distinct" => Ok(Self::Distinct),
+            _ => {
+                let percent = text.strip_prefix("hot:").ok_or(NoSpread)?;
+                let percent = percent.parse().map_err(|_| NoSpread)?;
+                if percent > 100 {
+                    return Err(NoSpread);
+                }
+                Ok(Self::Hot(percent))
+            }
+        }
+    }
+}
+
+impl Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => write!(f, "uniform"),
+            Self::Zipf => write!(f, "zipf"),
+            Self::Hot(percent) => write!(f, "hot:{percent}"),
+            Self::Distinct => write!(f, "distinct"),
+        }
+    }
+}
+
+/// Chooses among so many, which must not be 0, within one block.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    count: u64,
+    spread: Spread,
+    /// The next, where none is to come twice.
+    next: u64,
+}
+
+impl Chooser {
+    pub(super) fn new(count: u64, spread: Spread, random: &mut Random) -> Self {
+        let next = match spread {
+            Spread::Distinct => random.below(count),
+            _ => 0,
+        };
+        Self {
+            count,
+            spread,
+            next,
+        }
+    }
+
+    pub(super) fn choose(&mut self, random: &mut Random) -> u64 {
+        match self.spread {
+            Spread::Uniform => random.below(self.count),
+            Spread::Hot(percent) if random.percent(percent) => 0,
+            Spread::Hot(_) => random.below(self.count),
+            // Each run [2^k - 1, 2^(k+1) - 1) is as likely as any other, which makes number n
+            // likely as 1/n, to within a factor of two, without a logarithm.
+            Spread::Zipf => {
+                let runs = u64::from(self.count.ilog2()) + 1;
+                let start = (1 << random.below(runs)) - 1;
+                let end = (2 * start + 1).min(self.count);
+                start + random.below(end - start)
+            }
+            Spread::Distinct => {
+                let chosen = self.next;
+                self.next = (chosen + 1) % self.count;
+                chosen
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_in_reach_of_every_spread_and_the_first_is_hot_in_two() {
+        for count in [1, 2, 3, 7, 8, 100] {
+            for spread in [
+                Spread::Uniform,
+                Spread::Zipf,
+                Spread::Hot(50),
+                Spread::Distinct,
+            ] {
+                let mut random = Random::new(count);
+                let mut hits = vec![0u32; count as usize];
+                let mut chooser = Chooser::new(count, spread, &mut random);
+                for _ in 0..100 * count {
+                    hits[chooser.choose(&mut random) as usize] += 1;
+                }
+                assert!(
+                    hits.iter().all(|&hits| hits > 0),
+                    "{spread:?} of {count}: {hits:?}"
+                );
+                match spread {
+                    Spread::Distinct => assert!(hits.iter().all(|&hits| hits == 100)),
+                    Spread::Zipf if count == 100 => assert!(hits[0] > 20 * hits[99], "{hits:?}"),
+                    Spread::Hot(_) if count == 100 => {
+                        assert!((4_500..5_500).contains(&hits[0]), "{hits:?}");
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spreads_are_read_as_they_are_written() {
+        for spread in [
+            Spread::Uniform,
+            Spread::Zipf,
+            Spread::Hot(30),
+            Spread::Distinct,
+        ] {
+            assert_eq!(spread.to_string().parse(), Ok(spread));
+        }
+        for none in ["", "hot", "hot:", "hot:101", "hot:-1", "Zipf", "hot:1000"] {
+            assert_eq!(none.parse::<Spread>(), Err(NoSpread), "{none}");
+        }
+    }
+}
