@@ -93,9 +93,10 @@ impl PartialTrie {
     /// The RLP of every expanded node, each once; inlined nodes are part of their parents'. All
     /// must be hashed (as in what [`Self::extract`] gives). Sorted by hash.
     pub fn witness_nodes(&self) -> Vec<Bytes> {
-        let mut nodes = Vec::new();
-        let mut listed = HashSet::new();
-        self.list_nodes(self.root, true, &mut listed, &mut nodes);
+        let (nodes, _) = self.counts();
+        let mut nodes = Vec::with_capacity(nodes);
+        let mut listed = HashSet::with_capacity(nodes.capacity());
+        self.list_nodes(self.root, true, &mut listed, &mut nodes, &mut Vec::new());
         nodes.sort_unstable();
         nodes.into_iter().map(|(_, rlp)| rlp).collect()
     }
@@ -106,6 +107,7 @@ impl PartialTrie {
         is_root: bool,
         listed: &mut HashSet<B256>,
         nodes: &mut Vec<(B256, Bytes)>,
+        rlp: &mut Vec<u8>,
     ) {
         if link.is_empty() || link.is_stub() {
             return;
@@ -115,14 +117,14 @@ impl PartialTrie {
         if is_root || !memo.is_inline() {
             let hash = memo.root_hash();
             if listed.insert(hash) {
-                let mut rlp = Vec::new();
-                self.encode_node(link, &mut rlp);
-                nodes.push((hash, rlp.into()));
+                rlp.clear();
+                self.encode_node(link, rlp);
+                nodes.push((hash, Bytes::copy_from_slice(rlp)));
             }
         }
         let child_is_root = matches!(link.slot(), Slot::Account(_));
         for child in self.children(link) {
-            self.list_nodes(child, child_is_root, listed, nodes);
+            self.list_nodes(child, child_is_root, listed, nodes, rlp);
         }
     }
 }
