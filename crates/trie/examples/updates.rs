@@ -1,7 +1,7 @@
 //! Time and memory of one trie: building it, and changing random accounts of it, on one thread;
 //! then changing as many slots of one account that has as many, on one thread and on all.
 //!
-//! `cargo run --release -p cambium-trie --example speed [ACCOUNTS] [CHANGES] [ROUNDS]`
+//! `cargo run --release -p cambium-trie --example updates [ACCOUNTS] [CHANGES] [ROUNDS]`
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch, keccak256, lanes};

@@ -2,7 +2,7 @@
 //! processor has, and by `p3-keccak` (which wants inputs of one length). Rounds are interleaved,
 //! and the best of each is shown.
 //!
-//! `cargo run --release -p cambium-keccak --example speed`
+//! `cargo run --release -p cambium-keccak --example hashing`
 
 use cambium_keccak::{Batch, keccak256};
 use p3_keccak::Keccak256Hash;
