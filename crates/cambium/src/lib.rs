@@ -52,12 +52,13 @@
 
 pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
-    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockFault, BlockSealer, BlockSize,
-    BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec, ChainWriter, FileError,
-    FileKind, Fork, Genesis, GenesisAccount, GenesisError, GenesisPart, ImportProgress,
-    ImportSummary, InitProgress, NoSpread, Place, Pool, Progress, ROUTER, RawBlock, SLOT_READER,
-    Spread, StatelessError, StatelessReport, TOKEN, Timings, Transaction, WithAccessLists,
-    WitnessGap, Workload, WorkloadError, WorkloadParams, token_balance_slot,
+    AccessListReader, AccessListSizes, AccessListWriter, Block, BlockExecutor, BlockFault,
+    BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
+    ChainWriter, ExecutorKind, FileError, FileKind, Fork, Genesis, GenesisAccount, GenesisError,
+    GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool, Progress,
+    ROUTER, RawBlock, SLOT_READER, Spread, StatelessError, StatelessReport, TOKEN, Timings,
+    Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
+    token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, IoMethod,
@@ -66,8 +67,8 @@ pub use cambium_disk::{
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChange, AccountChanges, AccountUpdate,
-    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, KECCAK_EMPTY,
-    NonceChange, SlotChanges, StorageChange,
+    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, FoundAccount,
+    FoundValues, FoundValuesError, KECCAK_EMPTY, NonceChange, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
     BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Latency, LoadProgress,

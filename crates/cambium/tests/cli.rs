@@ -573,6 +573,24 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         )
     };
     assert_eq!(import("again").done().json()["blocks"], 3);
+    for executor in ["full", "batched", "parallel"] {
+        let db = fixture.path(executor);
+        let done = cambium!(
+            "import",
+            "--json",
+            "--executor",
+            executor,
+            "--threads=2",
+            "--genesis",
+            fixture.genesis(),
+            "-d",
+            db,
+            &lists_to,
+            &blocks
+        );
+        assert_eq!(done.done().json()["blocks"], 3);
+    }
+    cambium!("import", "--threads=0", "-d", &db, &blocks).fails(2, &["from 1 to 1024"]);
     // One byte of a balance in the last list.
     let mut bytes = fs::read(&lists).unwrap();
     let at = bytes.len() - 8;

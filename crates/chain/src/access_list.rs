@@ -7,7 +7,7 @@ use crate::{
     reads::TimedReads,
 };
 use alloy_primitives::Bytes;
-use cambium_evm::{AccessListSizes, Executor, Sequential};
+use cambium_evm::{AccessListSizes, Executor, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};
 
 impl Chain {
@@ -59,7 +59,7 @@ impl Chain {
             .is_post_merge(id.number, parent_total_difficulty);
         let mut input = self.input(&prepared.block, &senders, post_merge);
         input.rules.block_access_list = true;
-        let outcome = Sequential.execute(&input, TimedReads::new(view), None);
+        let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         Ok(outcome.access_list.unwrap_or_default())
     }

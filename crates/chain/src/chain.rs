@@ -4,6 +4,7 @@ use crate::{Block, ChainSpec, FileError, GenesisError, execute::BlockFault};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::Decodable;
+use cambium_evm::BlockExecutor;
 use cambium_primitives::{AccessList, BlockId, BlockNumber};
 use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
 use std::{
@@ -91,6 +92,7 @@ struct Recent {
 pub struct Chain {
     db: Db,
     spec: ChainSpec,
+    executor: BlockExecutor,
     recent: Mutex<Recent>,
 }
 
@@ -99,6 +101,7 @@ impl Chain {
         Self {
             db,
             spec,
+            executor: BlockExecutor::default(),
             recent: Mutex::default(),
         }
     }
@@ -117,6 +120,17 @@ impl Chain {
     /// The state engine.
     pub const fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// Executes blocks that are imported with this executor; they give equal results.
+    #[must_use]
+    pub fn with_executor(self, executor: BlockExecutor) -> Self {
+        Self { executor, ..self }
+    }
+
+    /// What executes blocks that are imported.
+    pub const fn executor(&self) -> &BlockExecutor {
+        &self.executor
     }
 
     /// The fork rules.

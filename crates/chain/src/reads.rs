@@ -1,7 +1,7 @@
 //! A view as execution reads it, with the time that reading takes.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
-use cambium_evm::StateRead;
+use cambium_evm::{ManyRead, StateRead};
 use cambium_state::{StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -20,6 +20,10 @@ impl TimedReads {
             view,
             spent_ns: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) const fn view(&self) -> &View {
+        &self.view
     }
 
     pub(crate) fn spent(&self) -> Duration {
@@ -56,6 +60,29 @@ impl DatabaseRef for TimedReads {
 }
 
 impl StateRead for TimedReads {
+    fn read_all(
+        &self,
+        accounts: &[Address],
+        slots: &[(Address, U256)],
+    ) -> Result<ManyRead, StateError> {
+        // The same account has many slots, which come together.
+        let mut last = None;
+        let mut path = |address: &Address| match last {
+            Some((known, path)) if known == *address => path,
+            _ => last.insert((*address, keccak256(address))).1,
+        };
+        let slots = slots
+            .iter()
+            .map(|(address, slot)| (path(address), keccak256(slot.to_be_bytes::<32>())));
+        let slots: Vec<_> = slots.collect();
+        let accounts: Vec<_> = accounts.iter().map(keccak256).collect();
+        self.time(|view| {
+            let accounts = view.accounts(&accounts)?.into_iter();
+            let accounts = accounts.map(|account| account.map(View::account_info));
+            Ok((accounts.collect(), view.storage(&slots)?))
+        })
+    }
+
     fn has_storage(&self, address: Address) -> Result<bool, StateError> {
         self.time(|view| view.has_storage(&keccak256(address)))
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use alloy_consensus::proofs::calculate_receipt_root;
 use alloy_rlp::Encodable;
-use cambium_evm::{Executor, Outcome, Sequential};
+use cambium_evm::{Executor, Hooks, Outcome, Sequential};
 use cambium_primitives::{AccessList, BlockId};
 
 /// Executes drafts on the chain's head and commits the finished blocks.
@@ -28,7 +28,7 @@ impl BlockSealer for ChainSealer<'_> {
         let view = chain.db().view_of(&block.header.parent_hash)?;
         let session = chain.db().session(view.clone());
         let input = chain.input(&block, &senders, true);
-        let outcome = Sequential.execute(&input, TimedReads::new(view), None);
+        let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let bloom = outcome.logs_bloom();
         let Outcome {

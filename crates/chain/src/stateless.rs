@@ -14,7 +14,8 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_evm::{
-    BlockInput, ExecutionError, Executor, Recorder, Sequential, StateRead, Touched, recover_senders,
+    BlockInput, ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched,
+    recover_senders,
 };
 use cambium_primitives::{BlockId, BlockNumber, KECCAK_EMPTY, Path};
 use cambium_trie::{
@@ -126,7 +127,7 @@ impl Chain {
         let view = self.db().view_of(&block.header.parent_hash)?;
         let recorder = Recorder::new(TimedReads::new(view.clone()));
         let input = self.input(&block, &senders, post_merge);
-        let outcome = Sequential.execute(&input, &recorder, None);
+        let outcome = Sequential.execute(&input, &recorder, Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let touched = recorder.into_touched();
         let trie = view.extract_for_changes(&keys_of(&touched), &outcome.changes)?;
@@ -233,9 +234,11 @@ impl BlockWitness {
                 .withdrawals
                 .as_ref()
                 .map_or(&[], |list| &list[..]),
+            access_list: None,
+            found: None,
         };
         let outcome = Sequential
-            .execute(&input, &state, None)
+            .execute(&input, &state, Hooks::default())
             .map_err(|error| match error {
                 ExecutionError::Database(gap) => StatelessError::Lacks(gap),
                 fault => invalid(BlockFault::Execution(fault.to_string())),

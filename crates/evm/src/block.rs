@@ -4,7 +4,7 @@ use crate::Rules;
 use alloy_consensus::{EthereumTxEnvelope, Header, ReceiptEnvelope, TxEip4844};
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{Address, B256, Bloom, Bytes};
-use cambium_primitives::{AccessList, Changes};
+use cambium_primitives::{AccessList, Changes, FoundValues};
 use revm::context::result::InvalidTransaction;
 
 /// A signed transaction as blocks hold it: blob transactions without their blobs.
@@ -31,6 +31,10 @@ pub struct BlockInput<'a> {
     pub ommers: &'a [Header],
     /// Withdrawals; none before Shanghai.
     pub withdrawals: &'a [Withdrawal],
+    /// The access list that came with the block, which may lie; its indices are within the block.
+    pub access_list: Option<&'a AccessList>,
+    /// What the block is said to find at all that its access list names.
+    pub found: Option<&'a FoundValues>,
 }
 
 /// What a block does.
@@ -65,10 +69,6 @@ impl Outcome {
         bloom
     }
 }
-
-/// Gives the state's root in mid-block, for receipts before Byzantium. It is told what has
-/// changed since it was last asked, first since the block's parent.
-pub type RootAfter<'a, E> = &'a mut dyn FnMut(&Changes) -> Result<B256, E>;
 
 /// Why a block could not be executed. Only [`Database`](Self::Database) says nothing about the
 /// block: every other error condemns it.

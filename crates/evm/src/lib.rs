@@ -11,20 +11,28 @@ mod constantinople;
 mod create;
 mod dao;
 mod env;
+mod executor;
+mod listed;
 mod overlay;
 mod read;
 mod recorder;
+mod results;
 mod rules;
 mod senders;
 mod sequential;
+mod step;
 mod system;
 
 pub use access_list::AccessListSizes;
 pub use block::{
-    Block, BlockInput, ExecutionError, Outcome, Receipt, RootAfter, Transaction, TransactionFault,
+    Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
-pub use read::StateRead;
+pub use executor::{
+    BlockExecutor, Executor, ExecutorKind, Foretold, Hooks, RootAfter, TRANSACTIONS_MIN,
+};
+pub use listed::{ListReads, Listed};
+pub use read::{ManyRead, StateRead};
 pub use recorder::{Recorder, Touched};
 pub use rules::Rules;
 pub use senders::{SignatureError, recover_senders};
-pub use sequential::{Executor, Sequential};
+pub use sequential::Sequential;

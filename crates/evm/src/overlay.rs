@@ -6,7 +6,7 @@
 //! empty account is right in all forks.
 
 use crate::{
-    StateRead,
+    Rules, StateRead,
     access_list::{Left, StepAccesses, StepRecorder},
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
@@ -14,6 +14,7 @@ use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_
 use revm::{
     Database,
     bytecode::Bytecode,
+    primitives::hardfork::SpecId,
     state::{AccountInfo, EvmState},
 };
 use std::collections::hash_map::Entry as MapEntry;
@@ -28,6 +29,32 @@ pub(crate) struct Overlay<DB> {
     /// An account that the EVM is to see with a nonce of one.
     feigned: Option<Address>,
     recorder: Option<StepRecorder>,
+    /// Codes of the state below, so that each is looked up once.
+    loaded: HashMap<B256, Bytecode>,
+    mode: OverlayMode,
+}
+
+/// What an overlay is asked for, besides what execution reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OverlayMode {
+    /// Whether [`Overlay::take_step`] will be called.
+    pub(crate) steps: bool,
+    /// Whether [`Overlay::end_access_step`] will be.
+    pub(crate) record: bool,
+    /// Whether storage may vanish from under an account that stays, so before Cancun. Later only
+    /// an empty account (EIP-161) with storage could lose that and come back.
+    pub(crate) wipes: bool,
+}
+
+impl OverlayMode {
+    /// What a block's rules ask for.
+    pub(crate) fn of(rules: &Rules) -> Self {
+        Self {
+            steps: false,
+            record: rules.block_access_list,
+            wipes: !rules.is(SpecId::CANCUN),
+        }
+    }
 }
 
 /// An account that the block has touched.
@@ -46,16 +73,17 @@ struct Slot {
 }
 
 impl<DB: StateRead> Overlay<DB> {
-    /// Nothing on top of `db` yet. `steps`: whether [`Overlay::take_step`] will be called;
-    /// `record`: whether [`Overlay::end_access_step`] will be.
-    pub(crate) fn new(db: DB, steps: bool, record: bool) -> Self {
+    /// Nothing on top of `db` yet.
+    pub(crate) fn new(db: DB, mode: OverlayMode) -> Self {
         Self {
             db,
             accounts: HashMap::default(),
             codes: HashMap::default(),
-            step: steps.then(Changes::default),
+            step: mode.steps.then(Changes::default),
             feigned: None,
-            recorder: record.then(StepRecorder::default),
+            recorder: mode.record.then(StepRecorder::default),
+            loaded: HashMap::default(),
+            mode,
         }
     }
 
@@ -110,7 +138,7 @@ impl<DB: StateRead> Overlay<DB> {
         let existed = entry.now.is_some();
         let info = entry.now.get_or_insert_default();
         info.balance = balance;
-        let update = AccountUpdate::Put(account(info));
+        let update = AccountUpdate::Put(plain(info));
         if info.is_empty() && !keep_empty {
             entry.delete();
             if existed {
@@ -182,7 +210,7 @@ impl<DB: StateRead> Overlay<DB> {
                             .push((keccak256(key.to_be_bytes::<32>()), slot.present_value));
                     }
                 }
-                change.account = AccountUpdate::Put(account(entry.now.as_ref().expect("just put")));
+                change.account = AccountUpdate::Put(plain(entry.now.as_ref().expect("just put")));
                 if let Some((hash, code)) = new_code {
                     self.codes.insert(hash, code);
                 }
@@ -242,7 +270,7 @@ impl<DB: StateRead> Overlay<DB> {
         let changes = self
             .accounts
             .iter()
-            .filter_map(|(address, entry)| entry.change(address));
+            .filter_map(|(address, entry)| entry.change(address, self.mode.wipes));
         let changes = Changes::new(changes.collect());
         let mut codes: Vec<_> = self
             .codes
@@ -257,7 +285,7 @@ impl<DB: StateRead> Overlay<DB> {
 impl Entry {
     /// The account as it is now, zero if it does not exist.
     fn account(&self) -> Account {
-        self.now.as_ref().map_or_else(Account::default, account)
+        self.now.as_ref().map_or_else(Account::default, plain)
     }
 
     fn delete(&mut self) {
@@ -267,7 +295,7 @@ impl Entry {
     }
 
     /// The difference to the parent, if there is one.
-    fn change(&self, address: &Address) -> Option<AccountChange> {
+    fn change(&self, address: &Address, wipes: bool) -> Option<AccountChange> {
         let Some(now) = &self.now else {
             self.before.as_ref()?;
             return Some(AccountChange {
@@ -277,17 +305,19 @@ impl Entry {
                 slots: Vec::new(),
             });
         };
-        let now = account(now);
+        let now = plain(now);
         let account = match &self.before {
-            Some(before) if account(before) == now => AccountUpdate::Keep,
+            Some(before) if plain(before) == now => AccountUpdate::Keep,
             _ => AccountUpdate::Put(now),
         };
-        let wipe = self.wiped && self.before.is_some();
+        // A contract is created only where there is no storage (EIP-7610).
+        let before = self.before.as_ref();
+        let wipe = self.wiped && before.is_some_and(|before| wipes || before.is_empty());
         let slots: Vec<_> = self
             .slots
             .iter()
             .filter(|(_, slot)| {
-                if self.wiped {
+                if wipe {
                     !slot.now.is_zero()
                 } else {
                     slot.now != slot.before
@@ -307,7 +337,8 @@ impl Entry {
     }
 }
 
-fn account(info: &AccountInfo) -> Account {
+/// The account as the state has it.
+pub(crate) fn plain(info: &AccountInfo) -> Account {
     let code_hash = if info.code_hash.is_zero() {
         KECCAK_EMPTY
     } else {
@@ -353,9 +384,12 @@ impl<DB: StateRead> Database for Overlay<DB> {
     }
 
     fn code_by_hash(&mut self, hash: B256) -> Result<Bytecode, DB::Error> {
-        match self.codes.get(&hash) {
-            Some(code) => Ok(code.clone()),
-            None => self.db.code_by_hash_ref(hash),
+        if let Some(code) = self.codes.get(&hash) {
+            return Ok(code.clone());
+        }
+        match self.loaded.entry(hash) {
+            MapEntry::Occupied(code) => Ok(code.get().clone()),
+            MapEntry::Vacant(entry) => Ok(entry.insert(self.db.code_by_hash_ref(hash)?).clone()),
         }
     }
 

@@ -1,14 +1,15 @@
 //! Calls that the protocol makes around a block's transactions, and the requests that come of
 //! them.
 
-use crate::{BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm};
+use crate::{
+    BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm, step::ContractRequest,
+};
 use alloy_eips::{
     eip2935::HISTORY_STORAGE_ADDRESS,
     eip4788::{BEACON_ROOTS_ADDRESS, SYSTEM_ADDRESS},
     eip6110::DEPOSIT_REQUEST_TYPE,
     eip7002::{WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_TYPE},
     eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_TYPE},
-    eip7685::Requests,
 };
 use alloy_primitives::{Address, B256, Bytes, TxKind, b256};
 use revm::{
@@ -20,6 +21,21 @@ use revm::{
     primitives::hardfork::SpecId,
     state::EvmState,
 };
+
+/// Type of requests by deposits.
+pub(crate) const DEPOSITS: u8 = DEPOSIT_REQUEST_TYPE;
+
+/// Types of requests that contracts return, each with its contract, in order.
+const CONTRACTS: [(u8, Address); 2] = [
+    (
+        WITHDRAWAL_REQUEST_TYPE,
+        WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
+    ),
+    (
+        CONSOLIDATION_REQUEST_TYPE,
+        CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
+    ),
+];
 
 /// Gas of a system call; it counts towards nothing.
 const SYSTEM_GAS: u64 = 30_000_000;
@@ -54,36 +70,19 @@ pub(crate) fn before_block<DB: StateRead>(
     Ok(())
 }
 
-/// After the last transaction, from Prague on: deposits from the logs (EIP-6110), withdrawals
-/// (EIP-7002) and consolidations (EIP-7251) from their contracts. Without those contracts, or if
-/// they fail, the block is invalid.
-pub(crate) fn requests<DB: StateRead>(
+/// After the last transaction, from Prague on: what the contracts of withdrawals (EIP-7002) and
+/// consolidations (EIP-7251) return. Without those contracts, or if they fail, the block is
+/// invalid.
+pub(crate) fn contract_requests<DB: StateRead>(
     evm: &mut BlockEvm<DB>,
     input: &BlockInput<'_>,
-    receipts: &[Receipt],
-) -> Result<Requests, ExecutionError<DB::Error>> {
-    let mut requests = Requests::default();
+) -> Result<Vec<ContractRequest>, ExecutionError<DB::Error>> {
     if !input.rules.is(SpecId::PRAGUE) {
-        return Ok(requests);
+        return Ok(Vec::new());
     }
-    let deposits = deposits(input.rules.deposit_contract, receipts)?;
-    if !deposits.is_empty() {
-        requests.push_request_with_type(DEPOSIT_REQUEST_TYPE, deposits);
-    }
-    for (kind, contract) in [
-        (
-            WITHDRAWAL_REQUEST_TYPE,
-            WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
-        ),
-        (
-            CONSOLIDATION_REQUEST_TYPE,
-            CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
-        ),
-    ] {
-        let output = demand(evm, contract)?;
-        if !output.is_empty() {
-            requests.push_request_with_type(kind, output);
-        }
+    let mut requests = Vec::with_capacity(CONTRACTS.len());
+    for (kind, contract) in CONTRACTS {
+        requests.push((kind, demand(evm, contract)?));
     }
     Ok(requests)
 }
@@ -151,8 +150,11 @@ fn commit<DB: StateRead>(
         .map_err(ExecutionError::Database)
 }
 
-/// All deposits that the receipts' logs speak of, each 192 bytes.
-fn deposits<E>(contract: Address, receipts: &[Receipt]) -> Result<Bytes, ExecutionError<E>> {
+/// All deposits that the receipts' logs speak of (EIP-6110), each 192 bytes.
+pub(crate) fn deposits<E>(
+    contract: Address,
+    receipts: &[Receipt],
+) -> Result<Bytes, ExecutionError<E>> {
     let mut deposits = Vec::new();
     for log in receipts.iter().flat_map(|receipt| receipt.logs()) {
         if log.address != contract || log.topics().first() != Some(&DEPOSIT_EVENT) {

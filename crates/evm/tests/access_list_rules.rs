@@ -7,7 +7,7 @@ use alloy_eips::{
     eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, eip7840::BlobParams,
 };
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
-use cambium_evm::{BlockInput, Executor, Rules, Sequential, StateRead, Transaction};
+use cambium_evm::{BlockInput, Executor, Hooks, Rules, Sequential, StateRead, Transaction};
 use cambium_primitives::{AccessList, AccountChanges, BalanceChange, BlockAccessIndex};
 use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
 use std::{collections::HashMap, convert::Infallible};
@@ -120,8 +120,10 @@ fn list(state: &State, gas_limits: &[u64], withdrawals: &[Withdrawal]) -> Access
         senders: &senders,
         ommers: &[],
         withdrawals,
+        access_list: None,
+        found: None,
     };
-    let outcome = Sequential.execute(&input, state, None).unwrap();
+    let outcome = Sequential.execute(&input, state, Hooks::default()).unwrap();
     outcome.access_list.unwrap()
 }
 

@@ -4,8 +4,8 @@
 use alloy_consensus::{Header, SignableTransaction, TxLegacy};
 use alloy_primitives::{Address, B256, Signature, TxKind, U256, keccak256};
 use cambium_evm::{
-    BlockInput, ExecutionError, Executor, Recorder, Rules, Sequential, StateRead, Transaction,
-    TransactionFault,
+    BlockInput, ExecutionError, Executor, Hooks, Recorder, Rules, Sequential, StateRead,
+    Transaction, TransactionFault,
 };
 use cambium_primitives::{AccountUpdate, Changes};
 use revm::{
@@ -102,6 +102,8 @@ fn input<'a>(
         senders,
         ommers: &[],
         withdrawals: &[],
+        access_list: None,
+        found: None,
     }
 }
 
@@ -116,7 +118,9 @@ fn balance(changes: &Changes, address: Address) -> Option<U256> {
 fn transfers_move_value_and_pay_the_miner() {
     let (header, transactions) = (header(), [transfer(0, 700), transfer(1, 300)]);
     let input = input(SpecId::BYZANTIUM, &header, &transactions, &[RICH; 2]);
-    let outcome = Sequential.execute(&input, state(), None).unwrap();
+    let outcome = Sequential
+        .execute(&input, state(), Hooks::default())
+        .unwrap();
     assert_eq!((outcome.gas_used, outcome.receipts.len()), (42_000, 2));
     assert!(outcome.receipts_complete && outcome.codes.is_empty());
     assert_eq!(balance(&outcome.changes, POOR), Some(U256::from(1_000)));
@@ -138,7 +142,14 @@ fn what_is_told_for_roots_adds_up_to_all_that_transactions_change() {
         Ok(B256::with_last_byte(steps.len() as u8))
     };
     let outcome = Sequential
-        .execute(&input, state(), Some(&mut roots))
+        .execute(
+            &input,
+            state(),
+            Hooks {
+                roots: Some(&mut roots),
+                ..Hooks::default()
+            },
+        )
         .unwrap();
     assert!(outcome.receipts_complete);
     assert_eq!(steps.len(), 2);
@@ -162,7 +173,7 @@ fn receipts_without_roots_are_said_to_be_incomplete() {
     let input = input(SpecId::HOMESTEAD, &header, &transactions, &[RICH]);
     assert!(
         !Sequential
-            .execute(&input, state(), None)
+            .execute(&input, state(), Hooks::default())
             .unwrap()
             .receipts_complete
     );
@@ -176,7 +187,9 @@ fn a_transaction_that_the_block_has_no_gas_left_for_is_named() {
     };
     let transactions = [transfer(0, 700), transfer(1, 300)];
     let input = input(SpecId::BYZANTIUM, &header, &transactions, &[RICH; 2]);
-    let error = Sequential.execute(&input, state(), None).unwrap_err();
+    let error = Sequential
+        .execute(&input, state(), Hooks::default())
+        .unwrap_err();
     assert!(matches!(
         error,
         ExecutionError::InvalidTransaction {
@@ -196,7 +209,9 @@ fn a_wrong_nonce_and_an_empty_purse_are_the_transactions_fault() {
         let transactions = [transaction];
         let senders = [sender];
         let input = input(SpecId::BYZANTIUM, &header, &transactions, &senders);
-        let error = Sequential.execute(&input, state(), None).unwrap_err();
+        let error = Sequential
+            .execute(&input, state(), Hooks::default())
+            .unwrap_err();
         let index = match error {
             ExecutionError::InvalidTransaction {
                 index,
@@ -248,7 +263,9 @@ fn a_bad_disk_is_not_taken_for_a_bad_block() {
     for count in [0, 1] {
         let senders = vec![RICH; count];
         let input = input(SpecId::BYZANTIUM, &header, &transactions[..count], &senders);
-        let error = Sequential.execute(&input, Burning, None).unwrap_err();
+        let error = Sequential
+            .execute(&input, Burning, Hooks::default())
+            .unwrap_err();
         assert!(matches!(error, ExecutionError::Database(Fire)), "{error}");
     }
 }
@@ -258,7 +275,9 @@ fn all_that_changes_has_been_recorded_as_read() {
     let (header, transactions) = (header(), [transfer(0, 700)]);
     let input = input(SpecId::BYZANTIUM, &header, &transactions, &[RICH]);
     let recorder = Recorder::new(state());
-    let outcome = Sequential.execute(&input, &recorder, None).unwrap();
+    let outcome = Sequential
+        .execute(&input, &recorder, Hooks::default())
+        .unwrap();
     let touched = recorder.into_touched();
     let read: Vec<_> = touched.accounts.keys().map(keccak256).collect();
     assert!(

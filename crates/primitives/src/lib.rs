@@ -32,7 +32,8 @@ mod path;
 pub use access_list::{
     ACCESS_LIST_ITEM_GAS, AccessField, AccessList, AccessListCounts, AccessListDifference,
     AccessListError, AccessListLimits, AccessValue, AccountChanges, BalanceChange,
-    BlockAccessIndex, CodeChange, NonceChange, SlotChanges, StorageChange,
+    BlockAccessIndex, CodeChange, FoundAccount, FoundValues, FoundValuesError, NonceChange,
+    SlotChanges, StorageChange,
 };
 pub use account::{Account, KECCAK_EMPTY, SlotValue};
 pub use changes::{AccountChange, AccountUpdate, Changes};

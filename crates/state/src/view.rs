@@ -35,6 +35,17 @@ impl View {
         self.read(path)
     }
 
+    /// An account as revm takes it, without its code.
+    pub fn account_info(account: Account) -> AccountInfo {
+        AccountInfo {
+            balance: account.balance,
+            nonce: account.nonce,
+            code_hash: account.code_hash,
+            code: None,
+            ..AccountInfo::default()
+        }
+    }
+
     /// The slot at keccak(slot) of the account at keccak(address); zero if it is not set.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
         self.read(&(*account, *slot))
@@ -180,15 +191,8 @@ impl DatabaseRef for View {
     type Error = StateError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, StateError> {
-        Ok(self
-            .account(&keccak256(address))?
-            .map(|account| AccountInfo {
-                balance: account.balance,
-                nonce: account.nonce,
-                code_hash: account.code_hash,
-                code: None,
-                ..AccountInfo::default()
-            }))
+        let account = self.account(&keccak256(address))?;
+        Ok(account.map(Self::account_info))
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {

@@ -16,6 +16,7 @@ mod naive_chain;
 mod networks;
 pub mod plain;
 mod proof_cases;
+mod unanimous;
 mod witnesses;
 
 pub use access_lists::{FalseList, changes_of_list, false_lists};
@@ -33,4 +34,5 @@ pub use model::{Model, ModelAccount, ModelError};
 pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
 pub use proof_cases::{ProofCase, ProofCases};
+pub use unanimous::Unanimous;
 pub use witnesses::{Tampering, execute_from_json, tamper};

@@ -9,7 +9,7 @@ use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use cambium_chain::{validate_access_list, verify_outcome};
-use cambium_evm::{BlockInput, Executor, StateRead, Transaction, recover_senders};
+use cambium_evm::{BlockInput, Executor, Hooks, StateRead, Transaction, recover_senders};
 use cambium_keccak::Batch;
 use cambium_primitives::{
     Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY, Path as TriePath,
@@ -234,10 +234,12 @@ impl<E: Executor> MainnetBlock<E> {
             senders: &senders,
             ommers: &[],
             withdrawals: &block.withdrawals,
+            access_list: None,
+            found: None,
         };
         let outcome = self
             .executor
-            .execute(&input, &state, None)
+            .execute(&input, &state, Hooks::default())
             .map_err(|error| error.to_string())?;
         let list = outcome.access_list.as_ref().ok_or("no access list")?;
         let given = validate_access_list(header, transactions.len(), &list.encode());

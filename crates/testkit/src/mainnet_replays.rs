@@ -3,19 +3,19 @@
 //! that those rules refuse are left out.
 
 use crate::{
-    Alloc, Case, Model, Pack, Suite, Verdict, alloc_changes, changes_of_list, false_lists,
-    json_files, mainnet_blocks::rpc_transactions, network,
+    Alloc, Case, Model, Pack, Suite, Unanimous, Verdict, alloc_changes, changes_of_list,
+    false_lists, json_files, mainnet_blocks::rpc_transactions, network,
 };
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
 use cambium_chain::{AccessListSizes, validate_access_list, verify_outcome, verify_state_root};
-use cambium_evm::{BlockInput, Executor, Outcome, recover_senders};
-use cambium_primitives::{AccessList, AccessListLimits};
+use cambium_evm::{BlockInput, Executor, ExecutorKind, Hooks, Outcome, recover_senders};
+use cambium_primitives::AccessListLimits;
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -109,9 +109,11 @@ impl Replay {
             senders: &senders,
             ommers: &[],
             withdrawals: &self.env.withdrawals,
+            access_list: None,
+            found: None,
         };
         let outcome = executor
-            .execute(&input, &state, None)
+            .execute(&input, &state, Hooks::default())
             .map_err(|error| error.to_string())?;
         let list = outcome.access_list.as_ref().ok_or("no access list")?;
         if list.encode() != self.result.block_access_list {
@@ -125,7 +127,7 @@ impl Replay {
         if !verified.receipts_root {
             return Err("the receipts' root went unchecked".to_owned());
         }
-        refuse_false_lists(&header, &outcome, list, transactions.len())?;
+        refuse_false_lists(&input, &state, &outcome)?;
         let sizes = AccessListSizes::measure(list, &state).map_err(|error| error.to_string())?;
         let mut from_list = state.clone();
         from_list.apply(&changes_of_list(list, &state));
@@ -138,25 +140,40 @@ impl Replay {
 }
 
 /// Holds lists against the block that are not the block's: each must be refused, and for what is
-/// wrong with it.
+/// wrong with it; and no executor that is given it, of which each gets some, is misled by it. In
+/// the short form of the tests only some are given away.
 fn refuse_false_lists(
-    header: &Header,
+    input: &BlockInput<'_>,
+    state: &Model,
     outcome: &Outcome,
-    list: &AccessList,
-    transactions: usize,
 ) -> Result<(), String> {
+    let (header, transactions) = (input.header, input.transactions.len());
     let limits = AccessListLimits::of_block(transactions, header.gas_limit);
-    for false_list in false_lists(list, &limits) {
+    let list = outcome.access_list.as_ref().ok_or("no access list")?;
+    let expected = Ok(outcome.clone());
+    let mut kinds = ExecutorKind::ALL[1..].chunks(1).cycle();
+    let is_long = env::var_os("CAMBIUM_LONG").is_some();
+    for (index, false_list) in false_lists(list, &limits).into_iter().enumerate() {
         let header = Header {
             block_access_list_hash: Some(keccak256(&false_list.rlp)),
             ..header.clone()
         };
         let said = match validate_access_list(&header, transactions, &false_list.rlp) {
             Err(error) => error.to_string(),
-            Ok(given) => match verify_outcome(&header, outcome, Some(&given)) {
-                Err(error) => error.to_string(),
-                Ok(_) => "nothing".to_owned(),
-            },
+            Ok(given) => {
+                let misled = BlockInput {
+                    access_list: Some(&given),
+                    ..*input
+                };
+                if is_long || index % 4 == 1 {
+                    let kinds = kinds.next().unwrap_or_default();
+                    Unanimous::default().compare(&misled, state, &expected, kinds);
+                }
+                match verify_outcome(&header, outcome, Some(&given)) {
+                    Err(error) => error.to_string(),
+                    Ok(_) => "nothing".to_owned(),
+                }
+            }
         };
         let (fault, wanted) = (false_list.fault, false_list.message);
         if said != wanted {

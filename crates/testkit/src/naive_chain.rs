@@ -1,14 +1,14 @@
 //! A chain of blocks over the naive model: every state is kept whole, every check is made, and
 //! nothing is fast. The reference for importers.
 
-use crate::{Backend, Model, ModelAccount, ModelError};
+use crate::{Backend, Model, ModelAccount, ModelError, Unanimous};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_chain::{
     Ancestor, Block, ChainSpec, OMMER_ANCESTORS, validate_access_list, validate_body,
     validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
-use cambium_evm::{BlockInput, Executor, Outcome, Sequential, recover_senders};
+use cambium_evm::{BlockInput, Executor, Hooks, Outcome, recover_senders};
 use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 use std::collections::HashMap;
@@ -118,6 +118,8 @@ impl NaiveChain {
                 .withdrawals
                 .as_ref()
                 .map_or(&[], |list| list.as_slice()),
+            access_list: given,
+            found: None,
         };
         let mut state = parent.state.clone();
         self.add_block_hashes(&mut state, header);
@@ -126,8 +128,15 @@ impl NaiveChain {
             in_mid_block.apply(changes);
             Ok::<_, ModelError>(in_mid_block.root())
         };
-        let outcome = Sequential
-            .execute(&input, &state, Some(&mut roots))
+        let outcome = Unanimous::default()
+            .execute(
+                &input,
+                &state,
+                Hooks {
+                    roots: Some(&mut roots),
+                    ..Hooks::default()
+                },
+            )
             .map_err(|error| error.to_string())?;
         let verified =
             verify_outcome(header, &outcome, given).map_err(|error| error.to_string())?;

@@ -6,6 +6,7 @@ use cambium_chain::{
     AccessListReader, AccessListWriter, Block, BlockSize, BlockSource, Chain, ChainError,
     ChainSealer, ChainWriter, FileError, Fork, RawBlock, WithAccessLists, Workload, WorkloadParams,
 };
+use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_primitives::{AccessListLimits, BlockId};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::false_lists;
@@ -124,34 +125,42 @@ fn lists_are_checked_and_kept_and_survive_a_restart() {
 fn a_false_list_is_refused_with_its_block_and_nothing_changes() {
     for fork in [Fork::Amsterdam, Fork::Osaka] {
         let made = Made::new(fork);
-        let chain = empty(&made.workload, &FaultyDisk::new(1));
-        let ((last, true_list), before) = made.blocks.split_last().unwrap();
-        for (block, list) in before {
-            import(&chain, block, Some(list)).unwrap();
+        for kind in ExecutorKind::ALL {
+            false_lists_are_refused(&made, fork, kind);
         }
-        let transactions = last.body.transactions.len();
-        let limits = match fork {
-            Fork::Amsterdam => AccessListLimits::of_block(transactions, last.header.gas_limit),
-            _ => AccessListLimits::of_transactions(transactions),
-        };
-        let list = made.chain.access_list(last.header.number).unwrap();
-        let at = |chain: &Chain| (chain.db().head(), chain.db().view().unwrap().state_root());
-        let before = at(&chain);
-        let all = false_lists(&list, &limits);
-        assert!(all.len() > 20, "{} kinds of false lists", all.len());
-        for false_list in all {
-            let mut block = last.clone();
-            let hash = &mut block.header.block_access_list_hash;
-            *hash = hash.map(|_| keccak256(&false_list.rlp));
-            let error = import(&chain, &block, Some(&false_list.rlp)).unwrap_err();
-            assert!(matches!(error, ChainError::Block { .. }), "{error}");
-            let (fault, said) = (false_list.fault, error.to_string());
-            assert!(said.ends_with(&false_list.message), "{fault}: {said}");
-            assert_eq!(at(&chain), before, "{fault}");
-        }
-        import(&chain, last, Some(true_list)).unwrap();
-        assert_eq!(at(&chain), at(&made.chain));
     }
+}
+
+fn false_lists_are_refused(made: &Made, fork: Fork, kind: ExecutorKind) {
+    let executor = BlockExecutor::new(kind).with_transactions_min(0);
+    let chain = empty(&made.workload, &FaultyDisk::new(1)).with_executor(executor);
+    let ((last, true_list), before) = made.blocks.split_last().unwrap();
+    for (block, list) in before {
+        import(&chain, block, Some(list)).unwrap();
+    }
+    let transactions = last.body.transactions.len();
+    let limits = match fork {
+        Fork::Amsterdam => AccessListLimits::of_block(transactions, last.header.gas_limit),
+        _ => AccessListLimits::of_transactions(transactions),
+    };
+    let list = made.chain.access_list(last.header.number).unwrap();
+    let at = |chain: &Chain| (chain.db().head(), chain.db().view().unwrap().state_root());
+    let before = at(&chain);
+    let all = false_lists(&list, &limits);
+    assert!(all.len() > 20, "{} kinds of false lists", all.len());
+    for false_list in all {
+        let mut block = last.clone();
+        let hash = &mut block.header.block_access_list_hash;
+        *hash = hash.map(|_| keccak256(&false_list.rlp));
+        let error = import(&chain, &block, Some(&false_list.rlp)).unwrap_err();
+        assert!(matches!(error, ChainError::Block { .. }), "{error}");
+        let (fault, said) = (false_list.fault, error.to_string());
+        let expected = &false_list.message;
+        assert!(said.ends_with(expected), "{kind:?}: {fault}: {said}");
+        assert_eq!(at(&chain), before, "{kind:?}: {fault}");
+    }
+    import(&chain, last, Some(true_list)).unwrap();
+    assert_eq!(at(&chain), at(&made.chain));
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Real blocks: mainnet's, and a chain that other clients made.
 
-use cambium_evm::Sequential;
 use cambium_testkit::{
-    EngineChain, MainnetBlocks, MainnetProofs, MainnetReplays, NaiveChain,
+    EngineChain, MainnetBlocks, MainnetProofs, MainnetReplays, NaiveChain, Unanimous,
     import_execution_apis_chain, run_suite, say,
 };
 
 #[test]
 fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
-    let Some(suite) = MainnetBlocks::new(Sequential) else {
+    let Some(suite) = MainnetBlocks::new(Unanimous::default()) else {
         return;
     };
     run_suite(&suite).conclude(42);
@@ -32,10 +31,16 @@ fn the_execution_apis_chain_is_imported_to_its_head() {
 
 #[test]
 fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
-    let Some(suite) = MainnetReplays::new(Sequential) else {
+    let executor = Unanimous::default();
+    let Some(suite) = MainnetReplays::new(executor.clone()) else {
         return;
     };
     run_suite(&suite).conclude(14);
+    assert_eq!(
+        executor.parallel(),
+        14 * 3,
+        "by all executors that take lists"
+    );
     let (mut full, mut batched, mut parallel) = (0, 0, 0);
     for sizes in suite.sizes().values() {
         full += sizes.full;

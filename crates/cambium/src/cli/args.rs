@@ -1,8 +1,8 @@
 //! What can be said on the command line.
 
-use cambium::{Address, B256, Fork, Spread, StorageKey, U256};
+use cambium::{Address, B256, ExecutorKind, Fork, Spread, StorageKey, U256};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -147,8 +147,50 @@ pub(crate) struct ImportArgs {
     /// File of the blocks' access lists, which are then checked, too
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,
+    /// How transactions are executed; the results are the same
+    #[arg(long, value_enum, default_value = "sequential")]
+    pub(crate) executor: ExecutorName,
+    /// Threads that transactions run on [default: as many as processors]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) db: DbArgs,
+}
+
+/// Executors by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExecutorName {
+    /// One transaction after another
+    Sequential,
+    /// In parallel by access lists, from Cancun on, with all values that blocks find given: as
+    /// `batched` where they are not
+    Full,
+    /// In parallel by access lists, from Cancun on; all that a list names is read at once
+    Batched,
+    /// In parallel by access lists, from Cancun on; transactions read what they come to
+    Parallel,
+}
+
+impl From<ExecutorName> for ExecutorKind {
+    fn from(name: ExecutorName) -> Self {
+        match name {
+            ExecutorName::Sequential => Self::Sequential,
+            ExecutorName::Full => Self::Full,
+            ExecutorName::Batched => Self::Batched,
+            ExecutorName::Parallel => Self::Parallel,
+        }
+    }
+}
+
+/// More threads than a system is sure to give are refused.
+const THREADS_MAX: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &NonZeroUsize| n.get() <= THREADS_MAX);
+    number.ok_or_else(|| format!("from 1 to {THREADS_MAX}"))
 }
 
 #[derive(Debug, ClapArgs)]

@@ -8,8 +8,8 @@ use super::{
     output::{Output, Report, Table, count, rate, seconds},
 };
 use cambium::{
-    AccessListReader, BlockSource, Chain, ChainError, Db, FileError, ImportProgress, ImportSummary,
-    RawBlock, WithAccessLists,
+    AccessListReader, BlockExecutor, BlockSource, Chain, ChainError, Db, FileError, ImportProgress,
+    ImportSummary, RawBlock, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -28,7 +28,11 @@ const BAR: &str = "{percent:>3}% {wide_bar} {msg}  ETA {eta}";
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open_or_make(args, out)?;
+    let mut executor = BlockExecutor::new(args.executor.into());
+    if let Some(threads) = args.threads {
+        executor = executor.with_threads(threads);
+    }
+    let chain = open_or_make(args, out)?.with_executor(executor);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     Ok(Report::new(
         text(&summary, chain.db()),

@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use cambium_chain::{Block, ChainSpec, GenesisAccount, GenesisPart, Workload};
-use cambium_evm::{BlockInput, Executor, Outcome, Sequential, StateRead, recover_senders};
+use cambium_evm::{BlockInput, Executor, Hooks, Outcome, Sequential, StateRead, recover_senders};
 use cambium_primitives::{AccountUpdate, Changes};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -134,8 +134,10 @@ impl Model {
             senders,
             ommers: &[],
             withdrawals: body.withdrawals.as_ref().unwrap(),
+            access_list: None,
+            found: None,
         };
-        Sequential.execute(&input, self, None).unwrap()
+        Sequential.execute(&input, self, Hooks::default()).unwrap()
     }
 }
 

@@ -13,6 +13,7 @@
 //! list (EIP-2930).
 
 mod builder;
+mod compare;
 mod sizes;
 mod step;
 

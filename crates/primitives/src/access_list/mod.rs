@@ -17,9 +17,11 @@
 //! The parts of a list are [`alloy_eip7928`]'s. [`AccessList`] is one that is in the one form
 //! that there is of it; what is in another form does not decode.
 
+mod changes;
 mod check;
 mod decode;
 mod difference;
+mod found;
 
 pub use alloy_eip7928::{
     AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,
@@ -27,9 +29,10 @@ pub use alloy_eip7928::{
 };
 pub use check::AccessListError;
 pub use difference::{AccessListDifference, AccessValue};
+pub use found::{FoundAccount, FoundValues, FoundValuesError};
 
 use alloc::vec::Vec;
-use alloy_primitives::{B256, U256, keccak256};
+use alloy_primitives::{Address, B256, U256, keccak256};
 use core::fmt;
 
 /// Gas of the gas limit that one item of a list stands for.
@@ -118,6 +121,11 @@ impl AccessListCounts {
     pub const fn items(&self) -> u64 {
         self.accounts + self.slots_changed + self.slots_read
     }
+
+    /// Changes of all fields together.
+    pub const fn changes(&self) -> u64 {
+        self.slot_changes + self.balance_changes + self.nonce_changes + self.code_changes
+    }
 }
 
 impl AccessList {
@@ -165,12 +173,28 @@ impl AccessList {
         self.0
     }
 
+    /// What it says of an account.
+    pub fn account(&self, address: &Address) -> Option<&AccountChanges> {
+        let at = self
+            .0
+            .binary_search_by_key(address, |listed| listed.address);
+        Some(&self.0[at.ok()?])
+    }
+
+    /// Whether anything of a listed account changes.
+    pub fn is_changed(account: &AccountChanges) -> bool {
+        !account.storage_changes.is_empty()
+            || !account.balance_changes.is_empty()
+            || !account.nonce_changes.is_empty()
+            || !account.code_changes.is_empty()
+    }
+
     /// How much there is in it.
     pub fn counts(&self) -> AccessListCounts {
         let mut counts = AccessListCounts::default();
         for account in &self.0 {
             counts.accounts += 1;
-            counts.accounts_changed += u64::from(is_changed(account));
+            counts.accounts_changed += u64::from(Self::is_changed(account));
             counts.slots_changed += account.storage_changes.len() as u64;
             counts.slots_read += account.storage_reads.len() as u64;
             let changes = account.storage_changes.iter();
@@ -184,7 +208,7 @@ impl AccessList {
 
     /// The changes alone: without slots and accounts that are only read.
     pub fn changes_only(&self) -> Self {
-        let changed = self.0.iter().filter(|account| is_changed(account));
+        let changed = self.0.iter().filter(|account| Self::is_changed(account));
         let without_reads = changed.map(|account| AccountChanges {
             storage_reads: Vec::new(),
             ..account.clone()
@@ -196,13 +220,6 @@ impl AccessList {
     pub fn first_difference(&self, given: &Self) -> Option<AccessListDifference> {
         difference::first(&self.0, &given.0)
     }
-}
-
-fn is_changed(account: &AccountChanges) -> bool {
-    !account.storage_changes.is_empty()
-        || !account.balance_changes.is_empty()
-        || !account.nonce_changes.is_empty()
-        || !account.code_changes.is_empty()
 }
 
 #[cfg(test)]

@@ -1,0 +1,135 @@
+//! What all executors have in common, and which there are.
+
+use crate::{BlockInput, ExecutionError, ListReads, Listed, Outcome, Sequential, StateRead};
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::Changes;
+use std::{num::NonZeroUsize, thread};
+
+/// Executes blocks. All executors give equal outcomes, and equal errors.
+pub trait Executor {
+    /// Executes a block on its parent's state.
+    fn execute<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        db: DB,
+        hooks: Hooks<'_, DB::Error>,
+    ) -> Result<Outcome, ExecutionError<DB::Error>>;
+}
+
+/// What an executor calls while it executes.
+pub struct Hooks<'a, E> {
+    /// Asked for the state's root after each transaction if receipts hold it, so before Byzantium.
+    pub roots: Option<RootAfter<'a, E>>,
+    /// Told, while transactions still run, what the block's access list says that it changes.
+    pub foretold: Option<Foretold<'a>>,
+    /// Told if execution in parallel came to nothing, and the block is executed in sequence.
+    pub repeated: Option<&'a mut dyn FnMut()>,
+}
+
+/// Gives the state's root in mid-block, for receipts before Byzantium. It is told what has
+/// changed since it was last asked, first since the block's parent.
+pub type RootAfter<'a, E> = &'a mut dyn FnMut(&Changes) -> Result<B256, E>;
+
+/// Takes all that a block changes, and codes that come with it, as far as its access list tells:
+/// it may lie. If the outcome has the same changes, it did not.
+pub type Foretold<'a> = &'a mut dyn FnMut(&Changes, &[(B256, Bytes)]);
+
+impl<E> Default for Hooks<'_, E> {
+    fn default() -> Self {
+        Self {
+            roots: None,
+            foretold: None,
+            repeated: None,
+        }
+    }
+}
+
+/// Which executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ExecutorKind {
+    /// One transaction after another.
+    #[default]
+    Sequential,
+    /// Transactions in parallel, given what they change and all values that they find.
+    Full,
+    /// Transactions in parallel, given what they change and all keys that they touch.
+    Batched,
+    /// Transactions in parallel, given what they change.
+    Parallel,
+}
+
+impl ExecutorKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sequential, Self::Full, Self::Batched, Self::Parallel];
+}
+
+/// An executor of any kind.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockExecutor {
+    /// Which.
+    pub kind: ExecutorKind,
+    /// Threads that transactions run on, besides the caller's.
+    pub threads: NonZeroUsize,
+    /// Blocks of fewer transactions are executed sequentially whatever the kind.
+    pub transactions_min: usize,
+}
+
+/// Blocks of fewer transactions are not worth waking threads for.
+pub const TRANSACTIONS_MIN: usize = 8;
+
+impl BlockExecutor {
+    /// On as many threads as there are processors.
+    pub fn new(kind: ExecutorKind) -> Self {
+        let threads = thread::available_parallelism();
+        Self {
+            kind,
+            threads: threads.unwrap_or(NonZeroUsize::MIN),
+            transactions_min: TRANSACTIONS_MIN,
+        }
+    }
+
+    /// On so many threads.
+    #[must_use]
+    pub fn with_threads(self, threads: NonZeroUsize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Even blocks of a single transaction in parallel: for tests.
+    #[must_use]
+    pub fn with_transactions_min(self, transactions_min: usize) -> Self {
+        Self {
+            transactions_min,
+            ..self
+        }
+    }
+}
+
+impl Default for BlockExecutor {
+    fn default() -> Self {
+        Self::new(ExecutorKind::default())
+    }
+}
+
+impl Executor for BlockExecutor {
+    fn execute<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        db: DB,
+        hooks: Hooks<'_, DB::Error>,
+    ) -> Result<Outcome, ExecutionError<DB::Error>> {
+        let reads = match self.kind {
+            _ if input.transactions.len() < self.transactions_min => None,
+            ExecutorKind::Sequential => None,
+            ExecutorKind::Full => Some(ListReads::Values),
+            ExecutorKind::Batched => Some(ListReads::Keys),
+            ExecutorKind::Parallel => Some(ListReads::Nothing),
+        };
+        match reads {
+            None => Sequential.execute(input, db, hooks),
+            Some(reads) => {
+                let threads = self.threads;
+                Listed { reads, threads }.execute(input, db, hooks)
+            }
+        }
+    }
+}

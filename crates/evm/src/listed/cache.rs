@@ -1,0 +1,234 @@
+//! The parent's state, read once for a block however many threads want it.
+
+use crate::{StateRead, overlay::plain};
+use alloy_primitives::{Address, B256, U256, map::HashMap};
+use cambium_primitives::{AccessList, AccountChanges, FoundValues};
+use revm::{bytecode::Bytecode, state::AccountInfo};
+use std::{
+    hash::Hash,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Keys of a block's access list.
+#[derive(Default)]
+pub(super) struct Keys {
+    accounts: Vec<Address>,
+    slots: Vec<(Address, U256)>,
+}
+
+impl Keys {
+    /// All that the list names.
+    pub(super) fn of(list: &AccessList) -> Self {
+        let mut keys = Self::default();
+        for account in list.accounts() {
+            keys.accounts.push(account.address);
+            let slots = account.storage_slots();
+            keys.slots.extend(slots.map(|slot| (account.address, slot)));
+        }
+        keys
+    }
+
+    /// Those of which the value before must be known to tell what the block changes.
+    pub(super) fn for_changes(list: &AccessList) -> Self {
+        let mut keys = Self::default();
+        let changed = |account: &&AccountChanges| AccessList::is_changed(account);
+        for account in list.accounts().iter().filter(changed) {
+            keys.accounts.push(account.address);
+            let back = account.storage_changes.iter();
+            let back = back.filter(|slot| slot.changes.len() > 1);
+            keys.slots
+                .extend(back.map(|slot| (account.address, slot.slot)));
+        }
+        keys
+    }
+}
+
+/// What a block has read of its parent's state.
+pub(super) struct BlockCache<'a, DB> {
+    db: &'a DB,
+    accounts: Shards<Address, Option<AccountInfo>>,
+    slots: Shards<(Address, U256), U256>,
+    codes: Shards<B256, Bytecode>,
+    empty_account: AtomicBool,
+}
+
+impl<'a, DB: StateRead> BlockCache<'a, DB> {
+    pub(super) fn new(db: &'a DB) -> Self {
+        Self {
+            db,
+            accounts: Shards::default(),
+            slots: Shards::default(),
+            codes: Shards::default(),
+            empty_account: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) const fn db(&self) -> &'a DB {
+        self.db
+    }
+
+    pub(super) fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        self.accounts.get(address, || {
+            let account = self.db.basic_ref(address)?;
+            self.look_at(account.as_ref());
+            Ok(account)
+        })
+    }
+
+    pub(super) fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
+        self.slots
+            .get((address, slot), || self.db.storage_ref(address, slot))
+    }
+
+    pub(super) fn code(&self, hash: B256) -> Result<Bytecode, DB::Error> {
+        self.codes.get(hash, || self.db.code_by_hash_ref(hash))
+    }
+
+    /// Reads many keys at once.
+    pub(super) fn read(&self, keys: &Keys) -> Result<(), DB::Error> {
+        let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
+        for (address, account) in keys.accounts.iter().zip(accounts) {
+            self.look_at(account.as_ref());
+            self.accounts.put(*address, account);
+        }
+        for (slot, value) in keys.slots.iter().zip(slots) {
+            self.slots.put(*slot, value);
+        }
+        Ok(())
+    }
+
+    /// Takes values for those of the parent's state that somebody says are.
+    pub(super) fn believe(&self, list: &AccessList, found: &FoundValues) {
+        for (listed, found) in list.accounts().iter().zip(found.accounts()) {
+            let account = found.account;
+            let info = AccountInfo {
+                nonce: account.nonce,
+                balance: account.balance,
+                code_hash: account.code_hash,
+                code: None,
+                ..AccountInfo::default()
+            };
+            let info = (!account.is_empty()).then_some(info);
+            self.accounts.put(listed.address, info);
+            for (slot, value) in listed.storage_slots().zip(&found.slots) {
+                self.slots.put((listed.address, slot), *value);
+            }
+        }
+    }
+
+    /// Whether the parent's state has these values.
+    pub(super) fn bears_out(
+        &self,
+        list: &AccessList,
+        found: &FoundValues,
+    ) -> Result<bool, DB::Error> {
+        let keys = Keys::of(list);
+        let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
+        for account in &accounts {
+            self.look_at(account.as_ref());
+        }
+        let accounts = accounts.iter();
+        let accounts = accounts.map(|account| account.as_ref().map(plain).unwrap_or_default());
+        let found_slots = found.accounts().iter().flat_map(|found| &found.slots);
+        Ok(
+            accounts.eq(found.accounts().iter().map(|found| found.account))
+                && slots.iter().eq(found_slots),
+        )
+    }
+
+    /// Whether the parent's state has an account that is empty though it exists, which none came
+    /// to be since EIP-161. That touching it removes it is in no list.
+    pub(super) fn has_empty_account(&self) -> bool {
+        self.empty_account.load(Ordering::Relaxed)
+    }
+
+    fn look_at(&self, account: Option<&AccountInfo>) {
+        if account.is_some_and(AccountInfo::is_empty) {
+            self.empty_account.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// So many maps under locks of their own that threads hardly meet.
+const SHARDS: usize = 64;
+
+struct Shards<K, V>([RwLock<HashMap<K, Arc<Cell<V>>>>; SHARDS]);
+
+/// A value that is read at most once.
+struct Cell<V> {
+    value: OnceLock<V>,
+    reading: Mutex<()>,
+}
+
+impl<K, V> Default for Shards<K, V> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| RwLock::default()))
+    }
+}
+
+impl<V> Default for Cell<V> {
+    fn default() -> Self {
+        Self {
+            value: OnceLock::new(),
+            reading: Mutex::new(()),
+        }
+    }
+}
+
+impl<K: Shard, V: Clone> Shards<K, V> {
+    fn cell(&self, key: K) -> Arc<Cell<V>> {
+        let shard = &self.0[key.shard() % SHARDS];
+        let known = shard.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cell) = known.get(&key) {
+            return cell.clone();
+        }
+        drop(known);
+        let mut known = shard.write().unwrap_or_else(PoisonError::into_inner);
+        known.entry(key).or_default().clone()
+    }
+
+    fn get<E>(&self, key: K, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+        let cell = self.cell(key);
+        if let Some(value) = cell.value.get() {
+            return Ok(value.clone());
+        }
+        // Others that want the same wait here.
+        let _reading = cell.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = cell.value.get() {
+            return Ok(value.clone());
+        }
+        let value = read()?;
+        let _ = cell.value.set(value.clone());
+        Ok(value)
+    }
+
+    fn put(&self, key: K, value: V) {
+        let _ = self.cell(key).value.set(value);
+    }
+}
+
+/// A key that says which shard it goes to.
+trait Shard: Copy + Eq + Hash {
+    fn shard(&self) -> usize;
+}
+
+impl Shard for Address {
+    fn shard(&self) -> usize {
+        self.0[19].into()
+    }
+}
+
+impl Shard for (Address, U256) {
+    fn shard(&self) -> usize {
+        (self.0.0[19] ^ self.1.byte(0)).into()
+    }
+}
+
+impl Shard for B256 {
+    fn shard(&self) -> usize {
+        self.0[31].into()
+    }
+}

@@ -1,0 +1,121 @@
+//! A block's access list, as steps look things up in it.
+
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
+use cambium_primitives::{AccessList, AccountChanges, BlockAccessIndex, StorageChange};
+use revm::{bytecode::Bytecode, state::AccountInfo};
+
+/// An access list that a block came with, which may lie.
+pub(super) struct Given<'a> {
+    list: &'a AccessList,
+    /// The codes in it, by account and in its order.
+    codes: HashMap<Address, Vec<(B256, Bytecode)>>,
+    by_hash: HashMap<B256, Bytecode>,
+}
+
+impl<'a> Given<'a> {
+    /// `None` if it has what no block can have: code that the EVM does not take for code.
+    pub(super) fn new(list: &'a AccessList) -> Option<Self> {
+        let (mut codes, mut by_hash) = (HashMap::default(), HashMap::default());
+        for account in list.accounts() {
+            let mut changes = Vec::with_capacity(account.code_changes.len());
+            for change in &account.code_changes {
+                let (hash, code) = decoded(&change.new_code)?;
+                by_hash.insert(hash, code.clone());
+                changes.push((hash, code));
+            }
+            if !changes.is_empty() {
+                codes.insert(account.address, changes);
+            }
+        }
+        Some(Self {
+            list,
+            codes,
+            by_hash,
+        })
+    }
+
+    pub(super) const fn list(&self) -> &'a AccessList {
+        self.list
+    }
+
+    /// Codes that come with the block, by hash.
+    pub(super) fn new_codes(&self) -> Vec<(B256, Bytes)> {
+        self.list.codes()
+    }
+
+    /// A code that the list has.
+    pub(super) fn code(&self, hash: &B256) -> Option<&Bytecode> {
+        self.by_hash.get(hash)
+    }
+
+    /// The account that step `at` finds, `parent` being what the block finds.
+    pub(super) fn account(
+        &self,
+        address: &Address,
+        at: u64,
+        parent: Option<AccountInfo>,
+    ) -> Option<AccountInfo> {
+        let Some(listed) = self.list.account(address) else {
+            return parent;
+        };
+        let balance = before(&listed.balance_changes, at, |c| c.block_access_index);
+        let nonce = before(&listed.nonce_changes, at, |c| c.block_access_index);
+        let code = before(&listed.code_changes, at, |c| c.block_access_index);
+        if balance.is_none() && nonce.is_none() && code.is_none() {
+            return parent;
+        }
+        let mut info = parent.unwrap_or_default();
+        if let Some(balance) = balance {
+            info.balance = listed.balance_changes[balance].post_balance;
+        }
+        if let Some(nonce) = nonce {
+            info.nonce = listed.nonce_changes[nonce].new_nonce;
+        }
+        if let Some(code) = code {
+            let (hash, code) = self.codes[address][code].clone();
+            info.set_code_and_hash(code, hash);
+        }
+        (!info.is_empty()).then_some(info)
+    }
+
+    /// The slot that step `at` finds; `None` if no step before it changes it.
+    pub(super) fn slot(&self, address: &Address, slot: U256, at: u64) -> Option<U256> {
+        let changes = self.slot_changes(self.list.account(address)?, slot)?;
+        let newest = before(changes, at, |c| c.block_access_index)?;
+        Some(changes[newest].new_value)
+    }
+
+    /// Whether a step before `at` changes any slot of the account.
+    pub(super) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
+        let Some(listed) = self.list.account(address) else {
+            return false;
+        };
+        let mut slots = listed.storage_changes.iter();
+        slots.any(|slot| before(&slot.changes, at, |c| c.block_access_index).is_some())
+    }
+
+    fn slot_changes<'b>(
+        &self,
+        listed: &'b AccountChanges,
+        slot: U256,
+    ) -> Option<&'b [StorageChange]> {
+        let slots = &listed.storage_changes;
+        let at = slots.binary_search_by_key(&slot, |changed| changed.slot);
+        Some(&slots[at.ok()?].changes)
+    }
+}
+
+/// The place of the newest change before step `at`.
+fn before<C>(changes: &[C], at: u64, index: impl Fn(&C) -> BlockAccessIndex) -> Option<usize> {
+    changes
+        .partition_point(|change| index(change).get() < at)
+        .checked_sub(1)
+}
+
+fn decoded(code: &Bytes) -> Option<(B256, Bytecode)> {
+    if code.is_empty() {
+        return Some((KECCAK256_EMPTY, Bytecode::default()));
+    }
+    let decoded = Bytecode::new_raw_checked(code.clone()).ok()?;
+    Some((keccak256(code), decoded))
+}

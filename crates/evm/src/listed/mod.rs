@@ -1,0 +1,159 @@
+//! Transactions in parallel, by the block's access list (EIP-7928).
+//!
+//! The list says what every step of the block leaves. So the state that a step finds is known
+//! before any step has run: the parent's, and over it the newest change of an earlier step.
+//!
+//! ```text
+//!   list + parent's state -> what step i finds     ListState      any step, on any thread
+//!   step i                -> what it changes       Given::has     is that what the list says?
+//!   all steps, in order   -> receipts, gas, list   BlockResults
+//! ```
+//!
+//! That is sound by induction: if every step before `i` changed what the list says, and nothing
+//! else, then step `i` found what it finds in sequence. So once all steps did, and the list has no
+//! change besides, the outcome is the sequential one. Whatever else comes up (a step that differs
+//! or fails, a list that can't be true, a state of which the list can't tell everything), the block
+//! is executed again, one transaction after another, and what that gives stands.
+//!
+//! Before Cancun a list does not tell everything: SELFDESTRUCT removed storage that it does not
+//! name. Such blocks are executed in sequence.
+
+mod cache;
+mod collect;
+mod given;
+mod state;
+mod workers;
+
+use crate::{
+    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
+    executor::Foretold, overlay::plain, results::BlockResults,
+};
+use alloy_primitives::{B256, Bytes};
+use cache::{BlockCache, Keys};
+use cambium_primitives::{AccessList, Changes, FoundValues};
+use collect::collect;
+use given::Given;
+use revm::primitives::hardfork::SpecId;
+use std::{num::NonZeroUsize, panic::resume_unwind, sync::mpsc, thread};
+use workers::Work;
+
+/// What is known of a block's reads before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListReads {
+    /// The values, if they came with the block: transactions wait for no read but of code. The
+    /// values are held against the state meanwhile. Without them as [`ListReads::Keys`].
+    Values,
+    /// The keys: all are read at once before transactions run.
+    Keys,
+    /// Nothing: transactions read what they come to.
+    Nothing,
+}
+
+/// Executes transactions in parallel if the block comes with its access list, from Cancun on.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    /// What of the list is used for reading.
+    pub reads: ListReads,
+    /// Threads that transactions run on. What waits for the disk wants more of them than there
+    /// are processors.
+    pub threads: NonZeroUsize,
+}
+
+impl Executor for Listed {
+    fn execute<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        db: DB,
+        mut hooks: Hooks<'_, DB::Error>,
+    ) -> Result<Outcome, ExecutionError<DB::Error>> {
+        let list = input.access_list.filter(|_| input.rules.is(SpecId::CANCUN));
+        let Some(list) = list else {
+            return Sequential.execute(input, db, hooks);
+        };
+        if let Some(outcome) = self.run(input, list, &db, &mut hooks.foretold) {
+            return Ok(outcome);
+        }
+        if let Some(repeated) = &mut hooks.repeated {
+            repeated();
+        }
+        Sequential.execute(input, db, hooks)
+    }
+}
+
+/// What is given up on is executed in sequence.
+impl Listed {
+    fn run<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        list: &AccessList,
+        db: &DB,
+        foretold: &mut Option<Foretold<'_>>,
+    ) -> Option<Outcome> {
+        let results = BlockResults::new::<DB::Error>(input).ok()?;
+        let given = Given::new(list)?;
+        let cache = BlockCache::new(db);
+        let found = input.found.filter(|found| found.is_of(list));
+        let found = found.filter(|_| self.reads == ListReads::Values);
+        match (self.reads, found) {
+            (_, Some(found)) => cache.believe(list, found),
+            (ListReads::Nothing, None) => {}
+            (_, None) => cache.read(&Keys::of(list)).ok()?,
+        }
+        let work = Work::new(input, &given, &cache);
+        let (sender, done) = mpsc::channel();
+        let (changes, collected) = thread::scope(|scope| {
+            for _ in 0..self.threads.get() {
+                let sender = sender.clone();
+                let work = &work;
+                scope.spawn(move || work.run(&sender));
+            }
+            drop(sender);
+            let collected = scope.spawn(|| collect(results, done, list));
+            let changes = self.foresee(&cache, &given, found, foretold);
+            if changes.is_none() {
+                work.stop();
+            }
+            let collected = collected.join();
+            (
+                changes,
+                collected.unwrap_or_else(|panic| resume_unwind(panic)),
+            )
+        });
+        let (changes, (results, contracts)) = (changes?, collected?);
+        if cache.has_empty_account() {
+            return None;
+        }
+        let deposits = results.deposits::<DB::Error>().ok()?;
+        Some(results.finish(deposits, contracts, changes, true))
+    }
+
+    /// What the list says that the block changes, while transactions run.
+    fn foresee<DB: StateRead>(
+        &self,
+        cache: &BlockCache<'_, DB>,
+        given: &Given<'_>,
+        found: Option<&FoundValues>,
+        foretold: &mut Option<Foretold<'_>>,
+    ) -> Option<(Changes, Vec<(B256, Bytes)>)> {
+        let list = given.list();
+        match (self.reads, found) {
+            (_, Some(found)) => {
+                // What they say must be true, but nothing has to wait for it.
+                if !cache.bears_out(list, found).ok()? {
+                    return None;
+                }
+            }
+            (ListReads::Nothing, None) => cache.read(&Keys::for_changes(list)).ok()?,
+            (_, None) => {}
+        }
+        let changes = list.changes(
+            |address| Ok::<_, DB::Error>(cache.account(address)?.as_ref().map(plain)),
+            |address, slot| cache.slot(address, slot),
+        );
+        let changes = (changes.ok()?, given.new_codes());
+        if let Some(foretold) = foretold {
+            foretold(&changes.0, &changes.1);
+        }
+        Some(changes)
+    }
+}

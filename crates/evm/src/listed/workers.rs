@@ -1,0 +1,140 @@
+//! Threads that take the steps of a block from one queue, the longest first.
+
+use super::{
+    cache::BlockCache,
+    given::Given,
+    state::{ListState, ListStateError},
+};
+use crate::{
+    BlockInput, ExecutionError, StateRead,
+    access_list::StepAccesses,
+    overlay::{Overlay, OverlayMode},
+    step::{ContractRequest, StepRunner, TransactionResult},
+};
+use alloy_consensus::Transaction as _;
+use std::{
+    cmp::Reverse,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::Sender,
+    },
+};
+
+/// What a step gives besides its changes.
+pub(super) enum StepResult {
+    Before,
+    Transaction(Box<TransactionResult>),
+    After(Vec<ContractRequest>),
+}
+
+/// A step that changed only what the list says it changes.
+pub(super) struct Step {
+    pub(super) result: StepResult,
+    pub(super) accesses: StepAccesses,
+    /// How many of the list's changes it made.
+    pub(super) changes: u64,
+}
+
+/// A step's index and what it gave: nothing if it is not as the list says.
+pub(super) type StepDone = (usize, Option<Step>);
+
+/// A block's steps, to be taken by threads.
+pub(super) struct Work<'a, DB> {
+    input: &'a BlockInput<'a>,
+    given: &'a Given<'a>,
+    cache: &'a BlockCache<'a, DB>,
+    order: Vec<usize>,
+    next: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+type Runner<'a, DB> = StepRunner<'a, ListState<'a, DB>>;
+type StepError<DB> = ExecutionError<ListStateError<<DB as revm::DatabaseRef>::Error>>;
+
+impl<'a, DB: StateRead> Work<'a, DB> {
+    pub(super) fn new(
+        input: &'a BlockInput<'a>,
+        given: &'a Given<'a>,
+        cache: &'a BlockCache<'a, DB>,
+    ) -> Self {
+        let last = input.transactions.len() + 1;
+        let mut order: Vec<_> = (0..=last).collect();
+        // Nothing tells how long those around the transactions take: they go first.
+        order.sort_by_key(|at| {
+            let transaction = at.checked_sub(1).and_then(|at| input.transactions.get(at));
+            Reverse(transaction.map_or(u64::MAX, |transaction| transaction.gas_limit()))
+        });
+        Self {
+            input,
+            given,
+            cache,
+            order,
+            next: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// No further step is begun.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs steps until there are no more.
+    pub(super) fn run(&'a self, done: &Sender<StepDone>) {
+        let mut runner = None;
+        while !self.stopped.load(Ordering::Relaxed) {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(at) = self.order.get(next) else {
+                return;
+            };
+            let step = self.step(&mut runner, *at);
+            if step.is_none() {
+                self.stop();
+            }
+            if done.send((*at, step)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn step(&'a self, runner: &mut Option<Runner<'a, DB>>, at: usize) -> Option<Step> {
+        let state = ListState {
+            given: self.given,
+            cache: self.cache,
+            at: at as u64,
+        };
+        let mode = OverlayMode {
+            record: true,
+            ..OverlayMode::of(&self.input.rules)
+        };
+        let overlay = Overlay::new(state, mode);
+        let runner = match runner {
+            Some(runner) => {
+                runner.set_overlay(overlay);
+                runner
+            }
+            None => runner.insert(StepRunner::new(self.input, overlay)),
+        };
+        let result = self.result(runner, at).ok()?;
+        let accesses = runner.end()?;
+        let changes = accesses.changes_in(self.given.list(), at as u64)?;
+        Some(Step {
+            result,
+            accesses,
+            changes,
+        })
+    }
+
+    fn result(&self, runner: &mut Runner<'a, DB>, at: usize) -> Result<StepResult, StepError<DB>> {
+        Ok(match at.checked_sub(1) {
+            None => {
+                runner.before()?;
+                StepResult::Before
+            }
+            Some(index) if index < self.input.transactions.len() => {
+                StepResult::Transaction(Box::new(runner.transaction(index)?))
+            }
+            Some(_) => StepResult::After(runner.after()?),
+        })
+    }
+}

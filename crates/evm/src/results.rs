@@ -1,0 +1,138 @@
+//! What the steps of a block come to, put together in their order.
+
+use crate::{
+    BlockInput, ExecutionError, Outcome, Receipt, TransactionFault,
+    access_list::{AccessListBuilder, StepAccesses},
+    step::{ContractRequest, TransactionResult},
+    system,
+};
+use alloy_consensus::{Eip658Value, ReceiptWithBloom, Transaction as _};
+use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7685::Requests};
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::Changes;
+use revm::primitives::hardfork::SpecId;
+
+/// Takes in the steps of a block, in order, wherever they were executed.
+pub(crate) struct BlockResults<'a> {
+    input: &'a BlockInput<'a>,
+    receipts: Vec<Receipt>,
+    gas_used: u64,
+    blob_gas_used: u64,
+    access_list: AccessListBuilder,
+}
+
+impl<'a> BlockResults<'a> {
+    /// Nothing taken in yet. An error if the block can't be executed as it was given.
+    pub(crate) fn new<E>(input: &'a BlockInput<'a>) -> Result<Self, ExecutionError<E>> {
+        let (senders, transactions) = (input.senders.len(), input.transactions.len());
+        if senders != transactions {
+            return Err(ExecutionError::SenderCount {
+                senders,
+                transactions,
+            });
+        }
+        Ok(Self {
+            input,
+            receipts: Vec::with_capacity(transactions),
+            gas_used: 0,
+            blob_gas_used: 0,
+            access_list: AccessListBuilder::default(),
+        })
+    }
+
+    /// What the EVM does not check of the next transaction: limits of the block, and of the
+    /// signature's form.
+    pub(crate) fn check_limits<E>(&mut self) -> Result<(), ExecutionError<E>> {
+        let index = self.receipts.len();
+        let transaction = &self.input.transactions[index];
+        let fault = |reason| Err(ExecutionError::InvalidTransaction { index, reason });
+        let rules = &self.input.rules;
+        let left = self.input.header.gas_limit.saturating_sub(self.gas_used);
+        let limit = transaction.gas_limit();
+        if limit > left {
+            return fault(TransactionFault::BlockGas { limit, left });
+        }
+        if !rules.eip155 && transaction.is_legacy() && transaction.chain_id().is_some() {
+            return fault(TransactionFault::EarlyChainId);
+        }
+        let blobs = transaction.blob_versioned_hashes().map_or(0, <[_]>::len) as u64;
+        let used = self.blob_gas_used + blobs * DATA_GAS_PER_BLOB;
+        let max = rules
+            .blobs
+            .map_or(0, |blobs| blobs.max_blob_gas_per_block());
+        if blobs > 0 && rules.blobs.is_some() && used > max {
+            return fault(TransactionFault::BlobGas { used, max });
+        }
+        self.blob_gas_used = used;
+        Ok(())
+    }
+
+    /// Takes in the next transaction. `root`: the state's after it, which receipts hold before
+    /// Byzantium.
+    pub(crate) fn add(&mut self, result: TransactionResult, root: B256) {
+        let transaction = &self.input.transactions[self.receipts.len()];
+        self.gas_used += result.gas_used;
+        let status = match self.input.rules.is(SpecId::BYZANTIUM) {
+            true => Eip658Value::Eip658(result.success),
+            false => Eip658Value::PostState(root),
+        };
+        let receipt = ReceiptWithBloom {
+            receipt: alloy_consensus::Receipt {
+                status,
+                cumulative_gas_used: self.gas_used,
+                logs: result.logs,
+            },
+            logs_bloom: result.bloom,
+        };
+        self.receipts
+            .push(Receipt::from_typed(transaction.tx_type(), receipt));
+    }
+
+    /// Takes in what the next step touched, if that is recorded.
+    pub(crate) fn add_accesses(&mut self, step: Option<StepAccesses>) {
+        if let Some(step) = step {
+            self.access_list.add(step);
+        }
+    }
+
+    /// Requests by deposits, from the logs.
+    pub(crate) fn deposits<E>(&self) -> Result<Bytes, ExecutionError<E>> {
+        match self.input.rules.is(SpecId::PRAGUE) {
+            true => system::deposits(self.input.rules.deposit_contract, &self.receipts),
+            false => Ok(Bytes::new()),
+        }
+    }
+
+    /// All that the block does. `complete`: whether receipts are, before Byzantium.
+    pub(crate) fn finish(
+        self,
+        deposits: Bytes,
+        contracts: Vec<ContractRequest>,
+        (changes, codes): (Changes, Vec<(B256, Bytes)>),
+        complete: bool,
+    ) -> Outcome {
+        let record = self.input.rules.block_access_list;
+        let access_list = record.then(|| self.access_list.finish());
+        Outcome {
+            receipts_complete: complete || self.receipts.is_empty(),
+            receipts: self.receipts,
+            gas_used: self.gas_used,
+            blob_gas_used: self.blob_gas_used,
+            requests: requests(deposits, contracts),
+            changes,
+            codes,
+            access_list,
+        }
+    }
+}
+
+fn requests(deposits: Bytes, contracts: Vec<ContractRequest>) -> Requests {
+    let mut requests = Requests::default();
+    let all = [(system::DEPOSITS, deposits)].into_iter().chain(contracts);
+    for (kind, bytes) in all {
+        if !bytes.is_empty() {
+            requests.push_request_with_type(kind, bytes);
+        }
+    }
+    requests
+}

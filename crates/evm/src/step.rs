@@ -1,0 +1,169 @@
+//! The steps of a block: what the protocol does before the transactions, each transaction, and
+//! what it does after them.
+//!
+//! A step knows of others only what the state below its overlay says. So all steps may run on one
+//! overlay, in order, or each on one of its own, wherever and whenever its state is known.
+
+use crate::{
+    BlockInput, ExecutionError, StateRead, TransactionFault,
+    access_list::StepAccesses,
+    create::BlockEvm,
+    dao::{DRAINED, REFUND_CONTRACT},
+    env,
+    overlay::Overlay,
+    system,
+};
+use alloy_primitives::{Address, Bloom, Bytes, Log, U256};
+use revm::{
+    context::{
+        ContextSetters,
+        result::{EVMError, ExecutionResult},
+    },
+    handler::{EvmTr, Handler, MainnetHandler},
+    primitives::hardfork::SpecId,
+};
+
+/// What a transaction's receipt is made of.
+pub(crate) struct TransactionResult {
+    /// Gas used, refunds taken off.
+    pub(crate) gas_used: u64,
+    pub(crate) success: bool,
+    pub(crate) logs: Vec<Log>,
+    /// Of the logs.
+    pub(crate) bloom: Bloom,
+}
+
+/// A request's type, and what its contract returned.
+pub(crate) type ContractRequest = (u8, Bytes);
+
+/// Runs steps of a block on an overlay.
+pub(crate) struct StepRunner<'a, DB: StateRead> {
+    input: &'a BlockInput<'a>,
+    evm: BlockEvm<DB>,
+}
+
+impl<'a, DB: StateRead> StepRunner<'a, DB> {
+    pub(crate) fn new(input: &'a BlockInput<'a>, overlay: Overlay<DB>) -> Self {
+        let evm = BlockEvm(env::evm(input, overlay));
+        Self { input, evm }
+    }
+
+    pub(crate) fn overlay(&mut self) -> &mut Overlay<DB> {
+        self.evm.overlay()
+    }
+
+    /// Goes on with another state.
+    pub(crate) fn set_overlay(&mut self, overlay: Overlay<DB>) {
+        *self.overlay() = overlay;
+    }
+
+    pub(crate) fn into_overlay(self) -> Overlay<DB> {
+        self.evm.0.ctx.journaled_state.database
+    }
+
+    /// Ends a step, and gives what it touched, if that is recorded.
+    pub(crate) fn end(&mut self) -> Option<StepAccesses> {
+        self.overlay().end_access_step()
+    }
+
+    /// The step before the transactions.
+    pub(crate) fn before(&mut self) -> Result<(), ExecutionError<DB::Error>> {
+        if self.input.rules.dao_change {
+            for address in DRAINED {
+                let balance = self.balance(address)?;
+                self.set_balance(address, U256::ZERO)?;
+                self.add_balance(REFUND_CONTRACT, balance)?;
+            }
+        }
+        system::before_block(&mut self.evm, self.input)
+    }
+
+    /// A transaction. Limits of the block are not looked at.
+    pub(crate) fn transaction(
+        &mut self,
+        index: usize,
+    ) -> Result<TransactionResult, ExecutionError<DB::Error>> {
+        let fault = |reason| ExecutionError::InvalidTransaction { index, reason };
+        let transaction = &self.input.transactions[index];
+        let env = env::transaction(transaction, self.input.senders[index]);
+        self.evm.ctx().set_tx(env);
+        let result: Result<ExecutionResult, _> = MainnetHandler::default().run(&mut self.evm);
+        let state = self.evm.ctx().journaled_state.finalize();
+        let result = result.map_err(|error| match error {
+            EVMError::Transaction(reason) => fault(TransactionFault::Evm(reason)),
+            EVMError::Header(reason) => ExecutionError::Header(reason.to_string()),
+            EVMError::Database(error) => ExecutionError::Database(error),
+            EVMError::Custom(reason) => fault(TransactionFault::Fatal(reason)),
+            EVMError::CustomAny(reason) => fault(TransactionFault::Fatal(reason.to_string())),
+        })?;
+        self.overlay()
+            .commit(state)
+            .map_err(ExecutionError::Database)?;
+        let (gas_used, success) = (result.tx_gas_used(), result.is_success());
+        let logs = result.into_logs();
+        let bloom = logs.iter().collect();
+        Ok(TransactionResult {
+            gas_used,
+            success,
+            logs,
+            bloom,
+        })
+    }
+
+    /// The step after the transactions: withdrawals, requests of contracts, rewards.
+    pub(crate) fn after(&mut self) -> Result<Vec<ContractRequest>, ExecutionError<DB::Error>> {
+        for withdrawal in self.input.withdrawals {
+            self.add_balance(withdrawal.address, withdrawal.amount_wei())?;
+        }
+        let requests = system::contract_requests(&mut self.evm, self.input)?;
+        self.rewards()?;
+        Ok(requests)
+    }
+
+    /// Uncles and the miner get an eighth less for each block that the uncle is late, and a
+    /// thirty-second for each uncle.
+    fn rewards(&mut self) -> Result<(), ExecutionError<DB::Error>> {
+        let (header, reward) = (self.input.header, self.input.rules.block_reward);
+        if reward.is_zero() {
+            return Ok(());
+        }
+        for ommer in self.input.ommers {
+            let share = ommer
+                .number
+                .saturating_add(8)
+                .saturating_sub(header.number)
+                .min(8);
+            self.add_balance(
+                ommer.beneficiary,
+                reward * U256::from(share) / U256::from(8),
+            )?;
+        }
+        let for_ommers = reward / U256::from(32) * U256::from(self.input.ommers.len());
+        self.add_balance(header.beneficiary, reward + for_ommers)
+    }
+
+    fn balance(&mut self, address: Address) -> Result<U256, ExecutionError<DB::Error>> {
+        let account = self.overlay().account(address);
+        let account = account.map_err(ExecutionError::Database)?;
+        Ok(account.map_or(U256::ZERO, |account| account.balance))
+    }
+
+    fn set_balance(
+        &mut self,
+        address: Address,
+        balance: U256,
+    ) -> Result<(), ExecutionError<DB::Error>> {
+        let keep_empty = !self.input.rules.is(SpecId::SPURIOUS_DRAGON);
+        let set = self.overlay().set_balance(address, balance, keep_empty);
+        set.map_err(ExecutionError::Database)
+    }
+
+    fn add_balance(
+        &mut self,
+        address: Address,
+        amount: U256,
+    ) -> Result<(), ExecutionError<DB::Error>> {
+        let balance = self.balance(address)?.saturating_add(amount);
+        self.set_balance(address, balance)
+    }
+}

@@ -1,0 +1,93 @@
+//! What a block does to the state, by its access list alone.
+
+use super::AccessList;
+use crate::{Account, AccountChange, AccountUpdate, Changes};
+use alloc::{collections::BTreeMap, vec::Vec};
+use alloy_eip7928::{AccountChanges, SlotChanges};
+use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+
+impl AccessList {
+    /// The changes of the block that the list is of: the last value of everything. `account` and
+    /// `slot` tell what the block finds: accounts that change at all, and slots that change more
+    /// than once, since they may end as they began. An account that ends empty is gone (EIP-161).
+    ///
+    /// From Cancun on these are all changes of a block, unless its parent's state has accounts
+    /// that are empty though they exist. Before, storage that SELFDESTRUCT removed is not listed.
+    pub fn changes<E>(
+        &self,
+        mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
+        mut slot: impl FnMut(Address, U256) -> Result<U256, E>,
+    ) -> Result<Changes, E> {
+        let mut changes = Vec::new();
+        for listed in self.0.iter().filter(|listed| Self::is_changed(listed)) {
+            let before = account(listed.address)?;
+            let mut slots = Vec::with_capacity(listed.storage_changes.len());
+            for changed in &listed.storage_changes {
+                slots.extend(last_value(changed, || slot(listed.address, changed.slot))?);
+            }
+            changes.extend(account_change(listed, before, slots));
+        }
+        Ok(Changes::new(changes))
+    }
+
+    /// The codes that the block brings, by hash.
+    pub fn codes(&self) -> Vec<(B256, Bytes)> {
+        let changes = self.0.iter().flat_map(|listed| &listed.code_changes);
+        let codes = changes.map(|change| &change.new_code);
+        let codes = codes.filter(|code| !code.is_empty());
+        let by_hash: BTreeMap<_, _> = codes.map(|code| (keccak256(code), code.clone())).collect();
+        by_hash.into_iter().collect()
+    }
+}
+
+/// A slot's path and its last value, if that is not the one `before` the block.
+fn last_value<E>(
+    changed: &SlotChanges,
+    before: impl FnOnce() -> Result<U256, E>,
+) -> Result<Option<(B256, U256)>, E> {
+    let Some(last) = changed.changes.last() else {
+        return Ok(None);
+    };
+    let is_changed = changed.changes.len() == 1 || before()? != last.new_value;
+    let path = || keccak256(changed.slot.to_be_bytes::<32>());
+    Ok(is_changed.then(|| (path(), last.new_value)))
+}
+
+fn account_change(
+    listed: &AccountChanges,
+    before: Option<Account>,
+    slots: Vec<(B256, U256)>,
+) -> Option<AccountChange> {
+    let mut after = before.unwrap_or_default();
+    if let Some(last) = listed.balance_changes.last() {
+        after.balance = last.post_balance;
+    }
+    if let Some(last) = listed.nonce_changes.last() {
+        after.nonce = last.new_nonce;
+    }
+    if let Some(last) = listed.code_changes.last() {
+        after.code_hash = keccak256(&last.new_code);
+    }
+    let path = keccak256(listed.address);
+    if after.is_empty() {
+        return before.map(|_| AccountChange {
+            path,
+            account: AccountUpdate::Delete,
+            wipe: true,
+            slots: Vec::new(),
+        });
+    }
+    let account = match before == Some(after) {
+        true => AccountUpdate::Keep,
+        false => AccountUpdate::Put(after),
+    };
+    if account == AccountUpdate::Keep && slots.is_empty() {
+        return None;
+    }
+    Some(AccountChange {
+        path,
+        account,
+        wipe: false,
+        slots,
+    })
+}

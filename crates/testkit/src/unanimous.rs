@@ -1,0 +1,169 @@
+//! All executors at once: whatever one says, all must.
+
+use alloy_primitives::{B256, Bytes};
+use cambium_evm::{
+    BlockExecutor, BlockInput, ExecutionError, Executor, ExecutorKind, Hooks, Outcome, Sequential,
+    StateRead,
+};
+use cambium_primitives::{AccessList, Account, Changes, FoundValues};
+use revm::{primitives::hardfork::SpecId, state::AccountInfo};
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Executes blocks sequentially, and then by every other executor: with the access list that came
+/// with the block, and with the true one. Panics if one gives another outcome or error.
+#[derive(Clone, Debug, Default)]
+pub struct Unanimous(Arc<AtomicUsize>);
+
+/// More than one thread, even on one processor.
+const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
+
+impl Unanimous {
+    /// How often a block was executed in parallel, with its true list.
+    pub fn parallel(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Runs the block by all executors but the sequential one, with the list in `input`.
+    pub fn compare<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        db: &DB,
+        expected: &Result<Outcome, ExecutionError<DB::Error>>,
+        kinds: &[ExecutorKind],
+    ) {
+        let true_list = expected.as_ref().ok().and_then(|o| o.access_list.as_ref());
+        for kind in kinds {
+            let found = input.access_list.map(|list| found_values(list, db));
+            let input = BlockInput {
+                found: found.as_ref(),
+                ..*input
+            };
+            let mut seen = Seen::default();
+            let got = run(*kind, &input, db, &mut seen);
+            same(*kind, &got, expected);
+            let is_true = input.access_list.is_some() && input.access_list == true_list;
+            if is_true && input.rules.is(SpecId::CANCUN) {
+                if seen.repeated > 0 {
+                    assert!(has_empty_account(true_list, db), "{kind:?} gives up");
+                    continue;
+                }
+                self.0.fetch_add(1, Ordering::Relaxed);
+                let outcome = expected.as_ref().expect("it has a list");
+                let foretold = seen.foretold.expect("a list tells what changes");
+                assert_eq!(foretold.0, outcome.changes, "changes by the list, {kind:?}");
+                assert_eq!(foretold.1, outcome.codes, "codes by the list, {kind:?}");
+            }
+        }
+    }
+}
+
+/// Whether an account of the list is empty though it exists: what touching does to it is in no
+/// list.
+fn has_empty_account<DB: StateRead>(list: Option<&AccessList>, db: &DB) -> bool {
+    let mut accounts = list.into_iter().flat_map(AccessList::accounts);
+    accounts.any(|listed| {
+        let account = db.basic_ref(listed.address);
+        account.is_ok_and(|account| account.is_some_and(|account| account.is_empty()))
+    })
+}
+
+#[derive(Default)]
+struct Seen {
+    foretold: Option<(Changes, Vec<(B256, Bytes)>)>,
+    repeated: usize,
+}
+
+fn run<DB: StateRead>(
+    kind: ExecutorKind,
+    input: &BlockInput<'_>,
+    db: &DB,
+    seen: &mut Seen,
+) -> Result<Outcome, ExecutionError<DB::Error>> {
+    let executor = BlockExecutor::new(kind).with_threads(THREADS);
+    let mut foretold = |changes: &Changes, codes: &[(B256, Bytes)]| {
+        seen.foretold = Some((changes.clone(), codes.to_vec()));
+    };
+    let mut repeated = || seen.repeated += 1;
+    let hooks = Hooks {
+        foretold: Some(&mut foretold),
+        repeated: Some(&mut repeated),
+        ..Hooks::default()
+    };
+    executor.with_transactions_min(0).execute(input, db, hooks)
+}
+
+fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> FoundValues {
+    let plain = |info: AccountInfo| Account {
+        nonce: info.nonce,
+        balance: info.balance,
+        code_hash: info.code_hash,
+    };
+    let read = FoundValues::read(
+        list,
+        |address| Ok::<_, DB::Error>(db.basic_ref(address)?.map(plain)),
+        |address, slot| db.storage_ref(address, slot),
+    );
+    let found = read.unwrap_or_else(|error| panic!("a state that can be read: {error}"));
+    let decoded = FoundValues::decode(&found.encode(), list);
+    assert_eq!(decoded.as_ref(), Ok(&found));
+    found
+}
+
+fn same<E: std::fmt::Display>(
+    kind: ExecutorKind,
+    got: &Result<Outcome, ExecutionError<E>>,
+    expected: &Result<Outcome, ExecutionError<E>>,
+) {
+    match (got, expected) {
+        (Ok(got), Ok(expected)) => same_outcome(kind, got, expected),
+        (Err(got), Err(expected)) => {
+            assert_eq!(got.to_string(), expected.to_string(), "{kind:?}");
+        }
+        (Ok(_), Err(error)) => panic!("{kind:?} does what should fail: {error}"),
+        (Err(error), Ok(_)) => panic!("{kind:?} fails: {error}"),
+    }
+}
+
+fn same_outcome(kind: ExecutorKind, got: &Outcome, expected: &Outcome) {
+    assert_eq!(got.receipts, expected.receipts, "{kind:?}");
+    assert_eq!(got.gas_used, expected.gas_used, "{kind:?}");
+    assert_eq!(got.blob_gas_used, expected.blob_gas_used, "{kind:?}");
+    assert_eq!(got.requests, expected.requests, "{kind:?}");
+    assert_eq!(got.changes, expected.changes, "{kind:?}");
+    assert_eq!(got.codes, expected.codes, "{kind:?}");
+    assert_eq!(got.access_list, expected.access_list, "{kind:?}");
+}
+
+impl Executor for Unanimous {
+    fn execute<DB: StateRead>(
+        &self,
+        input: &BlockInput<'_>,
+        db: DB,
+        hooks: Hooks<'_, DB::Error>,
+    ) -> Result<Outcome, ExecutionError<DB::Error>> {
+        let kinds = &ExecutorKind::ALL[1..];
+        let outcome = Sequential.execute(input, &db, hooks);
+        if !input.rules.is(SpecId::BYZANTIUM) {
+            return outcome;
+        }
+        self.compare(input, &db, &outcome, kinds);
+        let mut recorded = *input;
+        recorded.rules.block_access_list = true;
+        let with_list = Sequential.execute(&recorded, &db, Hooks::default());
+        let list = with_list.as_ref().ok().and_then(|o| o.access_list.as_ref());
+        if list.is_some() && list != input.access_list {
+            let input = BlockInput {
+                access_list: list,
+                ..recorded
+            };
+            self.compare(&input, &db, &with_list, kinds);
+        }
+        outcome
+    }
+}
