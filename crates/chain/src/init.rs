@@ -1,13 +1,14 @@
 //! Making a chain's database from its genesis.
 
 use crate::{
-    Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, Progress,
+    Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
+    Progress,
     chain::{KnownBlock, SPEC, meta, unreadable_spec},
     files::buffered,
-    workload::{GenesisPart, Workload},
+    workload::Workload,
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{Address, B256, U256, keccak256};
+use alloy_primitives::{B256, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_primitives::{AccessList, Account, KECCAK_EMPTY, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
@@ -44,9 +45,7 @@ impl Chain {
         // Before anything is made for a file that is not there.
         let file = open(path)?;
         let mut loader = Loader::new(disk, options)?;
-        let genesis = read(file, path, progress, |address, account| {
-            take_account(&mut loader, address, &account)
-        })?;
+        let genesis = read(file, path, progress, |part| take(&mut loader, part))?;
         let loaded = loader
             .finish(&mut |built| progress(InitProgress::State(built)))
             .map_err(|error| given_twice(path, error.into()))?;
@@ -65,25 +64,14 @@ impl Chain {
         let (mut done, of) = (0, genesis.accounts + workload.genesis_slots());
         workload.for_each_part(|part| {
             let before = done;
-            let taken = match part {
-                GenesisPart::Account(address, account) => {
-                    done += 1 + account.storage.len() as u64;
-                    take_account(&mut loader, address, &account)
-                }
-                GenesisPart::Slots(address, slots) => {
-                    done += slots.len() as u64;
-                    // On all cores: there may be many millions.
-                    let slots = slots.par_iter();
-                    let slots: Vec<_> = slots
-                        .map(|(slot, value)| (keccak256(slot), *value))
-                        .collect();
-                    loader.slots(keccak256(address), slots)
-                }
-            };
+            done += match &part {
+                GenesisPart::Account(_, account) => 1 + account.storage.len(),
+                GenesisPart::Slots(_, slots) => slots.len(),
+            } as u64;
             if before / TELL_ACCOUNTS != done / TELL_ACCOUNTS {
                 progress(InitProgress::Accounts { done, of });
             }
-            taken
+            take(&mut loader, part)
         })?;
         let loaded = loader.finish(&mut |built| progress(InitProgress::State(built)))?;
         Self::from_genesis(loaded, &genesis)
@@ -134,8 +122,12 @@ impl Chain {
     ) -> Result<(), ChainError> {
         let path = genesis.as_ref();
         let mut loader = self.db().root_loader();
-        let genesis = read(open(path)?, path, progress, |address, account| {
-            loader.account(keccak256(address), &fields(&account), slots(&account))
+        let genesis = read(open(path)?, path, progress, |part| match part {
+            GenesisPart::Account(address, account) => {
+                let slots = by_path(&account.storage);
+                loader.account(keccak256(address), &fields(&account), slots)
+            }
+            GenesisPart::Slots(address, slots) => loader.slots(keccak256(address), by_path(&slots)),
         })?;
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
         let root = root.map_err(|error| given_twice(path, error.into()))?;
@@ -151,12 +143,12 @@ fn open(path: &Path) -> Result<File, GenesisError> {
     })
 }
 
-/// Reads a genesis file, account by account.
+/// Reads a genesis file, piece by piece.
 fn read(
     file: File,
     path: &Path,
     progress: &mut dyn FnMut(InitProgress),
-    mut take: impl FnMut(Address, GenesisAccount) -> Result<(), StateError>,
+    mut take: impl FnMut(GenesisPart) -> Result<(), StateError>,
 ) -> Result<Genesis, ChainError> {
     // Of what is no regular file the size is not known.
     let of = file.metadata().ok().filter(|file| file.is_file());
@@ -164,13 +156,14 @@ fn read(
     let bytes = Progress::new(of);
     let mut accounts: u64 = 0;
     let name = path.display().to_string();
-    Genesis::stream_from(&name, buffered(file, &bytes), |address, account| {
+    Genesis::stream_from(&name, buffered(file, &bytes), |part| {
         accounts += 1;
-        if accounts.is_multiple_of(TELL_ACCOUNTS) {
+        let has_many_slots = matches!(part, GenesisPart::Slots(..));
+        if has_many_slots || accounts.is_multiple_of(TELL_ACCOUNTS) {
             let done = bytes.bytes_read();
             progress(InitProgress::Accounts { done, of });
         }
-        Ok::<_, ChainError>(take(address, account)?)
+        Ok::<_, ChainError>(take(part)?)
     })
 }
 
@@ -181,8 +174,10 @@ fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
         return error;
     };
     let mut twice = None;
-    let read = Genesis::stream(genesis, |address, _| {
-        if path.starts_with(&StatePath::account(&keccak256(address))) {
+    let read = Genesis::stream(genesis, |part| {
+        if let GenesisPart::Account(address, _) = part
+            && path.starts_with(&StatePath::account(&keccak256(address)))
+        {
             twice = Some(address);
         }
         Ok::<_, GenesisError>(())
@@ -197,17 +192,18 @@ fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
     })
 }
 
-fn take_account(
-    loader: &mut Loader,
-    address: Address,
-    account: &GenesisAccount,
-) -> Result<(), StateError> {
-    let fields = fields(account);
-    loader.account(keccak256(address), &fields, slots(account))?;
-    if !account.code.is_empty() {
-        loader.code(fields.code_hash, &account.code)?;
+fn take(loader: &mut Loader, part: GenesisPart) -> Result<(), StateError> {
+    match part {
+        GenesisPart::Account(address, account) => {
+            let fields = fields(&account);
+            loader.account(keccak256(address), &fields, by_path(&account.storage))?;
+            if !account.code.is_empty() {
+                loader.code(fields.code_hash, &account.code)?;
+            }
+            Ok(())
+        }
+        GenesisPart::Slots(address, slots) => loader.slots(keccak256(address), by_path(&slots)),
     }
-    Ok(())
 }
 
 fn fields(account: &GenesisAccount) -> Account {
@@ -221,7 +217,10 @@ fn fields(account: &GenesisAccount) -> Account {
     }
 }
 
-fn slots(account: &GenesisAccount) -> impl Iterator<Item = (B256, U256)> {
-    let slots = account.storage.iter();
-    slots.map(|(slot, value)| (keccak256(slot), *value))
+/// Slots by their paths, hashed on all cores: there may be many.
+fn by_path(slots: &[(B256, U256)]) -> Vec<(B256, U256)> {
+    let hashed = slots.par_iter().with_min_len(1024);
+    hashed
+        .map(|(slot, value)| (keccak256(slot), *value))
+        .collect()
 }

@@ -28,7 +28,7 @@ pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, Place, Progress, RawBlock, WithAccessLists,
 };
-pub use genesis::{Genesis, GenesisAccount, GenesisError};
+pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
 pub use init::InitProgress;
@@ -37,6 +37,6 @@ pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRAC
 pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
 pub use workload::{
-    BlockSealer, BlockSize, GenesisPart, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN,
-    Workload, WorkloadError, WorkloadParams, token_balance_slot,
+    BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,
+    WorkloadError, WorkloadParams, token_balance_slot,
 };

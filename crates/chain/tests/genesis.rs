@@ -3,15 +3,18 @@
 mod support;
 
 use alloy_primitives::{Address, B256, U256, address, b256, bytes};
-use cambium_chain::{BlockSource, ChainSpec, Genesis, GenesisAccount, GenesisError};
+use cambium_chain::{BlockSource, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart};
 use proptest::prelude::*;
 use std::time::Instant;
 use support::{data, state_root};
 
 fn parse(json: &str) -> Result<(Genesis, Vec<(Address, GenesisAccount)>), GenesisError> {
     let mut accounts = Vec::new();
-    let genesis = Genesis::stream_from("test.json", json.as_bytes(), |address, account| {
-        accounts.push((address, account));
+    let genesis = Genesis::stream_from("test.json", json.as_bytes(), |part| {
+        match part {
+            GenesisPart::Account(address, account) => accounts.push((address, account)),
+            GenesisPart::Slots(address, _) => panic!("{address} has few slots"),
+        }
         Ok::<_, GenesisError>(())
     })?;
     Ok((genesis, accounts))
@@ -394,10 +397,22 @@ fn an_error_of_the_receiver_ends_the_reading_and_comes_back() {
             Self::Genesis(error)
         }
     }
+    let stop = |part| match part {
+        GenesisPart::Account(at, _) | GenesisPart::Slots(at, _) => Err(Stop::Full(at)),
+    };
     let json = r#"{"alloc": {"00000000000000000000000000000000000000bb": {"balance": 1}, !"#;
-    let stopped = Genesis::stream_from("t", json.as_bytes(), |at, _| Err(Stop::Full(at)));
-    assert!(matches!(stopped, Err(Stop::Full(at)) if at == Address::with_last_byte(0xbb)));
-    let stopped = Genesis::stream_from("t", json.as_bytes(), |_, _| Ok::<_, Stop>(()));
+    // Of this one the reading stops within the account.
+    let slots: String = (0..70_000)
+        .map(|slot| format!(r#""{slot:x}": "1", "#))
+        .collect();
+    let large = format!(
+        r#"{{"alloc": {{"00000000000000000000000000000000000000bb": {{"storage": {{{slots}!"#
+    );
+    for json in [json, &large] {
+        let stopped = Genesis::stream_from("t", json.as_bytes(), stop);
+        assert!(matches!(stopped, Err(Stop::Full(at)) if at == Address::with_last_byte(0xbb)));
+    }
+    let stopped = Genesis::stream_from("t", json.as_bytes(), |_| Ok::<_, Stop>(()));
     assert!(matches!(
         stopped,
         Err(Stop::Genesis(GenesisError::Parse { .. }))
@@ -423,7 +438,7 @@ proptest! {
         if cut {
             json.truncate(at);
         }
-        let parsed = Genesis::stream_from("t", json.as_slice(), |_, _| Ok::<_, GenesisError>(()));
+        let parsed = Genesis::stream_from("t", json.as_slice(), |_| Ok::<_, GenesisError>(()));
         if let Ok(genesis) = parsed {
             let _ = genesis.spec(B256::ZERO).map(|spec| genesis.header(&spec, B256::ZERO));
         }

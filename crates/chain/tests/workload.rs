@@ -8,16 +8,18 @@ use alloy_consensus::{
 };
 use alloy_primitives::{Address, B256, b256, keccak256};
 use cambium_chain::{
-    Block, BlockSealer, BlockSize, BlockSource, ChainSpec, ChainWriter, Fork, Genesis, GenesisPart,
-    ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadError, WorkloadParams,
+    Block, BlockSealer, BlockSize, BlockSource, Chain, ChainSpec, ChainWriter, Fork, Genesis,
+    GenesisPart, ROUTER, SLOT_READER, Spread, TOKEN, Workload, WorkloadError, WorkloadParams,
     token_balance_slot, validate_body, validate_header, verify_outcome,
 };
 use cambium_evm::Outcome;
+use cambium_state::{FaultyDisk, Options};
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     io::{BufWriter, Write},
     path::Path,
+    sync::Arc,
 };
 use support::model::Model;
 
@@ -369,6 +371,17 @@ fn a_genesis_state_in_many_pieces_is_the_same_in_its_file() {
     out.flush().unwrap();
     let (genesis, read) = Genesis::read(&file).unwrap();
     assert_eq!(genesis.accounts, accounts);
+    let root = support::state_root(&read);
+    let disk = || Arc::new(FaultyDisk::new(1));
+    let options = Options {
+        memory_bytes: 4 << 20,
+        ..Options::default()
+    };
+    let chain = Chain::init(disk(), &file, options, &mut |_| {}).unwrap();
+    assert_eq!(chain.block(0).unwrap().header.state_root, root);
+    chain.check_genesis_file(&file, &mut |_| {}).unwrap();
+    let chain = Chain::init_workload(disk(), &workload, options, &mut |_| {}).unwrap();
+    assert_eq!(chain.block(0).unwrap().header.state_root, root);
     for (address, account) in read {
         assert!(
             storage.remove(&address) == Some(account.storage),

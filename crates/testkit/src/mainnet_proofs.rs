@@ -152,7 +152,7 @@ fn read_spec(path: &Path) -> Result<ChainSpec, String> {
     let config = json["chainConfig"].take();
     let genesis = json!({"config": config, "alloc": {}, "difficulty": 0, "gasLimit": 0});
     let genesis = genesis.to_string();
-    let read = Genesis::stream_from("chainConfig", genesis.as_bytes(), |_, _| {
+    let read = Genesis::stream_from("chainConfig", genesis.as_bytes(), |_| {
         Ok::<_, GenesisError>(())
     });
     let genesis = read.map_err(|error| error.to_string())?;

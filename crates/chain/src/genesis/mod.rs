@@ -3,7 +3,7 @@
 //! A genesis file is one JSON object: `config` (the fork rules), the fields of block 0's header,
 //! and `alloc`, the accounts that there are from the start. `alloc` may hold millions of accounts
 //! and may come before `config`, so the file is streamed: [`Genesis::stream`] hands over account
-//! by account and keeps none; only the largest single account must fit in memory.
+//! by account, those with many slots in pieces, and keeps none.
 //!
 //! Names of fields are matched without regard to case, as geth does (`mixhash` is common).
 //! Numbers may be JSON numbers, decimal strings or hex strings. Fields that are not known are
@@ -35,6 +35,15 @@ pub struct GenesisAccount {
     pub code: Bytes,
     /// Slots and values in the order of the file; a zero value is a slot that isn't there.
     pub storage: Vec<(B256, U256)>,
+}
+
+/// A piece of a genesis block's accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GenesisPart {
+    /// An account, with its slots or some of them.
+    Account(Address, GenesisAccount),
+    /// More slots of an account, which comes next to them: before or after.
+    Slots(Address, Vec<(B256, U256)>),
 }
 
 /// All of a genesis file but its accounts.
@@ -122,13 +131,14 @@ pub enum GenesisError {
 }
 
 impl Genesis {
-    /// Reads `path`, handing each account to `on_account` as it comes.
+    /// Reads `path`, handing each account to `on_part` as it comes: many slots in pieces before
+    /// it.
     ///
-    /// An address that the file gives twice comes twice. An error of `on_account` ends the
-    /// reading and is returned.
+    /// An address that the file gives twice comes twice. An error of `on_part` ends the reading and
+    /// is returned.
     pub fn stream<E: From<GenesisError>>(
         path: impl AsRef<Path>,
-        on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+        on_part: impl FnMut(GenesisPart) -> Result<(), E>,
     ) -> Result<Self, E> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -139,7 +149,7 @@ impl Genesis {
         Self::stream_from(
             &name,
             io::BufReader::with_capacity(256 << 10, file),
-            on_account,
+            on_part,
         )
     }
 
@@ -147,9 +157,9 @@ impl Genesis {
     pub fn stream_from<E: From<GenesisError>>(
         name: &str,
         reader: impl io::Read,
-        on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+        on_part: impl FnMut(GenesisPart) -> Result<(), E>,
     ) -> Result<Self, E> {
-        parse::parse(name, reader, on_account)
+        parse::parse(name, reader, on_part)
     }
 
     /// Reads `path` whole: for small files.
@@ -157,8 +167,16 @@ impl Genesis {
         path: impl AsRef<Path>,
     ) -> Result<(Self, Vec<(Address, GenesisAccount)>), GenesisError> {
         let mut accounts = Vec::new();
-        let genesis = Self::stream(path, |address, account| {
-            accounts.push((address, account));
+        let mut slots = Vec::new();
+        let genesis = Self::stream(path, |part| {
+            match part {
+                GenesisPart::Slots(_, mut more) => slots.append(&mut more),
+                GenesisPart::Account(address, mut account) => {
+                    slots.append(&mut account.storage);
+                    account.storage = std::mem::take(&mut slots);
+                    accounts.push((address, account));
+                }
+            }
             Ok::<_, GenesisError>(())
         })?;
         let mut seen = std::collections::HashSet::with_capacity(accounts.len());

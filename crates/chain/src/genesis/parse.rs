@@ -1,7 +1,7 @@
-//! The genesis file's own object: header fields, `config`, and `alloc` account by account.
+//! The genesis file's own object: header fields, `config`, and `alloc` piece by piece.
 
 use super::{
-    Genesis, GenesisAccount, GenesisError,
+    Genesis, GenesisAccount, GenesisError, GenesisPart,
     config::ConfigFields,
     values::{Fields, Ignored, Object, Value, object, optional, required, shown},
 };
@@ -9,10 +9,13 @@ use alloy_primitives::{Address, B256, U256};
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use std::io;
 
+/// Slots of an account that are handed over together.
+const PART_SLOTS: usize = 1 << 16;
+
 pub(super) fn parse<E: From<GenesisError>>(
     name: &str,
     reader: impl io::Read,
-    on_account: impl FnMut(Address, GenesisAccount) -> Result<(), E>,
+    on_part: impl FnMut(GenesisPart) -> Result<(), E>,
 ) -> Result<Genesis, E> {
     let mut top = TopFields {
         genesis: Genesis {
@@ -23,9 +26,11 @@ pub(super) fn parse<E: From<GenesisError>>(
         has_gas_limit: false,
         has_alloc: false,
         alloc: AllocFields {
-            on_account,
+            parts: Parts {
+                on_part,
+                failure: None,
+            },
             accounts: 0,
-            failure: None,
             ignored: Ignored::default(),
         },
     };
@@ -38,7 +43,7 @@ pub(super) fn parse<E: From<GenesisError>>(
                 .then_some(())
                 .ok_or_else(|| serde_json::Error::custom("null"))
         });
-    if let Some(failure) = top.alloc.failure {
+    if let Some(failure) = top.alloc.parts.failure {
         return Err(failure);
     }
     let fail = |source| GenesisError::Parse {
@@ -72,7 +77,7 @@ struct TopFields<E, F> {
 
 impl<'de, E, F> Fields<'de> for TopFields<E, F>
 where
-    F: FnMut(Address, GenesisAccount) -> Result<(), E>,
+    F: FnMut(GenesisPart) -> Result<(), E>,
 {
     const EXPECTED: &'static str = "a genesis object";
 
@@ -134,17 +139,31 @@ fn set<'de, T: Value, M: MapAccess<'de>>(
     Ok(())
 }
 
-struct AllocFields<E, F> {
-    on_account: F,
-    accounts: u64,
-    /// What `on_account` said when it stopped the reading.
+/// Who takes the pieces.
+struct Parts<E, F> {
+    on_part: F,
+    /// What `on_part` said when it stopped the reading.
     failure: Option<E>,
+}
+
+impl<E, F: FnMut(GenesisPart) -> Result<(), E>> Parts<E, F> {
+    fn give<D: Error>(&mut self, part: GenesisPart) -> Result<(), D> {
+        (self.on_part)(part).map_err(|failure| {
+            self.failure = Some(failure);
+            D::custom("stopped")
+        })
+    }
+}
+
+struct AllocFields<E, F> {
+    parts: Parts<E, F>,
+    accounts: u64,
     ignored: Ignored,
 }
 
 impl<'de, E, F> Fields<'de> for AllocFields<E, F>
 where
-    F: FnMut(Address, GenesisAccount) -> Result<(), E>,
+    F: FnMut(GenesisPart) -> Result<(), E>,
 {
     const EXPECTED: &'static str = "an object of accounts by address";
 
@@ -157,8 +176,10 @@ where
             )));
         };
         let mut fields = AccountFields {
+            address,
             account: GenesisAccount::default(),
             has_balance: false,
+            parts: &mut self.parts,
             ignored: &mut self.ignored,
         };
         if !object(map, address, &mut fields)? || !fields.has_balance {
@@ -166,21 +187,24 @@ where
                 "{address}: has no field `balance`"
             )));
         }
+        let account = fields.account;
         self.accounts += 1;
-        (self.on_account)(address, fields.account).map_err(|failure| {
-            self.failure = Some(failure);
-            M::Error::custom("stopped")
-        })
+        self.parts.give(GenesisPart::Account(address, account))
     }
 }
 
-struct AccountFields<'a> {
+struct AccountFields<'a, E, F> {
+    address: Address,
     account: GenesisAccount,
     has_balance: bool,
+    parts: &'a mut Parts<E, F>,
     ignored: &'a mut Ignored,
 }
 
-impl<'de> Fields<'de> for AccountFields<'_> {
+impl<'de, E, F> Fields<'de> for AccountFields<'_, E, F>
+where
+    F: FnMut(GenesisPart) -> Result<(), E>,
+{
     const EXPECTED: &'static str = "an account object";
 
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
@@ -192,7 +216,12 @@ impl<'de> Fields<'de> for AccountFields<'_> {
             "nonce" => set(map, key, &mut self.account.nonce)?,
             "code" => set(map, key, &mut self.account.code)?,
             "storage" => {
-                object(map, key, &mut StorageFields(&mut self.account.storage))?;
+                let mut fields = StorageFields {
+                    address: self.address,
+                    slots: &mut self.account.storage,
+                    parts: self.parts,
+                };
+                object(map, key, &mut fields)?;
             }
             _ => self
                 .ignored
@@ -202,9 +231,16 @@ impl<'de> Fields<'de> for AccountFields<'_> {
     }
 }
 
-struct StorageFields<'a>(&'a mut Vec<(B256, U256)>);
+struct StorageFields<'a, E, F> {
+    address: Address,
+    slots: &'a mut Vec<(B256, U256)>,
+    parts: &'a mut Parts<E, F>,
+}
 
-impl<'de> Fields<'de> for StorageFields<'_> {
+impl<'de, E, F> Fields<'de> for StorageFields<'_, E, F>
+where
+    F: FnMut(GenesisPart) -> Result<(), E>,
+{
     const EXPECTED: &'static str = "an object of values by slot";
 
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
@@ -216,7 +252,11 @@ impl<'de> Fields<'de> for StorageFields<'_> {
             )));
         };
         let value: B256 = required(map, slot)?;
-        self.0.push((slot, value.into()));
+        if self.slots.len() == PART_SLOTS {
+            let slots = std::mem::take(self.slots);
+            self.parts.give(GenesisPart::Slots(self.address, slots))?;
+        }
+        self.slots.push((slot, value.into()));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use super::{
     },
     keys::hash,
 };
-use crate::{Genesis, GenesisAccount};
+use crate::{Genesis, GenesisAccount, GenesisPart};
 use alloy_eips::{
     eip1559::INITIAL_BASE_FEE,
     eip2935::{HISTORY_STORAGE_ADDRESS, HISTORY_STORAGE_CODE},
@@ -27,15 +27,6 @@ const ETHER: U256 = uint!(1_000_000_000_000_000_000_U256);
 const SENDER_BALANCE: U256 = uint!(1_000_000_000_000_000_000_000_000_U256);
 /// Of each token, what whoever holds it has of it, and a pool too.
 const TOKENS: u128 = 1_000_000_000_000_000_000_000_000;
-
-/// A piece of a workload's genesis state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GenesisPart {
-    /// An account, and the first of its slots.
-    Account(Address, GenesisAccount),
-    /// More slots of the account that came last.
-    Slots(Address, Vec<(B256, U256)>),
-}
 
 /// A contract of the genesis state.
 struct Contract<'a> {

@@ -1,7 +1,7 @@
 //! The genesis file of a workload.
 
-use super::{GenesisPart, Workload};
-use crate::{ChainSpec, GenesisAccount};
+use super::Workload;
+use crate::{ChainSpec, GenesisAccount, GenesisPart};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{B256, U256};
 use serde_json::{Map, Value, json};

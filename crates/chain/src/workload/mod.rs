@@ -39,7 +39,6 @@ mod spread;
 mod transactions;
 
 pub use contracts::{ROUTER, SLOT_READER, TOKEN, token_balance_slot};
-pub use genesis::GenesisPart;
 pub use params::{BlockSize, WorkloadError, WorkloadParams};
 pub use spread::{NoSpread, Spread};
 
