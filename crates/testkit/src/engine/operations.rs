@@ -142,7 +142,7 @@ impl EngineDriver {
             self.flush(at)?;
         }
         // Not at random: what seeds stand for is to stay.
-        if self.next_hash % 8 == 0 {
+        if self.next_hash.is_multiple_of(8) {
             self.witness(&session, &changes, model.root(), at)?;
         }
         let staged = session.finish(changes, vec![]);
