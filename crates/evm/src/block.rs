@@ -109,6 +109,30 @@ pub enum ExecutionError<E> {
     Database(E),
 }
 
+impl<E> ExecutionError<E> {
+    /// The same error over another state.
+    pub(crate) fn map_database<F>(self, map: impl FnOnce(E) -> F) -> ExecutionError<F> {
+        match self {
+            Self::InvalidTransaction { index, reason } => {
+                ExecutionError::InvalidTransaction { index, reason }
+            }
+            Self::SystemCall { contract, reason } => {
+                ExecutionError::SystemCall { contract, reason }
+            }
+            Self::MalformedDeposit => ExecutionError::MalformedDeposit,
+            Self::SenderCount {
+                senders,
+                transactions,
+            } => ExecutionError::SenderCount {
+                senders,
+                transactions,
+            },
+            Self::Header(reason) => ExecutionError::Header(reason),
+            Self::Database(error) => ExecutionError::Database(map(error)),
+        }
+    }
+}
+
 /// What a transaction breaks.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionFault {

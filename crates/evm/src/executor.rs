@@ -1,6 +1,8 @@
 //! What all executors have in common, and which there are.
 
-use crate::{BlockInput, ExecutionError, ListReads, Listed, Outcome, Sequential, StateRead};
+use crate::{
+    BlockInput, ExecutionError, ListReads, Listed, Optimistic, Outcome, Sequential, StateRead,
+};
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::Changes;
 use std::{num::NonZeroUsize, thread};
@@ -22,8 +24,18 @@ pub struct Hooks<'a, E> {
     pub roots: Option<RootAfter<'a, E>>,
     /// Told, while transactions still run, what the block's access list says that it changes.
     pub foretold: Option<Foretold<'a>>,
-    /// Told if execution in parallel came to nothing, and the block is executed in sequence.
-    pub repeated: Option<&'a mut dyn FnMut()>,
+    /// Where to add what executing in parallel came to.
+    pub counts: Option<&'a mut ExecutionCounts>,
+}
+
+/// What executing in parallel came to. Transactions that were executed in sequence from the start
+/// are in neither count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExecutionCounts {
+    /// Transactions executed in parallel with others.
+    pub parallel: u64,
+    /// Transactions executed again in sequence, since that was in vain.
+    pub again: u64,
 }
 
 /// Gives the state's root in mid-block, for receipts before Byzantium. It is told what has
@@ -39,7 +51,7 @@ impl<E> Default for Hooks<'_, E> {
         Self {
             roots: None,
             foretold: None,
-            repeated: None,
+            counts: None,
         }
     }
 }
@@ -56,11 +68,19 @@ pub enum ExecutorKind {
     Batched,
     /// Transactions in parallel, given what they change.
     Parallel,
+    /// Transactions ahead of their turn, given nothing.
+    Optimistic,
 }
 
 impl ExecutorKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sequential, Self::Full, Self::Batched, Self::Parallel];
+    pub const ALL: [Self; 5] = [
+        Self::Sequential,
+        Self::Full,
+        Self::Batched,
+        Self::Parallel,
+        Self::Optimistic,
+    ];
 }
 
 /// An executor of any kind.
@@ -117,19 +137,20 @@ impl Executor for BlockExecutor {
         db: DB,
         hooks: Hooks<'_, DB::Error>,
     ) -> Result<Outcome, ExecutionError<DB::Error>> {
+        let threads = self.threads;
         let reads = match self.kind {
             _ if input.transactions.len() < self.transactions_min => None,
             ExecutorKind::Sequential => None,
             ExecutorKind::Full => Some(ListReads::Values),
             ExecutorKind::Batched => Some(ListReads::Keys),
             ExecutorKind::Parallel => Some(ListReads::Nothing),
+            ExecutorKind::Optimistic => {
+                return Optimistic { threads }.execute(input, db, hooks);
+            }
         };
         match reads {
             None => Sequential.execute(input, db, hooks),
-            Some(reads) => {
-                let threads = self.threads;
-                Listed { reads, threads }.execute(input, db, hooks)
-            }
+            Some(reads) => Listed { reads, threads }.execute(input, db, hooks),
         }
     }
 }

@@ -7,12 +7,15 @@
 
 mod access_list;
 mod block;
+mod cache;
 mod constantinople;
 mod create;
 mod dao;
 mod env;
 mod executor;
+mod fee;
 mod listed;
+mod optimistic;
 mod overlay;
 mod read;
 mod recorder;
@@ -28,9 +31,11 @@ pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
 pub use executor::{
-    BlockExecutor, Executor, ExecutorKind, Foretold, Hooks, RootAfter, TRANSACTIONS_MIN,
+    BlockExecutor, ExecutionCounts, Executor, ExecutorKind, Foretold, Hooks, RootAfter,
+    TRANSACTIONS_MIN,
 };
 pub use listed::{ListReads, Listed};
+pub use optimistic::Optimistic;
 pub use read::{ManyRead, StateRead};
 pub use recorder::{Recorder, Touched};
 pub use rules::Rules;

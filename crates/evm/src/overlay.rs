@@ -15,7 +15,7 @@ use revm::{
     Database,
     bytecode::Bytecode,
     primitives::hardfork::SpecId,
-    state::{AccountInfo, EvmState},
+    state::{Account as TouchedAccount, AccountInfo, EvmState},
 };
 use std::collections::hash_map::Entry as MapEntry;
 
@@ -55,6 +55,13 @@ impl OverlayMode {
             wipes: !rules.is(SpecId::CANCUN),
         }
     }
+}
+
+/// An account and slots of it as they were read.
+pub(crate) struct AccountRead {
+    pub(crate) address: Address,
+    pub(crate) account: Option<AccountInfo>,
+    pub(crate) slots: Vec<(U256, U256)>,
 }
 
 /// An account that the block has touched.
@@ -166,13 +173,14 @@ impl<DB: StateRead> Overlay<DB> {
             }
             let entry = self.entry(address)?;
             let existed = entry.now.is_some();
+            let is_gone = is_gone(&touched);
             let mut change = AccountChange {
                 path: B256::ZERO,
                 account: AccountUpdate::Delete,
                 wipe: existed,
                 slots: Vec::new(),
             };
-            if touched.is_selfdestructed() || touched.is_empty() && !touched.is_created() {
+            if is_gone {
                 entry.delete();
                 if !existed {
                     continue;
@@ -265,6 +273,34 @@ impl<DB: StateRead> Overlay<DB> {
         Some(accesses)
     }
 
+    /// What was read of the state below, if nothing was taken in: all that a step depends on.
+    pub(crate) fn into_reads(self) -> Vec<AccountRead> {
+        let reads = self.accounts.into_iter().map(|(address, entry)| {
+            let slots = entry.slots.into_iter();
+            AccountRead {
+                address,
+                account: entry.before,
+                slots: slots.map(|(slot, read)| (slot, read.before)).collect(),
+            }
+        });
+        reads.collect()
+    }
+
+    /// Whether all these reads would give the same here.
+    pub(crate) fn agrees_with(&mut self, reads: &[AccountRead]) -> Result<bool, DB::Error> {
+        for read in reads {
+            if self.account(read.address)? != read.account.as_ref() {
+                return Ok(false);
+            }
+            for (slot, value) in &read.slots {
+                if self.storage(read.address, *slot)? != *value {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// What changed since the parent, and the code that came with it.
     pub(crate) fn finish(self) -> (Changes, Vec<(B256, Bytes)>) {
         let changes = self
@@ -335,6 +371,11 @@ impl Entry {
             slots,
         })
     }
+}
+
+/// Whether an account that a transaction touched is no more: destroyed, or empty (EIP-161).
+pub(crate) fn is_gone(touched: &TouchedAccount) -> bool {
+    touched.is_selfdestructed() || touched.is_empty() && !touched.is_created()
 }
 
 /// The account as the state has it.

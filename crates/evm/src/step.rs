@@ -10,6 +10,7 @@ use crate::{
     create::BlockEvm,
     dao::{DRAINED, REFUND_CONTRACT},
     env,
+    fee::FeeApart,
     overlay::Overlay,
     system,
 };
@@ -17,10 +18,11 @@ use alloy_primitives::{Address, Bloom, Bytes, Log, U256};
 use revm::{
     context::{
         ContextSetters,
-        result::{EVMError, ExecutionResult},
+        result::{EVMError, ExecutionResult, HaltReason},
     },
     handler::{EvmTr, Handler, MainnetHandler},
     primitives::hardfork::SpecId,
+    state::EvmState,
 };
 
 /// What a transaction's receipt is made of.
@@ -57,6 +59,11 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         *self.overlay() = overlay;
     }
 
+    /// Goes on with another state, and leaves this one.
+    pub(crate) fn swap_overlay(&mut self, overlay: &mut Overlay<DB>) {
+        std::mem::swap(self.overlay(), overlay);
+    }
+
     pub(crate) fn into_overlay(self) -> Overlay<DB> {
         self.evm.0.ctx.journaled_state.database
     }
@@ -83,11 +90,48 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         &mut self,
         index: usize,
     ) -> Result<TransactionResult, ExecutionError<DB::Error>> {
+        let (result, state) = self.transaction_state(index)?;
+        self.commit(state)?;
+        Ok(result)
+    }
+
+    /// Takes in what a transaction did.
+    pub(crate) fn commit(&mut self, state: EvmState) -> Result<(), ExecutionError<DB::Error>> {
+        let committed = self.overlay().commit(state);
+        committed.map_err(ExecutionError::Database)
+    }
+
+    /// A transaction, and what it does to the state, which is not taken in.
+    pub(crate) fn transaction_state(
+        &mut self,
+        index: usize,
+    ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>> {
+        self.run(index, &mut MainnetHandler::default())
+    }
+
+    /// As [`Self::transaction_state`], but for the miner's fee, which is told instead.
+    pub(crate) fn transaction_and_fee(
+        &mut self,
+        index: usize,
+    ) -> Result<(TransactionResult, EvmState, U256), ExecutionError<DB::Error>> {
+        let mut handler = FeeApart::default();
+        let (result, state) = self.run(index, &mut handler)?;
+        Ok((result, state, handler.fee()))
+    }
+
+    fn run<H>(
+        &mut self,
+        index: usize,
+        handler: &mut H,
+    ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>>
+    where
+        H: Handler<Evm = BlockEvm<DB>, Error = EVMError<DB::Error>, HaltReason = HaltReason>,
+    {
         let fault = |reason| ExecutionError::InvalidTransaction { index, reason };
         let transaction = &self.input.transactions[index];
         let env = env::transaction(transaction, self.input.senders[index]);
         self.evm.ctx().set_tx(env);
-        let result: Result<ExecutionResult, _> = MainnetHandler::default().run(&mut self.evm);
+        let result: Result<ExecutionResult, _> = handler.run(&mut self.evm);
         let state = self.evm.ctx().journaled_state.finalize();
         let result = result.map_err(|error| match error {
             EVMError::Transaction(reason) => fault(TransactionFault::Evm(reason)),
@@ -96,18 +140,16 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
             EVMError::Custom(reason) => fault(TransactionFault::Fatal(reason)),
             EVMError::CustomAny(reason) => fault(TransactionFault::Fatal(reason.to_string())),
         })?;
-        self.overlay()
-            .commit(state)
-            .map_err(ExecutionError::Database)?;
         let (gas_used, success) = (result.tx_gas_used(), result.is_success());
         let logs = result.into_logs();
         let bloom = logs.iter().collect();
-        Ok(TransactionResult {
+        let result = TransactionResult {
             gas_used,
             success,
             logs,
             bloom,
-        })
+        };
+        Ok((result, state))
     }
 
     /// The step after the transactions: withdrawals, requests of contracts, rewards.

@@ -2,8 +2,8 @@
 
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{
-    BlockExecutor, BlockInput, ExecutionError, Executor, ExecutorKind, Hooks, Outcome, Sequential,
-    StateRead,
+    BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
+    Outcome, Sequential, StateRead,
 };
 use cambium_primitives::{AccessList, Account, Changes, FoundValues};
 use revm::{primitives::hardfork::SpecId, state::AccountInfo};
@@ -18,15 +18,26 @@ use std::{
 /// Executes blocks sequentially, and then by every other executor: with the access list that came
 /// with the block, and with the true one. Panics if one gives another outcome or error.
 #[derive(Clone, Debug, Default)]
-pub struct Unanimous(Arc<AtomicUsize>);
+pub struct Unanimous(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    listed: AtomicUsize,
+    ahead: AtomicUsize,
+}
 
 /// More than one thread, even on one processor.
 const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
 
 impl Unanimous {
-    /// How often a block was executed in parallel, with its true list.
-    pub fn parallel(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+    /// How often a block was executed in parallel by its list, which was true.
+    pub fn listed(&self) -> usize {
+        self.0.listed.load(Ordering::Relaxed)
+    }
+
+    /// How many transactions ran ahead of their turn, and what they read was still so then.
+    pub fn ahead(&self) -> usize {
+        self.0.ahead.load(Ordering::Relaxed)
     }
 
     /// Runs the block by all executors but the sequential one, with the list in `input`.
@@ -47,13 +58,18 @@ impl Unanimous {
             let mut seen = Seen::default();
             let got = run(*kind, &input, db, &mut seen);
             same(*kind, &got, expected);
+            let ahead = seen.counts.parallel;
+            if *kind == ExecutorKind::Optimistic {
+                self.0.ahead.fetch_add(ahead as usize, Ordering::Relaxed);
+            }
             let is_true = input.access_list.is_some() && input.access_list == true_list;
-            if is_true && input.rules.is(SpecId::CANCUN) {
-                if seen.repeated > 0 {
+            let is_listed = *kind != ExecutorKind::Optimistic;
+            if is_true && is_listed && input.rules.is(SpecId::CANCUN) {
+                if seen.counts.again > 0 {
                     assert!(has_empty_account(true_list, db), "{kind:?} gives up");
                     continue;
                 }
-                self.0.fetch_add(1, Ordering::Relaxed);
+                self.0.listed.fetch_add(1, Ordering::Relaxed);
                 let outcome = expected.as_ref().expect("it has a list");
                 let foretold = seen.foretold.expect("a list tells what changes");
                 assert_eq!(foretold.0, outcome.changes, "changes by the list, {kind:?}");
@@ -76,7 +92,7 @@ fn has_empty_account<DB: StateRead>(list: Option<&AccessList>, db: &DB) -> bool 
 #[derive(Default)]
 struct Seen {
     foretold: Option<(Changes, Vec<(B256, Bytes)>)>,
-    repeated: usize,
+    counts: ExecutionCounts,
 }
 
 fn run<DB: StateRead>(
@@ -89,10 +105,9 @@ fn run<DB: StateRead>(
     let mut foretold = |changes: &Changes, codes: &[(B256, Bytes)]| {
         seen.foretold = Some((changes.clone(), codes.to_vec()));
     };
-    let mut repeated = || seen.repeated += 1;
     let hooks = Hooks {
         foretold: Some(&mut foretold),
-        repeated: Some(&mut repeated),
+        counts: Some(&mut seen.counts),
         ..Hooks::default()
     };
     executor.with_transactions_min(0).execute(input, db, hooks)

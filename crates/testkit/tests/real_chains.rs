@@ -37,7 +37,7 @@ fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
     };
     run_suite(&suite).conclude(14);
     assert_eq!(
-        executor.parallel(),
+        executor.listed(),
         14 * 3,
         "by all executors that take lists"
     );

@@ -169,6 +169,9 @@ pub(crate) enum ExecutorName {
     Batched,
     /// In parallel by access lists, from Cancun on; transactions read what they come to
     Parallel,
+    /// In parallel without access lists, from Byzantium on: transactions run ahead of their turn,
+    /// and again if they then find something else
+    Optimistic,
 }
 
 impl From<ExecutorName> for ExecutorKind {
@@ -178,6 +181,7 @@ impl From<ExecutorName> for ExecutorKind {
             ExecutorName::Full => Self::Full,
             ExecutorName::Batched => Self::Batched,
             ExecutorName::Parallel => Self::Parallel,
+            ExecutorName::Optimistic => Self::Optimistic,
         }
     }
 }

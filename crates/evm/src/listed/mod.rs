@@ -18,7 +18,6 @@
 //! Before Cancun a list does not tell everything: SELFDESTRUCT removed storage that it does not
 //! name. Such blocks are executed in sequence.
 
-mod cache;
 mod collect;
 mod given;
 mod state;
@@ -26,10 +25,12 @@ mod workers;
 
 use crate::{
     BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
-    executor::Foretold, overlay::plain, results::BlockResults,
+    cache::{BlockCache, Keys},
+    executor::Foretold,
+    overlay::plain,
+    results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
-use cache::{BlockCache, Keys};
 use cambium_primitives::{AccessList, Changes, FoundValues};
 use collect::collect;
 use given::Given;
@@ -70,13 +71,18 @@ impl Executor for Listed {
         let Some(list) = list else {
             return Sequential.execute(input, db, hooks);
         };
-        if let Some(outcome) = self.run(input, list, &db, &mut hooks.foretold) {
-            return Ok(outcome);
+        let outcome = self.run(input, list, &db, &mut hooks.foretold);
+        if let Some(counts) = &mut hooks.counts {
+            let count = match &outcome {
+                Some(_) => &mut counts.parallel,
+                None => &mut counts.again,
+            };
+            *count += input.transactions.len() as u64;
         }
-        if let Some(repeated) = &mut hooks.repeated {
-            repeated();
+        match outcome {
+            Some(outcome) => Ok(outcome),
+            None => Sequential.execute(input, db, hooks),
         }
-        Sequential.execute(input, db, hooks)
     }
 }
 

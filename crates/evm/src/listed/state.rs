@@ -1,7 +1,7 @@
 //! What one step of a block finds, by the block's access list.
 
-use super::{cache::BlockCache, given::Given};
-use crate::StateRead;
+use super::given::Given;
+use crate::{StateRead, cache::BlockCache};
 use alloy_primitives::{Address, B256, U256};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,

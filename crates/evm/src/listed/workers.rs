@@ -1,13 +1,13 @@
 //! Threads that take the steps of a block from one queue, the longest first.
 
 use super::{
-    cache::BlockCache,
     given::Given,
     state::{ListState, ListStateError},
 };
 use crate::{
     BlockInput, ExecutionError, StateRead,
     access_list::StepAccesses,
+    cache::BlockCache,
     overlay::{Overlay, OverlayMode},
     step::{ContractRequest, StepRunner, TransactionResult},
 };

@@ -14,14 +14,14 @@ use std::{
 
 /// Keys of a block's access list.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     accounts: Vec<Address>,
     slots: Vec<(Address, U256)>,
 }
 
 impl Keys {
     /// All that the list names.
-    pub(super) fn of(list: &AccessList) -> Self {
+    pub(crate) fn of(list: &AccessList) -> Self {
         let mut keys = Self::default();
         for account in list.accounts() {
             keys.accounts.push(account.address);
@@ -32,7 +32,7 @@ impl Keys {
     }
 
     /// Those of which the value before must be known to tell what the block changes.
-    pub(super) fn for_changes(list: &AccessList) -> Self {
+    pub(crate) fn for_changes(list: &AccessList) -> Self {
         let mut keys = Self::default();
         let changed = |account: &&AccountChanges| AccessList::is_changed(account);
         for account in list.accounts().iter().filter(changed) {
@@ -47,7 +47,7 @@ impl Keys {
 }
 
 /// What a block has read of its parent's state.
-pub(super) struct BlockCache<'a, DB> {
+pub(crate) struct BlockCache<'a, DB> {
     db: &'a DB,
     accounts: Shards<Address, Option<AccountInfo>>,
     slots: Shards<(Address, U256), U256>,
@@ -56,7 +56,7 @@ pub(super) struct BlockCache<'a, DB> {
 }
 
 impl<'a, DB: StateRead> BlockCache<'a, DB> {
-    pub(super) fn new(db: &'a DB) -> Self {
+    pub(crate) fn new(db: &'a DB) -> Self {
         Self {
             db,
             accounts: Shards::default(),
@@ -66,11 +66,11 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         }
     }
 
-    pub(super) const fn db(&self) -> &'a DB {
+    pub(crate) const fn db(&self) -> &'a DB {
         self.db
     }
 
-    pub(super) fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+    pub(crate) fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
         self.accounts.get(address, || {
             let account = self.db.basic_ref(address)?;
             self.look_at(account.as_ref());
@@ -78,17 +78,17 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         })
     }
 
-    pub(super) fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
+    pub(crate) fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
         self.slots
             .get((address, slot), || self.db.storage_ref(address, slot))
     }
 
-    pub(super) fn code(&self, hash: B256) -> Result<Bytecode, DB::Error> {
+    pub(crate) fn code(&self, hash: B256) -> Result<Bytecode, DB::Error> {
         self.codes.get(hash, || self.db.code_by_hash_ref(hash))
     }
 
     /// Reads many keys at once.
-    pub(super) fn read(&self, keys: &Keys) -> Result<(), DB::Error> {
+    pub(crate) fn read(&self, keys: &Keys) -> Result<(), DB::Error> {
         let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
         for (address, account) in keys.accounts.iter().zip(accounts) {
             self.look_at(account.as_ref());
@@ -101,7 +101,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
     }
 
     /// Takes values for those of the parent's state that somebody says are.
-    pub(super) fn believe(&self, list: &AccessList, found: &FoundValues) {
+    pub(crate) fn believe(&self, list: &AccessList, found: &FoundValues) {
         for (listed, found) in list.accounts().iter().zip(found.accounts()) {
             let account = found.account;
             let info = AccountInfo {
@@ -120,7 +120,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
     }
 
     /// Whether the parent's state has these values.
-    pub(super) fn bears_out(
+    pub(crate) fn bears_out(
         &self,
         list: &AccessList,
         found: &FoundValues,
@@ -141,7 +141,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
 
     /// Whether the parent's state has an account that is empty though it exists, which none came
     /// to be since EIP-161. That touching it removes it is in no list.
-    pub(super) fn has_empty_account(&self) -> bool {
+    pub(crate) fn has_empty_account(&self) -> bool {
         self.empty_account.load(Ordering::Relaxed)
     }
 

@@ -1,0 +1,74 @@
+//! Random blocks full of conflicts, by all executors.
+
+use cambium_evm::{BlockInput, Executor, ExecutorKind, Hooks, Sequential};
+use cambium_primitives::AccessListLimits;
+use cambium_testkit::{Random, RandomBlocks, Unanimous, mutated, say};
+
+fn seeds(short: u64, long: u64) -> std::ops::Range<u64> {
+    match std::env::var_os("CAMBIUM_LONG") {
+        None => 0..short,
+        Some(_) => 0..long,
+    }
+}
+
+#[test]
+fn all_executors_say_the_same_of_random_blocks() {
+    let executor = Unanimous::default();
+    let (mut valid, mut invalid, mut transactions) = (0, 0, 0);
+    for seed in seeds(150, 20_000) {
+        let (mut blocks, mut state) = RandomBlocks::new(seed);
+        for _ in 0..3 {
+            let block = blocks.block(&state);
+            let input = block.input();
+            match executor.execute(&input, &state, Hooks::default()) {
+                Err(_) => invalid += 1,
+                Ok(outcome) => {
+                    valid += 1;
+                    transactions += outcome.receipts.len();
+                    state.apply(&outcome.changes);
+                    state.add_codes(outcome.codes);
+                }
+            }
+        }
+    }
+    say(&format!(
+        "  {valid} random blocks of {transactions} transactions, and {invalid} that are invalid"
+    ));
+    assert!(valid > 4 * invalid && invalid > 0);
+    assert!(executor.listed() > valid, "half of them have lists");
+    let ahead = executor.ahead();
+    say(&format!(
+        "  {ahead} times a transaction was right to run ahead of its turn"
+    ));
+    assert!(ahead > 100);
+}
+
+#[test]
+fn no_executor_is_misled_by_a_list_with_something_else_in_one_place() {
+    let executor = Unanimous::default();
+    let mut lists = 0;
+    for seed in seeds(60, 5_000) {
+        let (mut blocks, state) = RandomBlocks::new(seed);
+        let block = blocks.block(&state);
+        let mut input = block.input();
+        input.rules.block_access_list = true;
+        let outcome = Sequential.execute(&input, &state, Hooks::default());
+        let Ok(done) = &outcome else { continue };
+        let list = done.access_list.as_ref().expect("it was asked for");
+        let limits = AccessListLimits::of_transactions(input.transactions.len());
+        let mut random = Random::new(seed);
+        for kind in ExecutorKind::ALL[1..].iter().cycle().take(12) {
+            let Some(false_list) = mutated(&mut random, list, &limits) else {
+                continue;
+            };
+            let input = BlockInput {
+                access_list: Some(&false_list),
+                ..input
+            };
+            executor.compare(&input, &state, &outcome, &[*kind]);
+            lists += 1;
+        }
+    }
+    say(&format!("  {lists} lists with something else in one place"));
+    assert!(lists > 100);
+}
