@@ -431,6 +431,7 @@ fn a_workload_of_all_kinds_is_imported_with_its_access_lists() {
     workload(&["--gas", "1M", "--transactions", "2"]).fails(2, &["--gas", "--transactions"]);
     workload(&["--spread", "distinct", "--senders", "9900"])
         .fails(1, &["200 transactions", "100 accounts that do not send"]);
+    workload(&["--swaps", "60", "--slot-reads", "41"]).fails(1, &["together", "is 101"]);
     let made = workload(&["--gas", "2M", "--blocks", "2", "--json"])
         .done()
         .json();

@@ -519,7 +519,7 @@ fn impossible_parameters_are_refused_by_name() {
             swap_percent: 61,
             ..small()
         },
-        "erc20_percent, swap_percent and slot_read_percent together",
+        "the share of ERC-20 transfers, swaps and slot reads together",
     );
     let distinct = |params| match refused(params) {
         WorkloadError::TooFew { name, .. } => name,

@@ -37,8 +37,8 @@ Spreads, for accounts and for pools:
 Examples:
   cambium workload --out erc20 --accounts 1000000 --holders 1000000 --erc20 100 --fresh 0 --gas 60M
   cambium workload --out independent --senders 4000 --spread distinct --transactions 500
-  cambium workload --out swaps --senders 2000 --swaps 100 --erc20 0 --pools 100 --pool-spread zipf
-  cambium workload --out worst --slot-reads 100 --erc20 0 --slots 10000000 --transactions 4
+  cambium workload --out swaps --senders 2000 --swaps 100 --pools 100 --pool-spread zipf
+  cambium workload --out worst --slot-reads 100 --slots 10000000 --transactions 4
 
 All of the genesis state is in genesis.json, some 150 bytes for each slot. With --access-lists the
 blocks' access lists are in access-lists.rlp, as `import --access-lists` takes them: those of
@@ -323,9 +323,10 @@ pub(crate) struct WorkloadArgs {
     /// As many transactions in each block as take about so much gas: 60M
     #[arg(long, value_name = "GAS", value_parser = parse_gas, conflicts_with = "transactions")]
     pub(crate) gas: Option<u64>,
-    /// Share of the transactions that are ERC-20 transfers, in percent
-    #[arg(long, value_name = "PCT", default_value_t = 20)]
-    pub(crate) erc20: u8,
+    /// Share of the transactions that are ERC-20 transfers, in percent [default: 20, or 0 with
+    /// --swaps or --slot-reads]
+    #[arg(long, value_name = "PCT")]
+    pub(crate) erc20: Option<u8>,
     /// Share that are swaps, in percent
     #[arg(long, value_name = "PCT", default_value_t = 0)]
     pub(crate) swaps: u8,

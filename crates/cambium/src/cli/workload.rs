@@ -38,6 +38,7 @@ pub(crate) struct How {
 }
 
 pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Failure> {
+    let defaults = WorkloadParams::default();
     let params = WorkloadParams {
         seed: args.seed,
         chain_id: args.chain_id,
@@ -52,7 +53,11 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
             Some(gas) => BlockSize::Gas(gas),
             None => BlockSize::Transactions(args.transactions),
         },
-        erc20_percent: args.erc20,
+        erc20_percent: match (args.erc20, args.swaps, args.slot_reads) {
+            (Some(percent), ..) => percent,
+            (None, 0, 0) => defaults.erc20_percent,
+            (None, ..) => 0,
+        },
         swap_percent: args.swaps,
         slot_read_percent: args.slot_reads,
         slot_read_gas: args.slot_read_gas,

@@ -152,7 +152,7 @@ impl WorkloadParams {
             ("slots", self.slots, slots_min, u32_max),
             ("blocks", self.blocks, 0, BLOCKS_MAX),
             (
-                "erc20_percent, swap_percent and slot_read_percent together",
+                "the share of ERC-20 transfers, swaps and slot reads together",
                 shares,
                 0,
                 100,
