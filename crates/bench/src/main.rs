@@ -1,5 +1,6 @@
 //! Benchmarks: see `./bench` in the repository's root.
 
+mod bal;
 mod import;
 mod report;
 mod state;
@@ -20,6 +21,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    /// Executors beside each other, with and without access lists.
+    Bal {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: bal::BalArgs,
+    },
     /// Importing a generated chain and a real one.
     Import {
         #[command(flatten)]
@@ -55,6 +63,7 @@ struct Common {
 
 fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
     let (report, json) = match benchmark {
+        Benchmark::Bal { common, args } => (bal::run(args, common.quick)?, common.json),
         Benchmark::Import { common, .. } => (import::run(common.quick)?, common.json),
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {

@@ -4,6 +4,7 @@ mod access_list;
 mod body;
 mod chain;
 mod difficulty;
+mod dry_run;
 mod execute;
 mod files;
 mod genesis;
@@ -23,6 +24,7 @@ pub use body::{
 };
 pub use cambium_evm::{AccessListSizes, Block, BlockExecutor, ExecutorKind, Transaction};
 pub use chain::{Chain, ChainError};
+pub use dry_run::DryRun;
 pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,

@@ -5,7 +5,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::Changes;
-use std::{num::NonZeroUsize, thread};
+use std::{num::NonZeroUsize, thread, time::Duration};
 
 /// Executes blocks. All executors give equal outcomes, and equal errors.
 pub trait Executor {
@@ -26,6 +26,9 @@ pub struct Hooks<'a, E> {
     pub foretold: Option<Foretold<'a>>,
     /// Where to add what executing in parallel came to.
     pub counts: Option<&'a mut ExecutionCounts>,
+    /// Told of each transaction executed by an access list how long that took, by its place in
+    /// the block: on the thread that executed it.
+    pub timed: Option<Timed<'a>>,
 }
 
 /// What executing in parallel came to. Transactions that were executed in sequence from the start
@@ -46,12 +49,16 @@ pub type RootAfter<'a, E> = &'a mut dyn FnMut(&Changes) -> Result<B256, E>;
 /// it may lie. If the outcome has the same changes, it did not.
 pub type Foretold<'a> = &'a mut dyn FnMut(&Changes, &[(B256, Bytes)]);
 
+/// Takes how long the transaction at a place took.
+pub type Timed<'a> = &'a (dyn Fn(usize, Duration) + Sync);
+
 impl<E> Default for Hooks<'_, E> {
     fn default() -> Self {
         Self {
             roots: None,
             foretold: None,
             counts: None,
+            timed: None,
         }
     }
 }

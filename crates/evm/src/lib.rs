@@ -32,7 +32,7 @@ pub use block::{
 };
 pub use executor::{
     BlockExecutor, ExecutionCounts, Executor, ExecutorKind, Foretold, Hooks, RootAfter,
-    TRANSACTIONS_MIN,
+    TRANSACTIONS_MIN, Timed,
 };
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;

@@ -28,6 +28,23 @@ struct Size {
     fio_file: &'static str,
 }
 
+impl Size {
+    fn of(quick: bool) -> Self {
+        match quick {
+            true => Self {
+                seconds: 1.0,
+                small_blocks: 500,
+                fio_file: "512M",
+            },
+            false => Self {
+                seconds: 5.0,
+                small_blocks: 10_000,
+                fio_file: "2G",
+            },
+        }
+    }
+}
+
 /// All measurements of Cambium alone that make sense under this plan.
 pub(crate) fn measure(
     plan: &Plan,
@@ -35,18 +52,7 @@ pub(crate) fn measure(
     quick: bool,
     notes: &mut Notes,
 ) -> Map<String, Value> {
-    let size = match quick {
-        true => Size {
-            seconds: 1.0,
-            small_blocks: 500,
-            fio_file: "512M",
-        },
-        false => Size {
-            seconds: 5.0,
-            small_blocks: 10_000,
-            fio_file: "2G",
-        },
-    };
+    let size = Size::of(quick);
     let mut all = Map::from_iter([("store".to_owned(), json!("cambium, alone"))]);
     let mut add =
         |name: &str, part: Result<Map<String, Value>, String>, notes: &mut Notes| match part {
@@ -139,6 +145,11 @@ fn random_reads(
         figures.insert("random_reads_percent_of_fio".to_owned(), json!(percent));
     }
     Ok(figures)
+}
+
+/// Random reads of 4 KiB a second that the disk gives to `fio`.
+pub(crate) fn fio_reads_per_second(dir: &Path, quick: bool) -> Result<f64, String> {
+    fio(dir, &Size::of(quick))
 }
 
 /// Random reads of 4 KiB a second that `fio` gets from the same file system.

@@ -28,6 +28,7 @@ use stores::Kind;
 use summary::EarlierRates;
 use workload::Workload;
 
+pub(crate) use alone::fio_reads_per_second;
 pub(crate) use child::run as child;
 
 /// Transfers in a batch, as in NOMT's benchmark.

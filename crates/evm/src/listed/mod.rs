@@ -71,7 +71,7 @@ impl Executor for Listed {
         let Some(list) = list else {
             return Sequential.execute(input, db, hooks);
         };
-        let outcome = self.run(input, list, &db, &mut hooks.foretold);
+        let outcome = self.run(input, list, &db, &mut hooks);
         if let Some(counts) = &mut hooks.counts {
             let count = match &outcome {
                 Some(_) => &mut counts.parallel,
@@ -93,7 +93,7 @@ impl Listed {
         input: &BlockInput<'_>,
         list: &AccessList,
         db: &DB,
-        foretold: &mut Option<Foretold<'_>>,
+        hooks: &mut Hooks<'_, DB::Error>,
     ) -> Option<Outcome> {
         let results = BlockResults::new::<DB::Error>(input).ok()?;
         let given = Given::new(list)?;
@@ -105,7 +105,7 @@ impl Listed {
             (ListReads::Nothing, None) => {}
             (_, None) => cache.read(&Keys::of(list)).ok()?,
         }
-        let work = Work::new(input, &given, &cache);
+        let work = Work::new(input, &given, &cache, hooks.timed);
         let (sender, done) = mpsc::channel();
         let (changes, collected) = thread::scope(|scope| {
             for _ in 0..self.threads.get() {
@@ -115,7 +115,7 @@ impl Listed {
             }
             drop(sender);
             let collected = scope.spawn(|| collect(results, done, list));
-            let changes = self.foresee(&cache, &given, found, foretold);
+            let changes = self.foresee(&cache, &given, found, &mut hooks.foretold);
             if changes.is_none() {
                 work.stop();
             }

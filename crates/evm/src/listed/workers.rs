@@ -8,6 +8,7 @@ use crate::{
     BlockInput, ExecutionError, StateRead,
     access_list::StepAccesses,
     cache::BlockCache,
+    executor::Timed,
     overlay::{Overlay, OverlayMode},
     step::{ContractRequest, StepRunner, TransactionResult},
 };
@@ -18,6 +19,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::Sender,
     },
+    time::Instant,
 };
 
 /// What a step gives besides its changes.
@@ -46,6 +48,7 @@ pub(super) struct Work<'a, DB> {
     order: Vec<usize>,
     next: AtomicUsize,
     stopped: AtomicBool,
+    timed: Option<Timed<'a>>,
 }
 
 type Runner<'a, DB> = StepRunner<'a, ListState<'a, DB>>;
@@ -56,6 +59,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
         input: &'a BlockInput<'a>,
         given: &'a Given<'a>,
         cache: &'a BlockCache<'a, DB>,
+        timed: Option<Timed<'a>>,
     ) -> Self {
         let last = input.transactions.len() + 1;
         let mut order: Vec<_> = (0..=last).collect();
@@ -71,6 +75,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
             order,
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
+            timed,
         }
     }
 
@@ -87,7 +92,14 @@ impl<'a, DB: StateRead> Work<'a, DB> {
             let Some(at) = self.order.get(next) else {
                 return;
             };
+            let start = Instant::now();
             let step = self.step(&mut runner, *at);
+            if let Some(timed) = self.timed
+                && let Some(index) = at.checked_sub(1)
+                && index < self.input.transactions.len()
+            {
+                timed(index, start.elapsed());
+            }
             if step.is_none() {
                 self.stop();
             }

@@ -1,0 +1,173 @@
+//! A generated block with all that executors may be given, and the chain that it is executed on.
+
+use alloy_primitives::{Address, keccak256};
+use cambium_chain::{
+    AccessListSizes, Block, BlockExecutor, BlockSealer, Chain, DryRun, ExecutorKind, Workload,
+    WorkloadParams,
+};
+use cambium_evm::{Hooks, Outcome, recover_senders};
+use cambium_primitives::{AccessList, FoundValues};
+use cambium_state::{Options, StateError, StdDisk, View};
+use std::{
+    convert::Infallible,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A block on a genesis state.
+pub(crate) struct BalBlock {
+    pub(crate) block: Block,
+    senders: Vec<Address>,
+    list: AccessList,
+    found: FoundValues,
+    /// What sequential execution gives.
+    expected: Outcome,
+    pub(crate) sizes: AccessListSizes,
+}
+
+/// One execution.
+pub(crate) struct Executed {
+    pub(crate) outcome: Outcome,
+    pub(crate) elapsed: Duration,
+}
+
+/// The state in `dir`, made if it is not there yet.
+pub(crate) fn state_in(dir: &Path, workload: &Workload) -> Result<(), Box<dyn Error>> {
+    let done = dir.with_extension("done");
+    if done.exists() {
+        return Ok(());
+    }
+    if dir.exists() {
+        fs::remove_dir_all(dir)?;
+    }
+    eprintln!("making {} (once)", dir.display());
+    let options = Options {
+        memory_bytes: 2 << 30,
+        ..Options::default()
+    };
+    let disk = Arc::new(StdDisk::new(dir));
+    drop(Chain::init_workload(disk, workload, options, &mut |_| {})?);
+    fs::write(done, "")?;
+    Ok(())
+}
+
+/// Where the state of such a workload is.
+pub(crate) fn dir_of(data: &Path, params: &WorkloadParams) -> PathBuf {
+    data.join(format!(
+        "state-{}-{}-{}-{}-{}",
+        params.accounts,
+        params.senders(),
+        params.holders(),
+        if params.swap_percent > 0 {
+            params.pools
+        } else {
+            0
+        },
+        if params.slot_read_percent > 0 {
+            params.slots
+        } else {
+            0
+        },
+    ))
+}
+
+/// Takes drafts as they are: what their headers lack is not looked at.
+struct Drafts;
+
+impl BlockSealer for Drafts {
+    type Error = Infallible;
+
+    fn seal(&mut self, draft: Block) -> Result<Block, Infallible> {
+        Ok(draft)
+    }
+}
+
+impl BalBlock {
+    /// The first block of a workload, executed in sequence on the genesis state of `chain`.
+    pub(crate) fn first(chain: &Chain, workload: &Workload) -> Result<Self, Box<dyn Error>> {
+        let genesis = chain.block(0)?.header;
+        let mut first = None;
+        workload
+            .generate(&genesis, &mut Drafts, |block| {
+                first.get_or_insert_with(|| block.clone());
+                Ok(())
+            })
+            .unwrap_or_else(|never| match never {});
+        let block = first.ok_or("a workload without blocks")?;
+        let senders = recover_senders(&block.body.transactions, true)?;
+        let run = DryRun {
+            block: &block,
+            senders: &senders,
+            access_list: None,
+            found: None,
+        };
+        let view = chain.db().view()?;
+        let executor = BlockExecutor::new(ExecutorKind::Sequential);
+        let (expected, _) = chain.dry_run(run, view.clone(), &executor, Hooks::default())?;
+        let list = expected.access_list.clone().ok_or("no access list")?;
+        let found = found_by(&list, &view)?;
+        let sizes = AccessListSizes::measure(&list, &view)?;
+        Ok(Self {
+            block,
+            senders,
+            list,
+            found,
+            expected,
+            sizes,
+        })
+    }
+
+    pub(crate) fn transactions(&self) -> usize {
+        self.block.body.transactions.len()
+    }
+
+    pub(crate) fn gas(&self) -> u64 {
+        self.expected.gas_used
+    }
+
+    pub(crate) const fn expected(&self) -> &Outcome {
+        &self.expected
+    }
+
+    /// Executes the block on the genesis state; every executor is given all there is.
+    pub(crate) fn execute(
+        &self,
+        chain: &Chain,
+        executor: &BlockExecutor,
+        hooks: Hooks<'_, StateError>,
+    ) -> Result<Executed, Box<dyn Error>> {
+        let view = chain.db().view()?;
+        let run = DryRun {
+            block: &self.block,
+            senders: &self.senders,
+            access_list: Some(&self.list),
+            found: Some(&self.found),
+        };
+        let start = Instant::now();
+        let (outcome, _) = chain.dry_run(run, view, executor, hooks)?;
+        let elapsed = start.elapsed();
+        Ok(Executed { outcome, elapsed })
+    }
+
+    /// Whether an outcome is, to the byte, that of sequential execution.
+    pub(crate) fn is_expected(&self, outcome: &Outcome) -> bool {
+        let expected = &self.expected;
+        outcome.receipts == expected.receipts
+            && outcome.gas_used == expected.gas_used
+            && outcome.requests == expected.requests
+            && outcome.changes == expected.changes
+            && outcome.codes == expected.codes
+            && outcome.access_list == expected.access_list
+    }
+}
+
+fn found_by(list: &AccessList, view: &View) -> Result<FoundValues, StateError> {
+    FoundValues::read(
+        list,
+        |address| view.account(&keccak256(address)),
+        |address, slot| view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>())),
+    )
+}

@@ -1,0 +1,163 @@
+//! Executors beside each other, over generated blocks.
+//!
+//! ```text
+//!   workload -> genesis state on disk, made once
+//!            -> first block, executed in sequence: its access list, and all values it finds
+//!   warm     the state in memory; all executors by turns, several times
+//!   cold     a tenth of the state's size as memory; the state opened anew for each execution
+//! ```
+//!
+//! Every outcome is held against the sequential one. The state is read past the page cache, so that
+//! opening it anew is all it takes to be cold.
+
+mod block;
+mod cold;
+mod simulate;
+mod warm;
+
+use crate::report::{Report, data_dir};
+use cambium_chain::{BlockSize, Fork, Spread, WorkloadParams};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use std::{error::Error, fs, path::PathBuf};
+
+/// A block that a study would call a mega-block.
+const MEGA_GAS: u64 = 1_000_000_000;
+/// As many as one block has on mainnet.
+const BLOCK_GAS: u64 = 36_000_000;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BalArgs {
+    /// Times that each executor has its turn.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Threads of executors that wait for reads.
+    #[arg(long, default_value_t = 32)]
+    readers: usize,
+    /// Leave out what reads a state larger than memory.
+    #[arg(long)]
+    only_warm: bool,
+}
+
+/// What is to be done.
+pub(crate) struct Plan {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) rounds: usize,
+    pub(crate) readers: usize,
+    pub(crate) quick: bool,
+}
+
+/// One workload.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) params: WorkloadParams,
+}
+
+pub(crate) fn run(args: &BalArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    let data_dir = data_dir()?.join("bal");
+    fs::create_dir_all(&data_dir)?;
+    let plan = Plan {
+        data_dir,
+        rounds: if quick { 3 } else { args.rounds },
+        readers: args.readers,
+        quick,
+    };
+    let mut report = Report::new("bal");
+    report.parameters.extend(Map::from_iter([
+        ("rounds".to_owned(), json!(plan.rounds)),
+        ("readers".to_owned(), json!(plan.readers)),
+    ]));
+    warm::run(&plan, &warm_cases(quick), &mut report)?;
+    if !args.only_warm {
+        cold::run(&plan, &cold_cases(quick), &mut report)?;
+    }
+    Ok(report)
+}
+
+fn base() -> WorkloadParams {
+    WorkloadParams {
+        fork: Fork::Amsterdam,
+        blocks: 1,
+        fresh_percent: 10,
+        ..WorkloadParams::default()
+    }
+}
+
+fn warm_cases(quick: bool) -> Vec<Case> {
+    let part = if quick { 10 } else { 1 };
+    let mega = BlockSize::Gas(MEGA_GAS / part);
+    let state = WorkloadParams {
+        accounts: 200_000 / part,
+        senders: Some(50_000 / part),
+        block_size: mega,
+        erc20_percent: 0,
+        ..base()
+    };
+    vec![
+        Case {
+            name: "token transfers, mega-block",
+            params: WorkloadParams {
+                erc20_percent: 100,
+                ..state.clone()
+            },
+        },
+        Case {
+            name: "swaps in 16 pools, mega-block",
+            params: WorkloadParams {
+                swap_percent: 100,
+                ..state.clone()
+            },
+        },
+        Case {
+            name: "swaps, tokens, payments, block",
+            params: WorkloadParams {
+                block_size: BlockSize::Gas(BLOCK_GAS),
+                erc20_percent: 40,
+                swap_percent: 30,
+                ..state.clone()
+            },
+        },
+        Case {
+            name: "payments, no two alike, block",
+            params: WorkloadParams {
+                block_size: BlockSize::Gas(BLOCK_GAS),
+                spread: Spread::Distinct,
+                ..state
+            },
+        },
+    ]
+}
+
+fn cold_cases(quick: bool) -> Vec<Case> {
+    let part = if quick { 20 } else { 1 };
+    vec![
+        Case {
+            name: "slot reads until the gas is used up",
+            params: WorkloadParams {
+                accounts: 20_000,
+                senders: Some(1_000),
+                slots: 16_000_000 / part,
+                slot_read_percent: 100,
+                erc20_percent: 0,
+                block_size: BlockSize::Transactions(2),
+                ..base()
+            },
+        },
+        Case {
+            name: "token transfers, mega-block",
+            params: WorkloadParams {
+                accounts: 8_000_000 / part,
+                senders: Some(200_000 / part),
+                holders: Some(8_000_000 / part),
+                erc20_percent: 100,
+                block_size: BlockSize::Gas(MEGA_GAS / part),
+                ..base()
+            },
+        },
+    ]
+}
+
+/// A figure of a result, as JSON has it.
+pub(crate) fn figure(value: f64) -> Value {
+    json!((value * 1000.0).round() / 1000.0)
+}

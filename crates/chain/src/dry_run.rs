@@ -1,0 +1,44 @@
+//! Executing a block with nothing validated, staged or kept: to measure executors, and to make the
+//! access list of a block that has none.
+
+use crate::{Block, Chain, ChainError, execute::execution_error, reads::TimedReads};
+use alloy_primitives::Address;
+use cambium_evm::{Executor, Hooks, Outcome};
+use cambium_primitives::{AccessList, BlockId, FoundValues};
+use cambium_state::{StateError, View};
+use std::time::Duration;
+
+/// A block to execute, from the merge on.
+#[derive(Clone, Copy, Debug)]
+pub struct DryRun<'a> {
+    /// The block. Its header's results are not looked at.
+    pub block: &'a Block,
+    /// Who signed each transaction.
+    pub senders: &'a [Address],
+    /// Its access list.
+    pub access_list: Option<&'a AccessList>,
+    /// What it finds at all that the access list names.
+    pub found: Option<&'a FoundValues>,
+}
+
+impl Chain {
+    /// Executes a block on the state of `view`. The outcome has an access list whatever the fork.
+    /// The time is that of reading state, added up over threads.
+    pub fn dry_run(
+        &self,
+        run: DryRun<'_>,
+        view: View,
+        executor: &impl Executor,
+        hooks: Hooks<'_, StateError>,
+    ) -> Result<(Outcome, Duration), ChainError> {
+        let mut input = self.input(run.block, run.senders, true);
+        input.rules.block_access_list = true;
+        input.access_list = run.access_list;
+        input.found = run.found;
+        let reads = TimedReads::new(view);
+        let outcome = executor.execute(&input, &reads, hooks);
+        let id = || BlockId::new(run.block.header.number, run.block.header.hash_slow());
+        let outcome = outcome.map_err(|error| execution_error(id(), error))?;
+        Ok((outcome, reads.spent()))
+    }
+}
