@@ -42,7 +42,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// Nanoseconds until all tasks are through, begun in the order of `order`.
     pub(crate) fn run(&self, tasks: &[Task], order: &[usize]) -> u64 {
-        Run::new(self, tasks, order).to_end()
+        Run::new(self, tasks, order).until_the_end()
     }
 
     /// Nanoseconds of the longest chain of tasks that need each other: no number of cores and
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn to_end(mut self) -> u64 {
+    fn until_the_end(mut self) -> u64 {
         self.begin();
         while let Some(Reverse((at, task, ended))) = self.events.pop() {
             self.now = at;

@@ -260,6 +260,12 @@ impl Warm<'_> {
                 visible <= 25.0,
             );
         }
+        let gain = sequential / self.median("optimistic");
+        let (least, met) = match name.contains("no two alike") {
+            true => ("above 1.3", gain > 1.3),
+            false => ("at least 0.95", gain >= 0.95),
+        };
+        target("optimistic against sequential", gain, "x", least, met);
         let percent = 100.0 * off;
         let near = (90.0..=110.0).contains(&percent);
         target(
