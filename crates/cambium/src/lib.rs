@@ -54,10 +54,10 @@ pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
     AccessListReader, AccessListSizes, AccessListWriter, Block, BlockExecutor, BlockFault,
     BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
-    ChainWriter, ExecutorKind, FileError, FileKind, Fork, Genesis, GenesisAccount, GenesisError,
-    GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool, Progress,
-    ROUTER, RawBlock, SLOT_READER, Spread, StatelessError, StatelessReport, TOKEN, Timings,
-    Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
+    ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, Fork, Genesis, GenesisAccount,
+    GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool,
+    Progress, ROUTER, RawBlock, SLOT_READER, Spread, StatelessError, StatelessReport, TOKEN,
+    Timings, Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
     token_balance_slot,
 };
 pub use cambium_disk::{

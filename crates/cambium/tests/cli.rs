@@ -591,6 +591,18 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         );
         assert_eq!(done.done().json()["blocks"], 3);
     }
+    let applied = cambium!(
+        "import",
+        "--json",
+        "--apply",
+        "--genesis",
+        fixture.genesis(),
+        "-d",
+        fixture.path("applied"),
+        &lists_to,
+        &blocks
+    );
+    assert_eq!(applied.done().json()["applied"], 3);
     cambium!("import", "--threads=0", "-d", &db, &blocks).fails(2, &["from 1 to 1024"]);
     // One byte of a balance in the last list.
     let mut bytes = fs::read(&lists).unwrap();

@@ -50,14 +50,14 @@ impl Chain {
             return Ok(AccessList::default());
         }
         let parent_total_difficulty = self.total_difficulty(id.number - 1)?;
-        let prepared = self.prepare(stored.block()?, stored.rlp.clone());
-        let senders = prepared.senders;
+        let block = stored.block()?;
+        let senders = self.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = self.db().view_of(&prepared.block.header.parent_hash)?;
+        let view = self.db().view_of(&block.header.parent_hash)?;
         let post_merge = self
             .spec()
             .is_post_merge(id.number, parent_total_difficulty);
-        let mut input = self.input(&prepared.block, &senders, post_merge);
+        let mut input = self.input(&block, &senders, post_merge);
         input.rules.block_access_list = true;
         let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;

@@ -93,6 +93,7 @@ pub struct Chain {
     db: Db,
     spec: ChainSpec,
     executor: BlockExecutor,
+    applying: bool,
     recent: Mutex<Recent>,
 }
 
@@ -102,6 +103,7 @@ impl Chain {
             db,
             spec,
             executor: BlockExecutor::default(),
+            applying: false,
             recent: Mutex::default(),
         }
     }
@@ -126,6 +128,20 @@ impl Chain {
     #[must_use]
     pub fn with_executor(self, executor: BlockExecutor) -> Self {
         Self { executor, ..self }
+    }
+
+    /// Whether blocks from Cancun on that come with their access lists are not executed: the state
+    /// goes forward by what the lists say, and only the roots that result are held against the
+    /// headers (and the lists' hashes, where headers name them). That is for catching up with a
+    /// chain that others have executed. A block whose list leads to another root is executed.
+    #[must_use]
+    pub fn with_applying(self, applying: bool) -> Self {
+        Self { applying, ..self }
+    }
+
+    /// Whether lists are believed.
+    pub(crate) const fn is_applying(&self) -> bool {
+        self.applying
     }
 
     /// What executes blocks that are imported.

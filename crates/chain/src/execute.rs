@@ -10,10 +10,12 @@ use crate::{
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{
-    BlockInput, ExecutionError, Executor, Hooks, Outcome, SignatureError, recover_senders,
+    BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, SignatureError,
+    listed_changes, recover_senders,
 };
 use cambium_primitives::{AccessList, BlockId, Changes};
-use cambium_state::{Sealed, Session, Staged, StateError};
+use cambium_state::{Sealed, Session, Staged, StateError, View};
+use revm::primitives::hardfork::SpecId;
 use std::time::{Duration, Instant};
 
 /// What is wrong with a block. The state is as it was before.
@@ -70,20 +72,9 @@ pub struct PreparedBlock {
     pub(crate) id: BlockId,
     pub(crate) block: Block,
     pub(crate) rlp: Bytes,
-    pub(crate) senders: Result<Vec<Address>, SignatureError>,
+    /// Nothing if they may not be needed.
+    pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
     pub(crate) access_list: Option<Result<AccessList, BodyError>>,
-}
-
-impl PreparedBlock {
-    /// Adds the RLP of the access list that came with the block. It is held against the header
-    /// and, when the block is executed, against what it touches and changes.
-    #[must_use]
-    pub fn with_access_list(mut self, rlp: &[u8]) -> Self {
-        let transactions = self.block.body.transactions.len();
-        let list = validate_access_list(&self.block.header, transactions, rlp);
-        self.access_list = Some(list);
-        self
-    }
 }
 
 /// A block that is valid and sealed, but not durable.
@@ -92,26 +83,44 @@ pub struct ExecutedBlock {
     pub(crate) becomes_head: bool,
     pub(crate) transactions: u64,
     pub(crate) gas: u64,
+    /// Whether its access list was believed.
+    pub(crate) is_applied: bool,
+    pub(crate) counts: ExecutionCounts,
     pub(crate) timings: Timings,
+}
+
+/// What a block does, with the state root that its header claims.
+struct Done {
+    staged: Staged,
+    /// What execution touched, if that was recorded.
+    access_list: Option<AccessList>,
+    counts: ExecutionCounts,
+    timings: Timings,
 }
 
 impl Chain {
     /// Finds out what can be known of a block without the state: its hash and its senders.
-    pub fn prepare(&self, block: Block, rlp: Bytes) -> PreparedBlock {
-        let number = block.header.number;
-        let homestead = self
-            .spec()
-            .homestead_block
-            .is_some_and(|fork| fork <= number);
-        let senders = recover_senders(&block.body.transactions, homestead);
-        let id = BlockId::new(number, block.header.hash_slow());
+    /// `access_list` is the RLP of the list that came with the block. It is held against the header
+    /// and, when the block is executed, against what it touches and changes.
+    pub fn prepare(&self, block: Block, rlp: Bytes, access_list: Option<&[u8]>) -> PreparedBlock {
+        let (number, transactions) = (block.header.number, block.body.transactions.len());
+        // What is not executed needs no senders.
+        let believed = self.is_applying() && access_list.is_some();
+        let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));
         PreparedBlock {
-            id,
+            id: BlockId::new(number, block.header.hash_slow()),
+            senders: (!believed).then(|| self.senders(&block)),
+            access_list: list,
             block,
             rlp,
-            senders,
-            access_list: None,
         }
+    }
+
+    /// Who signed a block's transactions.
+    pub(crate) fn senders(&self, block: &Block) -> Result<Vec<Address>, SignatureError> {
+        let homestead = self.spec().homestead_block;
+        let homestead = homestead.is_some_and(|fork| fork <= block.header.number);
+        recover_senders(&block.body.transactions, homestead)
     }
 
     /// Validates, executes and commits one block. `access_list` is the RLP of its access list, if
@@ -122,10 +131,7 @@ impl Chain {
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<BlockId, ChainError> {
-        let mut prepared = self.prepare(block, rlp);
-        if let Some(list) = access_list {
-            prepared = prepared.with_access_list(list);
-        }
+        let prepared = self.prepare(block, rlp, access_list);
         let executed = self.execute(prepared, self.db().head())?;
         let id = executed.sealed.id();
         if executed.becomes_head {
@@ -161,37 +167,86 @@ impl Chain {
             .is_post_merge(header.number, parent.total_difficulty);
         self.validate(&block, &parent, post_merge)?
             .map_err(invalid)?;
-        let senders = senders.map_err(|error| invalid(error.into()))?;
+        let senders = senders.transpose();
+        let mut senders = senders.map_err(|error| invalid(error.into()))?;
         let given = given.transpose().map_err(|error| invalid(error.into()))?;
 
+        let validated = start.elapsed();
         let view = match self.db().view_of(&header.parent_hash) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
             view => view?,
         };
-        let mut session = self.db().session(view.clone());
-        let reads = TimedReads::new(view);
-        let mut input = self.input(&block, &senders, post_merge);
-        input.rules.block_access_list |= given.is_some();
+        let mut input = self.input(&block, &[], post_merge);
         input.access_list = given.as_ref();
-        let mut early = Early::new(
-            given
-                .as_ref()
-                .map(|_| self.db().session(reads.view().clone())),
-        );
+        let applied = self.apply(&input, &view)?;
+        let is_applied = applied.is_some();
+        let done = match applied {
+            Some(applied) => applied,
+            None => {
+                let recovered = senders.take().map_or_else(|| self.senders(&block), Ok);
+                let senders = recovered.map_err(|error| invalid(error.into()))?;
+                let input = BlockInput {
+                    senders: &senders,
+                    ..input
+                };
+                self.run(id, input, view)?
+            }
+        };
+        let start = Instant::now();
+        let known = KnownBlock {
+            total_difficulty: parent.total_difficulty.saturating_add(header.difficulty),
+            header: header.clone(),
+            ommers: block.body.ommers.iter().map(Header::hash_slow).collect(),
+        };
+        let becomes_head = self.becomes_head(&known, post_merge, tip)?;
+        let Done {
+            staged,
+            access_list,
+            counts,
+            mut timings,
+        } = done;
+        // What the header does not name is not kept.
+        let access_list = access_list.or(given);
+        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
+        let sealed = staged.seal(meta(&known, id.hash, &rlp, access_list.as_ref()))?;
+        self.remember(id.hash, known);
+        timings.execute += validated;
+        timings.root += start.elapsed();
+        Ok(ExecutedBlock {
+            sealed,
+            becomes_head,
+            transactions: block.body.transactions.len() as u64,
+            gas: block.header.gas_used,
+            is_applied,
+            counts,
+            timings,
+        })
+    }
+
+    /// Executes a block, and compares all that its header claims.
+    fn run(&self, id: BlockId, mut input: BlockInput<'_>, view: View) -> Result<Done, ChainError> {
+        let start = Instant::now();
+        let (header, given) = (input.header, input.access_list);
+        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
+        input.rules.block_access_list |= given.is_some();
+        let mut session = self.db().session(view.clone());
+        let mut early = Early::new(given.map(|_| self.db().session(view.clone())));
+        let reads = TimedReads::new(view);
+        let mut counts = ExecutionCounts::default();
         let mut roots = |changes: &_| session.intermediate_root(changes);
         let mut foretold = |changes: &_, codes: &_| early.stage(changes, codes);
         let hooks = Hooks {
             roots: Some(&mut roots),
             foretold: Some(&mut foretold),
+            counts: Some(&mut counts),
             ..Hooks::default()
         };
         let outcome = self.executor().execute(&input, &reads, hooks);
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
-        let verified = verify_outcome(header, &outcome, given.as_ref());
+        let verified = verify_outcome(header, &outcome, given);
         let _ = verified.map_err(|error| invalid(error.into()))?;
-        let read = reads.spent();
+        let (read, hidden) = (reads.spent(), early.elapsed);
         let execute = start.elapsed().saturating_sub(read);
-        let hidden = early.elapsed;
 
         let start = Instant::now();
         let Outcome {
@@ -200,34 +255,54 @@ impl Chain {
             access_list,
             ..
         } = outcome;
-        // What the header does not name is not kept.
-        let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
         let staged = match early.take(&changes, &codes) {
             Some(staged) => staged,
             None => session.finish(changes, codes)?,
         };
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
-        let known = KnownBlock {
-            total_difficulty: parent.total_difficulty.saturating_add(header.difficulty),
-            header: header.clone(),
-            ommers: block.body.ommers.iter().map(Header::hash_slow).collect(),
-        };
-        let becomes_head = self.becomes_head(&known, post_merge, tip)?;
-        let sealed = staged.seal(meta(&known, id.hash, &rlp, access_list.as_ref()))?;
-        self.remember(id.hash, known);
-        let root = start.elapsed() + hidden;
-        Ok(ExecutedBlock {
-            sealed,
-            becomes_head,
-            transactions: block.body.transactions.len() as u64,
-            gas: block.header.gas_used,
+        Ok(Done {
+            staged,
+            access_list,
+            counts,
             timings: Timings {
                 read,
                 execute,
-                root,
+                root: start.elapsed() + hidden,
                 ..Timings::default()
             },
         })
+    }
+
+    /// What a block's access list says that it changes, if that is to be believed, and leads to
+    /// the state root of its header. Nothing else of the header is looked at. `None` if the block
+    /// must be executed: whatever is wrong is found then.
+    fn apply(&self, input: &BlockInput<'_>, view: &View) -> Result<Option<Done>, ChainError> {
+        let believed = self.is_applying() && input.rules.is(SpecId::CANCUN);
+        let Some(list) = input.access_list.filter(|_| believed) else {
+            return Ok(None);
+        };
+        let reads = TimedReads::new(view.clone());
+        let start = Instant::now();
+        let changes = listed_changes(list, &reads)?;
+        let read = reads.spent();
+        let execute = start.elapsed().saturating_sub(read);
+        let start = Instant::now();
+        let session = self.db().session(view.clone());
+        let staged = session.finish(changes, list.codes())?;
+        if staged.root() != input.header.state_root {
+            return Ok(None);
+        }
+        Ok(Some(Done {
+            staged,
+            access_list: None,
+            counts: ExecutionCounts::default(),
+            timings: Timings {
+                read,
+                execute,
+                root: start.elapsed(),
+                ..Timings::default()
+            },
+        }))
     }
 
     /// Everything that needs no state. The outer error is the database's.

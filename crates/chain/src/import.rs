@@ -11,6 +11,7 @@
 
 use crate::{Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings};
 use alloy_primitives::B256;
+use cambium_evm::ExecutionCounts;
 use cambium_primitives::BlockId;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
@@ -40,6 +41,10 @@ pub struct ImportProgress {
     pub transactions: u64,
     /// Gas used in them.
     pub gas: u64,
+    /// How many of the blocks were not executed, since their access lists were believed.
+    pub applied: u64,
+    /// What executing the others in parallel came to.
+    pub parallel: ExecutionCounts,
     /// The head.
     pub head: BlockId,
 }
@@ -184,11 +189,8 @@ impl Chain {
             Ok(match step? {
                 Step::Known(id) => Step::Known(id),
                 Step::New((block, raw)) => {
-                    let prepared = self.prepare(block, raw.rlp);
-                    Step::New(match raw.access_list {
-                        Some(list) => prepared.with_access_list(&list),
-                        None => prepared,
-                    })
+                    let list = raw.access_list.as_deref();
+                    Step::New(self.prepare(block, raw.rlp, list.map(AsRef::as_ref)))
                 }
             })
         };
@@ -267,6 +269,8 @@ impl Chain {
                         done.blocks += 1;
                         done.transactions += block.transactions;
                         done.gas += block.gas;
+                        done.applied += u64::from(block.is_applied);
+                        done.parallel += block.counts;
                         if block.becomes_head {
                             group.push(block.sealed);
                         } else {

@@ -22,7 +22,9 @@ pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_access_list, validate_body,
     validate_ommers,
 };
-pub use cambium_evm::{AccessListSizes, Block, BlockExecutor, ExecutorKind, Transaction};
+pub use cambium_evm::{
+    AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
+};
 pub use chain::{Chain, ChainError};
 pub use dry_run::DryRun;
 pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};

@@ -22,10 +22,6 @@ impl TimedReads {
         }
     }
 
-    pub(crate) const fn view(&self) -> &View {
-        &self.view
-    }
-
     pub(crate) fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
     }

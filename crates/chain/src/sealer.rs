@@ -21,9 +21,8 @@ impl BlockSealer for ChainSealer<'_> {
     fn seal(&mut self, draft: Block) -> Result<Block, ChainError> {
         let chain = self.0;
         let mut block = draft;
-        let prepared = chain.prepare(block.clone(), Default::default());
-        let id = prepared.id;
-        let senders = prepared.senders;
+        let id = BlockId::new(block.header.number, block.header.hash_slow());
+        let senders = chain.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
         let view = chain.db().view_of(&block.header.parent_hash)?;
         let session = chain.db().session(view.clone());

@@ -119,11 +119,9 @@ impl Chain {
         let block = self.block(number)?;
         let parent_total_difficulty = self.total_difficulty(parent_number)?;
         let post_merge = self.spec().is_post_merge(number, parent_total_difficulty);
-        let prepared = self.prepare(block, self.block_rlp(number)?);
-        let (id, block) = (prepared.id, prepared.block);
-        let senders = prepared
-            .senders
-            .map_err(|error| ChainError::invalid(id, error))?;
+        let id = BlockId::new(number, block.header.hash_slow());
+        let senders = self.senders(&block);
+        let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
         let view = self.db().view_of(&block.header.parent_hash)?;
         let recorder = Recorder::new(TimedReads::new(view.clone()));
         let input = self.input(&block, &senders, post_merge);
@@ -156,7 +154,7 @@ impl Chain {
         Ok(BlockWitness {
             spec: self.spec().clone(),
             parent_total_difficulty,
-            block: prepared.rlp,
+            block: self.block_rlp(number)?,
             witness,
         })
     }

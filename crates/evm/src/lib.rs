@@ -26,13 +26,13 @@ mod sequential;
 mod step;
 mod system;
 
-pub use access_list::AccessListSizes;
+pub use access_list::{AccessListSizes, listed_changes};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
 pub use executor::{
-    BlockExecutor, ExecutionCounts, Executor, ExecutorKind, Foretold, Hooks, RootAfter,
-    TRANSACTIONS_MIN, Timed,
+    BlockExecutor, ExecutionCounts, Executor, ExecutorKind, Foretold, Hooks, PARALLEL_GAS_MIN,
+    RootAfter, Timed,
 };
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;

@@ -110,7 +110,7 @@ fn run<DB: StateRead>(
         counts: Some(&mut seen.counts),
         ..Hooks::default()
     };
-    executor.with_transactions_min(0).execute(input, db, hooks)
+    executor.with_gas_min(0).execute(input, db, hooks)
 }
 
 fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> FoundValues {

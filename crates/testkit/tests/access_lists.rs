@@ -132,7 +132,7 @@ fn a_false_list_is_refused_with_its_block_and_nothing_changes() {
 }
 
 fn false_lists_are_refused(made: &Made, fork: Fork, kind: ExecutorKind) {
-    let executor = BlockExecutor::new(kind).with_transactions_min(0);
+    let executor = BlockExecutor::new(kind).with_gas_min(0);
     let chain = empty(&made.workload, &FaultyDisk::new(1)).with_executor(executor);
     let ((last, true_list), before) = made.blocks.split_last().unwrap();
     for (block, list) in before {
@@ -249,4 +249,60 @@ fn a_file_of_lists_that_does_not_fit_is_refused() {
     writer.write(&made.blocks[0].0).unwrap();
     writer.finish().unwrap();
     assert_eq!(with_lists(dir.path()).unwrap().len(), 1);
+}
+
+#[test]
+fn blocks_are_applied_by_their_lists_to_the_same_states() {
+    for fork in [Fork::Amsterdam, Fork::Osaka] {
+        let made = Made::new(fork);
+        let dir = tempfile::tempdir().unwrap();
+        for (listed, applied) in [(vec![1, 2, 3], 3), (vec![1, 3], 2), (vec![], 0)] {
+            made.write(dir.path(), listed.into_iter());
+            let disk = FaultyDisk::new(1);
+            let chain = empty(&made.workload, &disk).with_applying(true);
+            let blocks = with_lists(dir.path()).unwrap();
+            let done = chain
+                .import(blocks.into_iter().map(Ok), &mut |_| {})
+                .unwrap();
+            assert_eq!(done.done.applied, applied);
+            assert_eq!(done.done.head, made.chain.db().head());
+            assert_eq!(
+                done.state_root,
+                made.chain.db().view().unwrap().state_root()
+            );
+            chain.db().flush(0).unwrap();
+            for (block, list) in &made.blocks {
+                let kept = chain.kept_access_list(block.header.number).unwrap();
+                assert_eq!(kept.is_some(), fork == Fork::Amsterdam);
+                assert!(kept.is_none_or(|kept| kept == *list));
+            }
+            assert_eq!(
+                chain.db().check(&mut |_| {}).unwrap().damage,
+                Vec::<String>::new()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_block_whose_list_leads_elsewhere_is_executed_before_it_is_judged() {
+    let made = Made::new(Fork::Osaka);
+    let chain = empty(&made.workload, &FaultyDisk::new(1)).with_applying(true);
+    let (block, list) = &made.blocks[0];
+    // No header names the list: the block is as good as any, and what is said is of the list.
+    let other = &made.blocks[1].1;
+    let said = import(&chain, block, Some(other)).unwrap_err().to_string();
+    assert!(said.contains("access list: account "), "{said}");
+    // Applied, a block is not executed: nothing but its root is held against it.
+    let mut false_gas = block.clone();
+    false_gas.header.gas_used += 1;
+    import(&chain, &false_gas, Some(list)).unwrap();
+    let said = import(&chain, &false_gas, None).unwrap_err().to_string();
+    assert!(said.contains("gasUsed"), "{said}");
+    let mut false_root = block.clone();
+    false_root.header.state_root = B256::ZERO;
+    let said = import(&chain, &false_root, Some(list))
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("stateRoot"), "{said}");
 }

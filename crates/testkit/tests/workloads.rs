@@ -80,7 +80,7 @@ fn is_executed_alike(params: WorkloadParams) {
     let threads = NonZeroUsize::new(3).unwrap();
     let imported = ExecutorKind::ALL.map(|kind| {
         let executor = BlockExecutor::new(kind).with_threads(threads);
-        empty(&workload).with_executor(executor.with_transactions_min(0))
+        empty(&workload).with_executor(executor.with_gas_min(0))
     });
     let genesis = made.block(0).unwrap().header;
     let import = |block: &Block| {

@@ -51,7 +51,7 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
                     _ => BlockExecutor::new(kind),
                 };
                 // What a block reads at once is worth it for a single transaction.
-                let executor = executor.with_transactions_min(1);
+                let executor = executor.with_gas_min(0);
                 let (chain, disk) = open(&dir, memory)?;
                 let before = disk.stats().reads;
                 let executed = block.execute(&chain, &executor, Hooks::default())?;

@@ -70,7 +70,8 @@ gzipped, or era1. Blocks that are there already are skipped, so an import that w
 resumed by running it again. Ctrl-C is safe at any moment, and so is a power loss: the database
 opens again at a block that was committed.
 
-With --json: blocks, transactions, gas, seconds, skipped, head_number, head_hash, state_root,
+With --json: blocks, transactions, gas, seconds, skipped, applied (blocks not executed), parallel
+and again (transactions executed in parallel, and in vain), head_number, head_hash, state_root,
 timings (seconds spent in each stage; stages run side by side) and counters.")]
     Import(ImportArgs),
     /// Write blocks to a file that `import`, and other clients, read
@@ -153,6 +154,10 @@ pub(crate) struct ImportArgs {
     /// Threads that transactions run on [default: as many as processors]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Don't execute blocks that come with their access lists, from Cancun on: go forward by what
+    /// the lists say, and check state roots alone
+    #[arg(long)]
+    pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

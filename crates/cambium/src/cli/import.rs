@@ -32,7 +32,8 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     if let Some(threads) = args.threads {
         executor = executor.with_threads(threads);
     }
-    let chain = open_or_make(args, out)?.with_executor(executor);
+    let chain = open_or_make(args, out)?;
+    let chain = chain.with_executor(executor).with_applying(args.apply);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     Ok(Report::new(
         text(&summary, chain.db()),
@@ -193,6 +194,16 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
                 rate(done.gas, time) / 1e6
             ),
         );
+    if done.applied > 0 {
+        let applied = count(done.applied);
+        table = table.row("applied", format!("{applied} of the blocks, not executed"));
+    }
+    let (parallel, again) = (done.parallel.parallel, done.parallel.again);
+    if parallel + again > 0 {
+        let (parallel, again) = (count(parallel), count(again));
+        let text = format!("{parallel} transactions, and {again} in vain");
+        table = table.row("in parallel", text);
+    }
     if done.skipped > 0 {
         table = table.row("skipped", format!("{}, there already", count(done.skipped)));
     }
@@ -245,6 +256,9 @@ pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
         "transactions": done.transactions,
         "gas": done.gas,
         "skipped": done.skipped,
+        "applied": done.applied,
+        "parallel": done.parallel.parallel,
+        "again": done.parallel.again,
         "seconds": summary.elapsed.as_secs_f64(),
         "head_number": done.head.number,
         "head_hash": done.head.hash,

@@ -12,11 +12,13 @@
 //! touched: it loads nothing that is not paid for, and nothing for a transaction's own access
 //! list (EIP-2930).
 
+mod apply;
 mod builder;
 mod compare;
 mod sizes;
 mod step;
 
+pub use apply::listed_changes;
 pub(crate) use builder::AccessListBuilder;
 pub use sizes::AccessListSizes;
 pub(crate) use step::{Left, StepAccesses, StepRecorder};
