@@ -191,6 +191,12 @@ impl<K: Shard, V: Clone> Shards<K, V> {
     }
 
     fn get<E>(&self, key: K, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+        let shard = &self.0[key.shard() % SHARDS];
+        let known = shard.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = known.get(&key).and_then(|cell| cell.value.get()) {
+            return Ok(value.clone());
+        }
+        drop(known);
         let cell = self.cell(key);
         if let Some(value) = cell.value.get() {
             return Ok(value.clone());

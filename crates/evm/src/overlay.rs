@@ -94,6 +94,17 @@ impl<DB: StateRead> Overlay<DB> {
         }
     }
 
+    /// Nothing on top of `db` again, a state of the same chain: what a code's hash stands for
+    /// stays known.
+    pub(crate) fn begin_again(&mut self, db: DB) {
+        self.db = db;
+        self.accounts.clear();
+        self.codes.clear();
+        self.feigned = None;
+        self.step = self.mode.steps.then(Changes::default);
+        self.recorder = self.mode.record.then(StepRecorder::default);
+    }
+
     fn entry(&mut self, address: Address) -> Result<&mut Entry, DB::Error> {
         match self.accounts.entry(address) {
             MapEntry::Occupied(entry) => Ok(entry.into_mut()),

@@ -9,7 +9,7 @@ use crate::{
 use alloy_consensus::{Eip658Value, ReceiptWithBloom, Transaction as _};
 use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7685::Requests};
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::Changes;
+use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 
 /// Takes in the steps of a block, in order, wherever they were executed.
@@ -19,6 +19,7 @@ pub(crate) struct BlockResults<'a> {
     gas_used: u64,
     blob_gas_used: u64,
     access_list: AccessListBuilder,
+    known_access_list: Option<AccessList>,
 }
 
 impl<'a> BlockResults<'a> {
@@ -37,6 +38,7 @@ impl<'a> BlockResults<'a> {
             gas_used: 0,
             blob_gas_used: 0,
             access_list: AccessListBuilder::default(),
+            known_access_list: None,
         })
     }
 
@@ -95,6 +97,11 @@ impl<'a> BlockResults<'a> {
         }
     }
 
+    /// Says what the steps have touched and changed, instead of step by step.
+    pub(crate) fn set_access_list(&mut self, list: AccessList) {
+        self.known_access_list = Some(list);
+    }
+
     /// Requests by deposits, from the logs.
     pub(crate) fn deposits<E>(&self) -> Result<Bytes, ExecutionError<E>> {
         match self.input.rules.is(SpecId::PRAGUE) {
@@ -112,7 +119,8 @@ impl<'a> BlockResults<'a> {
         complete: bool,
     ) -> Outcome {
         let record = self.input.rules.block_access_list;
-        let access_list = record.then(|| self.access_list.finish());
+        let known = self.known_access_list;
+        let access_list = record.then(|| known.unwrap_or_else(|| self.access_list.finish()));
         Outcome {
             receipts_complete: complete || self.receipts.is_empty(),
             receipts: self.receipts,

@@ -54,11 +54,6 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         self.evm.overlay()
     }
 
-    /// Goes on with another state.
-    pub(crate) fn set_overlay(&mut self, overlay: Overlay<DB>) {
-        *self.overlay() = overlay;
-    }
-
     /// Goes on with another state, and leaves this one.
     pub(crate) fn swap_overlay(&mut self, overlay: &mut Overlay<DB>) {
         std::mem::swap(self.overlay(), overlay);

@@ -14,11 +14,12 @@
 
 mod apply;
 mod builder;
-mod compare;
+mod index;
 mod sizes;
 mod step;
 
 pub use apply::listed_changes;
 pub(crate) use builder::AccessListBuilder;
+pub(crate) use index::ListIndex;
 pub use sizes::AccessListSizes;
 pub(crate) use step::{Left, StepAccesses, StepRecorder};

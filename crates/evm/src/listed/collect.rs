@@ -1,27 +1,28 @@
 //! Steps put in order, as they come from threads.
 
-use super::workers::{Step, StepDone, StepResult};
+use super::{
+    given::Given,
+    workers::{Step, StepResult, StepsDone},
+};
 use crate::{results::BlockResults, step::ContractRequest};
 use alloy_primitives::B256;
-use cambium_primitives::AccessList;
 use std::{collections::BTreeMap, convert::Infallible, sync::mpsc::Receiver};
 
 /// Takes in all steps of a block, in order. `None` if one is missing, or breaks a limit of the
-/// block, or if the list has changes that no step made.
+/// block, or if the list has anything that no step touched or changed.
 pub(super) fn collect<'a>(
     mut results: BlockResults<'a>,
-    done: Receiver<StepDone>,
-    list: &AccessList,
+    done: Receiver<StepsDone>,
+    given: &Given<'_>,
 ) -> Option<(BlockResults<'a>, Vec<ContractRequest>)> {
     let mut waiting = BTreeMap::new();
     let (mut next, mut changes) = (0, 0);
     let mut contracts = None;
-    for (at, step) in done {
+    for (at, step) in done.into_iter().flatten() {
         waiting.insert(at, step?);
         while let Some(step) = waiting.remove(&next) {
             let Step {
                 result,
-                accesses,
                 changes: made,
             } = step;
             match result {
@@ -32,11 +33,13 @@ pub(super) fn collect<'a>(
                 }
                 StepResult::After(requests) => contracts = Some(requests),
             }
-            results.add_accesses(Some(accesses));
             changes += made;
             next += 1;
         }
     }
     let contracts = contracts?;
-    (changes == list.counts().changes()).then_some((results, contracts))
+    given.index().is_all(changes).then(|| {
+        results.set_access_list(given.list().clone());
+        (results, contracts)
+    })
 }

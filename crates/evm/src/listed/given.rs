@@ -1,12 +1,13 @@
 //! A block's access list, as steps look things up in it.
 
+use crate::access_list::ListIndex;
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
-use cambium_primitives::{AccessList, AccountChanges, BlockAccessIndex, StorageChange};
+use cambium_primitives::{AccessList, BlockAccessIndex};
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
 /// An access list that a block came with, which may lie.
 pub(super) struct Given<'a> {
-    list: &'a AccessList,
+    index: ListIndex<'a>,
     /// The codes in it, by account and in its order.
     codes: HashMap<Address, Vec<(B256, Bytecode)>>,
     by_hash: HashMap<B256, Bytecode>,
@@ -28,19 +29,23 @@ impl<'a> Given<'a> {
             }
         }
         Some(Self {
-            list,
+            index: ListIndex::new(list),
             codes,
             by_hash,
         })
     }
 
+    pub(super) const fn index(&self) -> &ListIndex<'a> {
+        &self.index
+    }
+
     pub(super) const fn list(&self) -> &'a AccessList {
-        self.list
+        self.index.list()
     }
 
     /// Codes that come with the block, by hash.
     pub(super) fn new_codes(&self) -> Vec<(B256, Bytes)> {
-        self.list.codes()
+        self.list().codes()
     }
 
     /// A code that the list has.
@@ -55,7 +60,7 @@ impl<'a> Given<'a> {
         at: u64,
         parent: Option<AccountInfo>,
     ) -> Option<AccountInfo> {
-        let Some(listed) = self.list.account(address) else {
+        let Some(listed) = self.index.account(address) else {
             return parent;
         };
         let balance = before(&listed.balance_changes, at, |c| c.block_access_index);
@@ -80,28 +85,18 @@ impl<'a> Given<'a> {
 
     /// The slot that step `at` finds; `None` if no step before it changes it.
     pub(super) fn slot(&self, address: &Address, slot: U256, at: u64) -> Option<U256> {
-        let changes = self.slot_changes(self.list.account(address)?, slot)?;
+        let changes = self.index.slot_changes(address, slot)?;
         let newest = before(changes, at, |c| c.block_access_index)?;
         Some(changes[newest].new_value)
     }
 
     /// Whether a step before `at` changes any slot of the account.
     pub(super) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
-        let Some(listed) = self.list.account(address) else {
+        let Some(listed) = self.index.account(address) else {
             return false;
         };
         let mut slots = listed.storage_changes.iter();
         slots.any(|slot| before(&slot.changes, at, |c| c.block_access_index).is_some())
-    }
-
-    fn slot_changes<'b>(
-        &self,
-        listed: &'b AccountChanges,
-        slot: U256,
-    ) -> Option<&'b [StorageChange]> {
-        let slots = &listed.storage_changes;
-        let at = slots.binary_search_by_key(&slot, |changed| changed.slot);
-        Some(&slots[at.ok()?].changes)
     }
 }
 

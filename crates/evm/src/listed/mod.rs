@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   list + parent's state -> what step i finds     ListState      any step, on any thread
-//!   step i                -> what it changes       Given::has     is that what the list says?
+//!   step i                -> what it touches       ListIndex      is that what the list says?
 //!   all steps, in order   -> receipts, gas, list   BlockResults
 //! ```
 //!
@@ -114,7 +114,7 @@ impl Listed {
                 scope.spawn(move || work.run(&sender));
             }
             drop(sender);
-            let collected = scope.spawn(|| collect(results, done, list));
+            let collected = scope.spawn(|| collect(results, done, &given));
             let changes = self.foresee(&cache, &given, found, &mut hooks.foretold);
             if changes.is_none() {
                 work.stop();

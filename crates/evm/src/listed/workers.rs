@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     BlockInput, ExecutionError, StateRead,
-    access_list::StepAccesses,
     cache::BlockCache,
     executor::Timed,
     overlay::{Overlay, OverlayMode},
@@ -32,13 +31,16 @@ pub(super) enum StepResult {
 /// A step that changed only what the list says it changes.
 pub(super) struct Step {
     pub(super) result: StepResult,
-    pub(super) accesses: StepAccesses,
     /// How many of the list's changes it made.
     pub(super) changes: u64,
 }
 
-/// A step's index and what it gave: nothing if it is not as the list says.
-pub(super) type StepDone = (usize, Option<Step>);
+/// Some steps' indices and what they gave: nothing if one is not as the list says.
+pub(super) type StepsDone = Vec<(usize, Option<Step>)>;
+
+/// Steps that a thread hands on together: waking whoever waits for them costs as much as a short
+/// step takes.
+const STEPS_TOGETHER: usize = 64;
 
 /// A block's steps, to be taken by threads.
 pub(super) struct Work<'a, DB> {
@@ -85,12 +87,12 @@ impl<'a, DB: StateRead> Work<'a, DB> {
     }
 
     /// Runs steps until there are no more.
-    pub(super) fn run(&'a self, done: &Sender<StepDone>) {
-        let mut runner = None;
+    pub(super) fn run(&'a self, done: &Sender<StepsDone>) {
+        let (mut runner, mut together) = (None, Vec::new());
         while !self.stopped.load(Ordering::Relaxed) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(at) = self.order.get(next) else {
-                return;
+                break;
             };
             let start = Instant::now();
             let step = self.step(&mut runner, *at);
@@ -103,10 +105,14 @@ impl<'a, DB: StateRead> Work<'a, DB> {
             if step.is_none() {
                 self.stop();
             }
-            if done.send((*at, step)).is_err() {
+            together.push((*at, step));
+            if together.len() == STEPS_TOGETHER && done.send(std::mem::take(&mut together)).is_err()
+            {
                 return;
             }
         }
+        // Nobody waits for them if the other end is gone.
+        let _ = done.send(together);
     }
 
     fn step(&'a self, runner: &mut Option<Runner<'a, DB>>, at: usize) -> Option<Step> {
@@ -115,26 +121,23 @@ impl<'a, DB: StateRead> Work<'a, DB> {
             cache: self.cache,
             at: at as u64,
         };
-        let mode = OverlayMode {
-            record: true,
-            ..OverlayMode::of(&self.input.rules)
-        };
-        let overlay = Overlay::new(state, mode);
         let runner = match runner {
             Some(runner) => {
-                runner.set_overlay(overlay);
+                runner.overlay().begin_again(state);
                 runner
             }
-            None => runner.insert(StepRunner::new(self.input, overlay)),
+            None => {
+                let mode = OverlayMode {
+                    record: true,
+                    ..OverlayMode::of(&self.input.rules)
+                };
+                runner.insert(StepRunner::new(self.input, Overlay::new(state, mode)))
+            }
         };
         let result = self.result(runner, at).ok()?;
         let accesses = runner.end()?;
-        let changes = accesses.changes_in(self.given.list(), at as u64)?;
-        Some(Step {
-            result,
-            accesses,
-            changes,
-        })
+        let changes = self.given.index().changes_of(&accesses, at as u64)?;
+        Some(Step { result, changes })
     }
 
     fn result(&self, runner: &mut Runner<'a, DB>, at: usize) -> Result<StepResult, StepError<DB>> {
