@@ -64,7 +64,7 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
         for key in setup.workload.keys(start..accounts.min(start + LOAD_CHUNK)) {
             batch.put(key, bytes::encode(&Workload::first_state(&key)));
         }
-        db.write_opt(&batch, &unlogged)?;
+        db.write_opt(batch, &unlogged)?;
     }
     settle(&db)
 }
@@ -106,7 +106,7 @@ impl Store for RocksStore {
         }
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
-        self.db.write_opt(&batch, &synced)?;
+        self.db.write_opt(batch, &synced)?;
         Ok(Committed::default())
     }
 
