@@ -50,7 +50,7 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
                     ExecutorKind::Parallel => BlockExecutor::new(kind).with_threads(readers),
                     _ => BlockExecutor::new(kind),
                 };
-                // What a block reads at once is worth it for a single transaction.
+                // Reading all at once is worth it for a single transaction.
                 let executor = executor.with_gas_min(0);
                 let (chain, disk) = open(&dir, memory)?;
                 let before = disk.stats().reads;
