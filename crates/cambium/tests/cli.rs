@@ -591,6 +591,18 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         );
         assert_eq!(done.done().json()["blocks"], 3);
     }
+    let at_once = cambium!(
+        "import",
+        "--json",
+        "--batch=3",
+        "--genesis",
+        fixture.genesis(),
+        "-d",
+        fixture.path("at-once"),
+        &lists_to,
+        &blocks
+    );
+    assert!(at_once.done().json()["parallel"].as_u64() > Some(0));
     let applied = cambium!(
         "import",
         "--json",

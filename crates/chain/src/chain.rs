@@ -94,6 +94,7 @@ pub struct Chain {
     spec: ChainSpec,
     executor: BlockExecutor,
     applying: bool,
+    batch: usize,
     recent: Mutex<Recent>,
 }
 
@@ -104,6 +105,7 @@ impl Chain {
             spec,
             executor: BlockExecutor::default(),
             applying: false,
+            batch: 1,
             recent: Mutex::default(),
         }
     }
@@ -137,6 +139,19 @@ impl Chain {
     #[must_use]
     pub fn with_applying(self, applying: bool) -> Self {
         Self { applying, ..self }
+    }
+
+    /// Executes up to so many consecutive blocks at once when importing, if they come with their
+    /// access lists, from Cancun on; each one in sequence, on as many threads as the executor has.
+    /// They are compared with their headers, and sealed, one after another as always.
+    #[must_use]
+    pub fn with_batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// Blocks that may be executed at once.
+    pub(crate) const fn batch(&self) -> usize {
+        self.batch
     }
 
     /// Whether lists are believed.

@@ -16,7 +16,10 @@ use cambium_evm::{
 use cambium_primitives::{AccessList, BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 /// What is wrong with a block. The state is as it was before.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +152,16 @@ impl Chain {
         prepared: PreparedBlock,
         tip: BlockId,
     ) -> Result<ExecutedBlock, ChainError> {
+        self.execute_with(&prepared, tip, None)
+    }
+
+    /// As above; `outcome` is what executing the block gave, if that is known, by its access list.
+    pub(crate) fn execute_with(
+        &self,
+        prepared: &PreparedBlock,
+        tip: BlockId,
+        outcome: Option<Outcome>,
+    ) -> Result<ExecutedBlock, ChainError> {
         let PreparedBlock {
             id,
             block,
@@ -156,6 +169,7 @@ impl Chain {
             senders,
             access_list: given,
         } = prepared;
+        let id = *id;
         let start = Instant::now();
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
         let header = &block.header;
@@ -165,31 +179,34 @@ impl Chain {
         let post_merge = self
             .spec()
             .is_post_merge(header.number, parent.total_difficulty);
-        self.validate(&block, &parent, post_merge)?
+        self.validate(block, &parent, post_merge)?
             .map_err(invalid)?;
-        let senders = senders.transpose();
-        let mut senders = senders.map_err(|error| invalid(error.into()))?;
-        let given = given.transpose().map_err(|error| invalid(error.into()))?;
+        let senders = senders.as_ref().map(Result::as_ref).transpose();
+        let senders = senders.map_err(|error| invalid((*error).into()))?;
+        let given = given.as_ref().map(Result::as_ref).transpose();
+        let given = given.map_err(|error| invalid(error.clone().into()))?;
 
         let validated = start.elapsed();
         let view = match self.db().view_of(&header.parent_hash) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
             view => view?,
         };
-        let mut input = self.input(&block, &[], post_merge);
-        input.access_list = given.as_ref();
+        let mut input = self.input(block, &[], post_merge);
+        input.access_list = given;
         let applied = self.apply(&input, &view)?;
         let is_applied = applied.is_some();
         let done = match applied {
             Some(applied) => applied,
             None => {
-                let recovered = senders.take().map_or_else(|| self.senders(&block), Ok);
-                let senders = recovered.map_err(|error| invalid(error.into()))?;
-                let input = BlockInput {
-                    senders: &senders,
-                    ..input
+                let recovered = match senders {
+                    Some(senders) => Cow::from(senders),
+                    None => {
+                        let recovered = self.senders(block);
+                        recovered.map_err(|error| invalid(error.into()))?.into()
+                    }
                 };
-                self.run(id, input, view)?
+                input.senders = &recovered;
+                self.run(id, input, view, outcome)?
             }
         };
         let start = Instant::now();
@@ -206,9 +223,9 @@ impl Chain {
             mut timings,
         } = done;
         // What the header does not name is not kept.
-        let access_list = access_list.or(given);
+        let access_list = access_list.as_ref().or(given);
         let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
-        let sealed = staged.seal(meta(&known, id.hash, &rlp, access_list.as_ref()))?;
+        let sealed = staged.seal(meta(&known, id.hash, rlp, access_list))?;
         self.remember(id.hash, known);
         timings.execute += validated;
         timings.root += start.elapsed();
@@ -223,8 +240,14 @@ impl Chain {
         })
     }
 
-    /// Executes a block, and compares all that its header claims.
-    fn run(&self, id: BlockId, mut input: BlockInput<'_>, view: View) -> Result<Done, ChainError> {
+    /// Executes a block, unless its outcome is known, and compares all that its header claims.
+    fn run(
+        &self,
+        id: BlockId,
+        mut input: BlockInput<'_>,
+        view: View,
+        known: Option<Outcome>,
+    ) -> Result<Done, ChainError> {
         let start = Instant::now();
         let (header, given) = (input.header, input.access_list);
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
@@ -241,7 +264,13 @@ impl Chain {
             counts: Some(&mut counts),
             ..Hooks::default()
         };
-        let outcome = self.executor().execute(&input, &reads, hooks);
+        let outcome = match known {
+            Some(outcome) => {
+                counts.parallel += input.transactions.len() as u64;
+                Ok(outcome)
+            }
+            None => self.executor().execute(&input, &reads, hooks),
+        };
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let verified = verify_outcome(header, &outcome, given);
         let _ = verified.map_err(|error| invalid(error.into()))?;

@@ -154,7 +154,10 @@ impl Chain {
         let start = Instant::now();
         let mut decoded = Vec::new();
         let (mut transactions, mut failed) = (0, None);
-        while decoded.len() < PREPARE_BLOCKS && transactions < PREPARE_TRANSACTIONS {
+        // What is executed at once is prepared at once.
+        while decoded.len() < self.batch()
+            || decoded.len() < PREPARE_BLOCKS && transactions < PREPARE_TRANSACTIONS
+        {
             let Some(raw) = source.next() else { break };
             match raw.and_then(|raw| Ok((raw.decode()?, raw))) {
                 Ok((block, raw)) => {
@@ -219,28 +222,77 @@ impl Chain {
         let mut timings = Timings::default();
         for batch in prepared {
             timings.recover += batch.recover;
-            for block in batch.blocks {
-                let (id, becomes_head, executed) = match block? {
+            let mut blocks = batch.blocks.into_iter().peekable();
+            while let Some(block) = blocks.next() {
+                let mut send = |executed: ExecutedBlock| {
+                    timings += executed.timings;
+                    to_commit.send(Executed::New(Box::new(executed))).is_ok()
+                };
+                let (is_sent, next_tip) = match block? {
                     Step::Known(id) => {
                         let becomes_head = self.known_becomes_head(id, tip)?;
-                        (id, becomes_head, Executed::Known { id, becomes_head })
+                        let known = Executed::Known { id, becomes_head };
+                        let is_sent = to_commit.send(known).is_ok();
+                        (is_sent, becomes_head.then_some(id))
+                    }
+                    Step::New(first) if self.batch() > 1 => {
+                        let mut group = vec![first];
+                        while group.len() < self.batch()
+                            && let Some(Ok(Step::New(next))) =
+                                blocks.next_if(|next| matches!(next, Ok(Step::New(_))))
+                        {
+                            group.push(next);
+                        }
+                        if !self.execute_group(&group, &mut tip, &mut send)? {
+                            return Ok(timings);
+                        }
+                        (true, None)
                     }
                     Step::New(block) => {
                         let id = block.id;
                         let executed = self.execute(block, tip)?;
-                        timings += executed.timings;
-                        (id, executed.becomes_head, Executed::New(Box::new(executed)))
+                        let becomes_head = executed.becomes_head;
+                        (send(executed), becomes_head.then_some(id))
                     }
                 };
-                if becomes_head {
-                    tip = id;
-                }
-                if to_commit.send(executed).is_err() {
+                tip = next_tip.unwrap_or(tip);
+                if !is_sent {
                     return Ok(timings);
                 }
             }
         }
         Ok(timings)
+    }
+
+    /// Executes blocks, at once as far as that can be. False if nobody takes them any more.
+    fn execute_group(
+        &self,
+        group: &[PreparedBlock],
+        tip: &mut BlockId,
+        send: &mut dyn FnMut(ExecutedBlock) -> bool,
+    ) -> Result<bool, ChainError> {
+        let mut is_sent = true;
+        let mut left: Vec<_> = group.iter().collect();
+        while !left.is_empty() && is_sent {
+            let mut sink = |executed: ExecutedBlock| {
+                is_sent = send(executed);
+                is_sent
+            };
+            let (count, view) = self.batch_of(&left)?;
+            if let Some(view) = view.filter(|_| count > 1) {
+                let rest = left.split_off(count);
+                self.execute_batch(&left, view, tip, &mut sink)?;
+                left = rest;
+                continue;
+            }
+            let block = left.remove(0);
+            let executed = self.execute_with(block, *tip, None)?;
+            if executed.becomes_head {
+                *tip = block.id;
+            }
+            sink(executed);
+        }
+        Ok(is_sent)
     }
 
     fn commit_executed(

@@ -1,6 +1,7 @@
 //! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
 
 mod access_list;
+mod batch;
 mod body;
 mod chain;
 mod difficulty;

@@ -6,6 +6,7 @@
 //! of these is compared elsewhere.
 
 mod access_list;
+mod batch;
 mod block;
 mod cache;
 mod constantinople;
@@ -27,6 +28,7 @@ mod step;
 mod system;
 
 pub use access_list::{AccessListSizes, listed_changes};
+pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };

@@ -38,5 +38,5 @@ pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
 pub use proof_cases::{ProofCase, ProofCases};
 pub use random_blocks::{RandomBlock, RandomBlocks};
-pub use unanimous::Unanimous;
+pub use unanimous::{Unanimous, assert_same_outcome};
 pub use witnesses::{Tampering, execute_from_json, tamper};

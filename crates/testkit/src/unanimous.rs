@@ -136,7 +136,7 @@ fn same<E: std::fmt::Display>(
     expected: &Result<Outcome, ExecutionError<E>>,
 ) {
     match (got, expected) {
-        (Ok(got), Ok(expected)) => same_outcome(kind, got, expected),
+        (Ok(got), Ok(expected)) => assert_same_outcome(got, expected, &format!("{kind:?}")),
         (Err(got), Err(expected)) => {
             assert_eq!(got.to_string(), expected.to_string(), "{kind:?}");
         }
@@ -145,14 +145,15 @@ fn same<E: std::fmt::Display>(
     }
 }
 
-fn same_outcome(kind: ExecutorKind, got: &Outcome, expected: &Outcome) {
-    assert_eq!(got.receipts, expected.receipts, "{kind:?}");
-    assert_eq!(got.gas_used, expected.gas_used, "{kind:?}");
-    assert_eq!(got.blob_gas_used, expected.blob_gas_used, "{kind:?}");
-    assert_eq!(got.requests, expected.requests, "{kind:?}");
-    assert_eq!(got.changes, expected.changes, "{kind:?}");
-    assert_eq!(got.codes, expected.codes, "{kind:?}");
-    assert_eq!(got.access_list, expected.access_list, "{kind:?}");
+/// Panics, with `who`, unless both outcomes are the same in all that there is to them.
+pub fn assert_same_outcome(got: &Outcome, expected: &Outcome, who: &str) {
+    assert_eq!(got.receipts, expected.receipts, "{who}");
+    assert_eq!(got.gas_used, expected.gas_used, "{who}");
+    assert_eq!(got.blob_gas_used, expected.blob_gas_used, "{who}");
+    assert_eq!(got.requests, expected.requests, "{who}");
+    assert_eq!(got.changes, expected.changes, "{who}");
+    assert_eq!(got.codes, expected.codes, "{who}");
+    assert_eq!(got.access_list, expected.access_list, "{who}");
 }
 
 impl Executor for Unanimous {

@@ -306,3 +306,47 @@ fn a_block_whose_list_leads_elsewhere_is_executed_before_it_is_judged() {
         .to_string();
     assert!(said.contains("stateRoot"), "{said}");
 }
+
+#[test]
+fn blocks_executed_at_once_are_what_they_are_one_by_one() {
+    for fork in [Fork::Amsterdam, Fork::Osaka] {
+        let made = Made::new(fork);
+        let dir = tempfile::tempdir().unwrap();
+        for (batch, listed, at_once) in [
+            (8, vec![1, 2, 3], 3),
+            (2, vec![1, 2, 3], 2),
+            (8, vec![1, 2], 2),
+            (8, vec![1, 3], 0),
+        ] {
+            made.write(dir.path(), listed.into_iter());
+            let chain = empty(&made.workload, &FaultyDisk::new(1)).with_batch(batch);
+            let blocks = with_lists(dir.path()).unwrap();
+            let done = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
+            let done = done.unwrap();
+            assert_eq!(done.done.head, made.chain.db().head());
+            let state_root = made.chain.db().view().unwrap().state_root();
+            assert_eq!(done.state_root, state_root);
+            let transactions = made.blocks[0].0.body.transactions.len() as u64;
+            assert_eq!(done.done.parallel.parallel, at_once * transactions);
+        }
+    }
+}
+
+#[test]
+fn a_false_list_among_blocks_executed_at_once_is_refused_after_those_before_it() {
+    let made = Made::new(Fork::Osaka);
+    let dir = tempfile::tempdir().unwrap();
+    made.write(dir.path(), 1..=BLOCKS);
+    let transactions = made.blocks[1].0.body.transactions.len();
+    let limits = AccessListLimits::of_transactions(transactions);
+    let list = made.chain.access_list(2).unwrap();
+    for false_list in false_lists(&list, &limits) {
+        let chain = empty(&made.workload, &FaultyDisk::new(1)).with_batch(8);
+        let mut blocks = with_lists(dir.path()).unwrap();
+        blocks[1].access_list = Some(false_list.rlp.into());
+        let said = chain.import(blocks.into_iter().map(Ok), &mut |_| {});
+        let (fault, said) = (false_list.fault, said.unwrap_err().to_string());
+        assert!(said.ends_with(&false_list.message), "{fault}: {said}");
+        assert_eq!(chain.db().head(), made.id(1), "{fault}");
+    }
+}

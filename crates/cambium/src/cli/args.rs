@@ -154,6 +154,10 @@ pub(crate) struct ImportArgs {
     /// Threads that transactions run on [default: as many as processors]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Execute up to so many consecutive blocks at once, each in sequence, if they come with their
+    /// access lists, from Cancun on: for catching up
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_threads)]
+    pub(crate) batch: NonZeroUsize,
     /// Don't execute blocks that come with their access lists, from Cancun on: go forward by what
     /// the lists say, and check state roots alone
     #[arg(long)]

@@ -6,7 +6,7 @@ use cambium_primitives::{AccessList, BlockAccessIndex};
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
 /// An access list that a block came with, which may lie.
-pub(super) struct Given<'a> {
+pub(crate) struct Given<'a> {
     index: ListIndex<'a>,
     /// The codes in it, by account and in its order.
     codes: HashMap<Address, Vec<(B256, Bytecode)>>,
@@ -15,7 +15,7 @@ pub(super) struct Given<'a> {
 
 impl<'a> Given<'a> {
     /// `None` if it has what no block can have: code that the EVM does not take for code.
-    pub(super) fn new(list: &'a AccessList) -> Option<Self> {
+    pub(crate) fn new(list: &'a AccessList) -> Option<Self> {
         let (mut codes, mut by_hash) = (HashMap::default(), HashMap::default());
         for account in list.accounts() {
             let mut changes = Vec::with_capacity(account.code_changes.len());
@@ -35,26 +35,26 @@ impl<'a> Given<'a> {
         })
     }
 
-    pub(super) const fn index(&self) -> &ListIndex<'a> {
+    pub(crate) const fn index(&self) -> &ListIndex<'a> {
         &self.index
     }
 
-    pub(super) const fn list(&self) -> &'a AccessList {
+    pub(crate) const fn list(&self) -> &'a AccessList {
         self.index.list()
     }
 
     /// Codes that come with the block, by hash.
-    pub(super) fn new_codes(&self) -> Vec<(B256, Bytes)> {
+    pub(crate) fn new_codes(&self) -> Vec<(B256, Bytes)> {
         self.list().codes()
     }
 
     /// A code that the list has.
-    pub(super) fn code(&self, hash: &B256) -> Option<&Bytecode> {
+    pub(crate) fn code(&self, hash: &B256) -> Option<&Bytecode> {
         self.by_hash.get(hash)
     }
 
     /// The account that step `at` finds, `parent` being what the block finds.
-    pub(super) fn account(
+    pub(crate) fn account(
         &self,
         address: &Address,
         at: u64,
@@ -84,14 +84,14 @@ impl<'a> Given<'a> {
     }
 
     /// The slot that step `at` finds; `None` if no step before it changes it.
-    pub(super) fn slot(&self, address: &Address, slot: U256, at: u64) -> Option<U256> {
+    pub(crate) fn slot(&self, address: &Address, slot: U256, at: u64) -> Option<U256> {
         let changes = self.index.slot_changes(address, slot)?;
         let newest = before(changes, at, |c| c.block_access_index)?;
         Some(changes[newest].new_value)
     }
 
     /// Whether a step before `at` changes any slot of the account.
-    pub(super) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
+    pub(crate) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
         let Some(listed) = self.index.account(address) else {
             return false;
         };

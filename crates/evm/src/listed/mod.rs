@@ -33,10 +33,12 @@ use crate::{
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
 use collect::collect;
-use given::Given;
 use revm::primitives::hardfork::SpecId;
 use std::{num::NonZeroUsize, panic::resume_unwind, sync::mpsc, thread};
 use workers::Work;
+
+pub(crate) use given::Given;
+pub(crate) use state::ListStateError;
 
 /// What is known of a block's reads before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

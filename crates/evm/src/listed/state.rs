@@ -17,7 +17,7 @@ pub(super) struct ListState<'a, DB> {
 
 /// Why a step's state could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ListStateError<E> {
+pub(crate) enum ListStateError<E> {
     #[error(transparent)]
     State(E),
     #[error("the access list does not tell whether an account without code has storage")]

@@ -1,0 +1,105 @@
+//! Several blocks executed at once, if they come with their access lists.
+
+use crate::validate_header;
+use crate::{
+    Chain, ChainError, ExecutedBlock, PreparedBlock, chain::KnownBlock, reads::TimedReads,
+};
+use alloy_consensus::Header;
+use cambium_evm::{BatchBlock, BlockInput, execute_batch};
+use cambium_primitives::BlockId;
+use cambium_state::View;
+use revm::primitives::hardfork::SpecId;
+
+impl Chain {
+    /// How many of the first of these blocks may be executed at once: those that follow each
+    /// other, from Cancun on, with their access lists. What is wrong with them otherwise is found
+    /// when they are taken one by one. Also the state that the first of them finds.
+    pub(crate) fn batch_of(
+        &self,
+        blocks: &[&PreparedBlock],
+    ) -> Result<(usize, Option<View>), ChainError> {
+        let none = (0, None);
+        let Some(first) = blocks.first().filter(|_| !self.is_applying()) else {
+            return Ok(none);
+        };
+        let header = &first.block.header;
+        let parent = BlockId::new(header.number.saturating_sub(1), header.parent_hash);
+        let Some(KnownBlock {
+            header: parent_header,
+            ..
+        }) = self.known(parent)?
+        else {
+            return Ok(none);
+        };
+        let Ok(view) = self.db().view_of(&header.parent_hash) else {
+            return Ok(none);
+        };
+        let (mut parent, mut hash) = (&parent_header, header.parent_hash);
+        let mut count = 0;
+        for block in blocks.iter().take(self.batch()) {
+            if !self.can_follow(block, parent, hash) {
+                break;
+            }
+            (parent, hash) = (&block.block.header, block.id.hash);
+            count += 1;
+        }
+        Ok((count, Some(view)))
+    }
+
+    fn can_follow(
+        &self,
+        block: &PreparedBlock,
+        parent: &Header,
+        hash: alloy_primitives::B256,
+    ) -> bool {
+        let header = &block.block.header;
+        let rules = self.spec().rules_at(header.number, header.timestamp, true);
+        header.parent_hash == hash
+            && rules.is(SpecId::CANCUN)
+            && matches!(block.access_list, Some(Ok(_)))
+            && matches!(block.senders, Some(Ok(_)))
+            && validate_header(self.spec(), header, parent, hash, true).is_ok()
+    }
+
+    /// Executes blocks that [`Self::batch_of`] allows, at once, and takes them in order: each is
+    /// compared with all that its header claims, and sealed, before the next. `sink` gets them; if
+    /// it gives false, that was all.
+    pub(crate) fn execute_batch(
+        &self,
+        blocks: &[&PreparedBlock],
+        view: View,
+        tip: &mut BlockId,
+        sink: &mut dyn FnMut(ExecutedBlock) -> bool,
+    ) -> Result<(), ChainError> {
+        let inputs = blocks.iter().filter_map(|block| {
+            let senders = block.senders.as_ref()?.as_ref().ok()?;
+            let list = block.access_list.as_ref()?.as_ref().ok()?;
+            Some(BatchBlock {
+                input: BlockInput {
+                    access_list: Some(list),
+                    ..self.input(&block.block, senders, true)
+                },
+                hash: block.id.hash,
+            })
+        });
+        let inputs: Vec<_> = inputs.collect();
+        let mut failed = None;
+        let threads = self.executor().threads;
+        let reads = TimedReads::new(view);
+        execute_batch(&inputs, &reads, threads, |index, outcome| {
+            match self.execute_with(blocks[index], *tip, outcome) {
+                Ok(executed) => {
+                    if executed.becomes_head {
+                        *tip = blocks[index].id;
+                    }
+                    sink(executed)
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        });
+        failed.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,201 @@
+//! Several blocks at once, by their access lists.
+//!
+//! Lists say what each block leaves. So the state that a block finds is known before those before
+//! it have run: that of the first one's parent, with the last values of all lists in between over
+//! it. Each block is executed in sequence on that, many of them at the same time.
+//!
+//! A block's outcome is right if the lists of all blocks before it are true: so outcomes are to be
+//! believed in order, each after those before it were compared with their lists.
+
+use crate::{
+    BlockInput, Executor, Hooks, Outcome, Sequential, StateRead,
+    cache::{BlockCache, Keys},
+    listed::{Given, ListStateError},
+};
+use alloy_primitives::{Address, B256, U256, map::HashMap};
+use cambium_primitives::AccessList;
+use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+/// A block of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchBlock<'a> {
+    /// The block, which must have its access list.
+    pub input: BlockInput<'a>,
+    /// Its hash.
+    pub hash: B256,
+}
+
+/// Executes blocks, each the child of the one before, at the same time. `db` is the state that the
+/// first one finds. `take` gets each block's place and outcome, in order, while later ones are
+/// executed; if it gives false, it gets no more. An outcome has the block's access list, and is
+/// what sequential execution gives if all blocks before it are what their lists say. There is none
+/// where that can't be told, or the block fails: it must be executed by itself then.
+pub fn execute_batch<DB: StateRead>(
+    blocks: &[BatchBlock<'_>],
+    db: &DB,
+    threads: NonZeroUsize,
+    mut take: impl FnMut(usize, Option<Outcome>) -> bool,
+) {
+    let cache = BlockCache::new(db);
+    let lists = Lists::new(blocks);
+    let (next, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (sender, done) = mpsc::channel();
+    let work = |sender: mpsc::Sender<_>| {
+        while !stopped.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= blocks.len() || sender.send((index, lists.execute(index, &cache))).is_err()
+            {
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads.get().min(blocks.len()) {
+            let sender = sender.clone();
+            scope.spawn(|| work(sender));
+        }
+        drop(sender);
+        let (mut waiting, mut turn) = (BTreeMap::new(), 0);
+        for (index, outcome) in done {
+            waiting.insert(index, outcome);
+            while let Some(outcome) = waiting.remove(&turn) {
+                if !take(turn, outcome) {
+                    stopped.store(true, Ordering::Relaxed);
+                    return;
+                }
+                turn += 1;
+            }
+        }
+    });
+}
+
+/// What the blocks of a batch are said to leave.
+struct Lists<'a> {
+    blocks: &'a [BatchBlock<'a>],
+    /// Those of the first blocks, up to one that has none, or none that can be true.
+    lists: Vec<Given<'a>>,
+    /// Places of the blocks that change an account, in order.
+    changing: HashMap<Address, Vec<usize>>,
+}
+
+impl<'a> Lists<'a> {
+    fn new(blocks: &'a [BatchBlock<'a>]) -> Self {
+        let mut lists = Vec::with_capacity(blocks.len());
+        let mut changing = HashMap::<Address, Vec<usize>>::default();
+        let listed = blocks.iter().map_while(|block| {
+            let list = block.input.access_list?;
+            let is_told = block.input.rules.is(SpecId::CANCUN);
+            Given::new(list).filter(|_| is_told)
+        });
+        for given in listed {
+            let accounts = given.list().accounts().iter();
+            for account in accounts.filter(|account| AccessList::is_changed(account)) {
+                let places = changing.entry(account.address).or_default();
+                places.push(lists.len());
+            }
+            lists.push(given);
+        }
+        Self {
+            blocks,
+            lists,
+            changing,
+        }
+    }
+
+    fn execute<DB: StateRead>(&self, index: usize, cache: &BlockCache<'_, DB>) -> Option<Outcome> {
+        let given = self.lists.get(index)?;
+        cache.read(&Keys::of(given.list())).ok()?;
+        let state = AfterLists {
+            lists: self,
+            cache,
+            index,
+        };
+        let mut input = self.blocks[index].input;
+        input.rules.block_access_list = true;
+        let outcome = Sequential.execute(&input, state, Hooks::default()).ok()?;
+        // That touching an empty account removes it is in no list.
+        (!cache.has_empty_account()).then_some(outcome)
+    }
+
+    /// The lists of blocks before one that change an account, the newest first.
+    fn before(
+        &self,
+        index: usize,
+        address: &Address,
+    ) -> impl DoubleEndedIterator<Item = &Given<'a>> {
+        let places = self.changing.get(address).map_or(&[][..], Vec::as_slice);
+        let end = places.partition_point(|place| *place < index);
+        places[..end].iter().rev().map(|place| &self.lists[*place])
+    }
+}
+
+/// More than any index of a block: what is left when all of it has run.
+const AT_THE_END: u64 = u64::MAX;
+
+/// The state that a block of a batch finds.
+struct AfterLists<'a, DB> {
+    lists: &'a Lists<'a>,
+    cache: &'a BlockCache<'a, DB>,
+    /// The block's place.
+    index: usize,
+}
+
+impl<DB: StateRead> DatabaseRef for AfterLists<'_, DB> {
+    type Error = ListStateError<DB::Error>;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
+        let account = self.cache.account(address).map_err(ListStateError::State)?;
+        let oldest_first = self.lists.before(self.index, &address).rev();
+        Ok(oldest_first.fold(account, |account, given| {
+            given.account(&address, AT_THE_END, account)
+        }))
+    }
+
+    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
+        let lists = self.lists.lists[..self.index].iter();
+        match lists.rev().find_map(|given| given.code(&hash)) {
+            Some(code) => Ok(code.clone()),
+            None => self.cache.code(hash).map_err(ListStateError::State),
+        }
+    }
+
+    fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
+        let mut lists = self.lists.before(self.index, &address);
+        match lists.find_map(|given| given.slot(&address, slot, AT_THE_END)) {
+            Some(value) => Ok(value),
+            None => {
+                let value = self.cache.slot(address, slot);
+                value.map_err(ListStateError::State)
+            }
+        }
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
+        let mut before = self.lists.blocks[..self.index].iter();
+        if let Some(block) = before.find(|block| block.input.header.number == number) {
+            return Ok(block.hash);
+        }
+        let hash = self.cache.db().block_hash_ref(number);
+        hash.map_err(ListStateError::State)
+    }
+}
+
+impl<DB: StateRead> StateRead for AfterLists<'_, DB> {
+    fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
+        let mut lists = self.lists.before(self.index, &address);
+        if lists.any(|given| given.has_slot_before(&address, AT_THE_END)) {
+            return Err(ListStateError::Untold);
+        }
+        let has_storage = self.cache.db().has_storage(address);
+        has_storage.map_err(ListStateError::State)
+    }
+}
