@@ -75,6 +75,22 @@ impl Unanimous {
                 assert_eq!(foretold.0, outcome.changes, "changes by the list, {kind:?}");
                 assert_eq!(foretold.1, outcome.codes, "codes by the list, {kind:?}");
             }
+            if *kind == ExecutorKind::Parallel
+                && let Some(list) = true_list.filter(|_| input.rules.is(SpecId::CANCUN))
+            {
+                let changes = list.changes_only();
+                let input = BlockInput {
+                    access_list: Some(&changes),
+                    ..input
+                };
+                let mut seen = Seen::default();
+                same(*kind, &run(*kind, &input, db, &mut seen), expected);
+                let gives_up = seen.counts.again > 0;
+                assert!(
+                    !gives_up || has_empty_account(true_list, db),
+                    "{kind:?} gives up, given changes alone"
+                );
+            }
         }
     }
 }

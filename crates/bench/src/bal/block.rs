@@ -22,6 +22,8 @@ pub(crate) struct BalBlock {
     pub(crate) block: Block,
     senders: Vec<Address>,
     list: AccessList,
+    /// The list's changes alone.
+    changes: AccessList,
     found: FoundValues,
     /// What sequential execution gives.
     expected: Outcome,
@@ -113,6 +115,7 @@ impl BalBlock {
         Ok(Self {
             block,
             senders,
+            changes: list.changes_only(),
             list,
             found,
             expected,
@@ -132,7 +135,7 @@ impl BalBlock {
         &self.expected
     }
 
-    /// Executes the block on the genesis state; every executor is given all there is.
+    /// Executes the block on the genesis state. An executor is given what its list is measured by.
     pub(crate) fn execute(
         &self,
         chain: &Chain,
@@ -143,7 +146,10 @@ impl BalBlock {
         let run = DryRun {
             block: &self.block,
             senders: &self.senders,
-            access_list: Some(&self.list),
+            access_list: Some(match executor.kind {
+                ExecutorKind::Parallel => &self.changes,
+                _ => &self.list,
+            }),
             found: Some(&self.found),
         };
         let start = Instant::now();

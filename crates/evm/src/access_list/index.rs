@@ -2,8 +2,13 @@
 
 use super::{StepAccesses, step::AccountAccesses};
 use alloy_primitives::{Address, U256, map::HashMap};
-use cambium_primitives::{AccessList, AccountChanges, BlockAccessIndex, StorageChange};
-use std::sync::atomic::{AtomicBool, Ordering};
+use cambium_primitives::{
+    AccessList, AccessListLimits, AccountChanges, BlockAccessIndex, StorageChange,
+};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// The index of an access list that a block came with, which may lie. What steps touch of it is
 /// noted, from any thread.
@@ -14,6 +19,9 @@ pub(crate) struct ListIndex<'a> {
     touched_accounts: Vec<AtomicBool>,
     touched_reads: Vec<AtomicBool>,
 }
+
+/// An account, or a slot of it, that a step touched, did not change, and does not find listed.
+pub(crate) type Unlisted = (Address, Option<U256>);
 
 /// Where a slot is listed.
 #[derive(Clone, Copy)]
@@ -76,18 +84,37 @@ impl<'a> ListIndex<'a> {
         }
     }
 
-    /// How many changes a step made, if the list has each of them at index `at`, and all that the
-    /// step touched.
-    pub(crate) fn changes_of(&self, step: &StepAccesses, at: u64) -> Option<u64> {
+    /// How many changes a step made, if the list has each of them at index `at`. What the step
+    /// only touched, and is not listed, goes to `unlisted`.
+    pub(crate) fn changes_of(
+        &self,
+        step: &StepAccesses,
+        at: u64,
+        unlisted: &mut Vec<Unlisted>,
+    ) -> Option<u64> {
         let mut changes = 0;
         for account in &step.0 {
-            changes += self.changes_at(account, at)?;
+            changes += match self.accounts.get(&account.address) {
+                Some(place) => self.changes_at(*place, account, at, unlisted)?,
+                None if account.is_changed() => return None,
+                None => {
+                    unlisted.push((account.address, None));
+                    let slots = account.slots.iter();
+                    unlisted.extend(slots.map(|(slot, _)| (account.address, Some(*slot))));
+                    0
+                }
+            };
         }
         Some(changes)
     }
 
-    fn changes_at(&self, account: &AccountAccesses, at: u64) -> Option<u64> {
-        let place = *self.accounts.get(&account.address)?;
+    fn changes_at(
+        &self,
+        place: usize,
+        account: &AccountAccesses,
+        at: u64,
+        unlisted: &mut Vec<Unlisted>,
+    ) -> Option<u64> {
         touch(&self.touched_accounts[place]);
         let listed = &self.list.accounts()[place];
         let mut changes = 0;
@@ -104,13 +131,14 @@ impl<'a> ListIndex<'a> {
             changes += is_same(&listed.new_code, code)?;
         }
         for (slot, value) in &account.slots {
-            match (*self.slots.get(&(place, *slot))?, value) {
-                (ListedSlot::Read(at), None) => touch(&self.touched_reads[at]),
-                (ListedSlot::Read(_), Some(_)) => return None,
+            match (self.slots.get(&(place, *slot)), value) {
+                (None, None) => unlisted.push((account.address, Some(*slot))),
+                (Some(ListedSlot::Read(at)), None) => touch(&self.touched_reads[*at]),
+                (None | Some(ListedSlot::Read(_)), Some(_)) => return None,
                 // Another step changes it, or the count of changes will be short.
-                (ListedSlot::Changed(_), None) => {}
-                (ListedSlot::Changed(slot), Some(value)) => {
-                    let slot = &listed.storage_changes[slot];
+                (Some(ListedSlot::Changed(_)), None) => {}
+                (Some(ListedSlot::Changed(slot)), Some(value)) => {
+                    let slot = &listed.storage_changes[*slot];
                     let listed = at_index(&slot.changes, at, |c| c.block_access_index)?;
                     changes += is_same(&listed.new_value, value)?;
                 }
@@ -119,13 +147,51 @@ impl<'a> ListIndex<'a> {
         Some(changes)
     }
 
-    /// Whether steps that made so many changes in all are what the list says: no more of it is
-    /// left that no step touched or changed.
-    pub(crate) fn is_all(&self, changes: u64) -> bool {
+    /// The list of a block whose steps made so many of the list's changes in all, and touched what
+    /// was noted and what is `unlisted`. `None` if the list has more changes.
+    pub(crate) fn touched(&self, changes: u64, unlisted: Vec<Unlisted>) -> Option<AccessList> {
+        if changes != self.list.counts().changes() {
+            return None;
+        }
         let is_touched = |touched: &AtomicBool| touched.load(Ordering::Relaxed);
-        changes == self.list.counts().changes()
-            && self.touched_accounts.iter().all(is_touched)
-            && self.touched_reads.iter().all(is_touched)
+        let mut all = self.touched_accounts.iter().chain(&self.touched_reads);
+        if unlisted.is_empty() && all.all(is_touched) {
+            return Some(self.list.clone());
+        }
+        let mut accounts = BTreeMap::new();
+        let mut reads = self.touched_reads.iter();
+        for (listed, touched) in self.list.accounts().iter().zip(&self.touched_accounts) {
+            let mut account = listed.clone();
+            // Asked of every slot, so that none is taken for another.
+            let is_read = |_: &U256| reads.next().is_some_and(is_touched);
+            account.storage_reads.retain(is_read);
+            if is_touched(touched) {
+                accounts.insert(account.address, account);
+            }
+        }
+        for (address, slot) in unlisted {
+            let new = || AccountChanges::new(address);
+            let account = accounts.entry(address).or_insert_with(new);
+            account.storage_reads.extend(slot);
+        }
+        for account in accounts.values_mut() {
+            account.storage_reads.sort_unstable();
+            account.storage_reads.dedup();
+        }
+        let any = AccessListLimits {
+            index_max: u64::MAX,
+            items_max: u64::MAX,
+        };
+        AccessList::new(accounts.into_values().collect(), &any).ok()
+    }
+}
+
+impl AccountAccesses {
+    fn is_changed(&self) -> bool {
+        self.balance.is_some()
+            || self.nonce.is_some()
+            || self.code.is_some()
+            || self.slots.iter().any(|(_, value)| value.is_some())
     }
 }
 

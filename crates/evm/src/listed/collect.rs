@@ -9,7 +9,7 @@ use alloy_primitives::B256;
 use std::{collections::BTreeMap, convert::Infallible, sync::mpsc::Receiver};
 
 /// Takes in all steps of a block, in order. `None` if one is missing, or breaks a limit of the
-/// block, or if the list has anything that no step touched or changed.
+/// block, or if the list has changes that no step made.
 pub(super) fn collect<'a>(
     mut results: BlockResults<'a>,
     done: Receiver<StepsDone>,
@@ -17,13 +17,14 @@ pub(super) fn collect<'a>(
 ) -> Option<(BlockResults<'a>, Vec<ContractRequest>)> {
     let mut waiting = BTreeMap::new();
     let (mut next, mut changes) = (0, 0);
-    let mut contracts = None;
+    let (mut contracts, mut unlisted) = (None, Vec::new());
     for (at, step) in done.into_iter().flatten() {
         waiting.insert(at, step?);
         while let Some(step) = waiting.remove(&next) {
             let Step {
                 result,
                 changes: made,
+                unlisted: more,
             } = step;
             match result {
                 StepResult::Before => {}
@@ -34,12 +35,11 @@ pub(super) fn collect<'a>(
                 StepResult::After(requests) => contracts = Some(requests),
             }
             changes += made;
+            unlisted.extend(more);
             next += 1;
         }
     }
     let contracts = contracts?;
-    given.index().is_all(changes).then(|| {
-        results.set_access_list(given.list().clone());
-        (results, contracts)
-    })
+    results.set_access_list(given.index().touched(changes, unlisted)?);
+    Some((results, contracts))
 }

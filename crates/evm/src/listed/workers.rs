@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     BlockInput, ExecutionError, StateRead,
+    access_list::Unlisted,
     cache::BlockCache,
     executor::Timed,
     overlay::{Overlay, OverlayMode},
@@ -33,6 +34,7 @@ pub(super) struct Step {
     pub(super) result: StepResult,
     /// How many of the list's changes it made.
     pub(super) changes: u64,
+    pub(super) unlisted: Vec<Unlisted>,
 }
 
 /// Some steps' indices and what they gave: nothing if one is not as the list says.
@@ -136,8 +138,14 @@ impl<'a, DB: StateRead> Work<'a, DB> {
         };
         let result = self.result(runner, at).ok()?;
         let accesses = runner.end()?;
-        let changes = self.given.index().changes_of(&accesses, at as u64)?;
-        Some(Step { result, changes })
+        let mut unlisted = Vec::new();
+        let index = self.given.index();
+        let changes = index.changes_of(&accesses, at as u64, &mut unlisted)?;
+        Some(Step {
+            result,
+            changes,
+            unlisted,
+        })
     }
 
     fn result(&self, runner: &mut Runner<'a, DB>, at: usize) -> Result<StepResult, StepError<DB>> {
