@@ -1,13 +1,11 @@
 //! The access lists of a chain's blocks: kept from Amsterdam on, made when asked for before.
 
 use crate::{
-    Chain, ChainError,
+    Chain, ChainError, DryRun,
     chain::{StoredBlock, unreadable},
-    execute::execution_error,
-    reads::TimedReads,
 };
 use alloy_primitives::Bytes;
-use cambium_evm::{AccessListSizes, Executor, Hooks, Sequential};
+use cambium_evm::{AccessListSizes, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};
 
 impl Chain {
@@ -57,10 +55,14 @@ impl Chain {
         let post_merge = self
             .spec()
             .is_post_merge(id.number, parent_total_difficulty);
-        let mut input = self.input(&block, &senders, post_merge);
-        input.rules.block_access_list = true;
-        let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
-        let outcome = outcome.map_err(|error| execution_error(id, error))?;
+        let run = DryRun {
+            block: &block,
+            post_merge,
+            senders: &senders,
+            access_list: None,
+            found: None,
+        };
+        let outcome = self.dry_run(run, view, &Sequential, Hooks::default())?;
         Ok(outcome.access_list.unwrap_or_default())
     }
 }

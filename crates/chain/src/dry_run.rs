@@ -6,13 +6,14 @@ use alloy_primitives::Address;
 use cambium_evm::{Executor, Hooks, Outcome};
 use cambium_primitives::{AccessList, BlockId, FoundValues};
 use cambium_state::{StateError, View};
-use std::time::Duration;
 
-/// A block to execute, from the merge on.
+/// A block to execute.
 #[derive(Clone, Copy, Debug)]
 pub struct DryRun<'a> {
     /// The block. Its header's results are not looked at.
     pub block: &'a Block,
+    /// Whether it is past the merge.
+    pub post_merge: bool,
     /// Who signed each transaction.
     pub senders: &'a [Address],
     /// Its access list.
@@ -23,22 +24,19 @@ pub struct DryRun<'a> {
 
 impl Chain {
     /// Executes a block on the state of `view`. The outcome has an access list whatever the fork.
-    /// The time is that of reading state, added up over threads.
     pub fn dry_run(
         &self,
         run: DryRun<'_>,
         view: View,
         executor: &impl Executor,
         hooks: Hooks<'_, StateError>,
-    ) -> Result<(Outcome, Duration), ChainError> {
-        let mut input = self.input(run.block, run.senders, true);
+    ) -> Result<Outcome, ChainError> {
+        let mut input = self.input(run.block, run.senders, run.post_merge);
         input.rules.block_access_list = true;
         input.access_list = run.access_list;
         input.found = run.found;
-        let reads = TimedReads::new(view);
-        let outcome = executor.execute(&input, &reads, hooks);
+        let outcome = executor.execute(&input, TimedReads::new(view), hooks);
         let id = || BlockId::new(run.block.header.number, run.block.header.hash_slow());
-        let outcome = outcome.map_err(|error| execution_error(id(), error))?;
-        Ok((outcome, reads.spent()))
+        outcome.map_err(|error| execution_error(id(), error))
     }
 }

@@ -102,13 +102,14 @@ impl BalBlock {
         let senders = recover_senders(&block.body.transactions, true)?;
         let run = DryRun {
             block: &block,
+            post_merge: true,
             senders: &senders,
             access_list: None,
             found: None,
         };
         let view = chain.db().view()?;
         let executor = BlockExecutor::new(ExecutorKind::Sequential);
-        let (expected, _) = chain.dry_run(run, view.clone(), &executor, Hooks::default())?;
+        let expected = chain.dry_run(run, view.clone(), &executor, Hooks::default())?;
         let list = expected.access_list.clone().ok_or("no access list")?;
         let found = found_by(&list, &view)?;
         let sizes = AccessListSizes::measure(&list, &view)?;
@@ -145,6 +146,7 @@ impl BalBlock {
         let view = chain.db().view()?;
         let run = DryRun {
             block: &self.block,
+            post_merge: true,
             senders: &self.senders,
             access_list: Some(match executor.kind {
                 ExecutorKind::Parallel => &self.changes,
@@ -153,7 +155,7 @@ impl BalBlock {
             found: Some(&self.found),
         };
         let start = Instant::now();
-        let (outcome, _) = chain.dry_run(run, view, executor, hooks)?;
+        let outcome = chain.dry_run(run, view, executor, hooks)?;
         let elapsed = start.elapsed();
         Ok(Executed { outcome, elapsed })
     }
