@@ -44,10 +44,21 @@ impl Pack {
         }
     }
 
-    /// A folder that holds the pack's content: the one named by `CAMBIUM_DATA`, else what is
-    /// unpacked, once, from the pack beside the checkout. `None`, and a loud line, if there is
-    /// neither.
+    /// A folder that holds the pack's content; `None`, and a loud line, if there is none.
     pub fn open(self) -> Option<PathBuf> {
+        let found = self.find();
+        if found.is_none() {
+            say(&format!(
+                "SKIPPED: no fixtures of {}: set CAMBIUM_DATA",
+                self.name()
+            ));
+        }
+        found
+    }
+
+    /// A folder that holds the pack's content: the one named by `CAMBIUM_DATA`, else what is
+    /// unpacked, once, from the pack beside the checkout. `None` if there is neither.
+    pub fn find(self) -> Option<PathBuf> {
         if let Some(dir) = env::var_os("CAMBIUM_DATA") {
             return Some(dir.into());
         }
@@ -56,10 +67,6 @@ impl Pack {
             .join("../shared/data")
             .join(format!("{}.tar.zst", self.name()));
         if !pack.is_file() {
-            say(&format!(
-                "SKIPPED: no fixtures of {}: set CAMBIUM_DATA",
-                self.name()
-            ));
             return None;
         }
         match unpack(&pack, &workspace.join("target/fixtures")) {

@@ -10,6 +10,7 @@ mod fixtures;
 mod genesis_files;
 mod list_mutations;
 mod mainnet_blocks;
+mod mainnet_data;
 mod mainnet_proofs;
 mod mainnet_replays;
 mod model;
@@ -31,6 +32,7 @@ pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, sa
 pub use genesis_files::{GenesisFile, GenesisFiles};
 pub use list_mutations::mutated;
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};
+pub use mainnet_data::{MainnetData, SparseBlock};
 pub use mainnet_proofs::{MainnetProof, MainnetProofs, ProvedBlock};
 pub use mainnet_replays::{MainnetReplay, MainnetReplays};
 pub use model::{Model, ModelAccount, ModelError};

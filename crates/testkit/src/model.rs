@@ -75,6 +75,11 @@ impl Model {
         self.block_hashes.insert(number, hash);
     }
 
+    /// The hashes of blocks that are told, by number.
+    pub const fn block_hashes(&self) -> &BTreeMap<u64, B256> {
+        &self.block_hashes
+    }
+
     /// The account at `path`.
     pub fn account(&self, path: &B256) -> Option<&ModelAccount> {
         self.accounts.get(path).map(AsRef::as_ref)

@@ -1,0 +1,343 @@
+//! Real mainnet blocks, each with the sparse state that it touches, as pack 06 has them: as they
+//! were, and replayed under Amsterdam's rules. Nothing is checked here but that they can be read.
+
+use crate::{Alloc, Model, Pack, alloc_changes, json_files, network};
+use alloy_consensus::Header;
+use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
+use cambium_evm::{BlockInput, Rules, Transaction};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Blocks that BLOCKHASH looks back.
+const ANCESTORS: u64 = 256;
+
+/// The mainnet blocks of pack 06.
+#[derive(Debug)]
+pub struct MainnetData {
+    folder: PathBuf,
+    expected: BTreeMap<u64, Expected>,
+    codes: BTreeMap<B256, Bytes>,
+    block_hashes: BTreeMap<u64, B256>,
+}
+
+/// A block with all that it takes to execute it.
+#[derive(Clone, Debug)]
+pub struct SparseBlock {
+    /// Its fork, as fixtures name forks.
+    pub fork: String,
+    /// The rules in force.
+    pub rules: Rules,
+    /// The header, which claims what the block is known to give. In a block as it was its state
+    /// root is the whole state's, which can't be had from a sparse one.
+    pub header: Header,
+    /// The transactions.
+    pub transactions: Vec<Transaction>,
+    /// Who signed each, as the block's source says.
+    pub senders: Vec<Address>,
+    /// The withdrawals.
+    pub withdrawals: Vec<Withdrawal>,
+    /// The RLP of the access list that it is known to have, in a replay.
+    pub access_list: Option<Bytes>,
+    /// The part of the state that it touches, with codes and the hashes of its ancestors. In
+    /// blocks as they were, accounts that it finds missing may be in it, empty.
+    pub state: Model,
+}
+
+impl SparseBlock {
+    /// What an executor takes, without an access list.
+    pub fn input(&self) -> BlockInput<'_> {
+        BlockInput {
+            rules: self.rules,
+            header: &self.header,
+            transactions: &self.transactions,
+            senders: &self.senders,
+            ommers: &[],
+            withdrawals: &self.withdrawals,
+            access_list: None,
+            found: None,
+        }
+    }
+}
+
+/// What is known of a block as it was besides what its header says.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Expected {
+    pub(crate) fork: String,
+    pub(crate) sparse_pre_root: B256,
+    pub(crate) sparse_post_root: Option<B256>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SparseAccount {
+    balance: U256,
+    #[serde(deserialize_with = "number")]
+    nonce: u64,
+    code_hash: Option<B256>,
+    #[serde(default)]
+    storage: BTreeMap<U256, U256>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RpcBlock {
+    #[serde(flatten)]
+    header: Header,
+    transactions: Vec<RpcTransaction>,
+    #[serde(default)]
+    withdrawals: Vec<Withdrawal>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RpcTransaction {
+    from: Address,
+    #[serde(flatten)]
+    transaction: Transaction,
+}
+
+#[derive(Debug, Deserialize)]
+struct Replay {
+    env: Env,
+    pre: Alloc,
+    dropped_tx_indices: Vec<usize>,
+    result: Claims,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Env {
+    current_coinbase: Address,
+    current_gas_limit: U64,
+    current_number: U64,
+    current_timestamp: U64,
+    current_random: B256,
+    current_base_fee: U64,
+    current_excess_blob_gas: U64,
+    parent_beacon_block_root: B256,
+    block_hashes: BTreeMap<U256, B256>,
+    withdrawals: Vec<Withdrawal>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claims {
+    state_root: B256,
+    receipts_root: B256,
+    logs_bloom: Bloom,
+    gas_used: U64,
+    requests_hash: B256,
+    block_access_list: Bytes,
+    block_access_list_hash: B256,
+}
+
+/// A number, bare or as a hex string.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Bare(u64),
+        Hex(U64),
+    }
+    Ok(match Number::deserialize(deserializer)? {
+        Number::Bare(number) => number,
+        Number::Hex(number) => number.to(),
+    })
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+impl MainnetData {
+    /// The data in `folder`, which holds the content of pack 06.
+    pub fn new(folder: &Path) -> Result<Self, String> {
+        let blocks = folder.join("pevm-mainnet");
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            expected: read(&blocks.join("expected.dev.json"))?,
+            codes: read(&blocks.join("bytecodes.json"))?,
+            block_hashes: read(&blocks.join("block_hashes.json"))?,
+        })
+    }
+
+    /// As [`Self::new`]; `None`, said loudly, if the pack is not there. Panics if it is not what
+    /// it was.
+    pub(crate) fn open() -> Option<Self> {
+        let data = Self::new(&Pack::MainnetExec.open()?);
+        Some(data.unwrap_or_else(|error| panic!("mainnet blocks: {error}")))
+    }
+
+    /// The numbers of the blocks as they were, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.expected.keys().copied()
+    }
+
+    /// The numbers of the blocks that were replayed, in order.
+    pub fn replays(&self) -> Vec<u64> {
+        let files = self.replay_files();
+        files.iter().filter_map(|file| number_of(file)).collect()
+    }
+
+    /// A block as it was. The hash of an ancestor that is not listed is that of its number as text.
+    pub fn block(&self, number: u64) -> Result<SparseBlock, String> {
+        let folder = self.block_folder(number);
+        let fork = &self.expected(number)?.fork;
+        let pre: BTreeMap<Address, SparseAccount> = read(&folder.join("pre_state.json"))?;
+        let RpcBlock {
+            header,
+            transactions,
+            withdrawals,
+        } = read(&folder.join("block.json"))?;
+        let mut state = Model::default();
+        state.apply(&sparse_changes(&pre));
+        let codes = self.codes.iter();
+        state.add_codes(codes.map(|(hash, code)| (*hash, code.clone())));
+        for ancestor in header.number.saturating_sub(ANCESTORS)..header.number {
+            let listed = self.block_hashes.get(&ancestor).copied();
+            let hash = listed.unwrap_or_else(|| keccak256(ancestor.to_string()));
+            state.add_block_hash(ancestor, hash);
+        }
+        let (senders, transactions) = signed(transactions).unzip();
+        Ok(SparseBlock {
+            fork: fork.clone(),
+            rules: rules(fork, &header)?,
+            header,
+            transactions,
+            senders,
+            withdrawals,
+            access_list: None,
+            state,
+        })
+    }
+
+    /// A block replayed under Amsterdam's rules, without the transactions that those refuse.
+    pub fn replay(&self, number: u64) -> Result<SparseBlock, String> {
+        let file = format!("mainnet-bal-replay/{number}.json");
+        let Replay {
+            env,
+            pre,
+            dropped_tx_indices,
+            result,
+        } = read(&self.folder.join(file))?;
+        let block: RpcBlock = read(&self.block_folder(number).join("block.json"))?;
+        let (changes, codes) = alloc_changes(&pre);
+        let mut state = Model::default();
+        state.apply(&changes);
+        state.add_codes(codes);
+        for (number, hash) in &env.block_hashes {
+            state.add_block_hash(number.to(), *hash);
+        }
+        let header = replay_header(&env, &result)?;
+        let kept = signed(block.transactions).enumerate();
+        let kept = kept.filter(|(index, _)| !dropped_tx_indices.contains(index));
+        let (senders, transactions) = kept.map(|(_, signed)| signed).unzip();
+        let fork = "Amsterdam".to_owned();
+        Ok(SparseBlock {
+            rules: rules(&fork, &header)?,
+            fork,
+            header,
+            transactions,
+            senders,
+            withdrawals: env.withdrawals,
+            access_list: Some(result.block_access_list),
+            state,
+        })
+    }
+
+    pub(crate) fn expected(&self, number: u64) -> Result<&Expected, String> {
+        let expected = self.expected.get(&number);
+        expected.ok_or_else(|| format!("no block {number}"))
+    }
+
+    /// The state after a block, as another implementation has it.
+    pub(crate) fn state_after(
+        &self,
+        number: u64,
+    ) -> Result<BTreeMap<Address, SparseAccount>, String> {
+        read(&self.block_folder(number).join("post_state.eels.json"))
+    }
+
+    pub(crate) fn block_folder(&self, number: u64) -> PathBuf {
+        let blocks = self.folder.join("pevm-mainnet/blocks");
+        blocks.join(number.to_string())
+    }
+
+    pub(crate) fn replay_files(&self) -> Vec<PathBuf> {
+        json_files(&self.folder.join("mainnet-bal-replay"))
+    }
+}
+
+/// The number that a file or folder is named by.
+pub(crate) fn number_of(file: &Path) -> Option<u64> {
+    file.file_stem()?.to_str()?.parse().ok()
+}
+
+fn signed(transactions: Vec<RpcTransaction>) -> impl Iterator<Item = (Address, Transaction)> {
+    let transactions = transactions.into_iter();
+    transactions.map(|signed| (signed.from, signed.transaction))
+}
+
+fn rules(fork: &str, header: &Header) -> Result<Rules, String> {
+    let spec = network(fork).ok_or("a fork that is not known")?;
+    let merged = header.difficulty.is_zero();
+    Ok(spec.rules_at(header.number, header.timestamp, merged))
+}
+
+fn replay_header(env: &Env, claims: &Claims) -> Result<Header, String> {
+    let number: u64 = env.current_number.to();
+    let parent = env
+        .block_hashes
+        .get(&U256::from(number - 1))
+        .ok_or("no parent's hash")?;
+    Ok(Header {
+        parent_hash: *parent,
+        beneficiary: env.current_coinbase,
+        state_root: claims.state_root,
+        receipts_root: claims.receipts_root,
+        logs_bloom: claims.logs_bloom,
+        number,
+        gas_limit: env.current_gas_limit.to(),
+        gas_used: claims.gas_used.to(),
+        timestamp: env.current_timestamp.to(),
+        mix_hash: env.current_random,
+        base_fee_per_gas: Some(env.current_base_fee.to()),
+        excess_blob_gas: Some(env.current_excess_blob_gas.to()),
+        parent_beacon_block_root: Some(env.parent_beacon_block_root),
+        requests_hash: Some(claims.requests_hash),
+        block_access_list_hash: Some(claims.block_access_list_hash),
+        ..Header::default()
+    })
+}
+
+impl SparseAccount {
+    /// Without its storage.
+    pub(crate) fn plain(&self) -> Account {
+        let code_hash = self.code_hash.unwrap_or(KECCAK_EMPTY);
+        Account {
+            nonce: self.nonce,
+            balance: self.balance,
+            code_hash,
+        }
+    }
+}
+
+/// Accounts as changes to the empty state.
+pub(crate) fn sparse_changes(accounts: &BTreeMap<Address, SparseAccount>) -> Changes {
+    let accounts = accounts.iter().map(|(address, account)| AccountChange {
+        path: keccak256(address),
+        account: AccountUpdate::Put(account.plain()),
+        wipe: false,
+        slots: account
+            .storage
+            .iter()
+            .filter(|(_, value)| !value.is_zero())
+            .map(|(slot, value)| (keccak256(slot.to_be_bytes::<32>()), *value))
+            .collect(),
+    });
+    Changes::new(accounts.collect())
+}
