@@ -81,8 +81,11 @@ impl Report {
         }
         for result in &self.results {
             println!();
-            let width = result.keys().map(String::len).max().unwrap_or(0);
-            for (name, value) in result {
+            // Lists are for machines.
+            let figures = result.iter().filter(|(_, value)| !value.is_array());
+            let width = figures.clone().map(|(name, _)| name.len()).max();
+            let width = width.unwrap_or(0);
+            for (name, value) in figures {
                 println!("  {name:<width$}  {}", plain(value));
             }
         }

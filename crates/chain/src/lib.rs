@@ -37,6 +37,7 @@ pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
 pub use init::InitProgress;
+pub use reads::TimedReads;
 pub use sealer::ChainSealer;
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
 pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};

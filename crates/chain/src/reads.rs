@@ -9,20 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) struct TimedReads {
+/// Execution reads this state through a view. Reads of many keys are in flight together.
+pub struct TimedReads {
     view: View,
     spent_ns: AtomicU64,
 }
 
 impl TimedReads {
-    pub(crate) const fn new(view: View) -> Self {
+    /// On the state of a view.
+    pub const fn new(view: View) -> Self {
         Self {
             view,
             spent_ns: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn spent(&self) -> Duration {
+    /// Time spent reading so far, added up over threads.
+    pub fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
     }
 

@@ -21,13 +21,38 @@ use std::{
 pub(crate) struct BalBlock {
     pub(crate) block: Block,
     senders: Vec<Address>,
-    list: AccessList,
-    /// The list's changes alone.
-    changes: AccessList,
-    found: FoundValues,
+    given: Given,
     /// What sequential execution gives.
     expected: Outcome,
+}
+
+/// A block's access list in all forms in which executors are given it.
+pub(crate) struct Given {
+    pub(crate) list: AccessList,
+    /// The list's changes alone.
+    changes: AccessList,
+    pub(crate) found: FoundValues,
     pub(crate) sizes: AccessListSizes,
+}
+
+impl Given {
+    /// `view` is the state that the block finds.
+    pub(crate) fn new(list: AccessList, view: &View) -> Result<Self, StateError> {
+        Ok(Self {
+            changes: list.changes_only(),
+            found: found_by(&list, view)?,
+            sizes: AccessListSizes::measure(&list, view)?,
+            list,
+        })
+    }
+
+    /// The list that an executor of some kind is given: the one that its list is measured by.
+    pub(crate) const fn list_for(&self, kind: ExecutorKind) -> &AccessList {
+        match kind {
+            ExecutorKind::Parallel => &self.changes,
+            _ => &self.list,
+        }
+    }
 }
 
 /// One execution.
@@ -111,16 +136,11 @@ impl BalBlock {
         let executor = BlockExecutor::new(ExecutorKind::Sequential);
         let expected = chain.dry_run(run, view.clone(), &executor, Hooks::default())?;
         let list = expected.access_list.clone().ok_or("no access list")?;
-        let found = found_by(&list, &view)?;
-        let sizes = AccessListSizes::measure(&list, &view)?;
         Ok(Self {
             block,
             senders,
-            changes: list.changes_only(),
-            list,
-            found,
+            given: Given::new(list, &view)?,
             expected,
-            sizes,
         })
     }
 
@@ -130,6 +150,10 @@ impl BalBlock {
 
     pub(crate) fn gas(&self) -> u64 {
         self.expected.gas_used
+    }
+
+    pub(crate) const fn sizes(&self) -> &AccessListSizes {
+        &self.given.sizes
     }
 
     pub(crate) const fn expected(&self) -> &Outcome {
@@ -148,11 +172,8 @@ impl BalBlock {
             block: &self.block,
             post_merge: true,
             senders: &self.senders,
-            access_list: Some(match executor.kind {
-                ExecutorKind::Parallel => &self.changes,
-                _ => &self.list,
-            }),
-            found: Some(&self.found),
+            access_list: Some(self.given.list_for(executor.kind)),
+            found: Some(&self.given.found),
         };
         let start = Instant::now();
         let outcome = chain.dry_run(run, view, executor, hooks)?;
@@ -162,14 +183,19 @@ impl BalBlock {
 
     /// Whether an outcome is, to the byte, that of sequential execution.
     pub(crate) fn is_expected(&self, outcome: &Outcome) -> bool {
-        let expected = &self.expected;
-        outcome.receipts == expected.receipts
-            && outcome.gas_used == expected.gas_used
-            && outcome.requests == expected.requests
-            && outcome.changes == expected.changes
-            && outcome.codes == expected.codes
-            && outcome.access_list == expected.access_list
+        is_same(outcome, &self.expected)
     }
+}
+
+/// Whether two outcomes are the same to the byte.
+pub(crate) fn is_same(outcome: &Outcome, expected: &Outcome) -> bool {
+    outcome.receipts == expected.receipts
+        && outcome.gas_used == expected.gas_used
+        && outcome.blob_gas_used == expected.blob_gas_used
+        && outcome.requests == expected.requests
+        && outcome.changes == expected.changes
+        && outcome.codes == expected.codes
+        && outcome.access_list == expected.access_list
 }
 
 fn found_by(list: &AccessList, view: &View) -> Result<FoundValues, StateError> {

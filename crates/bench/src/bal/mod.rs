@@ -5,6 +5,7 @@
 //!            -> first block, executed in sequence: its access list, and all values it finds
 //!   warm     the state in memory; all executors by turns, several times
 //!   cold     a tenth of the state's size as memory; the state opened anew for each execution
+//!   mainnet  real blocks on the part of the state that they touch, in memory
 //! ```
 //!
 //! Every outcome is held against the sequential one. The state is read past the page cache, so that
@@ -12,6 +13,7 @@
 
 mod block;
 mod cold;
+mod mainnet;
 mod simulate;
 mod warm;
 
@@ -37,6 +39,9 @@ pub(crate) struct BalArgs {
     /// Leave out what reads a state larger than memory.
     #[arg(long)]
     only_warm: bool,
+    /// Leave out all but real mainnet blocks.
+    #[arg(long, conflicts_with = "only_warm")]
+    only_mainnet: bool,
 }
 
 /// What is to be done.
@@ -45,6 +50,13 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) readers: usize,
     pub(crate) quick: bool,
+}
+
+impl Plan {
+    /// Times that each executor has its turn at a block of a few milliseconds.
+    pub(crate) const fn turns(&self) -> usize {
+        self.rounds * if self.quick { 2 } else { 5 }
+    }
 }
 
 /// One workload.
@@ -67,6 +79,10 @@ pub(crate) fn run(args: &BalArgs, quick: bool) -> Result<Report, Box<dyn Error>>
         ("rounds".to_owned(), json!(plan.rounds)),
         ("readers".to_owned(), json!(plan.readers)),
     ]));
+    mainnet::run(&plan, &mut report)?;
+    if args.only_mainnet {
+        return Ok(report);
+    }
     warm::run(&plan, &warm_cases(quick), &mut report)?;
     if !args.only_warm {
         cold::run(&plan, &cold_cases(quick), &mut report)?;

@@ -67,9 +67,9 @@ impl Warm<'_> {
         let block = self.block;
         self.add("transactions", json!(block.transactions()));
         self.add("mgas", figure(block.gas() as f64 / 1e6));
-        self.add("bytes_full", json!(block.sizes.full));
-        self.add("bytes_batched", json!(block.sizes.batched));
-        self.add("bytes_parallel", json!(block.sizes.parallel));
+        self.add("bytes_full", json!(block.sizes().full));
+        self.add("bytes_batched", json!(block.sizes().batched));
+        self.add("bytes_parallel", json!(block.sizes().parallel));
         for round in 0..=self.plan.rounds {
             eprintln!("{name}: round {round} of {}", self.plan.rounds);
             for kind in ExecutorKind::ALL {
@@ -212,7 +212,7 @@ impl Warm<'_> {
         let visible = 100.0 * visible / root;
         self.add("root_visible_percent", figure(visible));
         let of_full = 100.0 * self.median("full") / parallel;
-        let sizes = &self.block.sizes;
+        let sizes = self.block.sizes();
         let size = 100.0 * sizes.parallel as f64 / sizes.full as f64;
         let measured = self.median("parallel");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
