@@ -3,6 +3,7 @@
 mod access_lists;
 mod backend;
 mod blockchain_test;
+mod bridged_batch;
 mod chain_file;
 mod engine;
 mod engine_chain;
@@ -25,6 +26,7 @@ mod witnesses;
 pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
+pub use bridged_batch::BridgedBatch;
 pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
 pub use engine::{EngineDriver, EngineParams, Random};
 pub use engine_chain::EngineChain;

@@ -167,7 +167,7 @@ impl MainnetData {
 
     /// As [`Self::new`]; `None`, said loudly, if the pack is not there. Panics if it is not what
     /// it was.
-    pub(crate) fn open() -> Option<Self> {
+    pub fn open() -> Option<Self> {
         let data = Self::new(&Pack::MainnetExec.open()?);
         Some(data.unwrap_or_else(|error| panic!("mainnet blocks: {error}")))
     }

@@ -1,9 +1,11 @@
 //! Real blocks: mainnet's, and a chain that other clients made.
 
+use cambium_evm::{BatchBlock, Executor, Hooks, Outcome, Sequential, execute_batch};
 use cambium_testkit::{
-    EngineChain, MainnetBlocks, MainnetProofs, MainnetReplays, NaiveChain, Unanimous,
-    import_execution_apis_chain, run_suite, say,
+    BridgedBatch, EngineChain, MainnetBlocks, MainnetData, MainnetProofs, MainnetReplays, Model,
+    NaiveChain, Unanimous, assert_same_outcome, import_execution_apis_chain, run_suite, say,
 };
+use std::num::NonZeroUsize;
 
 #[test]
 fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
@@ -52,6 +54,57 @@ fn mainnet_blocks_replayed_under_amsterdam_give_their_access_lists() {
         "  bytes of their lists: {full} with values read, {batched} with keys read, \
          {parallel} of changes alone"
     ));
+}
+
+fn at_once(blocks: &[BatchBlock<'_>], state: &Model) -> Vec<Option<Outcome>> {
+    let mut outcomes = Vec::new();
+    let threads = NonZeroUsize::new(3).expect("three");
+    execute_batch(blocks, state, threads, |_, outcome| {
+        outcomes.push(outcome);
+        true
+    });
+    outcomes
+}
+
+#[test]
+fn mainnet_blocks_with_bridges_between_them_executed_at_once_give_what_they_give_one_by_one() {
+    let Some(data) = MainnetData::open() else {
+        return;
+    };
+    let replays = data.replays().into_iter().map(|number| {
+        let block = data.replay(number).expect("a replay");
+        let outcome = Sequential.execute(&block.input(), &block.state, Hooks::default());
+        (block, outcome.expect("a valid block"))
+    });
+    let replays: Vec<_> = replays.collect();
+    let listed = replays.iter().map(|(block, outcome)| {
+        let list = outcome.access_list.as_ref();
+        (block, list.expect("an access list"))
+    });
+    let batch = BridgedBatch::new(listed).expect("blocks far from each other");
+    let (blocks, places) = (batch.blocks(), batch.places());
+    assert_eq!((blocks.len(), places.len()), (27, 14));
+    let outcomes = at_once(&blocks, batch.state());
+    for (place, (block, expected)) in places.iter().zip(&replays) {
+        let number = block.header.number;
+        let outcome = outcomes[*place].as_ref();
+        let outcome = outcome.unwrap_or_else(|| panic!("block {number} can't be told"));
+        assert_same_outcome(outcome, expected, &format!("block {number}"));
+    }
+    let items: u64 = batch.bridges().map(|list| list.counts().items()).sum();
+    say(&format!("  14 replays at once, bridged by {items} items"));
+
+    // It is the bridges that make them so.
+    let alone: Vec<_> = places.iter().map(|place| blocks[*place]).collect();
+    let outcomes = at_once(&alone, batch.state());
+    let same = outcomes
+        .iter()
+        .zip(&replays)
+        .filter(|(outcome, (_, wanted))| {
+            let outcome = outcome.as_ref();
+            outcome.is_some_and(|outcome| outcome.access_list == wanted.access_list)
+        });
+    assert_eq!(same.count(), 1, "the first");
 }
 
 #[test]

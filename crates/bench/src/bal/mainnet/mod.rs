@@ -6,11 +6,13 @@
 //!     -> engine    that part as the first state of a database of its own
 //!     -> sequence  what the block gives, held against its header; its access list
 //!     -> single    all executors by turns, many times: the blocks take a few milliseconds
+//!     -> batch     the replays as consecutive blocks, with bridges between them, at once
 //! ```
 //!
 //! Blocks are executed by `sequential` and `optimistic` from Byzantium on; from Cancun on by the
 //! executors that take access lists, too. Before Byzantium receipts hold states' roots.
 
+mod batch;
 mod block;
 mod single;
 
@@ -33,7 +35,8 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), Box<dyn Error>
         return Ok(());
     };
     let data = MainnetData::new(&folder)?;
-    single::run(plan, &data, report)
+    single::run(plan, &data, report)?;
+    batch::run(plan, &data, report)
 }
 
 /// Blocks as they were, one by one: those that there is something to execute in.

@@ -1,0 +1,114 @@
+//! Replayed blocks as one batch, with bridges between them ([`BridgedBatch`]): executed at once
+//! and, each on its own state, one after another.
+
+use super::{
+    Plan,
+    block::{RealBlock, SparseState},
+    replays,
+};
+use crate::{
+    bal::{block::is_same, figure},
+    report::{Report, median},
+};
+use cambium_chain::{BlockExecutor, ExecutorKind};
+use cambium_evm::{BatchBlock, ExecutionCounts, Outcome, execute_batch};
+use cambium_testkit::{BridgedBatch, MainnetData};
+use serde_json::{Map, json};
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    num::NonZeroUsize,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(super) fn run(
+    plan: &Plan,
+    data: &MainnetData,
+    report: &mut Report,
+) -> Result<(), Box<dyn Error>> {
+    let real: Vec<_> = replays(plan, data).collect::<Result<_, _>>()?;
+    let listed = real.iter().filter_map(|block| {
+        let given = block.given.as_ref()?;
+        Some((&block.sparse, &given.list))
+    });
+    let batch = BridgedBatch::new(listed)?;
+    let state = SparseState::new(batch.state(), &plan.data_dir)?;
+    let blocks = batch.blocks();
+    let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let (outcomes, _) = at_once(&blocks, &state, all);
+    for (place, block) in batch.places().into_iter().zip(&real) {
+        let outcome = outcomes[place].as_ref();
+        if !outcome.is_some_and(|outcome| is_same(outcome, block.expected())) {
+            let number = block.sparse.header.number;
+            let error = format!("block {number} in a batch differs from sequential execution");
+            report.errors.push(error);
+        }
+    }
+    let mut times = BTreeMap::<_, Vec<_>>::new();
+    for turn in 1..=plan.turns() {
+        eprintln!("mainnet blocks in a batch: turn {turn} of {}", plan.turns());
+        let mut add = |name, elapsed: Duration| {
+            let times = times.entry(name).or_default();
+            times.push(elapsed.as_secs_f64() * 1e3);
+        };
+        add("sequential", one_by_one(&real, ExecutorKind::Sequential)?);
+        add("batch", at_once(&blocks, &state, all).1);
+        add("parallel", one_by_one(&real, ExecutorKind::Parallel)?);
+        add(
+            "batch_1_thread",
+            at_once(&blocks, &state, NonZeroUsize::MIN).1,
+        );
+    }
+    let transactions: usize = real
+        .iter()
+        .map(|block| block.sparse.transactions.len())
+        .sum();
+    let gas: u64 = real.iter().map(|block| block.expected().gas_used).sum();
+    let bridges: Vec<_> = batch.bridges().collect();
+    let items: u64 = bridges.iter().map(|list| list.counts().items()).sum();
+    let mut result = Map::from_iter([
+        (
+            "workload".to_owned(),
+            json!("mainnet blocks replayed under Amsterdam, in a batch"),
+        ),
+        ("state".to_owned(), json!("in memory")),
+        ("block_count".to_owned(), json!(real.len())),
+        ("bridge_count".to_owned(), json!(bridges.len())),
+        ("bridge_items".to_owned(), json!(items)),
+        ("transactions".to_owned(), json!(transactions)),
+        ("mgas".to_owned(), figure(gas as f64 / 1e6)),
+    ]);
+    let times = times.into_iter().map(|(name, ms)| (name, median(ms)));
+    let times: BTreeMap<_, _> = times.collect();
+    for (name, ms) in &times {
+        result.insert(format!("{name}_ms"), figure(*ms));
+        let speedup = figure(times["sequential"] / ms);
+        result.insert(format!("{name}_speedup"), speedup);
+    }
+    report.results.push(result);
+    Ok(())
+}
+
+fn one_by_one(blocks: &[RealBlock], kind: ExecutorKind) -> Result<Duration, Box<dyn Error>> {
+    let executor = BlockExecutor::new(kind);
+    let times = blocks.iter().map(|block| {
+        let executed = block.execute(&executor, &mut ExecutionCounts::default())?;
+        Ok(executed.elapsed)
+    });
+    times.sum()
+}
+
+fn at_once(
+    blocks: &[BatchBlock<'_>],
+    state: &SparseState,
+    threads: NonZeroUsize,
+) -> (Vec<Option<Outcome>>, Duration) {
+    let mut outcomes = Vec::with_capacity(blocks.len());
+    let start = Instant::now();
+    execute_batch(blocks, state, threads, |_, outcome| {
+        outcomes.push(outcome);
+        true
+    });
+    (outcomes, start.elapsed())
+}
