@@ -1,12 +1,12 @@
 //! A generated block with all that executors may be given, and the chain that it is executed on.
 
-use alloy_primitives::{Address, keccak256};
+use alloy_primitives::{Address, B256, keccak256};
 use cambium_chain::{
     AccessListSizes, Block, BlockExecutor, BlockSealer, Chain, DryRun, ExecutorKind, Workload,
     WorkloadParams,
 };
 use cambium_evm::{Hooks, Outcome, recover_senders};
-use cambium_primitives::{AccessList, FoundValues};
+use cambium_primitives::{AccessList, Changes, FoundValues};
 use cambium_state::{Options, StateError, StdDisk, View};
 use std::{
     convert::Infallible,
@@ -58,6 +58,13 @@ impl Given {
 /// One execution.
 pub(crate) struct Executed {
     pub(crate) outcome: Outcome,
+    pub(crate) elapsed: Duration,
+}
+
+/// A state root.
+pub(crate) struct Rooted {
+    pub(crate) root: B256,
+    /// What computing it took, with the execution that it is computed beside.
     pub(crate) elapsed: Duration,
 }
 
@@ -156,10 +163,6 @@ impl BalBlock {
         &self.given.sizes
     }
 
-    pub(crate) const fn expected(&self) -> &Outcome {
-        &self.expected
-    }
-
     /// Executes the block on the genesis state. An executor is given what its list is measured by.
     pub(crate) fn execute(
         &self,
@@ -179,6 +182,38 @@ impl BalBlock {
         let outcome = chain.dry_run(run, view, executor, hooks)?;
         let elapsed = start.elapsed();
         Ok(Executed { outcome, elapsed })
+    }
+
+    /// The root of the state after the block, computed once it has been executed.
+    pub(crate) fn root(&self, chain: &Chain) -> Result<Rooted, Box<dyn Error>> {
+        let session = chain.db().session(chain.db().view()?);
+        let (changes, codes) = (self.expected.changes.clone(), self.expected.codes.clone());
+        let start = Instant::now();
+        let root = session.finish(changes, codes)?.root();
+        let elapsed = start.elapsed();
+        Ok(Rooted { root, elapsed })
+    }
+
+    /// Executes the block with its root computed meanwhile, from what its list foretells.
+    pub(crate) fn execute_with_root(
+        &self,
+        chain: &Chain,
+        executor: &BlockExecutor,
+    ) -> Result<Rooted, Box<dyn Error>> {
+        let mut session = Some(chain.db().session(chain.db().view()?));
+        let mut staged = None;
+        let mut foretold = |changes: &Changes, codes: &[_]| {
+            if let Some(session) = session.take() {
+                staged = Some(session.finish(changes.clone(), codes.to_vec()));
+            }
+        };
+        let hooks = Hooks {
+            foretold: Some(&mut foretold),
+            ..Hooks::default()
+        };
+        let elapsed = self.execute(chain, executor, hooks)?.elapsed;
+        let root = staged.ok_or("the executor foretold nothing")??.root();
+        Ok(Rooted { root, elapsed })
     }
 
     /// Whether an outcome is, to the byte, that of sequential execution.

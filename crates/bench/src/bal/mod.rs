@@ -1,4 +1,4 @@
-//! Executors beside each other, over generated blocks.
+//! Executors beside each other, over generated blocks and real ones.
 //!
 //! ```text
 //!   workload -> genesis state on disk, made once

@@ -21,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Memory for states that are to stay in it.
@@ -113,31 +113,14 @@ impl Warm<'_> {
 
     /// The root by itself after execution, and computed while transactions run.
     fn root(&mut self, round: usize) -> Result<(), Box<dyn Error>> {
-        let expected = self.block.expected();
-        let session = || Ok::<_, Box<dyn Error>>(self.chain.db().session(self.chain.db().view()?));
-        let after = session()?;
-        let (changes, codes) = (expected.changes.clone(), expected.codes.clone());
-        let start = Instant::now();
-        let root = after.finish(changes, codes)?.root();
-        let alone = start.elapsed();
-        let mut beside = Some(session()?);
-        let mut staged = None;
-        let mut foretold = |changes: &cambium_primitives::Changes, codes: &[_]| {
-            if let Some(session) = beside.take() {
-                staged = Some(session.finish(changes.clone(), codes.to_vec()));
-            }
-        };
-        let hooks = Hooks {
-            foretold: Some(&mut foretold),
-            ..Hooks::default()
-        };
-        let (elapsed, _) = self.execute(BlockExecutor::new(ExecutorKind::Parallel), hooks)?;
-        let early = staged.ok_or("the executor foretold nothing")??.root();
-        if early != root {
+        let executor = BlockExecutor::new(ExecutorKind::Parallel);
+        let alone = self.block.root(self.chain)?;
+        let beside = self.block.execute_with_root(self.chain, &executor)?;
+        if beside.root != alone.root {
             return Err("the root from the access list is another".into());
         }
-        self.time(round, "root", alone);
-        self.time(round, "parallel_with_root", elapsed);
+        self.time(round, "root", alone.elapsed);
+        self.time(round, "parallel_with_root", beside.elapsed);
         Ok(())
     }
 
