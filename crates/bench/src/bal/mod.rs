@@ -53,9 +53,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Times that each executor has its turn at a block of a few milliseconds.
-    pub(crate) const fn turns(&self) -> usize {
-        self.rounds * if self.quick { 2 } else { 5 }
+    /// Turns in a round that each executor has at a block of a few milliseconds.
+    pub(crate) const fn turns_a_round(&self) -> usize {
+        if self.quick { 2 } else { 5 }
     }
 }
 

@@ -9,8 +9,10 @@
 //!     -> batch     the replays as consecutive blocks, with bridges between them, at once
 //! ```
 //!
-//! Blocks are executed by `sequential` and `optimistic` from Byzantium on; from Cancun on by the
-//! executors that take access lists, too. Before Byzantium receipts hold states' roots.
+//! All states are open at once, so that what else the machine does falls on all blocks alike.
+//! `sequential` and `optimistic` execute blocks from Byzantium on (before it receipts hold states'
+//! roots), executors that take access lists those from Cancun on. Blocks without transactions are
+//! left out.
 
 mod batch;
 mod block;
@@ -35,29 +37,17 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), Box<dyn Error>
         return Ok(());
     };
     let data = MainnetData::new(&folder)?;
-    single::run(plan, &data, report)?;
-    batch::run(plan, &data, report)
-}
-
-/// Blocks as they were, one by one: those that there is something to execute in.
-fn as_they_were<'a>(
-    plan: &'a Plan,
-    data: &'a MainnetData,
-) -> impl Iterator<Item = Result<RealBlock, Box<dyn Error>>> + 'a {
-    let blocks = data.blocks().map(|number| data.block(number));
-    let executed = blocks.filter(|block| {
-        block.as_ref().map_or(true, |block| {
-            block.rules.is(SpecId::BYZANTIUM) && !block.transactions.is_empty()
-        })
-    });
-    executed.map(|block| RealBlock::new(block?, &plan.data_dir))
-}
-
-/// Blocks replayed under Amsterdam's rules, one by one.
-fn replays<'a>(
-    plan: &'a Plan,
-    data: &'a MainnetData,
-) -> impl Iterator<Item = Result<RealBlock, Box<dyn Error>>> + 'a {
-    let numbers = data.replays().into_iter();
-    numbers.map(|number| RealBlock::new(data.replay(number)?, &plan.data_dir))
+    let mut blocks = Vec::new();
+    for number in data.blocks() {
+        let block = data.block(number)?;
+        if block.rules.is(SpecId::BYZANTIUM) && !block.transactions.is_empty() {
+            blocks.push(RealBlock::new(block, &plan.data_dir)?);
+        }
+    }
+    let first_replay = blocks.len();
+    for number in data.replays() {
+        blocks.push(RealBlock::new(data.replay(number)?, &plan.data_dir)?);
+    }
+    single::run(plan, &blocks, report)?;
+    batch::run(plan, &blocks[first_replay..], report)
 }

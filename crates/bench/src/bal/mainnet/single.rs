@@ -1,24 +1,29 @@
 //! Real blocks one by one.
 
-use super::{Plan, as_they_were, block::RealBlock, replays};
+use super::{Plan, block::RealBlock};
 use crate::{
     bal::{figure, warm::kind_name},
     report::{Report, Target, median},
 };
 use cambium_chain::{AccessListSizes, BlockExecutor, ExecutorKind};
 use cambium_evm::ExecutionCounts;
-use cambium_testkit::MainnetData;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, error::Error};
 
 pub(super) fn run(
     plan: &Plan,
-    data: &MainnetData,
+    blocks: &[RealBlock],
     report: &mut Report,
 ) -> Result<(), Box<dyn Error>> {
-    let mut measured = Vec::new();
-    for block in as_they_were(plan, data).chain(replays(plan, data)) {
-        measured.push(Measured::new(&block?, plan.turns(), report)?);
+    let mut measured = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        measured.push(Measured::new(block, report)?);
+    }
+    for round in 1..=plan.rounds {
+        eprintln!("mainnet blocks: round {round} of {}", plan.rounds);
+        for block in &mut measured {
+            block.round(plan.turns_a_round())?;
+        }
     }
     add_table(&measured, report);
     let as_they_were: Vec<_> = measured.iter().filter(|block| !block.is_replay).collect();
@@ -51,7 +56,7 @@ pub(super) fn run(
     let gains = measured
         .iter()
         .filter_map(|block| block.gain(ExecutorKind::Optimistic));
-    let least = gains.fold(f64::INFINITY, f64::min);
+    let least = smallest(gains);
     report.targets.push(Target {
         name: "optimistic against sequential: the slowest mainnet block".to_owned(),
         value: least,
@@ -70,27 +75,26 @@ pub(super) fn run(
 }
 
 /// What a block took.
-struct Measured {
+struct Measured<'a> {
+    block: &'a RealBlock,
     number: u64,
-    fork: String,
+    fork: &'a str,
     is_replay: bool,
     transactions: usize,
     mgas: f64,
-    /// Milliseconds, the middle ones of all turns.
-    ms: BTreeMap<&'static str, f64>,
+    /// In the order of their next turn.
+    kinds: Vec<ExecutorKind>,
+    /// Milliseconds of all turns.
+    times: BTreeMap<&'static str, Vec<f64>>,
     sizes: Option<AccessListSizes>,
 }
 
-impl Measured {
-    fn new(block: &RealBlock, turns: usize, report: &mut Report) -> Result<Self, Box<dyn Error>> {
+impl<'a> Measured<'a> {
+    /// Executes a block by all its executors, which warms up, and compares the outcomes.
+    fn new(block: &'a RealBlock, report: &mut Report) -> Result<Self, Box<dyn Error>> {
         let sparse = &block.sparse;
         let number = sparse.header.number;
-        eprintln!(
-            "mainnet block {number} under {}'s rules: {turns} turns",
-            sparse.fork
-        );
-        let mut kinds = block.kinds().to_vec();
-        for kind in &kinds {
+        for kind in block.kinds() {
             let mut counts = ExecutionCounts::default();
             let executed = block.execute(&BlockExecutor::new(*kind), &mut counts)?;
             let name = kind_name(*kind);
@@ -103,36 +107,53 @@ impl Measured {
                 report.notes.push(note);
             }
         }
-        let mut times = BTreeMap::<_, Vec<_>>::new();
-        for _ in 0..turns {
-            for kind in &kinds {
-                let executor = BlockExecutor::new(*kind);
-                let executed = block.execute(&executor, &mut ExecutionCounts::default())?;
-                let times = times.entry(kind_name(*kind)).or_default();
-                times.push(executed.elapsed.as_secs_f64() * 1e3);
-            }
-            // None of them always comes after the same other.
-            kinds.rotate_left(1);
-        }
-        let times = times.into_iter();
         Ok(Self {
+            block,
             number,
-            fork: sparse.fork.clone(),
+            fork: &sparse.fork,
             is_replay: sparse.access_list.is_some(),
             transactions: sparse.transactions.len(),
             mgas: block.expected().gas_used as f64 / 1e6,
-            ms: times.map(|(name, ms)| (name, median(ms))).collect(),
+            kinds: block.kinds().to_vec(),
+            times: BTreeMap::new(),
             sizes: block.given.as_ref().map(|given| given.sizes),
         })
     }
 
+    fn round(&mut self, turns: usize) -> Result<(), Box<dyn Error>> {
+        for _ in 0..turns {
+            for kind in &self.kinds {
+                let executor = BlockExecutor::new(*kind);
+                let mut counts = ExecutionCounts::default();
+                let executed = self.block.execute(&executor, &mut counts)?;
+                let times = self.times.entry(kind_name(*kind)).or_default();
+                times.push(executed.elapsed.as_secs_f64() * 1e3);
+            }
+            // None of them always comes after the same other.
+            self.kinds.rotate_left(1);
+        }
+        Ok(())
+    }
+
     fn ms(&self, kind: ExecutorKind) -> Option<f64> {
-        self.ms.get(kind_name(kind)).copied()
+        let times = self.times.get(kind_name(kind))?;
+        Some(median(times.clone()))
+    }
+
+    /// Milliseconds of the quickest turn: nothing else the machine does makes that shorter.
+    fn quickest_ms(&self, kind: ExecutorKind) -> Option<f64> {
+        let times = self.times.get(kind_name(kind))?;
+        times.iter().copied().min_by(f64::total_cmp)
     }
 
     /// How many times as fast as in sequence.
     fn gain(&self, kind: ExecutorKind) -> Option<f64> {
         Some(self.ms(ExecutorKind::Sequential)? / self.ms(kind)?)
+    }
+
+    /// The same of the quickest turns.
+    fn quickest_gain(&self, kind: ExecutorKind) -> Option<f64> {
+        Some(self.quickest_ms(ExecutorKind::Sequential)? / self.quickest_ms(kind)?)
     }
 
     fn size_percent(&self) -> Option<f64> {
@@ -149,10 +170,15 @@ impl Measured {
         ]);
         for kind in ExecutorKind::ALL {
             let name = kind_name(kind);
-            let ms = self.ms(kind).map(|ms| (format!("{name}_ms"), figure(ms)));
-            let gain = self.gain(kind);
-            let gain = gain.map(|gain| (format!("{name}_speedup"), figure(gain)));
-            block.extend(ms.into_iter().chain(gain));
+            let figures = [
+                ("ms", self.ms(kind)),
+                ("speedup", self.gain(kind)),
+                ("quickest_ms", self.quickest_ms(kind)),
+                ("quickest_speedup", self.quickest_gain(kind)),
+            ];
+            let figures = figures.into_iter();
+            let figures = figures.filter_map(|(what, value)| Some((what, value?)));
+            block.extend(figures.map(|(what, value)| (format!("{name}_{what}"), figure(value))));
         }
         if let Some(AccessListSizes {
             full,
@@ -171,16 +197,15 @@ impl Measured {
 }
 
 /// What some blocks took by themselves and together, by the sequential executor and others.
-fn result(name: &str, blocks: &[&Measured], kinds: &[ExecutorKind]) -> Map<String, Value> {
-    let total = |kind| {
-        blocks
-            .iter()
-            .filter_map(|block| block.ms(kind))
-            .sum::<f64>()
-    };
+fn result<'a>(name: &str, blocks: &[&Measured<'a>], kinds: &[ExecutorKind]) -> Map<String, Value> {
+    type Figure<'a> = fn(&Measured<'a>, ExecutorKind) -> Option<f64>;
+    let of = |figure: Figure<'a>, kind| blocks.iter().filter_map(move |block| figure(block, kind));
+    let ms = |kind| of(Measured::ms, kind).sum::<f64>();
+    let quickest_ms = |kind| of(Measured::quickest_ms, kind).sum::<f64>();
     let transactions: usize = blocks.iter().map(|block| block.transactions).sum();
     let mgas: f64 = blocks.iter().map(|block| block.mgas).sum();
-    let sequential = total(ExecutorKind::Sequential);
+    let sequential = ms(ExecutorKind::Sequential);
+    let quickest_sequential = quickest_ms(ExecutorKind::Sequential);
     let mut result = Map::from_iter([
         ("workload".to_owned(), json!(name)),
         ("state".to_owned(), json!("in memory")),
@@ -188,32 +213,46 @@ fn result(name: &str, blocks: &[&Measured], kinds: &[ExecutorKind]) -> Map<Strin
         ("transactions".to_owned(), json!(transactions)),
         ("mgas".to_owned(), figure(mgas)),
         ("sequential_ms".to_owned(), figure(sequential)),
+        (
+            "sequential_quickest_ms".to_owned(),
+            figure(quickest_sequential),
+        ),
     ]);
     for kind in kinds {
-        let mut gains: Vec<_> = blocks
-            .iter()
-            .filter_map(|block| block.gain(*kind))
-            .collect();
-        gains.sort_unstable_by(f64::total_cmp);
-        let logarithms = gains.iter().map(|gain| gain.ln()).sum::<f64>();
-        let mean = (logarithms / gains.len() as f64).exp();
-        let mut add = |what: &str, value: Option<f64>| {
-            let name = format!("{}_{what}", kind_name(*kind));
-            result.insert(name, figure(value.unwrap_or(f64::NAN)));
-        };
-        add("ms", Some(total(*kind)));
-        add("speedup", Some(sequential / total(*kind)));
-        add("speedup_geometric_mean", Some(mean));
-        add("speedup_smallest", gains.first().copied());
-        add("speedup_largest", gains.last().copied());
+        let gains: Vec<_> = of(Measured::gain, *kind).collect();
+        let logarithms: f64 = gains.iter().map(|gain| gain.ln()).sum();
+        let quickest = quickest_ms(*kind);
+        let figures = [
+            ("ms", ms(*kind)),
+            ("speedup", sequential / ms(*kind)),
+            (
+                "speedup_geometric_mean",
+                (logarithms / gains.len() as f64).exp(),
+            ),
+            ("speedup_smallest", smallest(gains.iter().copied())),
+            ("speedup_largest", gains.iter().copied().fold(0.0, f64::max)),
+            ("quickest_ms", quickest),
+            ("quickest_speedup", quickest_sequential / quickest),
+            (
+                "quickest_speedup_smallest",
+                smallest(of(Measured::quickest_gain, *kind)),
+            ),
+        ];
+        let figures = figures.into_iter();
+        let name = kind_name(*kind);
+        result.extend(figures.map(|(what, value)| (format!("{name}_{what}"), figure(value))));
     }
     let blocks = blocks.iter().map(|block| block.to_json());
     result.insert("blocks".to_owned(), blocks.collect());
     result
 }
 
+fn smallest(figures: impl Iterator<Item = f64>) -> f64 {
+    figures.fold(f64::INFINITY, f64::min)
+}
+
 /// One row for each block.
-fn add_table(blocks: &[Measured], report: &mut Report) {
+fn add_table(blocks: &[Measured<'_>], report: &mut Report) {
     let mut heads = vec!["txs".to_owned(), "Mgas".to_owned(), "seq., ms".to_owned()];
     heads.extend(
         ExecutorKind::ALL[1..]
