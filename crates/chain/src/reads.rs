@@ -2,6 +2,7 @@
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead};
+use cambium_keccak::keccak256_each;
 use cambium_state::{StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -70,11 +71,13 @@ impl StateRead for TimedReads {
             Some((known, path)) if known == *address => path,
             _ => last.insert((*address, keccak256(address))).1,
         };
-        let slots = slots
-            .iter()
-            .map(|(address, slot)| (path(address), keccak256(slot.to_be_bytes::<32>())));
-        let slots: Vec<_> = slots.collect();
-        let accounts: Vec<_> = accounts.iter().map(keccak256).collect();
+        let numbers = slots.iter().map(|(_, slot)| slot.to_be_bytes::<32>());
+        let numbers = keccak256_each(numbers).into_iter();
+        let slots = slots.iter().zip(numbers);
+        let slots: Vec<_> = slots
+            .map(|((account, _), slot)| (path(account), slot))
+            .collect();
+        let accounts = keccak256_each(accounts);
         self.time(|view| {
             let accounts = view.accounts(&accounts)?.into_iter();
             let accounts = accounts.map(|account| account.map(View::account_info));

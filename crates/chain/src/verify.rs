@@ -78,7 +78,10 @@ pub fn verify_outcome(
             return Err(VerifyError::RequestsHash { got, expected });
         }
     }
-    if let Some(got) = header.block_access_list_hash {
+    // One that was given has that hash, and is the same.
+    if given.is_none()
+        && let Some(got) = header.block_access_list_hash
+    {
         verify_access_list_hash(header, outcome.access_list.as_ref(), got)?;
     }
     Ok(Verified {

@@ -156,7 +156,10 @@ impl<DB: StateRead> DatabaseRef for AfterLists<'_, DB> {
         let account = self.cache.account(address).map_err(ListStateError::State)?;
         let oldest_first = self.lists.before(self.index, &address).rev();
         Ok(oldest_first.fold(account, |account, given| {
-            given.account(&address, AT_THE_END, account)
+            match given.index().account(&address) {
+                Some(place) => given.account(place, AT_THE_END, account),
+                None => account,
+            }
         }))
     }
 
@@ -170,7 +173,11 @@ impl<DB: StateRead> DatabaseRef for AfterLists<'_, DB> {
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
         let mut lists = self.lists.before(self.index, &address);
-        match lists.find_map(|given| given.slot(&address, slot, AT_THE_END)) {
+        let listed = lists.find_map(|given| {
+            let place = given.index().slot(&address, slot)?;
+            given.slot(place, AT_THE_END)
+        });
+        match listed {
             Some(value) => Ok(value),
             None => {
                 let value = self.cache.slot(address, slot);

@@ -1,8 +1,8 @@
 //! The parent's state, read once for a block however many threads want it.
 
-use crate::{StateRead, overlay::plain};
+use crate::{ManyRead, StateRead};
 use alloy_primitives::{Address, B256, U256, map::HashMap};
-use cambium_primitives::{AccessList, AccountChanges, FoundValues};
+use cambium_primitives::{AccessList, AccountChanges};
 use revm::{bytecode::Bytecode, state::AccountInfo};
 use std::{
     hash::Hash,
@@ -12,35 +12,100 @@ use std::{
     },
 };
 
+/// Keys of one portion of [`Keys::changed`].
+const PORTION: usize = 2048;
+
 /// Keys of a block's access list.
 #[derive(Default)]
 pub(crate) struct Keys {
-    accounts: Vec<Address>,
-    slots: Vec<(Address, U256)>,
+    pub(crate) accounts: Vec<Address>,
+    pub(crate) slots: Vec<(Address, U256)>,
+    /// Their places in the list, where slots are numbered through, of each account those that
+    /// change first.
+    pub(crate) account_places: Vec<usize>,
+    pub(crate) slot_places: Vec<usize>,
 }
 
 impl Keys {
     /// All that the list names.
     pub(crate) fn of(list: &AccessList) -> Self {
-        let mut keys = Self::default();
-        for account in list.accounts() {
-            keys.accounts.push(account.address);
-            let slots = account.storage_slots();
-            keys.slots.extend(slots.map(|slot| (account.address, slot)));
+        Self::wanted(list, |_| true, |_| true)
+    }
+
+    /// All that the list says is changed, in portions, those first that the first steps change:
+    /// what a step changes it reads as well.
+    pub(crate) fn changed(list: &AccessList) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut first_slot = 0;
+        for (place, account) in list.accounts().iter().enumerate() {
+            let slots = account.storage_changes.iter().zip(first_slot..);
+            let slots = slots.filter_map(|(slot, place)| {
+                let first = slot.changes.first()?.block_access_index;
+                Some((first, account.address, Some(slot.slot), place))
+            });
+            let before = all.len();
+            all.extend(slots);
+            let first = [
+                account
+                    .balance_changes
+                    .first()
+                    .map(|c| c.block_access_index),
+                account.nonce_changes.first().map(|c| c.block_access_index),
+                account.code_changes.first().map(|c| c.block_access_index),
+                all[before..].iter().map(|key| key.0).min(),
+            ];
+            let first = first.into_iter().flatten().min();
+            all.extend(first.map(|first| (first, account.address, None, place)));
+            first_slot += account.storage_changes.len() + account.storage_reads.len();
         }
-        keys
+        all.sort_unstable_by_key(|key| key.0);
+        let portion = |keys: &[(_, Address, Option<U256>, usize)]| {
+            let mut portion = Self::default();
+            for (_, address, slot, place) in keys {
+                match slot {
+                    Some(slot) => {
+                        portion.slots.push((*address, *slot));
+                        portion.slot_places.push(*place);
+                    }
+                    None => {
+                        portion.accounts.push(*address);
+                        portion.account_places.push(*place);
+                    }
+                }
+            }
+            portion
+        };
+        all.chunks(PORTION).map(portion).collect()
     }
 
     /// Those of which the value before must be known to tell what the block changes.
     pub(crate) fn for_changes(list: &AccessList) -> Self {
-        let mut keys = Self::default();
-        let changed = |account: &&AccountChanges| AccessList::is_changed(account);
-        for account in list.accounts().iter().filter(changed) {
-            keys.accounts.push(account.address);
-            let back = account.storage_changes.iter();
-            let back = back.filter(|slot| slot.changes.len() > 1);
-            keys.slots
-                .extend(back.map(|slot| (account.address, slot.slot)));
+        Self::wanted(list, AccessList::is_changed, |changes| changes > 1)
+    }
+
+    /// Keys of accounts that are wanted, and of their slots by how often each changes.
+    fn wanted(
+        list: &AccessList,
+        account_is: impl Fn(&AccountChanges) -> bool,
+        slot_is: impl Fn(usize) -> bool,
+    ) -> Self {
+        let (mut keys, mut first) = (Self::default(), 0);
+        for (place, account) in list.accounts().iter().enumerate() {
+            let changed = account.storage_changes.iter();
+            let changed = changed.map(|slot| (slot.slot, slot.changes.len()));
+            let read = account.storage_reads.iter().map(|slot| (*slot, 0));
+            let slots = account.storage_changes.len() + account.storage_reads.len();
+            if account_is(account) {
+                keys.accounts.push(account.address);
+                keys.account_places.push(place);
+                for ((slot, changes), place) in changed.chain(read).zip(first..) {
+                    if slot_is(changes) {
+                        keys.slots.push((account.address, slot));
+                        keys.slot_places.push(place);
+                    }
+                }
+            }
+            first += slots;
         }
         keys
     }
@@ -71,11 +136,14 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
     }
 
     pub(crate) fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
-        self.accounts.get(address, || {
-            let account = self.db.basic_ref(address)?;
-            self.look_at(account.as_ref());
-            Ok(account)
-        })
+        self.accounts.get(address, || self.read_account(address))
+    }
+
+    /// Reads an account, and keeps nothing but whether it is an empty one.
+    pub(crate) fn read_account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        let account = self.db.basic_ref(address)?;
+        self.look_at(account.as_ref());
+        Ok(account)
     }
 
     pub(crate) fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
@@ -89,9 +157,8 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
 
     /// Reads many keys at once.
     pub(crate) fn read(&self, keys: &Keys) -> Result<(), DB::Error> {
-        let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
+        let (accounts, slots) = self.read_all(keys)?;
         for (address, account) in keys.accounts.iter().zip(accounts) {
-            self.look_at(account.as_ref());
             self.accounts.put(*address, account);
         }
         for (slot, value) in keys.slots.iter().zip(slots) {
@@ -100,43 +167,13 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         Ok(())
     }
 
-    /// Takes values for those of the parent's state that somebody says are.
-    pub(crate) fn believe(&self, list: &AccessList, found: &FoundValues) {
-        for (listed, found) in list.accounts().iter().zip(found.accounts()) {
-            let account = found.account;
-            let info = AccountInfo {
-                nonce: account.nonce,
-                balance: account.balance,
-                code_hash: account.code_hash,
-                code: None,
-                ..AccountInfo::default()
-            };
-            let info = (!account.is_empty()).then_some(info);
-            self.accounts.put(listed.address, info);
-            for (slot, value) in listed.storage_slots().zip(&found.slots) {
-                self.slots.put((listed.address, slot), *value);
-            }
-        }
-    }
-
-    /// Whether the parent's state has these values.
-    pub(crate) fn bears_out(
-        &self,
-        list: &AccessList,
-        found: &FoundValues,
-    ) -> Result<bool, DB::Error> {
-        let keys = Keys::of(list);
+    /// Reads many keys at once, and keeps nothing but whether there is an empty account.
+    pub(crate) fn read_all(&self, keys: &Keys) -> Result<ManyRead, DB::Error> {
         let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
         for account in &accounts {
             self.look_at(account.as_ref());
         }
-        let accounts = accounts.iter();
-        let accounts = accounts.map(|account| account.as_ref().map(plain).unwrap_or_default());
-        let found_slots = found.accounts().iter().flat_map(|found| &found.slots);
-        Ok(
-            accounts.eq(found.accounts().iter().map(|found| found.account))
-                && slots.iter().eq(found_slots),
-        )
+        Ok((accounts, slots))
     }
 
     /// Whether the parent's state has an account that is empty though it exists, which none came
@@ -158,7 +195,7 @@ const SHARDS: usize = 64;
 struct Shards<K, V>([RwLock<HashMap<K, Arc<Cell<V>>>>; SHARDS]);
 
 /// A value that is read at most once.
-struct Cell<V> {
+pub(crate) struct Cell<V> {
     value: OnceLock<V>,
     reading: Mutex<()>,
 }
@@ -175,6 +212,28 @@ impl<V> Default for Cell<V> {
             value: OnceLock::new(),
             reading: Mutex::new(()),
         }
+    }
+}
+
+impl<V: Clone> Cell<V> {
+    /// The value; whoever is first reads it.
+    pub(crate) fn get<E>(&self, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+        if let Some(value) = self.value.get() {
+            return Ok(value.clone());
+        }
+        // Others that want the same wait here.
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = self.value.get() {
+            return Ok(value.clone());
+        }
+        let value = read()?;
+        let _ = self.value.set(value.clone());
+        Ok(value)
+    }
+
+    /// Sets the value, if it is not known.
+    pub(crate) fn put(&self, value: V) {
+        let _ = self.value.set(value);
     }
 }
 
@@ -197,22 +256,11 @@ impl<K: Shard, V: Clone> Shards<K, V> {
             return Ok(value.clone());
         }
         drop(known);
-        let cell = self.cell(key);
-        if let Some(value) = cell.value.get() {
-            return Ok(value.clone());
-        }
-        // Others that want the same wait here.
-        let _reading = cell.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = cell.value.get() {
-            return Ok(value.clone());
-        }
-        let value = read()?;
-        let _ = cell.value.set(value.clone());
-        Ok(value)
+        self.cell(key).get(read)
     }
 
     fn put(&self, key: K, value: V) {
-        let _ = self.cell(key).value.set(value);
+        self.cell(key).put(value);
     }
 }
 

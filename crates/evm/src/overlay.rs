@@ -10,6 +10,7 @@ use crate::{
     access_list::{Left, StepAccesses, StepRecorder},
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
+use cambium_keccak::keccak256_each;
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use revm::{
     Database,
@@ -314,11 +315,12 @@ impl<DB: StateRead> Overlay<DB> {
 
     /// What changed since the parent, and the code that came with it.
     pub(crate) fn finish(self) -> (Changes, Vec<(B256, Bytes)>) {
-        let changes = self
-            .accounts
-            .iter()
-            .filter_map(|(address, entry)| entry.change(address, self.mode.wipes));
-        let changes = Changes::new(changes.collect());
+        let changes = self.accounts.iter();
+        let changes = changes.filter_map(|(address, entry)| {
+            let change = entry.change(self.mode.wipes)?;
+            Some((*address, change))
+        });
+        let changes = Changes::new(with_paths(changes.collect()));
         let mut codes: Vec<_> = self
             .codes
             .into_iter()
@@ -342,11 +344,10 @@ impl Entry {
     }
 
     /// The difference to the parent, if there is one.
-    fn change(&self, address: &Address, wipes: bool) -> Option<AccountChange> {
+    fn change(&self, wipes: bool) -> Option<EntryChange> {
         let Some(now) = &self.now else {
             self.before.as_ref()?;
-            return Some(AccountChange {
-                path: keccak256(address),
+            return Some(EntryChange {
                 account: AccountUpdate::Delete,
                 wipe: true,
                 slots: Vec::new(),
@@ -370,18 +371,46 @@ impl Entry {
                     slot.now != slot.before
                 }
             })
-            .map(|(key, slot)| (keccak256(key.to_be_bytes::<32>()), slot.now))
+            .map(|(key, slot)| (*key, slot.now))
             .collect();
         if account == AccountUpdate::Keep && !wipe && slots.is_empty() {
             return None;
         }
-        Some(AccountChange {
-            path: keccak256(address),
+        Some(EntryChange {
             account,
             wipe,
             slots,
         })
     }
+}
+
+/// An [`AccountChange`] whose paths are not known yet: slots by number.
+struct EntryChange {
+    account: AccountUpdate,
+    wipe: bool,
+    slots: Vec<(U256, U256)>,
+}
+
+/// Changes by path. All keys are hashed together.
+fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
+    let paths = keccak256_each(changes.iter().map(|(address, _)| address));
+    let slots = changes.iter().flat_map(|(_, change)| &change.slots);
+    let slots = keccak256_each(slots.map(|(slot, _)| slot.to_be_bytes::<32>()));
+    let mut slots = slots.into_iter();
+    let with_path = |((_, change), path): ((_, EntryChange), _)| {
+        let values = change.slots.into_iter().map(|(_, value)| value);
+        AccountChange {
+            path,
+            account: change.account,
+            wipe: change.wipe,
+            // The values first: they say how many paths to take.
+            slots: values
+                .zip(&mut slots)
+                .map(|(value, slot)| (slot, value))
+                .collect(),
+        }
+    };
+    changes.into_iter().zip(paths).map(with_path).collect()
 }
 
 /// Whether an account that a transaction touched is no more: destroyed, or empty (EIP-161).

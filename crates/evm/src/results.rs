@@ -3,7 +3,7 @@
 use crate::{
     BlockInput, ExecutionError, Outcome, Receipt, TransactionFault,
     access_list::{AccessListBuilder, StepAccesses},
-    step::{ContractRequest, TransactionResult},
+    step::{ContractRequest, TransactionResult, set_blooms},
     system,
 };
 use alloy_consensus::{Eip658Value, ReceiptWithBloom, Transaction as _};
@@ -12,10 +12,15 @@ use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 
+/// So many receipts are made together, as their blooms are hashed together.
+const RECEIPTS_TOGETHER: usize = 64;
+
 /// Takes in the steps of a block, in order, wherever they were executed.
 pub(crate) struct BlockResults<'a> {
     input: &'a BlockInput<'a>,
     receipts: Vec<Receipt>,
+    /// Transactions taken in that have no receipt yet, with the state's root after each.
+    waiting: Vec<(TransactionResult, B256)>,
     gas_used: u64,
     blob_gas_used: u64,
     access_list: AccessListBuilder,
@@ -35,6 +40,7 @@ impl<'a> BlockResults<'a> {
         Ok(Self {
             input,
             receipts: Vec::with_capacity(transactions),
+            waiting: Vec::with_capacity(RECEIPTS_TOGETHER),
             gas_used: 0,
             blob_gas_used: 0,
             access_list: AccessListBuilder::default(),
@@ -45,7 +51,7 @@ impl<'a> BlockResults<'a> {
     /// What the EVM does not check of the next transaction: limits of the block, and of the
     /// signature's form.
     pub(crate) fn check_limits<E>(&mut self) -> Result<(), ExecutionError<E>> {
-        let index = self.receipts.len();
+        let index = self.receipts.len() + self.waiting.len();
         let transaction = &self.input.transactions[index];
         let fault = |reason| Err(ExecutionError::InvalidTransaction { index, reason });
         let rules = &self.input.rules;
@@ -72,22 +78,33 @@ impl<'a> BlockResults<'a> {
     /// Takes in the next transaction. `root`: the state's after it, which receipts hold before
     /// Byzantium.
     pub(crate) fn add(&mut self, result: TransactionResult, root: B256) {
-        let transaction = &self.input.transactions[self.receipts.len()];
         self.gas_used += result.gas_used;
-        let status = match self.input.rules.is(SpecId::BYZANTIUM) {
-            true => Eip658Value::Eip658(result.success),
-            false => Eip658Value::PostState(root),
-        };
-        let receipt = ReceiptWithBloom {
-            receipt: alloy_consensus::Receipt {
-                status,
-                cumulative_gas_used: self.gas_used,
-                logs: result.logs,
-            },
-            logs_bloom: result.bloom,
-        };
-        self.receipts
-            .push(Receipt::from_typed(transaction.tx_type(), receipt));
+        self.waiting.push((result, root));
+        if self.waiting.len() == RECEIPTS_TOGETHER {
+            self.make_receipts();
+        }
+    }
+
+    fn make_receipts(&mut self) {
+        set_blooms(self.waiting.iter_mut().map(|(result, _)| result));
+        for (result, root) in self.waiting.drain(..) {
+            let transaction = &self.input.transactions[self.receipts.len()];
+            let gas_before = self.receipts.last().map_or(0, Receipt::cumulative_gas_used);
+            let status = match self.input.rules.is(SpecId::BYZANTIUM) {
+                true => Eip658Value::Eip658(result.success),
+                false => Eip658Value::PostState(root),
+            };
+            let receipt = ReceiptWithBloom {
+                receipt: alloy_consensus::Receipt {
+                    status,
+                    cumulative_gas_used: gas_before + result.gas_used,
+                    logs: result.logs,
+                },
+                logs_bloom: result.bloom.unwrap_or_default(),
+            };
+            let kind = transaction.tx_type();
+            self.receipts.push(Receipt::from_typed(kind, receipt));
+        }
     }
 
     /// Takes in what the next step touched, if that is recorded.
@@ -103,7 +120,8 @@ impl<'a> BlockResults<'a> {
     }
 
     /// Requests by deposits, from the logs.
-    pub(crate) fn deposits<E>(&self) -> Result<Bytes, ExecutionError<E>> {
+    pub(crate) fn deposits<E>(&mut self) -> Result<Bytes, ExecutionError<E>> {
+        self.make_receipts();
         match self.input.rules.is(SpecId::PRAGUE) {
             true => system::deposits(self.input.rules.deposit_contract, &self.receipts),
             false => Ok(Bytes::new()),
@@ -112,12 +130,13 @@ impl<'a> BlockResults<'a> {
 
     /// All that the block does. `complete`: whether receipts are, before Byzantium.
     pub(crate) fn finish(
-        self,
+        mut self,
         deposits: Bytes,
         contracts: Vec<ContractRequest>,
         (changes, codes): (Changes, Vec<(B256, Bytes)>),
         complete: bool,
     ) -> Outcome {
+        self.make_receipts();
         let record = self.input.rules.block_access_list;
         let known = self.known_access_list;
         let access_list = record.then(|| known.unwrap_or_else(|| self.access_list.finish()));

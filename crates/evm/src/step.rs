@@ -14,7 +14,8 @@ use crate::{
     overlay::Overlay,
     system,
 };
-use alloy_primitives::{Address, Bloom, Bytes, Log, U256};
+use alloy_primitives::{Address, Bloom, BloomInput, Bytes, Log, U256};
+use cambium_keccak::keccak256_each;
 use revm::{
     context::{
         ContextSetters,
@@ -24,6 +25,7 @@ use revm::{
     primitives::hardfork::SpecId,
     state::EvmState,
 };
+use std::iter;
 
 /// What a transaction's receipt is made of.
 pub(crate) struct TransactionResult {
@@ -31,8 +33,28 @@ pub(crate) struct TransactionResult {
     pub(crate) gas_used: u64,
     pub(crate) success: bool,
     pub(crate) logs: Vec<Log>,
-    /// Of the logs.
-    pub(crate) bloom: Bloom,
+    /// Of the logs, once [`set_blooms`] has been here.
+    pub(crate) bloom: Option<Bloom>,
+}
+
+/// Sets the blooms of results that have none yet. What goes into them is hashed together.
+pub(crate) fn set_blooms<'a>(results: impl Iterator<Item = &'a mut TransactionResult>) {
+    let mut without: Vec<_> = results.filter(|result| result.bloom.is_none()).collect();
+    let logs = without.iter().flat_map(|result| &result.logs);
+    let inputs = logs.flat_map(|log| {
+        let topics = log.topics().iter().map(|topic| topic.as_slice());
+        iter::once(log.address.as_slice()).chain(topics)
+    });
+    let mut hashes = keccak256_each(inputs).into_iter();
+    for result in &mut without {
+        let mut bloom = Bloom::ZERO;
+        for log in &result.logs {
+            for hash in hashes.by_ref().take(1 + log.topics().len()) {
+                bloom.accrue(BloomInput::Hash(hash));
+            }
+        }
+        result.bloom = Some(bloom);
+    }
 }
 
 /// A request's type, and what its contract returned.
@@ -136,13 +158,11 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
             EVMError::CustomAny(reason) => fault(TransactionFault::Fatal(reason.to_string())),
         })?;
         let (gas_used, success) = (result.tx_gas_used(), result.is_success());
-        let logs = result.into_logs();
-        let bloom = logs.iter().collect();
         let result = TransactionResult {
             gas_used,
             success,
-            logs,
-            bloom,
+            logs: result.into_logs(),
+            bloom: None,
         };
         Ok((result, state))
     }

@@ -38,6 +38,31 @@ impl Input {
     }
 }
 
+/// Inputs that [`keccak256_each`] has in memory at once.
+const EACH_AT_ONCE: usize = 256;
+
+/// Keccak-256 of each input, in their order.
+///
+/// ```
+/// use cambium_keccak::{keccak256, keccak256_each};
+///
+/// assert_eq!(keccak256_each([b"ab", b"cd"]), [keccak256(b"ab"), keccak256(b"cd")]);
+/// ```
+pub fn keccak256_each<T: AsRef<[u8]>>(inputs: impl IntoIterator<Item = T>) -> Vec<B256> {
+    let inputs = inputs.into_iter();
+    let mut digests = Vec::with_capacity(inputs.size_hint().0);
+    let mut batch = Batch::new();
+    for input in inputs {
+        batch.push(input.as_ref());
+        if batch.len() == EACH_AT_ONCE {
+            digests.extend_from_slice(batch.run());
+            batch.clear();
+        }
+    }
+    digests.extend_from_slice(batch.run());
+    digests
+}
+
 impl Default for Batch {
     fn default() -> Self {
         Self::new()
@@ -258,6 +283,15 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_of_many_inputs_is_hashed_in_its_place() {
+        for count in [0, 1, EACH_AT_ONCE - 1, EACH_AT_ONCE, 2 * EACH_AT_ONCE + 3] {
+            let inputs: Vec<_> = (0..count).map(|at| ramp(20 + at % 20, at as u8)).collect();
+            let expected: Vec<_> = inputs.iter().map(alloy_primitives::keccak256).collect();
+            assert_eq!(keccak256_each(inputs), expected);
         }
     }
 

@@ -32,7 +32,7 @@ mod vector;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod x86;
 
-pub use batch::Batch;
+pub use batch::{Batch, keccak256_each};
 pub use lanes::lanes;
 
 use alloy_primitives::B256;

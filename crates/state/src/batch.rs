@@ -1,7 +1,8 @@
 //! Reading many keys at once: every page that they need is in flight together.
 //!
-//! Keys are taken in chunks. Of each chunk, what memory has is answered at once; the pages that
-//! the rest needs are read in one batch, in the order in which they lie on disk, each once.
+//! Keys are taken in chunks. Of each chunk, what memory has is answered at once, be it a page or
+//! the cache of entries that single reads are answered from as well; the pages that the rest needs
+//! are read in one batch, in the order in which they lie on disk, each once.
 
 use crate::{
     base::Snapshot,
@@ -140,24 +141,33 @@ impl Key for (B256, B256) {
     }
 }
 
+/// What reading many keys asks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// The cache of entries, which is then given what it had not.
+    Entries,
+    /// The pages, so that they are in memory afterwards.
+    Pages,
+}
+
 impl View {
     /// Reads many accounts, by keccak(address), with all device reads in flight at once. Values
     /// are in the order of `paths`.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
-        self.read_all(paths)
+        self.read_all(paths, Ask::Entries)
     }
 
     /// Reads many slots, each by keccak(address) and keccak(slot), with all device reads in
     /// flight at once. Values are in the order of `slots`; zero where there is none.
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
-        self.read_all(slots)
+        self.read_all(slots, Ask::Entries)
     }
 
     /// Brings what these keys need into memory, with all device reads in flight at once: reads
     /// of them, and the update of what they lead to, then wait for nothing.
     pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
-        self.accounts(accounts)?;
-        self.storage(slots)?;
+        self.read_all(accounts, Ask::Pages)?;
+        self.read_all(slots, Ask::Pages)?;
         Ok(())
     }
 
@@ -174,8 +184,12 @@ impl View {
         }
     }
 
-    pub(crate) fn read_all<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
-        let chunk = |keys: &[K]| self.read_chunk(keys);
+    pub(crate) fn read_all<K: Key>(
+        &self,
+        keys: &[K],
+        ask: Ask,
+    ) -> Result<Vec<K::Value>, StateError> {
+        let chunk = |keys: &[K]| self.read_chunk(keys, ask);
         if keys.len() < PARALLEL_KEYS_MIN {
             return chunk(keys);
         }
@@ -186,7 +200,7 @@ impl View {
         Ok(chunks.into_iter().flatten().collect())
     }
 
-    fn read_chunk<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    fn read_chunk<K: Key>(&self, keys: &[K], ask: Ask) -> Result<Vec<K::Value>, StateError> {
         self.inner.counters.reads.add(keys.len() as u64);
         let mut values = Vec::with_capacity(keys.len());
         let mut below = Vec::new();
@@ -199,7 +213,21 @@ impl View {
         }
         let hits = keys.len() - below.len();
         self.inner.counters.overlay_hits.add(hits as u64);
-        self.base.snapshot.read_into(&below, &mut values)?;
+        let snapshot = &self.base.snapshot;
+        if ask == Ask::Entries {
+            below.retain(|(at, key)| {
+                values[*at] = snapshot.entries.get(key);
+                values[*at].is_none()
+            });
+        }
+        snapshot.read_into(&below, &mut values)?;
+        if ask == Ask::Entries {
+            for (at, key) in &below {
+                if let Some(value) = &values[*at] {
+                    snapshot.entries.put(key, value);
+                }
+            }
+        }
         Ok(values.into_iter().flatten().collect())
     }
 }

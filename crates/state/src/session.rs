@@ -9,7 +9,7 @@
 //! ```
 
 use crate::{
-    batch::Key,
+    batch::{Ask, Key},
     db::{Db, Inner},
     error::StateError,
     pool,
@@ -69,7 +69,7 @@ impl Session {
     fn read<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         if !self.floating.is_empty() {
             // The trie is past the state before the block.
-            return self.view.read_all(keys);
+            return self.view.read_all(keys, Ask::Entries);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());

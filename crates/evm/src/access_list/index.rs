@@ -14,23 +14,26 @@ use std::{
 /// noted, from any thread.
 pub(crate) struct ListIndex<'a> {
     list: &'a AccessList,
+    /// Places of accounts in the list.
     accounts: HashMap<Address, usize>,
-    slots: HashMap<(usize, U256), ListedSlot>,
+    /// Places of slots, by their account's.
+    slots: HashMap<(usize, U256), usize>,
+    /// The place of each account's first slot.
+    first_slots: Vec<usize>,
     touched_accounts: Vec<AtomicBool>,
-    touched_reads: Vec<AtomicBool>,
+    touched_slots: Vec<AtomicBool>,
+}
+
+/// Where a slot is listed. Slots are numbered in the order of the list, of each account those that
+/// change first.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotPlace {
+    account: usize,
+    pub(crate) slot: usize,
 }
 
 /// An account, or a slot of it, that a step touched, did not change, and does not find listed.
 pub(crate) type Unlisted = (Address, Option<U256>);
-
-/// Where a slot is listed.
-#[derive(Clone, Copy)]
-enum ListedSlot {
-    /// Among the slots of its account that change.
-    Changed(usize),
-    /// Among all that are only read.
-    Read(usize),
-}
 
 impl<'a> ListIndex<'a> {
     pub(crate) fn new(list: &'a AccessList) -> Self {
@@ -38,24 +41,23 @@ impl<'a> ListIndex<'a> {
         let listed_slots = (counts.slots_changed + counts.slots_read) as usize;
         let mut accounts = HashMap::with_capacity_and_hasher(list.accounts().len(), <_>::default());
         let mut slots = HashMap::with_capacity_and_hasher(listed_slots, <_>::default());
-        let mut reads = 0;
+        let mut first_slots = Vec::with_capacity(list.accounts().len());
         for (place, account) in list.accounts().iter().enumerate() {
             accounts.insert(account.address, place);
-            for (at, changed) in account.storage_changes.iter().enumerate() {
-                slots.insert((place, changed.slot), ListedSlot::Changed(at));
-            }
-            for slot in &account.storage_reads {
-                slots.insert((place, *slot), ListedSlot::Read(reads));
-                reads += 1;
+            first_slots.push(slots.len());
+            for slot in account.storage_slots() {
+                // In a list's form no slot is there twice.
+                slots.insert((place, slot), slots.len());
             }
         }
         let untouched = |count| (0..count).map(|_| AtomicBool::new(false)).collect();
         Self {
             list,
             accounts,
-            slots,
             touched_accounts: untouched(list.accounts().len()),
-            touched_reads: untouched(reads),
+            touched_slots: untouched(slots.len()),
+            slots,
+            first_slots,
         }
     }
 
@@ -63,25 +65,32 @@ impl<'a> ListIndex<'a> {
         self.list
     }
 
-    pub(crate) fn account(&self, address: &Address) -> Option<&'a AccountChanges> {
-        let place = self.accounts.get(address)?;
-        Some(&self.list.accounts()[*place])
+    /// How many slots there are.
+    pub(crate) const fn slot_count(&self) -> usize {
+        self.touched_slots.len()
     }
 
-    /// The changes of a slot, if it is listed as changed.
-    pub(crate) fn slot_changes(
-        &self,
-        address: &Address,
-        slot: U256,
-    ) -> Option<&'a [StorageChange]> {
-        let place = *self.accounts.get(address)?;
-        match self.slots.get(&(place, slot))? {
-            ListedSlot::Changed(at) => {
-                let account = &self.list.accounts()[place];
-                Some(&account.storage_changes[*at].changes)
-            }
-            ListedSlot::Read(_) => None,
-        }
+    /// The place of an account.
+    pub(crate) fn account(&self, address: &Address) -> Option<usize> {
+        self.accounts.get(address).copied()
+    }
+
+    /// The place of a slot.
+    pub(crate) fn slot(&self, address: &Address, slot: U256) -> Option<SlotPlace> {
+        self.slot_of(self.account(address)?, slot)
+    }
+
+    fn slot_of(&self, account: usize, slot: U256) -> Option<SlotPlace> {
+        let slot = *self.slots.get(&(account, slot))?;
+        Some(SlotPlace { account, slot })
+    }
+
+    /// The changes of a slot; none if it is only read.
+    pub(crate) fn changes(&self, place: SlotPlace) -> &'a [StorageChange] {
+        let at = place.slot - self.first_slots[place.account];
+        let account = &self.list.accounts()[place.account];
+        let changed = account.storage_changes.get(at);
+        changed.map_or(&[], |changed| &changed.changes)
     }
 
     /// How many changes a step made, if the list has each of them at index `at`. What the step
@@ -94,8 +103,8 @@ impl<'a> ListIndex<'a> {
     ) -> Option<u64> {
         let mut changes = 0;
         for account in &step.0 {
-            changes += match self.accounts.get(&account.address) {
-                Some(place) => self.changes_at(*place, account, at, unlisted)?,
+            changes += match self.account(&account.address) {
+                Some(place) => self.changes_at(place, account, at, unlisted)?,
                 None if account.is_changed() => return None,
                 None => {
                     unlisted.push((account.address, None));
@@ -131,15 +140,14 @@ impl<'a> ListIndex<'a> {
             changes += is_same(&listed.new_code, code)?;
         }
         for (slot, value) in &account.slots {
-            match (self.slots.get(&(place, *slot)), value) {
+            match (self.slot_of(place, *slot), value) {
                 (None, None) => unlisted.push((account.address, Some(*slot))),
-                (Some(ListedSlot::Read(at)), None) => touch(&self.touched_reads[*at]),
-                (None | Some(ListedSlot::Read(_)), Some(_)) => return None,
-                // Another step changes it, or the count of changes will be short.
-                (Some(ListedSlot::Changed(_)), None) => {}
-                (Some(ListedSlot::Changed(slot)), Some(value)) => {
-                    let slot = &listed.storage_changes[*slot];
-                    let listed = at_index(&slot.changes, at, |c| c.block_access_index)?;
+                (None, Some(_)) => return None,
+                (Some(place), None) => touch(&self.touched_slots[place.slot]),
+                (Some(place), Some(value)) => {
+                    touch(&self.touched_slots[place.slot]);
+                    let listed = self.changes(place);
+                    let listed = at_index(listed, at, |c| c.block_access_index)?;
                     changes += is_same(&listed.new_value, value)?;
                 }
             }
@@ -154,17 +162,20 @@ impl<'a> ListIndex<'a> {
             return None;
         }
         let is_touched = |touched: &AtomicBool| touched.load(Ordering::Relaxed);
-        let mut all = self.touched_accounts.iter().chain(&self.touched_reads);
+        let mut all = self.touched_accounts.iter().chain(&self.touched_slots);
         if unlisted.is_empty() && all.all(is_touched) {
             return Some(self.list.clone());
         }
         let mut accounts = BTreeMap::new();
-        let mut reads = self.touched_reads.iter();
-        for (listed, touched) in self.list.accounts().iter().zip(&self.touched_accounts) {
+        let listed = self.list.accounts().iter().zip(&self.touched_accounts);
+        for ((listed, touched), first) in listed.zip(&self.first_slots) {
             let mut account = listed.clone();
-            // Asked of every slot, so that none is taken for another.
-            let is_read = |_: &U256| reads.next().is_some_and(is_touched);
-            account.storage_reads.retain(is_read);
+            // Slots that change were touched: all changes were made.
+            let reads = &self.touched_slots[first + account.storage_changes.len()..];
+            let mut reads = reads.iter();
+            account
+                .storage_reads
+                .retain(|_| reads.next().is_some_and(is_touched));
             if is_touched(touched) {
                 accounts.insert(account.address, account);
             }

@@ -6,21 +6,23 @@ use super::{
 };
 use crate::{results::BlockResults, step::ContractRequest};
 use alloy_primitives::B256;
-use std::{collections::BTreeMap, convert::Infallible, sync::mpsc::Receiver};
+use std::{convert::Infallible, sync::mpsc::Receiver};
 
-/// Takes in all steps of a block, in order. `None` if one is missing, or breaks a limit of the
+/// Takes in all `steps` of a block, in order. `None` if one is missing, or breaks a limit of the
 /// block, or if the list has changes that no step made.
 pub(super) fn collect<'a>(
     mut results: BlockResults<'a>,
+    steps: usize,
     done: Receiver<StepsDone>,
     given: &Given<'_>,
 ) -> Option<(BlockResults<'a>, Vec<ContractRequest>)> {
-    let mut waiting = BTreeMap::new();
+    let mut waiting: Vec<Option<Step>> = Vec::new();
+    waiting.resize_with(steps, || None);
     let (mut next, mut changes) = (0, 0);
     let (mut contracts, mut unlisted) = (None, Vec::new());
     for (at, step) in done.into_iter().flatten() {
-        waiting.insert(at, step?);
-        while let Some(step) = waiting.remove(&next) {
+        waiting[at] = Some(step?);
+        while let Some(step) = waiting.get_mut(next).and_then(Option::take) {
             let Step {
                 result,
                 changes: made,
@@ -30,7 +32,7 @@ pub(super) fn collect<'a>(
                 StepResult::Before => {}
                 StepResult::Transaction(result) => {
                     results.check_limits::<Infallible>().ok()?;
-                    results.add(*result, B256::ZERO);
+                    results.add(result, B256::ZERO);
                 }
                 StepResult::After(requests) => contracts = Some(requests),
             }

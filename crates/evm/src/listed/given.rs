@@ -1,6 +1,6 @@
 //! A block's access list, as steps look things up in it.
 
-use crate::access_list::ListIndex;
+use crate::access_list::{ListIndex, SlotPlace};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
 use cambium_primitives::{AccessList, BlockAccessIndex};
 use revm::{bytecode::Bytecode, state::AccountInfo};
@@ -53,16 +53,14 @@ impl<'a> Given<'a> {
         self.by_hash.get(hash)
     }
 
-    /// The account that step `at` finds, `parent` being what the block finds.
+    /// The account at `place` that step `at` finds, `parent` being what the block finds.
     pub(crate) fn account(
         &self,
-        address: &Address,
+        place: usize,
         at: u64,
         parent: Option<AccountInfo>,
     ) -> Option<AccountInfo> {
-        let Some(listed) = self.index.account(address) else {
-            return parent;
-        };
+        let listed = &self.list().accounts()[place];
         let balance = before(&listed.balance_changes, at, |c| c.block_access_index);
         let nonce = before(&listed.nonce_changes, at, |c| c.block_access_index);
         let code = before(&listed.code_changes, at, |c| c.block_access_index);
@@ -77,25 +75,25 @@ impl<'a> Given<'a> {
             info.nonce = listed.nonce_changes[nonce].new_nonce;
         }
         if let Some(code) = code {
-            let (hash, code) = self.codes[address][code].clone();
+            let (hash, code) = self.codes[&listed.address][code].clone();
             info.set_code_and_hash(code, hash);
         }
         (!info.is_empty()).then_some(info)
     }
 
     /// The slot that step `at` finds; `None` if no step before it changes it.
-    pub(crate) fn slot(&self, address: &Address, slot: U256, at: u64) -> Option<U256> {
-        let changes = self.index.slot_changes(address, slot)?;
+    pub(crate) fn slot(&self, place: SlotPlace, at: u64) -> Option<U256> {
+        let changes = self.index.changes(place);
         let newest = before(changes, at, |c| c.block_access_index)?;
         Some(changes[newest].new_value)
     }
 
     /// Whether a step before `at` changes any slot of the account.
     pub(crate) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
-        let Some(listed) = self.index.account(address) else {
+        let Some(place) = self.index.account(address) else {
             return false;
         };
-        let mut slots = listed.storage_changes.iter();
+        let mut slots = self.list().accounts()[place].storage_changes.iter();
         slots.any(|slot| before(&slot.changes, at, |c| c.block_access_index).is_some())
     }
 }

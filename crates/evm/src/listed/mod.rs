@@ -20,20 +20,20 @@
 
 mod collect;
 mod given;
+mod parent;
 mod state;
 mod workers;
 
 use crate::{
-    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
-    cache::{BlockCache, Keys},
-    executor::Foretold,
-    overlay::plain,
-    results::BlockResults,
+    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, cache::Keys,
+    executor::Foretold, overlay::plain, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
 use collect::collect;
-use revm::primitives::hardfork::SpecId;
+use parent::Parent;
+use revm::{DatabaseRef, primitives::hardfork::SpecId};
+use state::ListState;
 use std::{num::NonZeroUsize, panic::resume_unwind, sync::mpsc, thread};
 use workers::Work;
 
@@ -99,16 +99,17 @@ impl Listed {
     ) -> Option<Outcome> {
         let results = BlockResults::new::<DB::Error>(input).ok()?;
         let given = Given::new(list)?;
-        let cache = BlockCache::new(db);
+        let parent = Parent::new(&given, db);
         let found = input.found.filter(|found| found.is_of(list));
         let found = found.filter(|_| self.reads == ListReads::Values);
         match (self.reads, found) {
-            (_, Some(found)) => cache.believe(list, found),
+            (_, Some(found)) => parent.believe(found),
             (ListReads::Nothing, None) => {}
-            (_, None) => cache.read(&Keys::of(list)).ok()?,
+            (_, None) => parent.read(&Keys::of(list)).ok()?,
         }
-        let work = Work::new(input, &given, &cache, hooks.timed);
+        let work = Work::new(input, &parent, hooks.timed);
         let (sender, done) = mpsc::channel();
+        let steps = work.steps();
         let (changes, collected) = thread::scope(|scope| {
             for _ in 0..self.threads.get() {
                 let sender = sender.clone();
@@ -116,8 +117,8 @@ impl Listed {
                 scope.spawn(move || work.run(&sender));
             }
             drop(sender);
-            let collected = scope.spawn(|| collect(results, done, &given));
-            let changes = self.foresee(&cache, &given, found, &mut hooks.foretold);
+            let collected = scope.spawn(|| collect(results, steps, done, &given));
+            let changes = self.foresee(&parent, found, &mut hooks.foretold);
             if changes.is_none() {
                 work.stop();
             }
@@ -127,8 +128,8 @@ impl Listed {
                 collected.unwrap_or_else(|panic| resume_unwind(panic)),
             )
         });
-        let (changes, (results, contracts)) = (changes?, collected?);
-        if cache.has_empty_account() {
+        let (changes, (mut results, contracts)) = (changes?, collected?);
+        if parent.has_empty_account() {
             return None;
         }
         let deposits = results.deposits::<DB::Error>().ok()?;
@@ -138,25 +139,35 @@ impl Listed {
     /// What the list says that the block changes, while transactions run.
     fn foresee<DB: StateRead>(
         &self,
-        cache: &BlockCache<'_, DB>,
-        given: &Given<'_>,
+        parent: &Parent<'_, DB>,
         found: Option<&FoundValues>,
         foretold: &mut Option<Foretold<'_>>,
     ) -> Option<(Changes, Vec<(B256, Bytes)>)> {
+        let given = parent.given();
         let list = given.list();
         match (self.reads, found) {
             (_, Some(found)) => {
                 // What they say must be true, but nothing has to wait for it.
-                if !cache.bears_out(list, found).ok()? {
+                if !parent.bears_out(found).ok()? {
                     return None;
                 }
             }
-            (ListReads::Nothing, None) => cache.read(&Keys::for_changes(list)).ok()?,
+            (ListReads::Nothing, None) => {
+                for portion in Keys::changed(list) {
+                    parent.read(&portion).ok()?;
+                }
+            }
             (_, None) => {}
         }
+        // No step is before the first.
+        let before = ListState { parent, at: 0 };
         let changes = list.changes(
-            |address| Ok::<_, DB::Error>(cache.account(address)?.as_ref().map(plain)),
-            |address, slot| cache.slot(address, slot),
+            |address| {
+                before
+                    .basic_ref(address)
+                    .map(|account| account.as_ref().map(plain))
+            },
+            |address, slot| before.storage_ref(address, slot),
         );
         let changes = (changes.ok()?, given.new_codes());
         if let Some(foretold) = foretold {

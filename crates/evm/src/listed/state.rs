@@ -1,7 +1,7 @@
 //! What one step of a block finds, by the block's access list.
 
-use super::given::Given;
-use crate::{StateRead, cache::BlockCache};
+use super::parent::Parent;
+use crate::StateRead;
 use alloy_primitives::{Address, B256, U256};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -9,8 +9,7 @@ use revm::{
 
 /// The parent's state with the newest changes of the steps before one.
 pub(super) struct ListState<'a, DB> {
-    pub(super) given: &'a Given<'a>,
-    pub(super) cache: &'a BlockCache<'a, DB>,
+    pub(super) parent: &'a Parent<'a, DB>,
     /// The step's index.
     pub(super) at: u64,
 }
@@ -30,39 +29,48 @@ impl<DB: StateRead> DatabaseRef for ListState<'_, DB> {
     type Error = ListStateError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
-        let parent = self.cache.account(address).map_err(ListStateError::State)?;
-        Ok(self.given.account(&address, self.at, parent))
+        let given = self.parent.given();
+        let account = match given.index().account(&address) {
+            Some(place) => {
+                let parent = self.parent.account(place);
+                parent.map(|parent| given.account(place, self.at, parent))
+            }
+            None => self.parent.unlisted_account(address),
+        };
+        account.map_err(ListStateError::State)
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
-        match self.given.code(&hash) {
+        match self.parent.given().code(&hash) {
             Some(code) => Ok(code.clone()),
-            None => self.cache.code(hash).map_err(ListStateError::State),
+            None => self.parent.code(hash).map_err(ListStateError::State),
         }
     }
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
-        match self.given.slot(&address, slot, self.at) {
-            Some(value) => Ok(value),
-            None => {
-                let value = self.cache.slot(address, slot);
-                value.map_err(ListStateError::State)
-            }
-        }
+        let given = self.parent.given();
+        let value = match given.index().slot(&address, slot) {
+            Some(place) => match given.slot(place, self.at) {
+                Some(value) => Ok(value),
+                None => self.parent.slot(place, address, slot),
+            },
+            None => self.parent.unlisted_slot(address, slot),
+        };
+        value.map_err(ListStateError::State)
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
-        let hash = self.cache.db().block_hash_ref(number);
+        let hash = self.parent.db().block_hash_ref(number);
         hash.map_err(ListStateError::State)
     }
 }
 
 impl<DB: StateRead> StateRead for ListState<'_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
-        if self.given.has_slot_before(&address, self.at) {
+        if self.parent.given().has_slot_before(&address, self.at) {
             return Err(ListStateError::Untold);
         }
-        let has_storage = self.cache.db().has_storage(address);
+        let has_storage = self.parent.db().has_storage(address);
         has_storage.map_err(ListStateError::State)
     }
 }

@@ -1,16 +1,15 @@
 //! Threads that take the steps of a block from one queue, the longest first.
 
 use super::{
-    given::Given,
+    parent::Parent,
     state::{ListState, ListStateError},
 };
 use crate::{
     BlockInput, ExecutionError, StateRead,
     access_list::Unlisted,
-    cache::BlockCache,
     executor::Timed,
     overlay::{Overlay, OverlayMode},
-    step::{ContractRequest, StepRunner, TransactionResult},
+    step::{ContractRequest, StepRunner, TransactionResult, set_blooms},
 };
 use alloy_consensus::Transaction as _;
 use std::{
@@ -25,7 +24,7 @@ use std::{
 /// What a step gives besides its changes.
 pub(super) enum StepResult {
     Before,
-    Transaction(Box<TransactionResult>),
+    Transaction(TransactionResult),
     After(Vec<ContractRequest>),
 }
 
@@ -47,8 +46,7 @@ const STEPS_TOGETHER: usize = 64;
 /// A block's steps, to be taken by threads.
 pub(super) struct Work<'a, DB> {
     input: &'a BlockInput<'a>,
-    given: &'a Given<'a>,
-    cache: &'a BlockCache<'a, DB>,
+    parent: &'a Parent<'a, DB>,
     order: Vec<usize>,
     next: AtomicUsize,
     stopped: AtomicBool,
@@ -61,8 +59,7 @@ type StepError<DB> = ExecutionError<ListStateError<<DB as revm::DatabaseRef>::Er
 impl<'a, DB: StateRead> Work<'a, DB> {
     pub(super) fn new(
         input: &'a BlockInput<'a>,
-        given: &'a Given<'a>,
-        cache: &'a BlockCache<'a, DB>,
+        parent: &'a Parent<'a, DB>,
         timed: Option<Timed<'a>>,
     ) -> Self {
         let last = input.transactions.len() + 1;
@@ -74,13 +71,17 @@ impl<'a, DB: StateRead> Work<'a, DB> {
         });
         Self {
             input,
-            given,
-            cache,
+            parent,
             order,
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             timed,
         }
+    }
+
+    /// How many steps there are.
+    pub(super) const fn steps(&self) -> usize {
+        self.order.len()
     }
 
     /// No further step is begun.
@@ -108,19 +109,16 @@ impl<'a, DB: StateRead> Work<'a, DB> {
                 self.stop();
             }
             together.push((*at, step));
-            if together.len() == STEPS_TOGETHER && done.send(std::mem::take(&mut together)).is_err()
-            {
+            if together.len() == STEPS_TOGETHER && !hand_on(&mut together, done) {
                 return;
             }
         }
-        // Nobody waits for them if the other end is gone.
-        let _ = done.send(together);
+        hand_on(&mut together, done);
     }
 
     fn step(&'a self, runner: &mut Option<Runner<'a, DB>>, at: usize) -> Option<Step> {
         let state = ListState {
-            given: self.given,
-            cache: self.cache,
+            parent: self.parent,
             at: at as u64,
         };
         let runner = match runner {
@@ -139,7 +137,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
         let result = self.result(runner, at).ok()?;
         let accesses = runner.end()?;
         let mut unlisted = Vec::new();
-        let index = self.given.index();
+        let index = self.parent.given().index();
         let changes = index.changes_of(&accesses, at as u64, &mut unlisted)?;
         Some(Step {
             result,
@@ -155,9 +153,22 @@ impl<'a, DB: StateRead> Work<'a, DB> {
                 StepResult::Before
             }
             Some(index) if index < self.input.transactions.len() => {
-                StepResult::Transaction(Box::new(runner.transaction(index)?))
+                StepResult::Transaction(runner.transaction(index)?)
             }
             Some(_) => StepResult::After(runner.after()?),
         })
     }
+}
+
+/// Whether anybody waits for the steps.
+fn hand_on(together: &mut StepsDone, done: &Sender<StepsDone>) -> bool {
+    let results = together.iter_mut().filter_map(|(_, step)| match step {
+        Some(Step {
+            result: StepResult::Transaction(result),
+            ..
+        }) => Some(result),
+        _ => None,
+    });
+    set_blooms(results);
+    done.send(std::mem::take(together)).is_ok()
 }

@@ -5,6 +5,7 @@ use crate::{Account, AccountChange, AccountUpdate, Changes};
 use alloc::{collections::BTreeMap, vec::Vec};
 use alloy_eip7928::{AccountChanges, SlotChanges};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+use cambium_keccak::keccak256_each;
 
 impl AccessList {
     /// The changes of the block that the list is of: the last value of everything. `account` and
@@ -18,14 +19,21 @@ impl AccessList {
         mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
         mut slot: impl FnMut(Address, U256) -> Result<U256, E>,
     ) -> Result<Changes, E> {
-        let mut changes = Vec::new();
-        for listed in self.0.iter().filter(|listed| Self::is_changed(listed)) {
+        let changed = || self.0.iter().filter(|listed| Self::is_changed(listed));
+        let slots = changed().flat_map(|listed| &listed.storage_changes);
+        let paths = keccak256_each(changed().map(|listed| listed.address));
+        let slot_paths = keccak256_each(slots.map(|changed| changed.slot.to_be_bytes::<32>()));
+        let mut slot_paths = slot_paths.into_iter();
+        let mut changes = Vec::with_capacity(paths.len());
+        for (listed, path) in changed().zip(paths) {
             let before = account(listed.address)?;
             let mut slots = Vec::with_capacity(listed.storage_changes.len());
-            for changed in &listed.storage_changes {
-                slots.extend(last_value(changed, || slot(listed.address, changed.slot))?);
+            // The paths last, so that none is taken from them for nothing.
+            for (changed, path) in listed.storage_changes.iter().zip(slot_paths.by_ref()) {
+                let value = last_value(changed, || slot(listed.address, changed.slot))?;
+                slots.extend(value.map(|value| (path, value)));
             }
-            changes.extend(account_change(listed, before, slots));
+            changes.extend(account_change(listed, path, before, slots));
         }
         Ok(Changes::new(changes))
     }
@@ -40,21 +48,21 @@ impl AccessList {
     }
 }
 
-/// A slot's path and its last value, if that is not the one `before` the block.
+/// A slot's last value, if that is not the one `before` the block.
 fn last_value<E>(
     changed: &SlotChanges,
     before: impl FnOnce() -> Result<U256, E>,
-) -> Result<Option<(B256, U256)>, E> {
+) -> Result<Option<U256>, E> {
     let Some(last) = changed.changes.last() else {
         return Ok(None);
     };
     let is_changed = changed.changes.len() == 1 || before()? != last.new_value;
-    let path = || keccak256(changed.slot.to_be_bytes::<32>());
-    Ok(is_changed.then(|| (path(), last.new_value)))
+    Ok(is_changed.then_some(last.new_value))
 }
 
 fn account_change(
     listed: &AccountChanges,
+    path: B256,
     before: Option<Account>,
     slots: Vec<(B256, U256)>,
 ) -> Option<AccountChange> {
@@ -68,7 +76,6 @@ fn account_change(
     if let Some(last) = listed.code_changes.last() {
         after.code_hash = keccak256(&last.new_code);
     }
-    let path = keccak256(listed.address);
     if after.is_empty() {
         return before.map(|_| AccountChange {
             path,

@@ -31,7 +31,7 @@ pub use check::AccessListError;
 pub use difference::{AccessListDifference, AccessValue};
 pub use found::{FoundAccount, FoundValues, FoundValuesError};
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use alloy_primitives::{Address, B256, U256, keccak256};
 use core::fmt;
 
@@ -41,8 +41,10 @@ pub const ACCESS_LIST_ITEM_GAS: u64 = 2_000;
 /// A block's access list in its canonical form: accounts in the order of their addresses, slots
 /// in the order of their numbers, changes in the order of their indices, nothing twice, no slot
 /// both read and changed, no changed slot without a change.
+///
+/// Clones are cheap: they share the accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessList(Vec<AccountChanges>);
+pub struct AccessList(Arc<Vec<AccountChanges>>);
 
 /// What bounds a block's access list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,10 +136,10 @@ impl AccessList {
         accounts: Vec<AccountChanges>,
         limits: &AccessListLimits,
     ) -> Result<Self, AccessListError> {
-        let list = Self(accounts);
+        let list = Self(Arc::new(accounts));
         check::items(&list.counts(), limits)?;
         let mut before = None;
-        for account in &list.0 {
+        for account in list.accounts() {
             check::account_order(before, account.address)?;
             check::account(account, limits)?;
             before = Some(account.address);
@@ -148,13 +150,14 @@ impl AccessList {
     /// Decodes a list from exactly these bytes. Memory is taken for what is there only, and no
     /// more of it than the limits allow.
     pub fn decode(bytes: &[u8], limits: &AccessListLimits) -> Result<Self, AccessListError> {
-        decode::decode(bytes, limits).map(Self)
+        let accounts = decode::decode(bytes, limits)?;
+        Ok(Self(Arc::new(accounts)))
     }
 
     /// The RLP of the list.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        alloy_rlp::encode_list(&self.0, &mut out);
+        alloy_rlp::encode_list(self.accounts(), &mut out);
         out
     }
 
@@ -170,7 +173,7 @@ impl AccessList {
 
     /// The accounts, in order.
     pub fn into_accounts(self) -> Vec<AccountChanges> {
-        self.0
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// What it says of an account.
@@ -192,7 +195,7 @@ impl AccessList {
     /// How much there is in it.
     pub fn counts(&self) -> AccessListCounts {
         let mut counts = AccessListCounts::default();
-        for account in &self.0 {
+        for account in self.accounts() {
             counts.accounts += 1;
             counts.accounts_changed += u64::from(Self::is_changed(account));
             counts.slots_changed += account.storage_changes.len() as u64;
@@ -213,11 +216,14 @@ impl AccessList {
             storage_reads: Vec::new(),
             ..account.clone()
         });
-        Self(without_reads.collect())
+        Self(Arc::new(without_reads.collect()))
     }
 
     /// The first place in which `given` is not this list, which execution gave.
     pub fn first_difference(&self, given: &Self) -> Option<AccessListDifference> {
+        if Arc::ptr_eq(&self.0, &given.0) {
+            return None;
+        }
         difference::first(&self.0, &given.0)
     }
 }
