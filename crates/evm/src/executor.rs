@@ -118,7 +118,7 @@ pub const PARALLEL_GAS_MIN: u64 = 1_000_000;
 /// Nor are transactions of less on average worth running ahead of their turn without an access
 /// list: comparing what they read, and taking in what they did, takes as long as they do. Half as
 /// much is used, as above.
-const AHEAD_GAS_MIN: u64 = 70_000;
+const AHEAD_GAS_MIN: u64 = 0;
 
 impl BlockExecutor {
     /// On as many threads as there are processors.

@@ -30,6 +30,7 @@ use crate::{
     results::BlockResults,
     step::{StepRunner, TransactionResult},
 };
+use alloy_consensus::Transaction as _;
 use alloy_primitives::{B256, U256};
 use revm::{
     primitives::hardfork::SpecId,
@@ -39,6 +40,7 @@ use schedule::{Job, Schedule};
 use state::{Below, BelowError};
 use std::{
     num::NonZeroUsize,
+    ops::Range,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -108,7 +110,11 @@ impl Optimistic {
             input,
             cache: &cache,
             versions: &versions,
-            schedule: Schedule::new(input.senders, self.threads.get()),
+            schedule: Schedule::new(
+                input.senders,
+                input.transactions.iter().map(|tx| tx.gas_limit()),
+                self.threads.get(),
+            ),
             taken: Mutex::new(Ok(Taken {
                 overlay,
                 results,
@@ -144,7 +150,7 @@ struct Block<'a, DB: StateRead> {
     input: &'a BlockInput<'a>,
     cache: &'a BlockCache<'a, DB>,
     versions: &'a Versions,
-    schedule: Schedule<Ahead>,
+    schedule: Schedule<Vec<Option<Ahead>>>,
     /// What was taken in, or why the block is invalid.
     taken: Mutex<Result<Taken<'a, DB>, BelowExecutionError<DB::Error>>>,
 }
@@ -158,11 +164,11 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         let mut runner = StepRunner::new(self.input, overlay);
         while let Some(job) = self.schedule.next() {
             match job {
-                Job::Ahead(index) => {
-                    let ahead = self.ahead(&mut runner, index);
-                    self.schedule.ran(index, ahead);
+                Job::Ahead(portion, transactions) => {
+                    let ahead = transactions.map(|index| self.ahead(&mut runner, index));
+                    self.schedule.ran(portion, ahead.collect());
                 }
-                Job::Turn(index, ahead) => self.turn(&mut runner, index, ahead),
+                Job::Turn(transactions, ahead) => self.turn(&mut runner, transactions, ahead),
             }
         }
     }
@@ -189,16 +195,23 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         })
     }
 
-    fn turn(&self, runner: &mut Runner<'a, DB>, index: usize, ahead: Option<Ahead>) {
+    fn turn(
+        &self,
+        runner: &mut Runner<'a, DB>,
+        transactions: Range<usize>,
+        ahead: Option<Vec<Option<Ahead>>>,
+    ) {
         let mut all = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(taken) = &mut *all else { return };
-        match self.take(taken, runner, index, ahead) {
-            Ok(()) => self.schedule.turn_is_done(),
-            Err(error) => {
+        let mut ahead = ahead.into_iter().flatten();
+        for index in transactions {
+            if let Err(error) = self.take(taken, runner, index, ahead.next().flatten()) {
                 *all = Err(error);
                 self.schedule.stop();
+                return;
             }
         }
+        self.schedule.turn_is_done();
     }
 
     fn take(
@@ -273,7 +286,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
 }
 
 /// Lets the other threads end if one panics.
-struct StopOnPanic<'a>(&'a Schedule<Ahead>);
+struct StopOnPanic<'a>(&'a Schedule<Vec<Option<Ahead>>>);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {

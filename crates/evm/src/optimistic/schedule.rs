@@ -1,63 +1,82 @@
-//! Which transaction a thread runs next.
+//! Which transactions a thread runs next.
 //!
-//! The *turn* is the first transaction that is not taken in. Whatever else threads do, one of them
-//! sees to the turn as soon as that can be done; the others run transactions ahead of it.
+//! Transactions are handed out in *portions*: consecutive ones that together are worth meeting
+//! other threads for. The *turn* is the first portion that is not taken in. Whatever else threads
+//! do, one of them sees to the turn as soon as that can be done; the others run portions ahead of
+//! it.
 
 use alloy_primitives::{Address, map::HashMap};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+};
 
-/// How far ahead of the turn transactions are run, for each thread. What ran long ago is more
-/// likely to have run on what is no longer so.
-const AHEAD_PER_THREAD: usize = 16;
+/// How many portions ahead of the turn are run, for each thread. What ran long ago is more likely
+/// to have run on what is no longer so.
+const AHEAD_PER_THREAD: usize = 8;
 
-/// What a thread is to do.
+/// Gas limits of a portion, unless it is a single transaction. The more transactions have run
+/// side by side, the likelier is one to have run without what another left.
+const PORTION_GAS: u64 = 400_000;
+
+/// What a thread is to do with the transactions of a range.
 pub(super) enum Job<R> {
-    /// See to the turn, with what running it ahead gave, if it was.
-    Turn(usize, Option<R>),
-    /// Run a transaction ahead of its turn.
-    Ahead(usize),
+    /// See to their turn, with what running them ahead gave, if that was done.
+    Turn(Range<usize>, Option<R>),
+    /// Run them ahead of their turn.
+    Ahead(usize, Range<usize>),
 }
 
 pub(super) struct Schedule<R> {
     state: Mutex<State<R>>,
     changed: Condvar,
-    /// For each transaction the last one before it of the same sender, on whose nonce it depends.
-    depends_on: Vec<Option<usize>>,
+    portions: Vec<Portion>,
     ahead_max: usize,
+}
+
+struct Portion {
+    transactions: Range<usize>,
+    /// Portions before it with transactions of the same senders, on whose nonces it depends.
+    depends_on: Vec<usize>,
 }
 
 struct State<R> {
     turn: usize,
     turn_is_taken: bool,
     stopped: bool,
-    transactions: Vec<Stage<R>>,
+    /// Threads that wait for a change.
+    waiting: usize,
+    stages: Vec<Stage<R>>,
 }
 
 enum Stage<R> {
     Waiting,
     Running,
-    /// It ran ahead; `None` if that came to nothing.
-    Ran(Option<R>),
+    Ran(R),
     /// A thread has it that sees to its turn, or has seen to it.
-    Taken,
+    Taken {
+        ran_ahead: bool,
+    },
 }
 
 impl<R> Schedule<R> {
-    pub(super) fn new(senders: &[Address], threads: usize) -> Self {
-        let mut last = HashMap::<_, _>::default();
-        let senders = senders.iter().enumerate();
-        let depends_on: Vec<_> = senders
-            .map(|(index, sender)| last.insert(*sender, index))
-            .collect();
+    /// For transactions of these senders and gas limits.
+    pub(super) fn new(
+        senders: &[Address],
+        gas_limits: impl Iterator<Item = u64>,
+        threads: usize,
+    ) -> Self {
+        let portions = portions(senders, gas_limits);
         Self {
             state: Mutex::new(State {
                 turn: 0,
                 turn_is_taken: false,
                 stopped: false,
-                transactions: depends_on.iter().map(|_| Stage::Waiting).collect(),
+                waiting: 0,
+                stages: portions.iter().map(|_| Stage::Waiting).collect(),
             }),
             changed: Condvar::new(),
-            depends_on,
+            portions,
             ahead_max: threads.saturating_mul(AHEAD_PER_THREAD),
         }
     }
@@ -66,36 +85,44 @@ impl<R> Schedule<R> {
     pub(super) fn next(&self) -> Option<Job<R>> {
         let mut state = self.lock();
         loop {
-            if state.stopped || state.turn == self.depends_on.len() {
+            if state.stopped || state.turn == self.portions.len() {
                 return None;
             }
-            if let Some(job) = state.take_turn().or_else(|| self.take_ahead(&mut state)) {
-                return Some(job);
+            if let Some(ran) = state.take_turn() {
+                let transactions = self.portions[state.turn].transactions.clone();
+                return Some(Job::Turn(transactions, ran));
             }
+            if let Some(portion) = self.take_ahead(&mut state) {
+                let transactions = self.portions[portion].transactions.clone();
+                return Some(Job::Ahead(portion, transactions));
+            }
+            state.waiting += 1;
             let woken = self.changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 
-    fn take_ahead(&self, state: &mut State<R>) -> Option<Job<R>> {
-        let end = (state.turn + self.ahead_max).min(self.depends_on.len());
-        let has_run = |index: usize| match state.transactions[index] {
+    fn take_ahead(&self, state: &mut State<R>) -> Option<usize> {
+        let end = (state.turn + self.ahead_max).min(self.portions.len());
+        let has_run = |portion: &usize| match state.stages[*portion] {
             Stage::Ran(_) => true,
-            Stage::Taken => index < state.turn,
+            Stage::Taken { ran_ahead } => ran_ahead || *portion < state.turn,
             Stage::Waiting | Stage::Running => false,
         };
-        let index = (state.turn..end).find(|index| {
-            matches!(state.transactions[*index], Stage::Waiting)
-                && self.depends_on[*index].is_none_or(has_run)
+        let portion = (state.turn..end).find(|portion| {
+            matches!(state.stages[*portion], Stage::Waiting)
+                && self.portions[*portion].depends_on.iter().all(has_run)
         })?;
-        state.transactions[index] = Stage::Running;
-        Some(Job::Ahead(index))
+        state.stages[portion] = Stage::Running;
+        Some(portion)
     }
 
-    /// A transaction has run ahead of its turn.
-    pub(super) fn ran(&self, index: usize, result: Option<R>) {
-        self.lock().transactions[index] = Stage::Ran(result);
-        self.changed.notify_all();
+    /// A portion has run ahead of its turn.
+    pub(super) fn ran(&self, portion: usize, result: R) {
+        let mut state = self.lock();
+        state.stages[portion] = Stage::Ran(result);
+        self.tell(state);
     }
 
     /// The turn is seen to.
@@ -103,14 +130,23 @@ impl<R> Schedule<R> {
         let mut state = self.lock();
         state.turn += 1;
         state.turn_is_taken = false;
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 
     /// Nothing more is to be done.
     pub(super) fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.stopped = true;
+        self.tell(state);
+    }
+
+    /// Wakes threads that wait, if there are any: that takes as long as a short transaction.
+    fn tell(&self, state: MutexGuard<'_, State<R>>) {
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<R>> {
@@ -119,16 +155,97 @@ impl<R> Schedule<R> {
 }
 
 impl<R> State<R> {
-    fn take_turn(&mut self) -> Option<Job<R>> {
-        let turn = self.turn;
-        if self.turn_is_taken || matches!(self.transactions[turn], Stage::Running) {
+    /// The turn, if it can be seen to, with what running it ahead gave.
+    fn take_turn(&mut self) -> Option<Option<R>> {
+        let turn = &mut self.stages[self.turn];
+        if self.turn_is_taken || matches!(turn, Stage::Running) {
             return None;
         }
         self.turn_is_taken = true;
-        let stage = std::mem::replace(&mut self.transactions[turn], Stage::Taken);
-        Some(match stage {
-            Stage::Ran(result) => Job::Turn(turn, result),
-            _ => Job::Turn(turn, None),
-        })
+        let ran_ahead = matches!(turn, Stage::Ran(_));
+        match std::mem::replace(turn, Stage::Taken { ran_ahead }) {
+            Stage::Ran(result) => Some(Some(result)),
+            _ => Some(None),
+        }
+    }
+}
+
+fn portions(senders: &[Address], gas_limits: impl Iterator<Item = u64>) -> Vec<Portion> {
+    let mut portions: Vec<Portion> = Vec::new();
+    let mut last = HashMap::<_, _>::default();
+    let mut gas_left = 0;
+    for ((index, sender), gas) in senders.iter().enumerate().zip(gas_limits) {
+        if gas > gas_left || portions.is_empty() {
+            gas_left = PORTION_GAS;
+            portions.push(Portion {
+                transactions: index..index,
+                depends_on: Vec::new(),
+            });
+        }
+        gas_left = gas_left.saturating_sub(gas);
+        let here = portions.len() - 1;
+        let portion = &mut portions[here];
+        portion.transactions.end = index + 1;
+        if let Some(before) = last.insert(*sender, here)
+            && before < here
+        {
+            portion.depends_on.push(before);
+        }
+    }
+    portions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(senders: &[u8], gas: &[u64]) -> Schedule<()> {
+        let senders: Vec<_> = senders
+            .iter()
+            .map(|byte| Address::repeat_byte(*byte))
+            .collect();
+        Schedule::new(&senders, gas.iter().copied(), 1)
+    }
+
+    fn ahead(schedule: &Schedule<()>) -> Option<usize> {
+        let mut state = schedule.lock();
+        schedule.take_ahead(&mut state)
+    }
+
+    #[test]
+    fn short_transactions_go_together_and_long_ones_alone() {
+        let third = PORTION_GAS / 3;
+        let schedule = schedule(&[1; 8], &[third, third, third, third, u64::MAX, 0, 1, 1]);
+        let ranges: Vec<_> = schedule
+            .portions
+            .iter()
+            .map(|p| p.transactions.clone())
+            .collect();
+        assert_eq!(ranges, [0..3, 3..4, 4..6, 6..8]);
+    }
+
+    #[test]
+    fn a_sender_waits_for_what_it_sent_before() {
+        let gas = [PORTION_GAS; 4];
+        let schedule = schedule(&[1, 2, 1, 1], &gas);
+        assert_eq!([ahead(&schedule), ahead(&schedule)], [Some(0), Some(1)]);
+        assert_eq!(ahead(&schedule), None, "2 and 3 wait for 0");
+        schedule.ran(1, ());
+        assert_eq!(ahead(&schedule), None);
+        schedule.ran(0, ());
+        assert_eq!([ahead(&schedule), ahead(&schedule)], [Some(2), None]);
+    }
+
+    #[test]
+    fn the_turn_comes_before_running_ahead_and_once() {
+        let gas = [PORTION_GAS; 2];
+        let schedule = schedule(&[1, 2], &gas);
+        assert!(matches!(schedule.next(), Some(Job::Turn(range, None)) if range == (0..1)));
+        assert!(matches!(schedule.next(), Some(Job::Ahead(1, _))));
+        schedule.ran(1, ());
+        schedule.turn_is_done();
+        assert!(matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range == (1..2)));
+        schedule.turn_is_done();
+        assert!(schedule.next().is_none());
     }
 }
