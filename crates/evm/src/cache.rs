@@ -240,11 +240,6 @@ impl<V: Clone> Cell<V> {
 impl<K: Shard, V: Clone> Shards<K, V> {
     fn cell(&self, key: K) -> Arc<Cell<V>> {
         let shard = &self.0[key.shard() % SHARDS];
-        let known = shard.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cell) = known.get(&key) {
-            return cell.clone();
-        }
-        drop(known);
         let mut known = shard.write().unwrap_or_else(PoisonError::into_inner);
         known.entry(key).or_default().clone()
     }

@@ -115,11 +115,6 @@ pub struct BlockExecutor {
 /// limits allow is used.
 pub const PARALLEL_GAS_MIN: u64 = 1_000_000;
 
-/// Nor are transactions of less on average worth running ahead of their turn without an access
-/// list: comparing what they read, and taking in what they did, takes as long as they do. Half as
-/// much is used, as above.
-const AHEAD_GAS_MIN: u64 = 0;
-
 impl BlockExecutor {
     /// On as many threads as there are processors.
     pub fn new(kind: ExecutorKind) -> Self {
@@ -159,14 +154,12 @@ impl Executor for BlockExecutor {
     ) -> Result<Outcome, ExecutionError<DB::Error>> {
         let threads = self.threads;
         let limits = gas_limits(input);
-        let count = input.transactions.len() as u64;
         let reads = match self.kind {
             _ if limits < self.gas_min => None,
             ExecutorKind::Sequential => None,
             ExecutorKind::Full => Some(ListReads::Values),
             ExecutorKind::Batched => Some(ListReads::Keys),
             ExecutorKind::Parallel => Some(ListReads::Nothing),
-            ExecutorKind::Optimistic if limits < count * AHEAD_GAS_MIN.min(self.gas_min) => None,
             ExecutorKind::Optimistic => {
                 return Optimistic { threads }.execute(input, db, hooks);
             }

@@ -106,6 +106,11 @@ impl<DB: StateRead> Overlay<DB> {
         self.recorder = self.mode.record.then(StepRecorder::default);
     }
 
+    /// The state below.
+    pub(crate) const fn below(&self) -> &DB {
+        &self.db
+    }
+
     fn entry(&mut self, address: Address) -> Result<&mut Entry, DB::Error> {
         match self.accounts.entry(address) {
             MapEntry::Occupied(entry) => Ok(entry.into_mut()),
@@ -298,13 +303,25 @@ impl<DB: StateRead> Overlay<DB> {
         reads.collect()
     }
 
-    /// Whether all these reads would give the same here.
-    pub(crate) fn agrees_with(&mut self, reads: &[AccountRead]) -> Result<bool, DB::Error> {
+    /// Whether all these reads would give the same here. `below`: whether they are known to be of
+    /// the state below, so that nobody has to ask that again.
+    pub(crate) fn agrees_with(
+        &mut self,
+        reads: &[AccountRead],
+        below: bool,
+    ) -> Result<bool, DB::Error> {
         for read in reads {
+            if below && !self.accounts.contains_key(&read.address) {
+                self.accounts.insert(read.address, Entry::of(read));
+                continue;
+            }
             if self.account(read.address)? != read.account.as_ref() {
                 return Ok(false);
             }
             for (slot, value) in &read.slots {
+                if below && let Some(entry) = self.accounts.get_mut(&read.address) {
+                    entry.found_below(*slot, *value);
+                }
                 if self.storage(read.address, *slot)? != *value {
                     return Ok(false);
                 }
@@ -332,6 +349,28 @@ impl<DB: StateRead> Overlay<DB> {
 }
 
 impl Entry {
+    /// As the state below has it.
+    fn of(read: &AccountRead) -> Self {
+        let slots = read.slots.iter().map(|(slot, value)| {
+            let (before, now) = (*value, *value);
+            (*slot, Slot { before, now })
+        });
+        Self {
+            before: read.account.clone(),
+            now: read.account.clone(),
+            wiped: false,
+            slots: slots.collect(),
+        }
+    }
+
+    /// Takes in what the state below has for a slot, unless the block has another value.
+    fn found_below(&mut self, slot: U256, value: U256) {
+        if !self.wiped && self.now.is_some() {
+            let (before, now) = (value, value);
+            self.slots.entry(slot).or_insert(Slot { before, now });
+        }
+    }
+
     /// The account as it is now, zero if it does not exist.
     fn account(&self) -> Account {
         self.now.as_ref().map_or_else(Account::default, plain)

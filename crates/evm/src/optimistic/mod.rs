@@ -41,7 +41,7 @@ use state::{Below, BelowError};
 use std::{
     num::NonZeroUsize,
     ops::Range,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     thread,
 };
 use versions::{Key, Versions};
@@ -59,6 +59,8 @@ struct Ahead {
     state: EvmState,
     fee: U256,
     reads: Vec<AccountRead>,
+    /// Whether all that was read is the parent's.
+    reads_parent: bool,
     left: Vec<Key>,
 }
 
@@ -178,6 +180,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
             cache: self.cache,
             versions: self.versions,
             index,
+            guessed: AtomicBool::new(false),
         };
         let mut overlay = Overlay::new(below, OverlayMode::default());
         runner.swap_overlay(&mut overlay);
@@ -190,6 +193,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
             result,
             state,
             fee,
+            reads_parent: overlay.below().is_parent(),
             reads: overlay.into_reads(),
             left,
         })
@@ -229,7 +233,11 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         results.check_limits()?;
         let result = match ahead {
             // A state that can't be read says so again.
-            Some(ahead) if overlay.agrees_with(&ahead.reads).unwrap_or(false) => {
+            Some(ahead)
+                if overlay
+                    .agrees_with(&ahead.reads, ahead.reads_parent)
+                    .unwrap_or(false) =>
+            {
                 let mut state = ahead.state;
                 let commit = self.pay(overlay, ahead.fee, &mut state);
                 let commit = commit.and_then(|()| overlay.commit(state));

@@ -6,6 +6,7 @@ use alloy_primitives::{Address, B256, U256};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is below an overlay.
 pub(super) enum Below<'a, DB> {
@@ -17,6 +18,8 @@ pub(super) enum Below<'a, DB> {
         versions: &'a Versions,
         /// The transaction.
         index: usize,
+        /// Whether anything was read that a transaction left.
+        guessed: AtomicBool,
     },
 }
 
@@ -40,18 +43,32 @@ impl<'a, DB> Below<'a, DB> {
     }
 }
 
+impl<DB> Below<'_, DB> {
+    /// Whether all accounts and slots that were read are the parent's.
+    pub(super) fn is_parent(&self) -> bool {
+        match self {
+            Self::Parent(_) => true,
+            Self::Guess { guessed, .. } => !guessed.load(Ordering::Relaxed),
+        }
+    }
+}
+
 impl<DB: StateRead> DatabaseRef for Below<'_, DB> {
     type Error = BelowError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
         if let Self::Guess {
-            versions, index, ..
+            versions,
+            index,
+            guessed,
+            ..
         } = self
         {
             if versions.is_in_order(&address) {
                 return Err(BelowError::InOrder);
             }
             if let Some(account) = versions.account(address, *index) {
+                guessed.store(true, Ordering::Relaxed);
                 return Ok(account);
             }
         }
@@ -70,10 +87,14 @@ impl<DB: StateRead> DatabaseRef for Below<'_, DB> {
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
         if let Self::Guess {
-            versions, index, ..
+            versions,
+            index,
+            guessed,
+            ..
         } = self
             && let Some(value) = versions.slot(address, slot, *index)
         {
+            guessed.store(true, Ordering::Relaxed);
             return Ok(value);
         }
         let value = self.cache().slot(address, slot);
