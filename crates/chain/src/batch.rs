@@ -9,6 +9,7 @@ use cambium_evm::{BatchBlock, BlockInput, execute_batch};
 use cambium_primitives::BlockId;
 use cambium_state::View;
 use revm::primitives::hardfork::SpecId;
+use std::time::Duration;
 
 impl Chain {
     /// How many of the first of these blocks may be executed at once: those that follow each
@@ -86,9 +87,15 @@ impl Chain {
         let mut failed = None;
         let threads = self.executor().threads;
         let reads = TimedReads::new(view);
-        execute_batch(&inputs, &reads, threads, |index, outcome| {
+        let mut told = Duration::ZERO;
+        execute_batch(&inputs, &reads, threads, |index, outcome, elapsed| {
             match self.execute_with(blocks[index], *tip, outcome) {
-                Ok(executed) => {
+                Ok(mut executed) => {
+                    // What was read meanwhile may have been for later blocks.
+                    let spent = reads.spent();
+                    let read = spent - std::mem::replace(&mut told, spent);
+                    executed.timings.read += read;
+                    executed.timings.execute += elapsed.saturating_sub(read);
                     if executed.becomes_head {
                         *tip = blocks[index].id;
                     }

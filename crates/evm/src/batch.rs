@@ -23,6 +23,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// A block of a batch.
@@ -35,15 +36,15 @@ pub struct BatchBlock<'a> {
 }
 
 /// Executes blocks, each the child of the one before, at the same time. `db` is the state that the
-/// first one finds. `take` gets each block's place and outcome, in order, while later ones are
-/// executed; if it gives false, it gets no more. An outcome has the block's access list, and is
+/// first one finds. `take` gets each block's place and outcome, and how long executing it took, in
+/// order, while later ones are executed; if it gives false, it gets no more. An outcome has the block's access list, and is
 /// what sequential execution gives if all blocks before it are what their lists say. There is none
 /// where that can't be told, or the block fails: it must be executed by itself then.
 pub fn execute_batch<DB: StateRead>(
     blocks: &[BatchBlock<'_>],
     db: &DB,
     threads: NonZeroUsize,
-    mut take: impl FnMut(usize, Option<Outcome>) -> bool,
+    mut take: impl FnMut(usize, Option<Outcome>, Duration) -> bool,
 ) {
     let cache = BlockCache::new(db);
     let lists = Lists::new(blocks);
@@ -52,8 +53,12 @@ pub fn execute_batch<DB: StateRead>(
     let work = |sender: mpsc::Sender<_>| {
         while !stopped.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= blocks.len() || sender.send((index, lists.execute(index, &cache))).is_err()
-            {
+            if index >= blocks.len() {
+                return;
+            }
+            let start = Instant::now();
+            let outcome = lists.execute(index, &cache);
+            if sender.send((index, (outcome, start.elapsed()))).is_err() {
                 return;
             }
         }
@@ -67,8 +72,8 @@ pub fn execute_batch<DB: StateRead>(
         let (mut waiting, mut turn) = (BTreeMap::new(), 0);
         for (index, outcome) in done {
             waiting.insert(index, outcome);
-            while let Some(outcome) = waiting.remove(&turn) {
-                if !take(turn, outcome) {
+            while let Some((outcome, elapsed)) = waiting.remove(&turn) {
+                if !take(turn, outcome, elapsed) {
                     stopped.store(true, Ordering::Relaxed);
                     return;
                 }

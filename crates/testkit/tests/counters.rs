@@ -84,11 +84,14 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     assert_eq!(hot.page_cache_hits + hot.page_cache_misses, 0);
 
     let warm = counted(&db, || drop(view.accounts(&keys).unwrap()));
-    assert_eq!((warm.page_reads_value, warm.page_cache_hits), (0, 300));
+    assert_eq!((warm.entry_cache_hits, warm.entry_cache_misses), (300, 0));
+    assert_eq!(warm.page_cache_hits + warm.page_cache_misses, 0);
+    let brought = counted(&db, || view.prefetch(&keys, &[]).unwrap());
     assert_eq!(
-        warm.entry_cache_hits, 0,
-        "what is read at once is about pages"
+        (brought.page_reads_value, brought.page_cache_hits),
+        (0, 300)
     );
+    assert_eq!(brought.entry_cache_hits, 0, "pages are what it is about");
 
     let others: Vec<B256> = (0..300).map(|index| path(index * 7 + 30_001)).collect();
     let batch = counted(&db, || drop(view.accounts(&others).unwrap()));
@@ -97,6 +100,12 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
         batch.page_reads_value <= batch.page_cache_misses,
         "a page once a batch"
     );
+    let again = counted(&db, || {
+        for key in &others {
+            view.account(key).unwrap();
+        }
+    });
+    assert_eq!((again.entry_cache_hits, again.page_reads_value), (300, 0));
 
     // What a block changes is read through the trie, which needs nothing more for its values.
     let fresh: Vec<_> = (0..50).map(|index| path(index * 11 + 50_003)).collect();

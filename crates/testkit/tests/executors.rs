@@ -80,7 +80,7 @@ fn random_blocks_executed_at_once_are_what_they_are_one_by_one() {
             .first()
             .is_some_and(|block| block.input.rules.is(SpecId::CANCUN));
         let threads = NonZeroUsize::new(3).expect("three");
-        execute_batch(&batch, &first, threads, |index, outcome| {
+        execute_batch(&batch, &first, threads, |index, outcome, _| {
             assert!(has_lists || outcome.is_none());
             at_once += u64::from(has_lists);
             if let Some(outcome) = outcome {

@@ -32,7 +32,7 @@ pub(super) fn collect<'a>(
                 StepResult::Before => {}
                 StepResult::Transaction(result) => {
                     results.check_limits::<Infallible>().ok()?;
-                    results.add(result, B256::ZERO);
+                    results.add(*result, B256::ZERO);
                 }
                 StepResult::After(requests) => contracts = Some(requests),
             }

@@ -24,7 +24,7 @@ use std::{
 /// What a step gives besides its changes.
 pub(super) enum StepResult {
     Before,
-    Transaction(TransactionResult),
+    Transaction(Box<TransactionResult>),
     After(Vec<ContractRequest>),
 }
 
@@ -153,7 +153,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
                 StepResult::Before
             }
             Some(index) if index < self.input.transactions.len() => {
-                StepResult::Transaction(runner.transaction(index)?)
+                StepResult::Transaction(Box::new(runner.transaction(index)?))
             }
             Some(_) => StepResult::After(runner.after()?),
         })
@@ -166,7 +166,7 @@ fn hand_on(together: &mut StepsDone, done: &Sender<StepsDone>) -> bool {
         Some(Step {
             result: StepResult::Transaction(result),
             ..
-        }) => Some(result),
+        }) => Some(&mut **result),
         _ => None,
     });
     set_blooms(results);

@@ -110,7 +110,7 @@ fn at_once(
 ) -> (Vec<Option<Outcome>>, Duration) {
     let mut outcomes = Vec::with_capacity(blocks.len());
     let start = Instant::now();
-    execute_batch(blocks, state, threads, |_, outcome| {
+    execute_batch(blocks, state, threads, |_, outcome, _| {
         outcomes.push(outcome);
         true
     });
