@@ -78,7 +78,7 @@ impl Chain {
             Some(BatchBlock {
                 input: BlockInput {
                     access_list: Some(list),
-                    ..self.input(&block.block, senders, true)
+                    ..self.spec().input(&block.block, senders, true)
                 },
                 hash: block.id.hash,
             })

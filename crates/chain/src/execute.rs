@@ -1,7 +1,8 @@
 //! One block: validated, executed on its parent, held against its header, sealed.
 
 use crate::{
-    Ancestor, Block, BodyError, Chain, ChainError, HeaderError, OMMER_ANCESTORS, VerifyError,
+    Ancestor, Block, BodyError, Chain, ChainError, ChainSpec, HeaderError, OMMER_ANCESTORS,
+    VerifyError,
     chain::{KnownBlock, meta},
     reads::TimedReads,
     validate_access_list, validate_body, validate_header, validate_ommers, verify_outcome,
@@ -191,7 +192,7 @@ impl Chain {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
             view => view?,
         };
-        let mut input = self.input(block, &[], post_merge);
+        let mut input = self.spec().input(block, &[], post_merge);
         input.access_list = given;
         let applied = self.apply(&input, &view)?;
         let is_applied = applied.is_some();
@@ -363,31 +364,6 @@ impl Chain {
         Ok(validate_ommers(self.spec(), block, &ancestors).map_err(Into::into))
     }
 
-    pub(crate) fn input<'a>(
-        &self,
-        block: &'a Block,
-        senders: &'a [Address],
-        post_merge: bool,
-    ) -> BlockInput<'a> {
-        let header = &block.header;
-        BlockInput {
-            rules: self
-                .spec()
-                .rules_at(header.number, header.timestamp, post_merge),
-            header,
-            transactions: &block.body.transactions,
-            senders,
-            ommers: &block.body.ommers,
-            withdrawals: block
-                .body
-                .withdrawals
-                .as_ref()
-                .map_or(&[], |list| &list[..]),
-            access_list: None,
-            found: None,
-        }
-    }
-
     /// Whether a block, once valid, is the head. Before the merge the heaviest chain is, the
     /// first one seen on a tie. After it that is for the consensus layer to say: whoever hands
     /// over a block is taken to speak for it.
@@ -485,5 +461,31 @@ pub(crate) fn execution_error(id: BlockId, error: ExecutionError<StateError>) ->
     match error {
         ExecutionError::Database(error) => error.into(),
         fault => ChainError::invalid(id, BlockFault::Execution(fault.to_string())),
+    }
+}
+
+impl ChainSpec {
+    /// What an executor is given of a block.
+    pub(crate) fn input<'a>(
+        &self,
+        block: &'a Block,
+        senders: &'a [Address],
+        post_merge: bool,
+    ) -> BlockInput<'a> {
+        let header = &block.header;
+        BlockInput {
+            rules: self.rules_at(header.number, header.timestamp, post_merge),
+            header,
+            transactions: &block.body.transactions,
+            senders,
+            ommers: &block.body.ommers,
+            withdrawals: block
+                .body
+                .withdrawals
+                .as_ref()
+                .map_or(&[], |list| &list[..]),
+            access_list: None,
+            found: None,
+        }
     }
 }

@@ -27,7 +27,7 @@ pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
 };
 pub use chain::{Chain, ChainError};
-pub use dry_run::DryRun;
+pub use dry_run::{DryRun, DryRunError};
 pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,

@@ -26,7 +26,7 @@ impl BlockSealer for ChainSealer<'_> {
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
         let view = chain.db().view_of(&block.header.parent_hash)?;
         let session = chain.db().session(view.clone());
-        let input = chain.input(&block, &senders, true);
+        let input = chain.spec().input(&block, &senders, true);
         let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let bloom = outcome.logs_bloom();

@@ -124,7 +124,7 @@ impl Chain {
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
         let view = self.db().view_of(&block.header.parent_hash)?;
         let recorder = Recorder::new(TimedReads::new(view.clone()));
-        let input = self.input(&block, &senders, post_merge);
+        let input = self.spec().input(&block, &senders, post_merge);
         let outcome = Sequential.execute(&input, &recorder, Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let touched = recorder.into_touched();
