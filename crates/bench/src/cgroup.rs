@@ -2,6 +2,7 @@
 //!
 //! Without it a store whose files fit into the machine's memory would never be cold.
 
+use crate::report::Notes;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -53,6 +54,20 @@ impl Cgroup {
         // Absent where the kernel does not account for swap.
         let _ = fs::write(group.dir.join(version.swap), swap);
         Ok(group)
+    }
+
+    /// As [`Cgroup::create`]; where it is not permitted a note says so, and there is none.
+    pub(crate) fn or_note(name: &str, limit_bytes: u64, notes: &mut Notes) -> Option<Self> {
+        match Self::create(name, limit_bytes) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                notes.add(format!(
+                    "MEMORY IS NOT LIMITED ({error}): files may stay in the page cache, so cold \
+                     figures are not cold"
+                ));
+                None
+            }
+        }
     }
 
     /// Where a process writes itself into, to become a member.

@@ -1,9 +1,12 @@
 //! Benchmarks: see `./bench` in the repository's root.
 
 mod bal;
+mod cgroup;
 mod import;
+mod process;
 mod report;
 mod state;
+mod system;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -27,6 +30,12 @@ enum Benchmark {
         common: Common,
         #[command(flatten)]
         args: bal::BalArgs,
+    },
+    /// One execution of `bal` over a store, in a process of its own.
+    #[command(hide = true)]
+    BalChild {
+        /// What it is to do, in JSON.
+        task: String,
     },
     /// Importing a generated chain and a real one.
     Import {
@@ -64,6 +73,10 @@ struct Common {
 fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
     let (report, json) = match benchmark {
         Benchmark::Bal { common, args } => (bal::run(args, common.quick)?, common.json),
+        Benchmark::BalChild { task } => {
+            bal::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Benchmark::Import { common, .. } => (import::run(common.quick)?, common.json),
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {

@@ -27,6 +27,25 @@ struct Machine {
     load: String,
 }
 
+/// What is going on, and what the reader of the report should know.
+#[derive(Default)]
+pub(crate) struct Notes(Vec<String>);
+
+impl Notes {
+    /// Says it now and in the report, once.
+    pub(crate) fn add(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if !self.0.contains(&note) {
+            eprintln!("NOTE: {note}");
+            self.0.push(note);
+        }
+    }
+
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.0
+    }
+}
+
 /// A finished benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {

@@ -1,7 +1,13 @@
 //! What the operating system counts.
 
 use serde::{Deserialize, Serialize};
-use std::{fs, io, os::unix::fs::MetadataExt, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    process::Command,
+};
 
 /// Bytes that this process had read from and written to disks, and what its disk counts for all.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -79,6 +85,22 @@ pub(crate) fn drop_caches() -> Result<(), String> {
     rustix::fs::sync();
     let file = "/proc/sys/vm/drop_caches";
     fs::write(file, "3").map_err(|error| format!("{file}: {error}"))
+}
+
+/// Drops what the page cache has of the files in a folder, so that they are read from the disk.
+pub(crate) fn drop_files(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            drop_files(&path)?;
+        } else {
+            let file = File::open(&path)?;
+            // What is not written yet can't be dropped.
+            file.sync_all()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Room on the disk that `dir` is on, in bytes.

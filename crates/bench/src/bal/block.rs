@@ -20,17 +20,17 @@ use std::{
 /// A block on a genesis state.
 pub(crate) struct BalBlock {
     pub(crate) block: Block,
-    senders: Vec<Address>,
-    given: Given,
+    pub(crate) senders: Vec<Address>,
+    pub(crate) given: Given,
     /// What sequential execution gives.
-    expected: Outcome,
+    pub(crate) expected: Outcome,
 }
 
 /// A block's access list in all forms in which executors are given it.
 pub(crate) struct Given {
     pub(crate) list: AccessList,
     /// The list's changes alone.
-    changes: AccessList,
+    pub(crate) changes: AccessList,
     pub(crate) found: FoundValues,
     pub(crate) sizes: AccessListSizes,
 }

@@ -17,9 +17,9 @@ use serde_json::{Map, json};
 use std::{collections::BTreeMap, error::Error, num::NonZeroUsize, path::Path, sync::Arc};
 
 /// The state is so many times larger than memory.
-const STATE_OVER_MEMORY: u64 = 10;
+pub(crate) const STATE_OVER_MEMORY: u64 = 10;
 /// Less does not hold what the engine needs for a block.
-const MEMORY_BYTES_MIN: u64 = 32 << 20;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
 /// The middle figures of an executor.
 #[derive(Default)]

@@ -6,6 +6,7 @@
 //!   warm     the state in memory; all executors by turns, several times
 //!   cold     a tenth of the state's size as memory; the state opened anew for each execution
 //!   mainnet  real blocks on the part of the state that they touch, in memory
+//!   stores   with --peers: as cold, over Cambium and other stores
 //! ```
 //!
 //! Every outcome is held against the sequential one. The state is read past the page cache, so that
@@ -15,6 +16,7 @@ mod block;
 mod cold;
 mod mainnet;
 mod simulate;
+mod stores;
 mod warm;
 
 use crate::report::{Report, data_dir};
@@ -22,6 +24,9 @@ use cambium_chain::{BlockSize, Fork, Spread, WorkloadParams};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::{error::Error, fs, path::PathBuf};
+use stores::Provider;
+
+pub(crate) use stores::child;
 
 /// A block that a study would call a mega-block.
 const MEGA_GAS: u64 = 1_000_000_000;
@@ -42,6 +47,13 @@ pub(crate) struct BalArgs {
     /// Leave out all but real mainnet blocks.
     #[arg(long, conflicts_with = "only_warm")]
     only_mainnet: bool,
+    /// Stores to execute over beside Cambium's engine, separated by commas, all or none: rocksdb,
+    /// mdbx.
+    #[arg(long, default_value = "none", conflicts_with_all = ["only_warm", "only_mainnet"])]
+    peers: String,
+    /// Leave out all but the comparison of stores.
+    #[arg(long, requires = "peers")]
+    only_peers: bool,
 }
 
 /// What is to be done.
@@ -66,6 +78,7 @@ pub(crate) struct Case {
 }
 
 pub(crate) fn run(args: &BalArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    let peers = Provider::peers(&args.peers)?;
     let data_dir = data_dir()?.join("bal");
     fs::create_dir_all(&data_dir)?;
     let plan = Plan {
@@ -79,13 +92,22 @@ pub(crate) fn run(args: &BalArgs, quick: bool) -> Result<Report, Box<dyn Error>>
         ("rounds".to_owned(), json!(plan.rounds)),
         ("readers".to_owned(), json!(plan.readers)),
     ]));
-    mainnet::run(&plan, &mut report)?;
-    if args.only_mainnet {
-        return Ok(report);
+    if !args.only_peers {
+        mainnet::run(&plan, &mut report)?;
+        if args.only_mainnet {
+            return Ok(report);
+        }
+        warm::run(&plan, &warm_cases(quick), &mut report)?;
     }
-    warm::run(&plan, &warm_cases(quick), &mut report)?;
-    if !args.only_warm {
+    if !args.only_peers && !args.only_warm {
         cold::run(&plan, &cold_cases(quick), &mut report)?;
+    }
+    if !peers.is_empty() {
+        for case in cold_cases(quick) {
+            if case.params.erc20_percent == 100 {
+                stores::run(&plan, &case, &peers, &mut report)?;
+            }
+        }
     }
     Ok(report)
 }

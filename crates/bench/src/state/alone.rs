@@ -3,10 +3,13 @@
 use super::{
     child::{Batches, Event, Work},
     probes::Probe,
-    rounds::{Next, Notes, Plan, StoreRun, gib},
+    rounds::{Plan, StoreRun, gib},
+};
+use crate::{
+    process::Next,
+    report::{Notes, median},
     system,
 };
-use crate::report::median;
 use serde_json::{Map, Value, json};
 use std::{
     fs,

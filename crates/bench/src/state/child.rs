@@ -1,22 +1,19 @@
-//! One store in a process of its own: what the parent asks, and the JSON lines it gets back.
-//!
-//! A process of its own has memory of its own to limit and to measure, starts cold, and may be
-//! killed.
+//! One store in a process of its own: what the parent asks, and the events it gets back.
 
 use super::{
-    cgroup, probes,
+    probes,
     stores::{Failure, Kind, Setup, Store, Write},
-    system::{self, Io},
     workload::{Workload, digest},
+};
+use crate::{
+    cgroup,
+    process::tell,
+    system::{self, Io},
 };
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-    time::Instant,
-};
+use std::{path::PathBuf, time::Instant};
 
 /// Keys that are read at once while warming up.
 const WARM_UP_CHUNK: u64 = 1 << 16;
@@ -136,13 +133,6 @@ pub(crate) fn run(task: &str) -> Result<(), Failure> {
         io: Io::now(&task.setup.dir).since(&before),
         figures,
     }))
-}
-
-fn tell(event: &Event) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, event)?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
 }
 
 fn open(task: &Task) -> Result<Box<dyn Store>, Failure> {

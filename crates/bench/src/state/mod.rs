@@ -4,24 +4,25 @@
 //!   workload   which keys, which batches                       workload.rs
 //!   rounds     load once, then round after round, store after   rounds.rs
 //!              store, each in a process of its own               child.rs, stores/
-//!              with limited memory, cold                         cgroup.rs, system.rs
+//!              with limited memory, cold                         ../process.rs, ../cgroup.rs
 //!   alone      what is measured of Cambium alone                alone.rs, probes.rs
 //!   report     figures, targets                                 summary.rs
 //! ```
 
 mod alone;
-mod cgroup;
 mod child;
 mod probes;
 mod rounds;
-mod stores;
+pub(crate) mod stores;
 mod summary;
-mod system;
 mod workload;
 
-use crate::report::{Report, data_dir};
+use crate::{
+    report::{Notes, Report, data_dir},
+    system,
+};
 use clap::{Args, ValueEnum};
-use rounds::{Notes, Plan, gib};
+use rounds::{Plan, gib};
 use serde_json::{Map, json};
 use std::{error::Error, fs};
 use stores::Kind;

@@ -4,23 +4,23 @@
 //! them.
 
 use super::{
-    cgroup::Cgroup,
     child::{BatchFigures, Batches, Ending, Event, Task, Work},
     stores::{Kind, Setup},
-    system,
     workload::Workload,
+};
+use crate::{
+    cgroup::Cgroup,
+    process::{Next, Process},
+    report::Notes,
+    system,
 };
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{BufRead, BufReader},
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::mpsc,
-    thread,
     time::Duration,
 };
 
@@ -116,25 +116,6 @@ impl StoreRun {
         self.progress.batches = batch.number + 1;
         let known = (batch.digest, batch.root);
         self.progress.history.insert(batch.number, known);
-    }
-}
-
-/// What is going on, and what the reader of the report should know.
-#[derive(Default)]
-pub(crate) struct Notes(Vec<String>);
-
-impl Notes {
-    /// Says it now and in the report, once.
-    pub(crate) fn add(&mut self, note: impl Into<String>) {
-        let note = note.into();
-        if !self.0.contains(&note) {
-            eprintln!("NOTE: {note}");
-            self.0.push(note);
-        }
-    }
-
-    pub(crate) fn into_lines(self) -> Vec<String> {
-        self.0
     }
 }
 
@@ -367,16 +348,7 @@ impl Plan {
                 "THE PAGE CACHE IS NOT DROPPED ({error}): cold figures are not cold"
             ));
         }
-        match Cgroup::create(&kind.to_string(), self.memory_bytes) {
-            Ok(group) => Some(group),
-            Err(error) => {
-                notes.add(format!(
-                    "MEMORY IS NOT LIMITED ({error}): files may stay in the page cache, so cold \
-                     figures are not cold"
-                ));
-                None
-            }
-        }
+        Cgroup::or_note(&kind.to_string(), self.memory_bytes, notes)
     }
 
     /// Measures Cambium alone; `dir` holds the database.
@@ -460,80 +432,18 @@ pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
-/// What to do after an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    GoOn,
-    /// Kill the child at once, as a power cut would.
-    Kill,
-}
-
-/// Runs a child to its end, or until `on_event` has it killed. The error is the last that it wrote.
 fn run_child(
     task: &Task,
     log: &Path,
     on_event: &mut dyn FnMut(Event) -> Next,
 ) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let task_text = serde_json::to_string(task).map_err(|error| error.to_string())?;
-    let errors = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
-    let mut child = Command::new(program)
-        .args(["state-child", &task_text])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let outcome = follow(task, &mut child, on_event);
-    if !matches!(outcome, Ok(Next::GoOn)) {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(|error| error.to_string())?;
-    match outcome {
-        Ok(Next::Kill) => Ok(()),
-        Ok(Next::GoOn) if status.success() => Ok(()),
-        Ok(Next::GoOn) => {
-            let text = fs::read_to_string(log).unwrap_or_default();
-            let last: Vec<_> = text.lines().rev().take(3).collect();
-            let last: Vec<_> = last.into_iter().rev().collect();
-            Err(format!("{status}: {}", last.join(" / ")))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Hands on what the child says, until it has nothing more to say or is to be killed.
-fn follow(
-    task: &Task,
-    child: &mut Child,
-    on_event: &mut dyn FnMut(Event) -> Next,
-) -> Result<Next, String> {
-    let out = child.stdout.take().ok_or("no output")?;
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let silence_max = match task.work {
-        Work::Load => SILENCE_MAX_LOADING,
-        Work::Batches(_) | Work::Probe(_) => SILENCE_MAX,
+    let process = Process {
+        command: "state-child",
+        log,
+        silence_max: match task.work {
+            Work::Load => SILENCE_MAX_LOADING,
+            Work::Batches(_) | Work::Probe(_) => SILENCE_MAX,
+        },
     };
-    loop {
-        match lines.recv_timeout(silence_max) {
-            Ok(line) => {
-                let event = serde_json::from_str(&line)
-                    .map_err(|error| format!("the child said {line:?}: {error}"))?;
-                if on_event(event) == Next::Kill {
-                    return Ok(Next::Kill);
-                }
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(Next::GoOn),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(format!("hung: silent for {} s", silence_max.as_secs()));
-            }
-        }
-    }
+    process.run(task, on_event)
 }

@@ -11,14 +11,15 @@ use signet_libmdbx::{
     DatabaseFlags, Environment, EnvironmentFlags, Geometry, Mode, SyncMode, WriteFlags,
     sys::PageSize,
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, path::Path};
 
 /// Accounts of one transaction while loading.
 const LOAD_CHUNK: usize = 1 << 20;
 const MAP_BYTES_MAX: usize = 1 << 40;
 const GROWTH_BYTES: isize = 256 << 20;
 
-fn open(setup: &Setup) -> Result<Environment, Failure> {
+/// Opens the database in `dir`, or makes it.
+pub(crate) fn open(dir: &Path) -> Result<Environment, Failure> {
     let mut builder = Environment::builder();
     builder.set_geometry(Geometry {
         size: Some(0..MAP_BYTES_MAX),
@@ -35,11 +36,11 @@ fn open(setup: &Setup) -> Result<Environment, Failure> {
         coalesce: true,
         ..EnvironmentFlags::default()
     });
-    Ok(builder.open(&setup.dir)?)
+    Ok(builder.open(dir)?)
 }
 
 pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
-    let env = open(setup)?;
+    let env = open(&setup.dir)?;
     // Appended in order, its pages are full.
     for keys in bytes::sorted_keys(&setup.workload).chunks(LOAD_CHUNK) {
         let txn = env.begin_rw_sync()?;
@@ -59,7 +60,9 @@ pub(super) struct MdbxStore {
 
 impl MdbxStore {
     pub(super) fn open(setup: &Setup) -> Result<Self, Failure> {
-        Ok(Self { env: open(setup)? })
+        Ok(Self {
+            env: open(&setup.dir)?,
+        })
     }
 }
 

@@ -11,13 +11,13 @@ mod firewood;
 #[cfg(feature = "fjall")]
 mod fjall;
 #[cfg(feature = "mdbx")]
-mod mdbx;
+pub(crate) mod mdbx;
 #[cfg(feature = "nomt")]
 mod nomt;
 #[cfg(feature = "qmdb")]
 mod qmdb;
 #[cfg(feature = "rocksdb")]
-mod rocksdb;
+pub(crate) mod rocksdb;
 
 use super::workload::Workload;
 use alloy_primitives::B256;

@@ -28,13 +28,14 @@ fn cache_bytes(setup: &Setup) -> usize {
     (setup.memory_bytes / 100 * CACHE_PERCENT) as usize
 }
 
-fn options(setup: &Setup) -> Options {
+/// Options that suit random keys, with a block cache of so many bytes.
+pub(crate) fn options(cache_bytes: usize) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_size(BLOCK_BYTES);
     table.set_bloom_filter(BLOOM_BITS, false);
     table.set_format_version(6);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
-    table.set_block_cache(&Cache::new_hyper_clock_cache(cache_bytes(setup), 0));
+    table.set_block_cache(&Cache::new_hyper_clock_cache(cache_bytes, 0));
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_pin_top_level_index_and_filter(true);
@@ -55,7 +56,7 @@ fn options(setup: &Setup) -> Options {
 }
 
 pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
-    let db = DB::open(&options(setup), &setup.dir)?;
+    let db = DB::open(&options(cache_bytes(setup)), &setup.dir)?;
     let mut unlogged = WriteOptions::default();
     unlogged.disable_wal(true);
     let accounts = setup.workload.accounts;
@@ -70,7 +71,7 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
 }
 
 /// Flushes memtables, and waits until no level is larger than it should be.
-fn settle(db: &DB) -> Result<(), Failure> {
+pub(crate) fn settle(db: &DB) -> Result<(), Failure> {
     db.flush()?;
     db.flush_wal(true)?;
     Ok(db.wait_for_compact(&WaitForCompactOptions::default())?)
@@ -85,7 +86,7 @@ pub(super) struct RocksStore {
 impl RocksStore {
     pub(super) fn open(setup: &Setup) -> Result<Self, Failure> {
         Ok(Self {
-            db: DB::open(&options(setup), &setup.dir)?,
+            db: DB::open(&options(cache_bytes(setup)), &setup.dir)?,
             cache_mib: cache_bytes(setup) >> 20,
         })
     }
