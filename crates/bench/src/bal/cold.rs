@@ -2,7 +2,7 @@
 
 use super::{
     Case, Plan,
-    block::{BalBlock, Rooted, dir_of, state_in},
+    block::{BalBlock, dir_of, state_in},
     figure,
     warm::kind_name,
 };
@@ -14,44 +14,36 @@ use cambium_chain::{BlockExecutor, Chain, ExecutorKind, Workload};
 use cambium_evm::Hooks;
 use cambium_state::{Disk, Options, StdDisk};
 use serde_json::{Map, json};
-use std::{collections::BTreeMap, error::Error, num::NonZeroUsize, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap, error::Error, num::NonZeroUsize, path::Path, sync::Arc, time::Duration,
+};
 
 /// The state is so many times larger than memory.
 pub(crate) const STATE_OVER_MEMORY: u64 = 10;
 /// Less does not hold what the engine needs for a block.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
-/// The middle figures of an executor.
+/// What took how long, and how many reads of the device.
 #[derive(Default)]
 struct Turns {
     ms: Vec<f64>,
     reads: Vec<f64>,
 }
 
-/// Milliseconds that the root takes.
+impl Turns {
+    fn add(&mut self, elapsed: Duration, reads: u64) {
+        self.ms.push(elapsed.as_secs_f64() * 1e3);
+        self.reads.push(reads as f64);
+    }
+}
+
+/// What the root takes.
 #[derive(Default)]
 struct RootTurns {
     /// By itself, after execution on the same state.
-    alone: Vec<f64>,
+    alone: Turns,
     /// With the execution that it is computed beside.
-    beside: Vec<f64>,
-}
-
-impl RootTurns {
-    fn add(&mut self, alone: &Rooted, beside: &Rooted) -> Result<(), Box<dyn Error>> {
-        if beside.root != alone.root {
-            return Err("the root from the access list is another".into());
-        }
-        self.alone.push(alone.elapsed.as_secs_f64() * 1e3);
-        self.beside.push(beside.elapsed.as_secs_f64() * 1e3);
-        Ok(())
-    }
-
-    /// How much of the root's time is seen beside an execution of `ms`.
-    fn visible_percent(&self, ms: f64) -> f64 {
-        let [alone, beside] = [&self.alone, &self.beside].map(|turns| median(turns.clone()));
-        100.0 * (beside - ms).max(0.0) / alone
-    }
+    beside: Turns,
 }
 
 pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<(), Box<dyn Error>> {
@@ -91,13 +83,19 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
                     report.errors.push(error);
                 }
                 let turns = turns.entry(kind_name(kind)).or_default();
-                turns.ms.push(executed.elapsed.as_secs_f64() * 1e3);
-                turns.reads.push(reads as f64);
+                turns.add(executed.elapsed, reads);
                 if kind == ExecutorKind::Parallel && has_root {
+                    let before = disk.stats().reads;
                     let alone = block.root(&chain)?;
+                    root.alone.add(alone.elapsed, disk.stats().reads - before);
                     drop(chain);
-                    let (chain, _) = open(&dir, memory)?;
-                    root.add(&alone, &block.execute_with_root(&chain, &executor)?)?;
+                    let (chain, disk) = open(&dir, memory)?;
+                    let before = disk.stats().reads;
+                    let beside = block.execute_with_root(&chain, &executor)?;
+                    root.beside.add(beside.elapsed, disk.stats().reads - before);
+                    if beside.root != alone.root {
+                        return Err("the root from the access list is another".into());
+                    }
                 }
             }
         }
@@ -123,11 +121,14 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
             add("device_reads_per_second", rate(name));
             add("speedup", of("sequential") / of(name));
         }
-        let visible = root.visible_percent(of("parallel"));
+        let [root_ms, with_root_ms] = [&root.alone, &root.beside].map(|t| median(t.ms.clone()));
+        let visible = 100.0 * (with_root_ms - of("parallel")).max(0.0) / root_ms;
         if has_root {
             let mut add = |what: &str, value| result.insert(what.to_owned(), figure(value));
-            add("root_ms", median(root.alone.clone()));
-            add("parallel_with_root_ms", median(root.beside.clone()));
+            add("root_ms", root_ms);
+            add("root_device_reads", median(root.alone.reads));
+            add("parallel_with_root_ms", with_root_ms);
+            add("parallel_with_root_device_reads", median(root.beside.reads));
             add("root_visible_percent", visible);
         }
         report.results.push(result);
