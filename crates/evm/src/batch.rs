@@ -11,6 +11,7 @@ use crate::{
     BlockInput, Executor, Hooks, Outcome, Sequential, StateRead,
     cache::{BlockCache, Keys},
     listed::{Given, ListStateError},
+    pool,
 };
 use alloy_primitives::{Address, B256, U256, map::HashMap};
 use cambium_primitives::AccessList;
@@ -22,7 +23,6 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -63,10 +63,10 @@ pub fn execute_batch<DB: StateRead>(
             }
         }
     };
-    thread::scope(|scope| {
+    pool::workers(threads).in_place_scope(|workers| {
         for _ in 0..threads.get().min(blocks.len()) {
             let sender = sender.clone();
-            scope.spawn(|| work(sender));
+            workers.spawn(|_| work(sender));
         }
         drop(sender);
         let (mut waiting, mut turn) = (BTreeMap::new(), 0);

@@ -4,7 +4,7 @@ use crate::{
     BlockInput, ExecutionError, ListReads, Listed, Optimistic, Outcome, Sequential, StateRead,
 };
 use alloy_consensus::Transaction as _;
-use alloy_primitives::{B256, Bytes};
+use alloy_primitives::{B256, Bytes, map::HashMap};
 use cambium_primitives::Changes;
 use std::{num::NonZeroUsize, thread, time::Duration};
 
@@ -106,7 +106,7 @@ pub struct BlockExecutor {
     /// Threads that transactions run on, besides the caller's.
     pub threads: NonZeroUsize,
     /// Blocks whose transactions' gas limits come to less are executed sequentially whatever the
-    /// kind.
+    /// kind. If it is zero, nothing else is looked at either to tell whether the kind is worth it.
     pub gas_min: u64,
 }
 
@@ -160,6 +160,7 @@ impl Executor for BlockExecutor {
             ExecutorKind::Full => Some(ListReads::Values),
             ExecutorKind::Batched => Some(ListReads::Keys),
             ExecutorKind::Parallel => Some(ListReads::Nothing),
+            ExecutorKind::Optimistic if self.gas_min > 0 && is_one_senders(input, limits) => None,
             ExecutorKind::Optimistic => {
                 return Optimistic { threads }.execute(input, db, hooks);
             }
@@ -169,6 +170,18 @@ impl Executor for BlockExecutor {
             Some(reads) => Listed { reads, threads }.execute(input, db, hooks),
         }
     }
+}
+
+/// Whether one sender's transactions have more than half of the gas limits. They wait for each
+/// other, and there is not enough besides to make up for running it ahead.
+fn is_one_senders(input: &BlockInput<'_>, limits: u64) -> bool {
+    let mut by_sender = HashMap::<_, u64>::default();
+    let transactions = input.senders.iter().zip(input.transactions);
+    transactions.into_iter().any(|(sender, transaction)| {
+        let sum = by_sender.entry(*sender).or_default();
+        *sum = sum.saturating_add(transaction.gas_limit());
+        *sum > limits / 2
+    })
 }
 
 /// Gas that a block's transactions may use together.

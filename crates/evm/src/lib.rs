@@ -18,6 +18,7 @@ mod fee;
 mod listed;
 mod optimistic;
 mod overlay;
+mod pool;
 mod read;
 mod recorder;
 mod results;

@@ -170,11 +170,11 @@ impl Meter {
         let (time, old) = self.before[0];
         let time = time.elapsed();
         self.bar.set_message(format!(
-            "block {}  {:.0} blocks/s  {:.1} Mgas/s  {:.0} tx/s",
+            "block {}  {} blocks/s  {:.1} Mgas/s  {} tx/s",
             count(now.head.number),
-            rate(now.blocks - old.blocks, time),
+            rate_text(rate(now.blocks - old.blocks, time)),
             rate(now.gas - old.gas, time) / 1e6,
-            rate(now.transactions - old.transactions, time),
+            rate_text(rate(now.transactions - old.transactions, time)),
         ));
         self.before.push_back((Instant::now(), *now));
     }
@@ -236,11 +236,16 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
 }
 
 fn with_rate(number: u64, time: Duration, unit: &str) -> String {
-    format!(
-        "{} ({} {unit})",
-        count(number),
-        count(rate(number, time) as u64)
-    )
+    let rate = rate_text(rate(number, time));
+    format!("{} ({rate} {unit})", count(number))
+}
+
+/// A rate with as many digits as tell something: blocks of a billion gas are few a second.
+fn rate_text(rate: f64) -> String {
+    match rate {
+        0.0..10.0 => format!("{rate:.1}"),
+        _ => count(rate as u64),
+    }
 }
 
 fn stage(part: Duration, whole: Duration, what: &str) -> String {

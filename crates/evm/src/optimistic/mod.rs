@@ -27,6 +27,7 @@ use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
     cache::BlockCache,
     overlay::{AccountRead, Overlay, OverlayMode},
+    pool,
     results::BlockResults,
     step::{StepRunner, TransactionResult},
 };
@@ -123,9 +124,9 @@ impl Optimistic {
                 counts: counts.as_deref().copied().unwrap_or_default(),
             })),
         };
-        thread::scope(|scope| {
+        pool::workers(self.threads).in_place_scope(|workers| {
             for _ in 0..self.threads.get() {
-                scope.spawn(|| block.work());
+                workers.spawn(|_| block.work());
             }
         });
         let taken = block.taken.into_inner();
