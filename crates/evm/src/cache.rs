@@ -7,13 +7,14 @@ use revm::{bytecode::Bytecode, state::AccountInfo};
 use std::{
     hash::Hash,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-/// Keys of one portion of [`Keys::changed`].
-const PORTION: usize = 2048;
+/// Keys of one portion of [`Keys::changed`]: enough to keep a disk busy but for a moment between
+/// portions, and a fifth of those of a block of a billion gas.
+const PORTION: usize = 16_384;
 
 /// Keys of a block's access list.
 #[derive(Default)]
@@ -229,6 +230,13 @@ impl<V: Clone> Cell<V> {
         let value = read()?;
         let _ = self.value.set(value.clone());
         Ok(value)
+    }
+
+    /// Has others that want the value wait until this is dropped. `None` if it is known, or
+    /// somebody reads it.
+    pub(crate) fn claim(&self) -> Option<MutexGuard<'_, ()>> {
+        let claim = self.reading.try_lock().ok()?;
+        self.value.get().is_none().then_some(claim)
     }
 
     /// Sets the value, if it is not known.

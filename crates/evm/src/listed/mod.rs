@@ -151,7 +151,7 @@ impl Listed {
             }
             (ListReads::Nothing, None) => {
                 for portion in Keys::changed(list) {
-                    parent.read(&portion).ok()?;
+                    parent.read_ahead(&portion).ok()?;
                 }
             }
             (_, None) => {}

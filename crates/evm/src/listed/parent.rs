@@ -82,6 +82,27 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         Ok(())
     }
 
+    /// As [`Self::read`], of keys that nobody has read or is reading: who wants one of them waits
+    /// instead of reading it, and its page, a second time.
+    pub(super) fn read_ahead(&self, keys: &Keys) -> Result<(), DB::Error> {
+        let (mut wanted, mut claims) = (Keys::default(), Vec::new());
+        for (address, place) in keys.accounts.iter().zip(&keys.account_places) {
+            if let Some(claim) = self.accounts[*place].claim() {
+                claims.push(claim);
+                wanted.accounts.push(*address);
+                wanted.account_places.push(*place);
+            }
+        }
+        for (slot, place) in keys.slots.iter().zip(&keys.slot_places) {
+            if let Some(claim) = self.slots[*place].claim() {
+                claims.push(claim);
+                wanted.slots.push(*slot);
+                wanted.slot_places.push(*place);
+            }
+        }
+        self.read(&wanted)
+    }
+
     /// Takes values for those of the parent's state that somebody says are: one for each key of
     /// the list.
     pub(super) fn believe(&self, found: &FoundValues) {

@@ -209,6 +209,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         let mut all = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(taken) = &mut *all else { return };
         let mut ahead = ahead.into_iter().flatten();
+        let before = taken.counts;
         for index in transactions {
             if let Err(error) = self.take(taken, runner, index, ahead.next().flatten()) {
                 *all = Err(error);
@@ -216,7 +217,9 @@ impl<'a, DB: StateRead> Block<'a, DB> {
                 return;
             }
         }
-        self.schedule.turn_is_done();
+        let vain = taken.counts.again - before.again;
+        let ran = taken.counts.parallel - before.parallel + vain;
+        self.schedule.turn_is_done(ran as usize, vain as usize);
     }
 
     fn take(

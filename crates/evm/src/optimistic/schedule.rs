@@ -19,6 +19,11 @@ const AHEAD_PER_THREAD: usize = 8;
 /// side by side, the likelier is one to have run without what another left.
 const PORTION_GAS: u64 = 400_000;
 
+/// After so many portions, less those that did well meanwhile, of which most ran ahead in vain ...
+const VAIN_MAX: usize = 4;
+/// ... none is run ahead for as many as this.
+const PAUSE: usize = 32;
+
 /// What a thread is to do with the transactions of a range.
 pub(super) enum Job<R> {
     /// See to their turn, with what running them ahead gave, if that was done.
@@ -44,6 +49,10 @@ struct State<R> {
     turn: usize,
     turn_is_taken: bool,
     stopped: bool,
+    /// Portions that ran ahead in vain lately.
+    vain: usize,
+    /// Portions before this one are not run ahead.
+    paused_until: usize,
     /// Threads that wait for a change.
     waiting: usize,
     stages: Vec<Stage<R>>,
@@ -72,6 +81,8 @@ impl<R> Schedule<R> {
                 turn: 0,
                 turn_is_taken: false,
                 stopped: false,
+                vain: 0,
+                paused_until: 0,
                 waiting: 0,
                 stages: portions.iter().map(|_| Stage::Waiting).collect(),
             }),
@@ -110,7 +121,8 @@ impl<R> Schedule<R> {
             Stage::Taken { ran_ahead } => ran_ahead || *portion < state.turn,
             Stage::Waiting | Stage::Running => false,
         };
-        let portion = (state.turn..end).find(|portion| {
+        let start = state.turn.max(state.paused_until);
+        let portion = (start..end).find(|portion| {
             matches!(state.stages[*portion], Stage::Waiting)
                 && self.portions[*portion].depends_on.iter().all(has_run)
         })?;
@@ -125,10 +137,21 @@ impl<R> Schedule<R> {
         self.tell(state);
     }
 
-    /// The turn is seen to.
-    pub(super) fn turn_is_done(&self) {
+    /// The turn is seen to, of which `ran` transactions had run ahead, `vain` of them in vain.
+    pub(super) fn turn_is_done(&self, ran: usize, vain: usize) {
         let mut state = self.lock();
         state.turn += 1;
+        if ran > 0 {
+            state.vain = match 3 * vain > 2 * ran {
+                true => state.vain + 1,
+                false => state.vain.saturating_sub(1),
+            };
+        }
+        if state.vain == VAIN_MAX {
+            // One more such portion afterwards is enough.
+            state.vain = VAIN_MAX - 1;
+            state.paused_until = state.turn + PAUSE;
+        }
         state.turn_is_taken = false;
         self.tell(state);
     }
@@ -243,9 +266,33 @@ mod tests {
         assert!(matches!(schedule.next(), Some(Job::Turn(range, None)) if range == (0..1)));
         assert!(matches!(schedule.next(), Some(Job::Ahead(1, _))));
         schedule.ran(1, ());
-        schedule.turn_is_done();
+        schedule.turn_is_done(0, 0);
         assert!(matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range == (1..2)));
-        schedule.turn_is_done();
+        schedule.turn_is_done(1, 0);
         assert!(schedule.next().is_none());
+    }
+
+    #[test]
+    fn what_runs_ahead_in_vain_is_given_up_for_a_while() {
+        let count = 2 * PAUSE;
+        let senders: Vec<_> = (0..count as u8).collect();
+        let schedule = schedule(&senders, &vec![PORTION_GAS; count]);
+        for turn in 0..VAIN_MAX {
+            assert_eq!(ahead(&schedule), Some(turn));
+            schedule.ran(turn, ());
+            assert!(matches!(schedule.next(), Some(Job::Turn(_, Some(())))));
+            schedule.turn_is_done(10, 7);
+        }
+        let mut first = None;
+        for turn in VAIN_MAX..count {
+            first = first.or_else(|| ahead(&schedule));
+            if first.is_some() {
+                break;
+            }
+            assert!(matches!(schedule.next(), Some(Job::Turn(range, None)) if range.start == turn));
+            schedule.turn_is_done(0, 0);
+        }
+        assert_eq!(first, Some(VAIN_MAX + PAUSE));
+        schedule.ran(VAIN_MAX + PAUSE, ());
     }
 }
