@@ -11,7 +11,6 @@ use crate::{
     BlockInput, Executor, Hooks, Outcome, Sequential, StateRead,
     cache::{BlockCache, Keys},
     listed::{Given, ListStateError},
-    pool,
 };
 use alloy_primitives::{Address, B256, U256, map::HashMap};
 use cambium_primitives::AccessList;
@@ -23,6 +22,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -63,10 +63,10 @@ pub fn execute_batch<DB: StateRead>(
             }
         }
     };
-    pool::workers(threads).in_place_scope(|workers| {
+    thread::scope(|scope| {
         for _ in 0..threads.get().min(blocks.len()) {
             let sender = sender.clone();
-            workers.spawn(|_| work(sender));
+            scope.spawn(|| work(sender));
         }
         drop(sender);
         let (mut waiting, mut turn) = (BTreeMap::new(), 0);
