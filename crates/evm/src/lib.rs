@@ -18,7 +18,6 @@ mod fee;
 mod listed;
 mod optimistic;
 mod overlay;
-mod pool;
 mod read;
 mod recorder;
 mod results;

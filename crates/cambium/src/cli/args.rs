@@ -176,7 +176,8 @@ pub(crate) enum ExecutorName {
     Full,
     /// In parallel by access lists, from Cancun on; all that a list names is read at once
     Batched,
-    /// In parallel by access lists, from Cancun on; transactions read what they come to
+    /// In parallel by access lists, from Cancun on; what a list says changes is read ahead, and
+    /// transactions read what else they come to
     Parallel,
     /// In parallel without access lists, from Byzantium on: transactions run ahead of their turn,
     /// and again if they then find something else

@@ -26,7 +26,7 @@ mod workers;
 
 use crate::{
     BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, cache::Keys,
-    executor::Foretold, overlay::plain, pool, results::BlockResults,
+    executor::Foretold, overlay::plain, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
@@ -34,7 +34,7 @@ use collect::collect;
 use parent::Parent;
 use revm::{DatabaseRef, primitives::hardfork::SpecId};
 use state::ListState;
-use std::{num::NonZeroUsize, sync::mpsc};
+use std::{num::NonZeroUsize, panic::resume_unwind, sync::mpsc, thread};
 use workers::Work;
 
 pub(crate) use given::Given;
@@ -48,7 +48,8 @@ pub enum ListReads {
     Values,
     /// The keys: all are read at once before transactions run.
     Keys,
-    /// Nothing: transactions read what they come to.
+    /// Changes alone: what they name is read ahead, beside transactions, which read what else
+    /// they come to.
     Nothing,
 }
 
@@ -110,20 +111,23 @@ impl Listed {
         let work = Work::new(input, &parent, hooks.timed);
         let (sender, done) = mpsc::channel();
         let steps = work.steps();
-        let (mut changes, mut collected) = (None, None);
-        pool::workers(self.threads).in_place_scope(|workers| {
+        let (changes, collected) = thread::scope(|scope| {
             for _ in 0..self.threads.get() {
                 let sender = sender.clone();
-                workers.spawn(|_| work.run(sender));
+                let work = &work;
+                scope.spawn(move || work.run(&sender));
             }
             drop(sender);
-            pool::collectors().in_place_scope(|collectors| {
-                collectors.spawn(|_| collected = collect(results, steps, done, &given));
-                changes = self.foresee(&parent, found, &mut hooks.foretold);
-                if changes.is_none() {
-                    work.stop();
-                }
-            });
+            let collected = scope.spawn(|| collect(results, steps, done, &given));
+            let changes = self.foresee(&parent, found, &mut hooks.foretold);
+            if changes.is_none() {
+                work.stop();
+            }
+            let collected = collected.join();
+            (
+                changes,
+                collected.unwrap_or_else(|panic| resume_unwind(panic)),
+            )
         });
         let (changes, (mut results, contracts)) = (changes?, collected?);
         if parent.has_empty_account() {

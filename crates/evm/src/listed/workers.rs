@@ -90,7 +90,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
     }
 
     /// Runs steps until there are no more.
-    pub(super) fn run(&'a self, done: Sender<StepsDone>) {
+    pub(super) fn run(&'a self, done: &Sender<StepsDone>) {
         let (mut runner, mut together) = (None, Vec::new());
         while !self.stopped.load(Ordering::Relaxed) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
@@ -109,11 +109,11 @@ impl<'a, DB: StateRead> Work<'a, DB> {
                 self.stop();
             }
             together.push((*at, step));
-            if together.len() == STEPS_TOGETHER && !hand_on(&mut together, &done) {
+            if together.len() == STEPS_TOGETHER && !hand_on(&mut together, done) {
                 return;
             }
         }
-        hand_on(&mut together, &done);
+        hand_on(&mut together, done);
     }
 
     fn step(&'a self, runner: &mut Option<Runner<'a, DB>>, at: usize) -> Option<Step> {

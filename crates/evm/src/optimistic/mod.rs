@@ -27,7 +27,6 @@ use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
     cache::BlockCache,
     overlay::{AccountRead, Overlay, OverlayMode},
-    pool,
     results::BlockResults,
     step::{StepRunner, TransactionResult},
 };
@@ -124,9 +123,9 @@ impl Optimistic {
                 counts: counts.as_deref().copied().unwrap_or_default(),
             })),
         };
-        pool::workers(self.threads).in_place_scope(|workers| {
+        thread::scope(|scope| {
             for _ in 0..self.threads.get() {
-                workers.spawn(|_| block.work());
+                scope.spawn(|| block.work());
             }
         });
         let taken = block.taken.into_inner();
