@@ -473,19 +473,15 @@ impl ChainSpec {
         post_merge: bool,
     ) -> BlockInput<'a> {
         let header = &block.header;
+        let rules = self.rules_at(header.number, header.timestamp, post_merge);
         BlockInput {
-            rules: self.rules_at(header.number, header.timestamp, post_merge),
-            header,
-            transactions: &block.body.transactions,
-            senders,
             ommers: &block.body.ommers,
             withdrawals: block
                 .body
                 .withdrawals
                 .as_ref()
                 .map_or(&[], |list| &list[..]),
-            access_list: None,
-            found: None,
+            ..BlockInput::new(rules, header, &block.body.transactions, senders)
         }
     }
 }

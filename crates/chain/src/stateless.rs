@@ -14,8 +14,7 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_evm::{
-    BlockInput, ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched,
-    recover_senders,
+    ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, recover_senders,
 };
 use cambium_primitives::{BlockId, BlockNumber, KECCAK_EMPTY, Path};
 use cambium_trie::{
@@ -219,22 +218,7 @@ impl BlockWitness {
             codes: codes.collect(),
             hashes,
         };
-        let input = BlockInput {
-            rules: self
-                .spec
-                .rules_at(header.number, header.timestamp, post_merge),
-            header,
-            transactions: &block.body.transactions,
-            senders: &senders,
-            ommers: &block.body.ommers,
-            withdrawals: block
-                .body
-                .withdrawals
-                .as_ref()
-                .map_or(&[], |list| &list[..]),
-            access_list: None,
-            found: None,
-        };
+        let input = self.spec.input(&block, &senders, post_merge);
         let outcome = Sequential
             .execute(&input, &state, Hooks::default())
             .map_err(|error| match error {

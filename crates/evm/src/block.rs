@@ -37,8 +37,29 @@ pub struct BlockInput<'a> {
     pub found: Option<&'a FoundValues>,
 }
 
+impl<'a> BlockInput<'a> {
+    /// A block without uncles, withdrawals and access list.
+    pub const fn new(
+        rules: Rules,
+        header: &'a Header,
+        transactions: &'a [Transaction],
+        senders: &'a [Address],
+    ) -> Self {
+        Self {
+            rules,
+            header,
+            transactions,
+            senders,
+            ommers: &[],
+            withdrawals: &[],
+            access_list: None,
+            found: None,
+        }
+    }
+}
+
 /// What a block does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// One for each transaction.
     pub receipts: Vec<Receipt>,

@@ -12,101 +12,35 @@ use std::{
     },
 };
 
-/// Keys of one portion of [`Keys::changed`]: enough to keep a disk busy but for a moment between
-/// portions, and a fifth of those of a block of a billion gas.
-const PORTION: usize = 16_384;
-
-/// Keys of a block's access list.
+/// Keys to read at once.
 #[derive(Default)]
 pub(crate) struct Keys {
     pub(crate) accounts: Vec<Address>,
     pub(crate) slots: Vec<(Address, U256)>,
-    /// Their places in the list, where slots are numbered through, of each account those that
-    /// change first.
-    pub(crate) account_places: Vec<usize>,
-    pub(crate) slot_places: Vec<usize>,
 }
 
 impl Keys {
-    /// All that the list names.
+    /// All that an access list names, in its order, of each account those slots first that change.
     pub(crate) fn of(list: &AccessList) -> Self {
-        Self::wanted(list, |_| true, |_| true)
-    }
-
-    /// All that the list says is changed, in portions, those first that the first steps change:
-    /// what a step changes it reads as well.
-    pub(crate) fn changed(list: &AccessList) -> Vec<Self> {
-        let mut all = Vec::new();
-        let mut first_slot = 0;
-        for (place, account) in list.accounts().iter().enumerate() {
-            let slots = account.storage_changes.iter().zip(first_slot..);
-            let slots = slots.filter_map(|(slot, place)| {
-                let first = slot.changes.first()?.block_access_index;
-                Some((first, account.address, Some(slot.slot), place))
-            });
-            let before = all.len();
-            all.extend(slots);
-            let first = [
-                account
-                    .balance_changes
-                    .first()
-                    .map(|c| c.block_access_index),
-                account.nonce_changes.first().map(|c| c.block_access_index),
-                account.code_changes.first().map(|c| c.block_access_index),
-                all[before..].iter().map(|key| key.0).min(),
-            ];
-            let first = first.into_iter().flatten().min();
-            all.extend(first.map(|first| (first, account.address, None, place)));
-            first_slot += account.storage_changes.len() + account.storage_reads.len();
+        let mut keys = Self::default();
+        for account in list.accounts() {
+            keys.accounts.push(account.address);
+            let slots = account.storage_slots();
+            keys.slots.extend(slots.map(|slot| (account.address, slot)));
         }
-        all.sort_unstable_by_key(|key| key.0);
-        let portion = |keys: &[(_, Address, Option<U256>, usize)]| {
-            let mut portion = Self::default();
-            for (_, address, slot, place) in keys {
-                match slot {
-                    Some(slot) => {
-                        portion.slots.push((*address, *slot));
-                        portion.slot_places.push(*place);
-                    }
-                    None => {
-                        portion.accounts.push(*address);
-                        portion.account_places.push(*place);
-                    }
-                }
-            }
-            portion
-        };
-        all.chunks(PORTION).map(portion).collect()
+        keys
     }
 
-    /// Those of which the value before must be known to tell what the block changes.
+    /// Those of which the value before must be known to tell what the block of a list changes.
     pub(crate) fn for_changes(list: &AccessList) -> Self {
-        Self::wanted(list, AccessList::is_changed, |changes| changes > 1)
-    }
-
-    /// Keys of accounts that are wanted, and of their slots by how often each changes.
-    fn wanted(
-        list: &AccessList,
-        account_is: impl Fn(&AccountChanges) -> bool,
-        slot_is: impl Fn(usize) -> bool,
-    ) -> Self {
-        let (mut keys, mut first) = (Self::default(), 0);
-        for (place, account) in list.accounts().iter().enumerate() {
-            let changed = account.storage_changes.iter();
-            let changed = changed.map(|slot| (slot.slot, slot.changes.len()));
-            let read = account.storage_reads.iter().map(|slot| (*slot, 0));
-            let slots = account.storage_changes.len() + account.storage_reads.len();
-            if account_is(account) {
-                keys.accounts.push(account.address);
-                keys.account_places.push(place);
-                for ((slot, changes), place) in changed.chain(read).zip(first..) {
-                    if slot_is(changes) {
-                        keys.slots.push((account.address, slot));
-                        keys.slot_places.push(place);
-                    }
-                }
-            }
-            first += slots;
+        let mut keys = Self::default();
+        let changed = |account: &&AccountChanges| AccessList::is_changed(account);
+        for account in list.accounts().iter().filter(changed) {
+            keys.accounts.push(account.address);
+            let back = account.storage_changes.iter();
+            let back = back.filter(|slot| slot.changes.len() > 1);
+            keys.slots
+                .extend(back.map(|slot| (account.address, slot.slot)));
         }
         keys
     }

@@ -159,7 +159,7 @@ impl Executor for BlockExecutor {
             ExecutorKind::Sequential => None,
             ExecutorKind::Full => Some(ListReads::Values),
             ExecutorKind::Batched => Some(ListReads::Keys),
-            ExecutorKind::Parallel => Some(ListReads::Nothing),
+            ExecutorKind::Parallel => Some(ListReads::Changes),
             ExecutorKind::Optimistic if self.gas_min > 0 && is_one_senders(input, limits) => None,
             ExecutorKind::Optimistic => {
                 return Optimistic { threads }.execute(input, db, hooks);

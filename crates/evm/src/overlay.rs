@@ -116,12 +116,7 @@ impl<DB: StateRead> Overlay<DB> {
             MapEntry::Occupied(entry) => Ok(entry.into_mut()),
             MapEntry::Vacant(entry) => {
                 let info = self.db.basic_ref(address)?;
-                Ok(entry.insert(Entry {
-                    before: info.clone(),
-                    now: info,
-                    wiped: false,
-                    slots: HashMap::default(),
-                }))
+                Ok(entry.insert(Entry::found(info)))
             }
         }
     }
@@ -311,9 +306,8 @@ impl<DB: StateRead> Overlay<DB> {
         below: bool,
     ) -> Result<bool, DB::Error> {
         for read in reads {
-            if below && !self.accounts.contains_key(&read.address) {
-                self.accounts.insert(read.address, Entry::of(read));
-                continue;
+            if below && let MapEntry::Vacant(entry) = self.accounts.entry(read.address) {
+                entry.insert(Entry::found(read.account.clone()));
             }
             if self.account(read.address)? != read.account.as_ref() {
                 return Ok(false);
@@ -350,16 +344,12 @@ impl<DB: StateRead> Overlay<DB> {
 
 impl Entry {
     /// As the state below has it.
-    fn of(read: &AccountRead) -> Self {
-        let slots = read.slots.iter().map(|(slot, value)| {
-            let (before, now) = (*value, *value);
-            (*slot, Slot { before, now })
-        });
+    fn found(account: Option<AccountInfo>) -> Self {
         Self {
-            before: read.account.clone(),
-            now: read.account.clone(),
+            before: account.clone(),
+            now: account,
             wiped: false,
-            slots: slots.collect(),
+            slots: HashMap::default(),
         }
     }
 

@@ -114,14 +114,8 @@ fn list(state: &State, gas_limits: &[u64], withdrawals: &[Withdrawal]) -> Access
     let transactions: Vec<Transaction> = calls.collect();
     let senders = vec![SENDER; transactions.len()];
     let input = BlockInput {
-        rules,
-        header: &header,
-        transactions: &transactions,
-        senders: &senders,
-        ommers: &[],
         withdrawals,
-        access_list: None,
-        found: None,
+        ..BlockInput::new(rules, &header, &transactions, &senders)
     };
     let outcome = Sequential.execute(&input, state, Hooks::default()).unwrap();
     outcome.access_list.unwrap()

@@ -95,16 +95,7 @@ fn input<'a>(
     senders: &'a [Address],
 ) -> BlockInput<'a> {
     let rules = rules(spec);
-    BlockInput {
-        rules,
-        header,
-        transactions,
-        senders,
-        ommers: &[],
-        withdrawals: &[],
-        access_list: None,
-        found: None,
-    }
+    BlockInput::new(rules, header, transactions, senders)
 }
 
 fn balance(changes: &Changes, address: Address) -> Option<U256> {

@@ -20,8 +20,8 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
 }
 
-/// Hashes padded inputs of equally many blocks. Unsafe to call on a processor without the
-/// function's instructions.
+/// Hashes padded inputs of equally many blocks.
+// SAFETY: only on a processor with the function's instructions may it be called.
 type Hash = unsafe fn(&[Block], usize, &[Entry], &mut [B256]);
 
 /// A number of lanes that this processor has.

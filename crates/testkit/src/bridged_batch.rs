@@ -134,14 +134,8 @@ impl<'a> BridgedBatch<'a> {
 impl Bridge {
     const fn input(&self) -> BlockInput<'_> {
         BlockInput {
-            rules: self.rules,
-            header: &self.header,
-            transactions: &[],
-            senders: &[],
-            ommers: &[],
-            withdrawals: &[],
             access_list: Some(&self.list),
-            found: None,
+            ..BlockInput::new(self.rules, &self.header, &[], &[])
         }
     }
 }

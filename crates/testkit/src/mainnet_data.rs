@@ -53,14 +53,8 @@ impl SparseBlock {
     /// What an executor takes, without an access list.
     pub fn input(&self) -> BlockInput<'_> {
         BlockInput {
-            rules: self.rules,
-            header: &self.header,
-            transactions: &self.transactions,
-            senders: &self.senders,
-            ommers: &[],
             withdrawals: &self.withdrawals,
-            access_list: None,
-            found: None,
+            ..BlockInput::new(self.rules, &self.header, &self.transactions, &self.senders)
         }
     }
 }

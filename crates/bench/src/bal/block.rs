@@ -218,19 +218,8 @@ impl BalBlock {
 
     /// Whether an outcome is, to the byte, that of sequential execution.
     pub(crate) fn is_expected(&self, outcome: &Outcome) -> bool {
-        is_same(outcome, &self.expected)
+        *outcome == self.expected
     }
-}
-
-/// Whether two outcomes are the same to the byte.
-pub(crate) fn is_same(outcome: &Outcome, expected: &Outcome) -> bool {
-    outcome.receipts == expected.receipts
-        && outcome.gas_used == expected.gas_used
-        && outcome.blob_gas_used == expected.blob_gas_used
-        && outcome.requests == expected.requests
-        && outcome.changes == expected.changes
-        && outcome.codes == expected.codes
-        && outcome.access_list == expected.access_list
 }
 
 fn found_by(list: &AccessList, view: &View) -> Result<FoundValues, StateError> {

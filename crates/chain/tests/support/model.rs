@@ -128,14 +128,13 @@ impl Model {
     ) -> Outcome {
         let (header, body) = (&block.header, &block.body);
         let input = BlockInput {
-            rules: spec.rules_at(header.number, header.timestamp, true),
-            header,
-            transactions: &body.transactions,
-            senders,
-            ommers: &[],
             withdrawals: body.withdrawals.as_ref().unwrap(),
-            access_list: None,
-            found: None,
+            ..BlockInput::new(
+                spec.rules_at(header.number, header.timestamp, true),
+                header,
+                &body.transactions,
+                senders,
+            )
         };
         Sequential.execute(&input, self, Hooks::default()).unwrap()
     }

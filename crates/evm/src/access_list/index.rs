@@ -32,6 +32,16 @@ pub(crate) struct SlotPlace {
     pub(crate) slot: usize,
 }
 
+/// An account, or a slot of it, that is listed as changed.
+pub(crate) struct ChangedKey {
+    /// The first step that changes it.
+    first: BlockAccessIndex,
+    /// The account's place.
+    pub(crate) account: usize,
+    /// The slot's place among all, and its number.
+    pub(crate) slot: Option<(usize, U256)>,
+}
+
 /// An account, or a slot of it, that a step touched, did not change, and does not find listed.
 pub(crate) type Unlisted = (Address, Option<U256>);
 
@@ -91,6 +101,38 @@ impl<'a> ListIndex<'a> {
         let account = &self.list.accounts()[place.account];
         let changed = account.storage_changes.get(at);
         changed.map_or(&[], |changed| &changed.changes)
+    }
+
+    /// All that is listed as changed, that first which the first steps change.
+    pub(crate) fn changed(&self) -> Vec<ChangedKey> {
+        let mut keys = Vec::new();
+        let accounts = self.list.accounts().iter().zip(&self.first_slots);
+        for (place, (account, first_slot)) in accounts.enumerate() {
+            let slots_start = keys.len();
+            for (slot, changed) in (*first_slot..).zip(&account.storage_changes) {
+                keys.extend(changed.changes.first().map(|change| ChangedKey {
+                    first: change.block_access_index,
+                    account: place,
+                    slot: Some((slot, changed.slot)),
+                }));
+            }
+            let balance = account.balance_changes.first();
+            let nonce = account.nonce_changes.first();
+            let code = account.code_changes.first();
+            let first = [
+                balance.map(|change| change.block_access_index),
+                nonce.map(|change| change.block_access_index),
+                code.map(|change| change.block_access_index),
+                keys[slots_start..].iter().map(|key| key.first).min(),
+            ];
+            keys.extend(first.into_iter().flatten().min().map(|first| ChangedKey {
+                first,
+                account: place,
+                slot: None,
+            }));
+        }
+        keys.sort_unstable_by_key(|key| key.first);
+        keys
     }
 
     /// How many changes a step made, if the list has each of them at index `at`. What the step

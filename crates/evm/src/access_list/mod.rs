@@ -20,6 +20,6 @@ mod step;
 
 pub use apply::listed_changes;
 pub(crate) use builder::AccessListBuilder;
-pub(crate) use index::{ListIndex, SlotPlace, Unlisted};
+pub(crate) use index::{ChangedKey, ListIndex, SlotPlace, Unlisted};
 pub use sizes::AccessListSizes;
 pub(crate) use step::{Left, StepAccesses, StepRecorder};

@@ -25,7 +25,7 @@ mod state;
 mod workers;
 
 use crate::{
-    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, cache::Keys,
+    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
     executor::Foretold, overlay::plain, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
@@ -48,9 +48,8 @@ pub enum ListReads {
     Values,
     /// The keys: all are read at once before transactions run.
     Keys,
-    /// Changes alone: what they name is read ahead, beside transactions, which read what else
-    /// they come to.
-    Nothing,
+    /// What changes: that is read ahead, beside transactions, which read what else they come to.
+    Changes,
 }
 
 /// Executes transactions in parallel if the block comes with its access list, from Cancun on.
@@ -105,8 +104,8 @@ impl Listed {
         let found = found.filter(|_| self.reads == ListReads::Values);
         match (self.reads, found) {
             (_, Some(found)) => parent.believe(found),
-            (ListReads::Nothing, None) => {}
-            (_, None) => parent.read(&Keys::of(list)).ok()?,
+            (ListReads::Changes, None) => {}
+            (_, None) => parent.read_all().ok()?,
         }
         let work = Work::new(input, &parent, hooks.timed);
         let (sender, done) = mpsc::channel();
@@ -153,11 +152,7 @@ impl Listed {
                     return None;
                 }
             }
-            (ListReads::Nothing, None) => {
-                for portion in Keys::changed(list) {
-                    parent.read_ahead(&portion).ok()?;
-                }
-            }
+            (ListReads::Changes, None) => parent.read_ahead().ok()?,
             (_, None) => {}
         }
         // No step is before the first.

@@ -6,7 +6,7 @@ use super::{
     block::{RealBlock, SparseState},
 };
 use crate::{
-    bal::{block::is_same, figure},
+    bal::figure,
     report::{Report, median},
 };
 use cambium_chain::{BlockExecutor, ExecutorKind};
@@ -37,7 +37,7 @@ pub(super) fn run(
     let (outcomes, _) = at_once(&blocks, &state, all);
     for (place, block) in batch.places().into_iter().zip(real) {
         let outcome = outcomes[place].as_ref();
-        if !outcome.is_some_and(|outcome| is_same(outcome, block.expected())) {
+        if outcome != Some(block.expected()) {
             let number = block.sparse.header.number;
             let error = format!("block {number} in a batch differs from sequential execution");
             report.errors.push(error);

@@ -1,6 +1,6 @@
 //! A real block on the part of the state that it touches, which is in the engine.
 
-use crate::bal::block::{Executed, Given, is_same};
+use crate::bal::block::{Executed, Given};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_chain::{BlockExecutor, ExecutorKind, TimedReads, verify_outcome};
 use cambium_evm::{
@@ -166,6 +166,6 @@ impl RealBlock {
 
     /// Whether an outcome is, to the byte, that of sequential execution.
     pub(super) fn is_expected(&self, outcome: &Outcome) -> bool {
-        is_same(outcome, &self.expected)
+        *outcome == self.expected
     }
 }
