@@ -124,9 +124,10 @@ impl Optimistic {
             })),
         };
         thread::scope(|scope| {
-            for _ in 0..self.threads.get() {
+            for _ in 1..self.threads.get() {
                 scope.spawn(|| block.work());
             }
+            block.work();
         });
         let taken = block.taken.into_inner();
         let taken = taken.unwrap_or_else(PoisonError::into_inner)?;
