@@ -17,6 +17,7 @@ use cambium_evm::{
     ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, recover_senders,
 };
 use cambium_primitives::{BlockId, BlockNumber, KECCAK_EMPTY, Path};
+use cambium_state::bytecode;
 use cambium_trie::{
     Keys, Lookup, Missing, NoResolve, PartialTrie, Stub, UpdateError, Witness, WitnessError, commit,
 };
@@ -328,7 +329,7 @@ impl DatabaseRef for WitnessState {
             return Ok(Bytecode::default());
         }
         let code = self.codes.get(&hash).ok_or(WitnessGap::Code(hash))?;
-        Ok(Bytecode::new_raw(code.clone()))
+        Ok(bytecode(code.clone()))
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, WitnessGap> {

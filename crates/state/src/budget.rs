@@ -6,8 +6,9 @@
 //!
 //! The index is what it is, and there are two of it while a merge makes the next one. Of what is
 //! left, layers get the most: the more changes a merge takes at once, the less it writes for each.
-//! The cache of entries keeps the size that it has from the beginning; pages get the rest of the
-//! caches' part.
+//! The cache of entries keeps the size that it has from the beginning. Codes that have run take
+//! what they take, up to a limit of their own, which pages are told of after each merge: they get
+//! the rest of the caches' part.
 
 use crate::{db::Inner, error::StateError, merger::MergeJob};
 use std::{
@@ -19,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Buffers of rings, segments and logs, blocks and codes by hash, and the program itself.
+/// Buffers of rings, segments and logs, blocks and places of codes by hash, and the program itself.
 const OTHER_BYTES: u64 = 80 << 20;
 /// Of what is left, the part of layers, and of the pages that their tries have taken apart.
 const LAYERS_PART: f64 = 0.5;
@@ -30,6 +31,10 @@ const CACHE_PART: f64 = 0.25;
 const ENTRIES_PART: u64 = 128;
 /// However much memory there is: as much is written when a database is opened.
 const ENTRY_BYTES_MAX: u64 = 256 << 20;
+/// And that of the cache of codes at most: at 1 GiB it takes some 600 of the largest contracts.
+const CODES_PART: u64 = 64;
+/// However much memory there is: ten thousand of the largest contracts.
+const CODE_BYTES_MAX: u64 = 256 << 20;
 /// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
 const DUE_PART: f64 = 0.4;
 /// However much memory there is, no more is merged at once: after a crash all that is in no
@@ -50,6 +55,11 @@ pub(crate) fn entry_bytes(memory: u64) -> u64 {
     (memory / ENTRIES_PART).min(ENTRY_BYTES_MAX)
 }
 
+/// What the cache of codes may take.
+pub(crate) fn code_bytes(memory: u64) -> u64 {
+    (memory / CODES_PART).min(CODE_BYTES_MAX)
+}
+
 /// What each part may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
@@ -60,13 +70,16 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Divides `memory` bytes, of which `index` are for the index.
-    pub(crate) fn new(memory: u64, index: u64) -> Self {
+    /// Divides `memory` bytes, of which `index` are for the index, and `codes` are taken by the
+    /// cache of codes.
+    pub(crate) fn new(memory: u64, index: u64, codes: u64) -> Self {
         let other = OTHER_BYTES.min(memory / 8) + index;
         let rest = memory.saturating_sub(other) as f64;
         let caches = (rest * CACHE_PART) as u64;
         Self {
-            cache_bytes: caches.saturating_sub(entry_bytes(memory)).max(BYTES_MIN),
+            cache_bytes: caches
+                .saturating_sub(entry_bytes(memory) + codes)
+                .max(BYTES_MIN),
             layer_bytes: ((rest * LAYERS_PART) as u64).max(BYTES_MIN) as usize,
         }
     }
@@ -95,7 +108,8 @@ impl LayerLimit {
 impl Inner {
     /// Divides the budget anew: `index` bytes are for the index.
     pub(crate) fn divide_budget(&self, index: u64) {
-        let budget = Budget::new(self.options.memory_bytes, index);
+        let codes = self.code_cache.bytes();
+        let budget = Budget::new(self.options.memory_bytes, index, codes);
         self.layer_limit
             .0
             .store(budget.layer_bytes, Ordering::Relaxed);
@@ -210,16 +224,16 @@ mod tests {
                 let Budget {
                     cache_bytes,
                     layer_bytes,
-                } = Budget::new(memory, index);
-                let entries = entry_bytes(memory);
-                let all = cache_bytes + entries + layer_bytes as u64;
-                assert!(all + index <= memory.max(2 * BYTES_MIN + entries + index));
+                } = Budget::new(memory, index, code_bytes(memory));
+                let others = entry_bytes(memory) + code_bytes(memory);
+                let all = cache_bytes + others + layer_bytes as u64;
+                assert!(all + index <= memory.max(2 * BYTES_MIN + others + index));
             }
         }
-        let budget = Budget::new(1 << 30, 128 << 20);
+        let budget = Budget::new(1 << 30, 128 << 20, 4 << 20);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (196, 408)
+            (192, 408)
         );
     }
 }

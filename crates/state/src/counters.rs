@@ -75,6 +75,10 @@ counters! {
         entry_cache_hits,
         /// Single reads below the layers not answered by it.
         entry_cache_misses,
+        /// Contract codes that were in the cache of codes.
+        code_cache_hits,
+        /// Contract codes read from their file.
+        code_cache_misses,
         /// Page lookups answered by a page that was in the cache.
         page_cache_hits,
         /// Page lookups not answered by the cache.

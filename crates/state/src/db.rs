@@ -16,6 +16,7 @@ use crate::{
     batch::Key,
     blocks::Blocks,
     budget::LayerLimit,
+    codes::CodeCache,
     counters::Counters,
     delta::{Delta, DeltaLock, LockedDelta},
     error::StateError,
@@ -103,6 +104,7 @@ pub(crate) struct Inner {
     /// Parts of the index in memory, if it is on disk.
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
+    pub(crate) code_cache: CodeCache,
     pub(crate) retired: Mutex<Retired>,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,

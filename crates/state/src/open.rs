@@ -6,8 +6,9 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
-    budget::{Budget, LayerLimit, entry_bytes},
+    budget::{Budget, LayerLimit, code_bytes, entry_bytes},
     checkpoint,
+    codes::CodeCache,
     commit::describe,
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
@@ -86,7 +87,7 @@ impl Db {
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), Some(&table))?;
         let pages = Arc::new(Pages::new(
             segments,
-            Budget::new(options.memory_bytes, 0).cache_bytes,
+            Budget::new(options.memory_bytes, 0, 0).cache_bytes,
             counters.clone(),
         ));
         let (codes, _) = Codes::open(disk.clone(), manifest.salt(), meta.codes_len)?;
@@ -138,6 +139,7 @@ impl Db {
             pages,
             parts,
             codes,
+            code_cache: CodeCache::new(code_bytes(options.memory_bytes), counters.clone()),
             retired: Mutex::new(Retired::with_pages(retired)),
             log,
             blocks: Blocks::new(index, state.block, meta.log.recent),

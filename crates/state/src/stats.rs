@@ -27,6 +27,8 @@ pub struct Stats {
     pub pages: u64,
     /// Memory of the cache of entries: accounts and slots that were read singly.
     pub entry_cache_bytes: usize,
+    /// Memory of cached contract codes.
+    pub code_cache_bytes: u64,
     /// Memory of cached pages.
     pub page_cache_bytes: u64,
     /// The merge under way, if there is one.
@@ -86,6 +88,7 @@ impl Db {
             index_bytes_on_disk: snapshot.index.bytes_on_disk(),
             pages: snapshot.index.pages(),
             entry_cache_bytes: snapshot.entries.memory_bytes(),
+            code_cache_bytes: self.inner.code_cache.bytes(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
             merging,
             segments: segments.len(),

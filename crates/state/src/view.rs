@@ -98,15 +98,15 @@ impl View {
 
     /// The code of that hash.
     pub fn code(&self, hash: &B256) -> Result<Bytes, StateError> {
+        Ok(self.bytecode(hash)?.original_bytes())
+    }
+
+    /// The code of that hash, ready to run.
+    fn bytecode(&self, hash: &B256) -> Result<Bytecode, StateError> {
         if *hash == KECCAK_EMPTY {
-            return Ok(Bytes::new());
+            return Ok(Bytecode::default());
         }
-        let code = self
-            .inner
-            .codes
-            .get(hash)?
-            .ok_or(StateError::MissingCode(*hash))?;
-        Ok(code.into())
+        self.inner.code_cache.get(hash, &self.inner.codes)
     }
 
     /// The hash of an ancestor, or of this block itself; `None` above it.
@@ -196,7 +196,7 @@ impl DatabaseRef for View {
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {
-        Ok(Bytecode::new_raw(self.code(&code_hash)?))
+        self.bytecode(&code_hash)
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, StateError> {

@@ -45,6 +45,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             merging.unwrap_or_else(|| "nothing".to_owned()),
         )
         .row("entry cache", bytes(stats.entry_cache_bytes as u64))
+        .row("code cache", bytes(stats.code_cache_bytes))
         .row("page cache", bytes(stats.page_cache_bytes))
         .section("Since it was opened");
     let table = figures::rows(chain.db(), table);
@@ -71,6 +72,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "index_bytes_on_disk": stats.index_bytes_on_disk,
             "pages": stats.pages,
             "entry_cache_bytes": stats.entry_cache_bytes,
+            "code_cache_bytes": stats.code_cache_bytes,
             "page_cache_bytes": stats.page_cache_bytes,
             "segments": stats.segments,
             "segment_bytes": stats.segment_bytes,

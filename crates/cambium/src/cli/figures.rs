@@ -15,6 +15,10 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
             hits(counters.entry_cache_hits, counters.entry_cache_misses),
         ),
         (
+            "code cache",
+            hits(counters.code_cache_hits, counters.code_cache_misses),
+        ),
+        (
             "page cache",
             hits(counters.page_cache_hits, counters.page_cache_misses),
         ),

@@ -3,8 +3,9 @@
 use crate::{
     base::{Base, Snapshot},
     blocks::{Blocks, RecentBlock},
-    budget::{LayerLimit, entry_bytes},
+    budget::{LayerLimit, code_bytes, entry_bytes},
     checkpoint::{self, CheckpointState, LogState},
+    codes::CodeCache,
     counters::Counters,
     db::{Current, Db, Inner, Options, Writer},
     delta::{Delta, DeltaLock},
@@ -138,6 +139,10 @@ impl Loaded {
             pages: self.pages,
             parts: self.parts,
             codes: self.codes,
+            code_cache: CodeCache::new(
+                code_bytes(self.options.memory_bytes),
+                self.counters.clone(),
+            ),
             retired: Mutex::new(Retired::default()),
             log,
             blocks: Blocks::new(index, meta.id, recent),

@@ -309,7 +309,7 @@ impl Loader {
         let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), None)?;
         let pages = Arc::new(Pages::new(
             segments,
-            Budget::new(self.options.memory_bytes, 0).cache_bytes,
+            Budget::new(self.options.memory_bytes, 0, 0).cache_bytes,
             counters.clone(),
         ));
         let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
