@@ -11,8 +11,8 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// How many portions ahead of the turn are run, for each thread. What ran long ago is more likely
-/// to have run on what is no longer so.
+/// How many portions ahead of the turn are run, for each thread, and half as many for each that
+/// ran in vain lately. What ran long ago is more likely to have run on what is no longer so.
 const AHEAD_PER_THREAD: usize = 8;
 
 /// Gas limits of a portion, unless it is a single transaction. The more transactions have run
@@ -115,19 +115,25 @@ impl<R> Schedule<R> {
     }
 
     fn take_ahead(&self, state: &mut State<R>) -> Option<usize> {
-        let end = (state.turn + self.ahead_max).min(self.portions.len());
+        let portion = self.find_ahead(state)?;
+        state.stages[portion] = Stage::Running;
+        Some(portion)
+    }
+
+    /// The first portion that can be run ahead.
+    fn find_ahead(&self, state: &State<R>) -> Option<usize> {
+        let ahead_max = self.ahead_max >> state.vain;
+        let end = (state.turn + ahead_max).min(self.portions.len());
         let has_run = |portion: &usize| match state.stages[*portion] {
             Stage::Ran(_) => true,
             Stage::Taken { ran_ahead } => ran_ahead || *portion < state.turn,
             Stage::Waiting | Stage::Running => false,
         };
         let start = state.turn.max(state.paused_until);
-        let portion = (start..end).find(|portion| {
+        (start..end).find(|portion| {
             matches!(state.stages[*portion], Stage::Waiting)
                 && self.portions[*portion].depends_on.iter().all(has_run)
-        })?;
-        state.stages[portion] = Stage::Running;
-        Some(portion)
+        })
     }
 
     /// A portion has run ahead of its turn.
@@ -163,11 +169,13 @@ impl<R> Schedule<R> {
         self.tell(state);
     }
 
-    /// Wakes threads that wait, if there are any: that takes as long as a short transaction.
+    /// Wakes threads that wait, if there are any, and something for them to do: that takes as long
+    /// as a short transaction. The turn is nothing to wake for: this thread will see to it.
     fn tell(&self, state: MutexGuard<'_, State<R>>) {
-        let waiting = state.waiting;
+        let is_over = state.stopped || state.turn == self.portions.len();
+        let is_wanted = state.waiting > 0 && (is_over || self.find_ahead(&state).is_some());
         drop(state);
-        if waiting > 0 {
+        if is_wanted {
             self.changed.notify_all();
         }
     }
@@ -270,6 +278,36 @@ mod tests {
         assert!(matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range == (1..2)));
         schedule.turn_is_done(1, 0);
         assert!(schedule.next().is_none());
+    }
+
+    #[test]
+    fn the_more_ran_in_vain_the_less_runs_ahead() {
+        let count = 4 * AHEAD_PER_THREAD;
+        let senders: Vec<_> = (0..count as u8).collect();
+        let schedule = schedule(&senders, &vec![PORTION_GAS; count]);
+        let farthest = || {
+            let state = schedule.lock();
+            let mut stages = state.stages.iter();
+            stages.rposition(|stage| matches!(stage, Stage::Running))
+        };
+        while ahead(&schedule).is_some() {}
+        assert_eq!(farthest(), Some(AHEAD_PER_THREAD - 1));
+        (0..AHEAD_PER_THREAD).for_each(|portion| schedule.ran(portion, ()));
+        for turn in 0..2 {
+            assert!(
+                matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range.start == turn)
+            );
+            schedule.turn_is_done(10, 7);
+            assert_eq!(ahead(&schedule), None, "as many ran already");
+        }
+        for turn in 2..AHEAD_PER_THREAD {
+            assert!(
+                matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range.start == turn)
+            );
+            schedule.turn_is_done(10, 0);
+        }
+        while ahead(&schedule).is_some() {}
+        assert_eq!(farthest(), Some(2 * AHEAD_PER_THREAD - 1));
     }
 
     #[test]
