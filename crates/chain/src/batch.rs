@@ -95,7 +95,7 @@ impl Chain {
                     let spent = reads.spent();
                     let read = spent - std::mem::replace(&mut told, spent);
                     executed.timings.read += read;
-                    executed.timings.execute += elapsed.saturating_sub(read);
+                    executed.timings.execute += elapsed;
                     if executed.becomes_head {
                         *tip = blocks[index].id;
                     }

@@ -200,7 +200,9 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
         table = table.row("applied", format!("{applied} of the blocks, not executed"));
     }
     let (parallel, again) = (done.parallel.parallel, done.parallel.again);
+    let mut reading = "of that, state";
     if parallel + again > 0 {
+        reading = "of that, state, added up over threads";
         let (parallel, again) = (count(parallel), count(again));
         let text = format!("{parallel} transactions, and {again} in vain");
         table = table.row("in parallel", text);
@@ -218,8 +220,8 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
                 "decoding, and senders from signatures",
             ),
         )
-        .row("  read", stage(timings.read, time, "state"))
         .row("  execute", stage(timings.execute, time, "transactions"))
+        .row("    read", stage(timings.read, time, reading))
         .row(
             "  root",
             stage(timings.root, time, "the trie and its hashes"),
@@ -271,8 +273,8 @@ pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
         "state_root": summary.state_root,
         "timings": {
             "recover": timings.recover.as_secs_f64(),
-            "read": timings.read.as_secs_f64(),
             "execute": timings.execute.as_secs_f64(),
+            "read": timings.read.as_secs_f64(),
             "root": timings.root.as_secs_f64(),
             "commit": timings.commit.as_secs_f64(),
         },
