@@ -90,8 +90,8 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
     /// reads as well. Many keys are read at once, of them those that nobody has read or is
     /// reading: who wants one of them waits instead of reading it, and its page, a second time.
     pub(super) fn read_ahead(&self) -> Result<(), DB::Error> {
-        let portions = self.given.index().changed();
-        let mut portions = portions.chunks(PORTION);
+        let changed = self.given.index().changed();
+        let mut portions = changed.chunks(PORTION);
         portions.try_for_each(|portion| self.read_unclaimed(portion))
     }
 
