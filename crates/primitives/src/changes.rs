@@ -48,10 +48,41 @@ const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const WIPE: u8 = 4;
 
+/// Why account changes do not make a change set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangesError {
+    /// An account is named twice.
+    #[error("two changes of the account at {0}")]
+    AccountTwice(B256),
+    /// A slot of an account is named twice.
+    #[error("two values for the slot {slot} of the account at {account}")]
+    SlotTwice {
+        /// keccak(address).
+        account: B256,
+        /// keccak(slot).
+        slot: B256,
+    },
+    /// A deleted account is given slots.
+    #[error("the account at {0} is deleted, and is given slots")]
+    SlotsOfDeleted(B256),
+}
+
 impl Changes {
-    /// Takes changes in any order. Panics if an account or a slot is named twice, or a deleted
-    /// account has slots: whoever built them is wrong.
-    pub fn new(mut accounts: Vec<AccountChange>) -> Self {
+    /// Takes changes in any order.
+    ///
+    /// # Panics
+    ///
+    /// If [`Changes::try_new`] refuses them: for callers that have made them unique themselves.
+    pub fn new(accounts: Vec<AccountChange>) -> Self {
+        Self::try_new(accounts).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Takes changes in any order. A deletion implies a wipe, whether it is set or not.
+    ///
+    /// # Errors
+    ///
+    /// If an account or a slot is named twice, or a deleted account has slots.
+    pub fn try_new(mut accounts: Vec<AccountChange>) -> Result<Self, ChangesError> {
         accounts.sort_unstable_by_key(|change| change.path);
         for change in &mut accounts {
             change.slots.sort_unstable_by_key(|(slot, _)| *slot);
@@ -59,13 +90,28 @@ impl Changes {
                 change.wipe = true;
             }
         }
-        let changes = Self { accounts };
-        if let Err(what) = changes.check() {
-            panic!("{what}");
+        if let Some(twice) = accounts.windows(2).find(|two| two[0].path == two[1].path) {
+            return Err(ChangesError::AccountTwice(twice[0].path));
         }
-        changes
+        for AccountChange {
+            path: account,
+            account: update,
+            slots,
+            ..
+        } in &accounts
+        {
+            if let Some(twice) = slots.windows(2).find(|two| two[0].0 == two[1].0) {
+                let (account, slot) = (*account, twice[0].0);
+                return Err(ChangesError::SlotTwice { account, slot });
+            }
+            if *update == AccountUpdate::Delete && !slots.is_empty() {
+                return Err(ChangesError::SlotsOfDeleted(*account));
+            }
+        }
+        Ok(Self { accounts })
     }
 
+    /// Checks the order that the encoded form must have.
     fn check(&self) -> Result<(), &'static str> {
         if !self.accounts.is_sorted_by(|a, b| a.path < b.path) {
             return Err("accounts of a change set are not sorted and unique");
@@ -330,6 +376,29 @@ mod tests {
             let _ = Changes::decode(&bytes);
             let _ = Account::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn what_makes_no_change_set_is_refused_by_name() {
+        let [a, b] = [1, 2].map(B256::repeat_byte);
+        let change = |path, account, slots: &[B256]| AccountChange {
+            path,
+            account,
+            wipe: false,
+            slots: slots.iter().map(|slot| (*slot, U256::from(1))).collect(),
+        };
+        let keep = AccountUpdate::Keep;
+        let twice = vec![change(a, keep, &[]), change(b, keep, &[]), change(a, keep, &[b])];
+        assert_eq!(Changes::try_new(twice), Err(ChangesError::AccountTwice(a)));
+        let twice = vec![change(b, keep, &[b, a, b])];
+        let expected = ChangesError::SlotTwice { account: b, slot: b };
+        assert_eq!(Changes::try_new(twice), Err(expected));
+        let deleted = vec![change(a, AccountUpdate::Delete, &[b])];
+        assert_eq!(Changes::try_new(deleted), Err(ChangesError::SlotsOfDeleted(a)));
+        let fine = vec![change(b, keep, &[b, a]), change(a, AccountUpdate::Delete, &[])];
+        let fine = Changes::try_new(fine).unwrap();
+        assert_eq!((fine.accounts()[0].path, fine.accounts()[0].wipe), (a, true));
+        assert_eq!(fine.accounts()[1].slots[0].0, a);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub use access_list::{
     SlotChanges, StorageChange,
 };
 pub use account::{Account, KECCAK_EMPTY, SlotValue};
-pub use changes::{AccountChange, AccountUpdate, Changes};
+pub use changes::{AccountChange, AccountUpdate, Changes, ChangesError};
 pub use codec::{DecodeError, Reader, put_varint};
 pub use ids::{BlockId, BlockNumber};
 pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};

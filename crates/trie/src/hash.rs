@@ -16,6 +16,7 @@ use alloc::{vec, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account};
+use hashbrown::HashMap;
 
 /// Nodes collected before they are hashed. Many enough for full lanes on all but the topmost
 /// levels; and few enough that they, and what of their children goes into their RLP, are still in
@@ -87,8 +88,9 @@ pub fn commit_with(
     batch: &mut Batch,
     spread: &dyn Spread,
 ) -> usize {
+    // Subtries of different tries have no node in common.
     let roots: Vec<Node> = (0..).zip(tries.iter().map(|trie| trie.root)).collect();
-    hash(tries, roots, batch, spread)
+    hash(tries, roots, None, batch, spread)
 }
 
 /// Nodes of one level to encode and hash, on any thread.
@@ -141,10 +143,12 @@ fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
     }
 }
 
-/// Hashes what is unhashed from `nodes` down; returns how many nodes that was.
+/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them may
+/// lie below another, `levels_below` is an empty map.
 fn hash(
     tries: &mut [&mut PartialTrie],
     nodes: impl IntoIterator<Item = Node>,
+    levels_below: Option<HashMap<Link, usize>>,
     batch: &mut Batch,
     spread: &dyn Spread,
 ) -> usize {
@@ -153,6 +157,7 @@ fn hash(
         spread,
         threads: spread.threads().max(1),
         levels: vec![],
+        levels_below,
         collected: 0,
         hashed: 0,
         workers: vec![Worker {
@@ -226,6 +231,9 @@ struct Hasher<'a, 'b> {
     threads: usize,
     /// Nodes by height above the lowest unhashed one of their subtrie.
     levels: Vec<Vec<Node>>,
+    /// Of each node in `levels`, how many levels its subtrie fills: whoever meets it again from
+    /// above must neither collect it twice nor take it for hashed. `None` if nobody can.
+    levels_below: Option<HashMap<Link, usize>>,
     /// Nodes in `levels`.
     collected: usize,
     /// Nodes hashed.
@@ -242,6 +250,9 @@ impl Hasher<'_, '_> {
         let arena = &mut self.tries[number as usize].arena;
         if link.is_empty() || !arena.memo(link).is_unknown() {
             return 0;
+        }
+        if let Some(levels) = self.levels_below.as_ref().and_then(|known| known.get(&link)) {
+            return *levels;
         }
         let height = match link.slot() {
             Slot::Branch(index) => {
@@ -273,6 +284,9 @@ impl Hasher<'_, '_> {
             self.levels.resize(height + 1, vec![]);
         }
         self.levels[height].push((number, link));
+        if let Some(known) = &mut self.levels_below {
+            known.insert(link, height + 1);
+        }
         self.collected += 1;
         let enough = match self.threads {
             1 => COLLECTED_NODES,
@@ -300,6 +314,9 @@ impl Hasher<'_, '_> {
             level.clear();
         }
         self.levels = levels;
+        if let Some(known) = &mut self.levels_below {
+            known.clear();
+        }
         self.hashed += core::mem::take(&mut self.collected);
     }
 
@@ -331,16 +348,15 @@ impl Hasher<'_, '_> {
 }
 
 impl PartialTrie {
-    /// Gives the nodes at `links` their memos, and those below on which these depend. Returns how
-    /// many nodes that were.
+    /// Gives the nodes at `links` their memos, and those below on which these depend. The links can
+    /// come in any order, and one may lie below another. Returns how many nodes were hashed.
     pub fn hash_nodes(
         &mut self,
         links: impl IntoIterator<Item = Link>,
         batch: &mut Batch,
     ) -> usize {
         let nodes = links.into_iter().map(|link| (0, link));
-        // A node that hangs below two of the links is listed, and hashed, twice: no harm.
-        hash(&mut [self], nodes, batch, &Alone)
+        hash(&mut [self], nodes, Some(HashMap::new()), batch, &Alone)
     }
 
     /// Gives whatever [`Self::graft_node`] stubs below the nodes at `links` its memo.
@@ -355,7 +371,11 @@ impl PartialTrie {
         self.hash_nodes(below, batch);
     }
 
-    /// Appends the RLP of an expanded node whose children are all hashed.
+    /// Appends the RLP of an expanded node.
+    ///
+    /// # Panics
+    ///
+    /// If a child is not hashed: its parent would be encoded, and hashed, without it.
     pub(crate) fn encode_node(&self, link: Link, out: &mut Vec<u8>) {
         match link.slot() {
             Slot::Branch(index) => {
@@ -364,7 +384,14 @@ impl PartialTrie {
                 self.arena
                     .for_each_memo(children, |at, memo| node.set(at, memo));
                 if !node.put(out) {
-                    let refs = children.each_ref().map(|child| self.arena.memo(*child));
+                    let refs = children.each_ref().map(|child| {
+                        let memo = self.arena.memo(*child);
+                        assert!(
+                            child.is_empty() || !memo.is_unknown(),
+                            "{child:?} is not hashed, and its parent is to be"
+                        );
+                        memo
+                    });
                     rlp::put_branch(out, &refs, &[]);
                 }
             }
@@ -372,11 +399,18 @@ impl PartialTrie {
                 let node = &self.arena.extensions[index];
                 let (start, end) = (usize::from(node.start), usize::from(node.end));
                 let (from, to) = (start - node.level(), end - node.level());
-                rlp::put_extension(out, &node.key, from, to, self.arena.memo(node.child));
+                let memo = self.arena.memo(node.child);
+                assert!(
+                    !memo.is_unknown(),
+                    "{:?} is not hashed, and its parent is to be",
+                    node.child
+                );
+                rlp::put_extension(out, &node.key, from, to, memo);
             }
             Slot::Account(index) => {
                 let node = &self.arena.accounts[index];
-                let root = self.storage_root_at(node.storage).unwrap_or(EMPTY_ROOT);
+                let root = self.storage_root_at(node.storage);
+                let root = root.expect("an account's storage is hashed before the account");
                 let value = rlp::account_value(&self.arena.account(index), &root);
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }

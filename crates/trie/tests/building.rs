@@ -3,10 +3,11 @@
 mod common;
 
 use alloy_primitives::{B256, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+use cambium_keccak::Batch;
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
 use cambium_trie::{
-    LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, PartialTrie, Place, Stub, TrieError,
-    UpdateError,
+    LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub,
+    TrieError, UpdateError, commit,
 };
 use common::{Random, hashed, steps, trie_of};
 
@@ -76,6 +77,85 @@ fn leaves_that_make_no_state_are_refused() {
         };
         assert_eq!(graft(&prefix, &[leaf]), Err(outside));
     }
+}
+
+/// The links of all nodes below `link` that are expanded, parents before children.
+fn links_below(trie: &PartialTrie, link: Link, into: &mut Vec<Link>) {
+    let below: Vec<Link> = match trie.visit(link) {
+        NodeView::Empty | NodeView::Stub(_) => return,
+        NodeView::Branch { children } => children.to_vec(),
+        NodeView::Extension { child, .. } => vec![child],
+        NodeView::Account { storage, .. } => vec![storage],
+        NodeView::Slot { .. } => vec![],
+    };
+    into.push(link);
+    below.into_iter().for_each(|link| links_below(trie, link, into));
+}
+
+#[test]
+fn nodes_are_hashed_right_in_whatever_order_they_are_listed() {
+    let mut random = Random(14);
+    let mut changes = Vec::new();
+    for account in 0..300u64 {
+        let slots = if account % 7 == 0 { random.below(40) } else { 0 };
+        changes.push(AccountChange {
+            path: keccak256(account.to_le_bytes()),
+            account: AccountUpdate::Put(Account::default()),
+            wipe: false,
+            // Few of the values are large, so that some nodes are inlined.
+            slots: (0..slots)
+                .map(|slot| (keccak256(slot.to_be_bytes()), U256::from(slot % 3 + 1)))
+                .collect(),
+        });
+    }
+    let changes = Changes::new(changes);
+    let mut unhashed = PartialTrie::new(Path::EMPTY);
+    unhashed.apply(changes.accounts(), &mut NoResolve).unwrap();
+    let mut expected = unhashed.clone();
+    commit(&mut [&mut expected], &mut Batch::new());
+    let mut links = Vec::new();
+    links_below(&unhashed, unhashed.root(), &mut links);
+    assert!(links.len() > 1_500, "{} nodes", links.len());
+    for round in 0..20 {
+        match round {
+            0 => {}
+            // Children before parents, as a merge lists them.
+            1 => links.reverse(),
+            _ => (1..links.len()).rev().for_each(|at| {
+                let other = random.below(at + 1);
+                links.swap(at, other);
+            }),
+        }
+        let mut trie = unhashed.clone();
+        // The same node may be listed twice, too.
+        let listed = links.iter().chain(&links[..10]).copied();
+        let hashed = trie.hash_nodes(listed, &mut Batch::new());
+        assert_eq!(hashed, links.len(), "each node once");
+        assert_eq!(trie.state_root(), expected.state_root(), "round {round}");
+        for link in &links {
+            assert_eq!(trie.memo(*link), expected.memo(*link), "{link:?}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "is not hashed, and its parent is to be")]
+fn a_parent_is_never_hashed_without_a_child_that_is_not_hashed() {
+    let [a, b] = [1, 2].map(|byte| B256::repeat_byte(byte << 4));
+    let put = |path| AccountChange {
+        path,
+        account: AccountUpdate::Put(Account::default()),
+        wipe: false,
+        slots: vec![],
+    };
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    trie.apply(&[put(a), put(b)], &mut NoResolve).unwrap();
+    // The root is said to be hashed, and its children are not: its RLP would leave them out.
+    let NodeView::Branch { .. } = trie.visit(trie.root()) else {
+        panic!("two accounts below a branch");
+    };
+    trie.set_memo(trie.root(), NodeRef::hash(B256::ZERO));
+    let _ = trie.witness_nodes();
 }
 
 #[test]
