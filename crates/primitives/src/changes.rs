@@ -388,16 +388,32 @@ mod tests {
             slots: slots.iter().map(|slot| (*slot, U256::from(1))).collect(),
         };
         let keep = AccountUpdate::Keep;
-        let twice = vec![change(a, keep, &[]), change(b, keep, &[]), change(a, keep, &[b])];
+        let twice = vec![
+            change(a, keep, &[]),
+            change(b, keep, &[]),
+            change(a, keep, &[b]),
+        ];
         assert_eq!(Changes::try_new(twice), Err(ChangesError::AccountTwice(a)));
         let twice = vec![change(b, keep, &[b, a, b])];
-        let expected = ChangesError::SlotTwice { account: b, slot: b };
+        let expected = ChangesError::SlotTwice {
+            account: b,
+            slot: b,
+        };
         assert_eq!(Changes::try_new(twice), Err(expected));
         let deleted = vec![change(a, AccountUpdate::Delete, &[b])];
-        assert_eq!(Changes::try_new(deleted), Err(ChangesError::SlotsOfDeleted(a)));
-        let fine = vec![change(b, keep, &[b, a]), change(a, AccountUpdate::Delete, &[])];
+        assert_eq!(
+            Changes::try_new(deleted),
+            Err(ChangesError::SlotsOfDeleted(a))
+        );
+        let fine = vec![
+            change(b, keep, &[b, a]),
+            change(a, AccountUpdate::Delete, &[]),
+        ];
         let fine = Changes::try_new(fine).unwrap();
-        assert_eq!((fine.accounts()[0].path, fine.accounts()[0].wipe), (a, true));
+        assert_eq!(
+            (fine.accounts()[0].path, fine.accounts()[0].wipe),
+            (a, true)
+        );
         assert_eq!(fine.accounts()[1].slots[0].0, a);
     }
 

@@ -251,7 +251,11 @@ impl Hasher<'_, '_> {
         if link.is_empty() || !arena.memo(link).is_unknown() {
             return 0;
         }
-        if let Some(levels) = self.levels_below.as_ref().and_then(|known| known.get(&link)) {
+        if let Some(levels) = self
+            .levels_below
+            .as_ref()
+            .and_then(|known| known.get(&link))
+        {
             return *levels;
         }
         let height = match link.slot() {

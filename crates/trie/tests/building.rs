@@ -89,7 +89,9 @@ fn links_below(trie: &PartialTrie, link: Link, into: &mut Vec<Link>) {
         NodeView::Slot { .. } => vec![],
     };
     into.push(link);
-    below.into_iter().for_each(|link| links_below(trie, link, into));
+    below
+        .into_iter()
+        .for_each(|link| links_below(trie, link, into));
 }
 
 #[test]
@@ -97,7 +99,11 @@ fn nodes_are_hashed_right_in_whatever_order_they_are_listed() {
     let mut random = Random(14);
     let mut changes = Vec::new();
     for account in 0..300u64 {
-        let slots = if account % 7 == 0 { random.below(40) } else { 0 };
+        let slots = if account % 7 == 0 {
+            random.below(40)
+        } else {
+            0
+        };
         changes.push(AccountChange {
             path: keccak256(account.to_le_bytes()),
             account: AccountUpdate::Put(Account::default()),
