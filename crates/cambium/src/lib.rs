@@ -61,8 +61,8 @@ pub use cambium_chain::{
     token_balance_slot,
 };
 pub use cambium_disk::{
-    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, IoMethod,
-    LockError, ReadRequest, StdDisk, StdDiskOptions,
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
+    IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,

@@ -381,7 +381,7 @@ fn a_failed_sync_stops_the_engine_until_it_is_opened_again() {
         &mut |_| {},
     )
     .unwrap();
-    disk.fail_syncs("log", 1);
+    disk.inject(cambium::Fault::FailedSync, "log", 1);
     let import = |chain: &Chain| chain.import(BlockSource::open(fixture.chain())?, &mut |_| {});
     assert!(matches!(import(&chain), Err(ChainError::State(_))));
     let again = import(&chain);

@@ -52,6 +52,6 @@ mod std_disk;
 
 pub use disk::{Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, ReadRequest};
 pub use error::{DiskError, LockError};
-pub use faulty::FaultyDisk;
+pub use faulty::{Fault, FaultyDisk};
 pub use stats::DiskStats;
 pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};

@@ -1,6 +1,6 @@
 //! What the faulty disk does to what was not synced, and what it never does.
 
-use cambium_disk::{Access, BLOCK_BYTES, Disk, FaultyDisk, ReadRequest};
+use cambium_disk::{Access, BLOCK_BYTES, Disk, Fault, FaultyDisk, ReadRequest};
 use std::collections::BTreeSet;
 
 /// A disk with the durable file `f` of 2,000 ones.
@@ -95,7 +95,7 @@ fn the_same_seed_and_steps_give_the_same_accidents() {
         let disk = disk(seed);
         let file = disk.open("f").unwrap();
         (0..50).for_each(|n| file.write_at(&[n; 90], u64::from(n) * 60).unwrap());
-        disk.fail_syncs("f", 1);
+        disk.inject(Fault::FailedSync, "f", 1);
         assert!(file.sync().is_err());
         disk.crash().contents("f").unwrap()
     };
@@ -109,7 +109,7 @@ fn after_a_failed_sync_writes_can_be_lost_although_the_next_one_succeeds() {
         let disk = disk(seed);
         let file = disk.open("f").unwrap();
         file.write_at(&[2], 0).unwrap();
-        disk.fail_syncs("f", 1);
+        disk.inject(Fault::FailedSync, "f", 1);
         assert!(file.sync().is_err());
         file.sync().unwrap();
         let mut byte = [0];
@@ -143,11 +143,11 @@ fn reads_writes_and_space_fail_on_demand() {
     let disk = disk(1);
     let file = disk.open("f").unwrap();
     let mut byte = [0];
-    disk.fail_reads("f", true);
+    disk.inject(Fault::FailedRead, "f", u32::MAX);
     assert!(file.read_at(&mut byte, 0).is_err());
-    disk.fail_reads("f", false);
+    disk.inject(Fault::FailedRead, "f", 0);
     file.read_at(&mut byte, 0).unwrap();
-    disk.fail_writes("f", 1);
+    disk.inject(Fault::FailedWrite, "f", 1);
     assert!(file.write_at(&byte, 0).is_err() && file.write_at(&byte, 0).is_ok());
     disk.limit_space(Some(2_010));
     assert_eq!(disk.free_bytes().unwrap(), 10);
@@ -224,7 +224,7 @@ fn a_synced_hole_survives_and_gives_its_space_back() {
     assert_eq!(disk.free_bytes().unwrap(), block);
     disk.limit_space(Some(9 * block));
     assert!(file.write_at(&[1], 2 * block).unwrap_err().is_full());
-    disk.fail_writes("f", 1);
+    disk.inject(Fault::FailedWrite, "f", 1);
     assert!(file.punch_hole(5 * block, block).is_err());
     assert_eq!(disk.contents("f").unwrap()[5 * BLOCK_BYTES], 1);
 }
@@ -249,9 +249,132 @@ fn reads_of_a_batch_and_direct_files_have_the_same_accidents() {
     let (outcomes, bufs) = batch();
     assert_eq!((outcomes, bufs[0]), ([true; 2], [1; 10]));
     assert_eq!(bufs[1], [5, 5, 5, 7, 5, 5, 5, 5, 5, 5]);
-    disk.fail_reads("f", true);
+    disk.inject(Fault::FailedRead, "f", u32::MAX);
     assert_eq!(batch().0, [false, true]);
     disk.lose_power_after(0);
     assert!(files[0].punch_hole(0, 1).is_err());
     assert_eq!(batch().0, [false, false]);
+}
+
+#[test]
+fn a_read_or_an_opening_fails_as_often_as_was_asked_and_is_noted() {
+    let disk = disk(1);
+    let file = disk.open("f").unwrap();
+    let mut byte = [0];
+    disk.inject(Fault::FailedRead, "f", 2);
+    disk.inject(Fault::FailedOpen, "", 1);
+    assert!(file.read_at(&mut byte, 0).is_err() && file.read_at(&mut byte, 0).is_err());
+    file.read_at(&mut byte, 0).unwrap();
+    let error = disk.open("f").unwrap_err().to_string();
+    assert!(error.contains("too many open files"), "{error}");
+    disk.open("f").unwrap();
+    let hits = disk.take_hits();
+    let faults: Vec<_> = hits.iter().map(|(fault, _)| *fault).collect();
+    let expected = [Fault::FailedRead, Fault::FailedRead, Fault::FailedOpen];
+    assert_eq!(faults, expected);
+    assert!(disk.take_hits().is_empty());
+}
+
+#[test]
+fn any_operation_can_be_the_one_that_fails() {
+    let script = |disk: &FaultyDisk| -> Result<(), cambium_disk::DiskError> {
+        let file = disk.create("g")?;
+        file.write_at(&[2; 10], 0)?;
+        file.sync()?;
+        disk.sync_dir("")?;
+        disk.list("")?;
+        file.len()?;
+        file.read_at(&mut [0; 10], 0)?;
+        disk.open("g")?;
+        disk.rename("g", "h")?;
+        disk.remove("h")
+    };
+    let whole = disk(1);
+    let before = whole.calls();
+    script(&whole).unwrap();
+    let calls = whole.calls() - before;
+    assert_eq!(calls, 10);
+    for call in 0..calls {
+        let disk = disk(1);
+        disk.fail_call_after(call);
+        assert!(script(&disk).is_err(), "call {call}");
+        let left: BTreeSet<_> = disk.files().into_iter().collect();
+        assert!(left.len() <= 2, "{left:?}");
+    }
+    let disk = disk(1);
+    disk.fail_call_after(calls);
+    script(&disk).unwrap();
+}
+
+#[test]
+fn a_disk_is_full_from_some_operation_on() {
+    let disk = disk(1);
+    let file = disk.open("f").unwrap();
+    disk.fill_after(1);
+    file.write_at(&[2; 10], 2_000).unwrap();
+    assert!(file.write_at(&[2; 10], 2_010).unwrap_err().is_full());
+    file.write_at(&[3; 10], 0)
+        .expect("room that the file has is no growth");
+    assert!(file.set_len(3_000).unwrap_err().is_full());
+    file.set_len(1_000).expect("cutting is no growth");
+    disk.limit_space(None);
+    file.set_len(3_000).unwrap();
+}
+
+#[test]
+fn a_lost_write_is_seen_through_the_cache_until_the_next_start_alone() {
+    for access in [Access::Cached, Access::Direct] {
+        let disk = FaultyDisk::new(1);
+        let file = disk.create_with("f", access).unwrap();
+        file.write_at(&[1; BLOCK_BYTES], 0).unwrap();
+        disk.inject(Fault::LostWrite, "f", 1);
+        file.write_at(&[2; 2 * BLOCK_BYTES], 0).unwrap();
+        assert_eq!(disk.take_hits().len(), 1);
+        file.sync().unwrap();
+        disk.sync_dir("").unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, 0).unwrap();
+        let seen = if access == Access::Cached { 2 } else { 1 };
+        assert_eq!(byte, [seen]);
+        let found = disk.crash().contents("f").unwrap();
+        let (old, new) = found.split_at(BLOCK_BYTES);
+        assert!(old.iter().all(|byte| *byte == 1) && new == [0; BLOCK_BYTES]);
+    }
+}
+
+#[test]
+fn a_misdirected_write_is_in_another_block_or_nowhere() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..60 {
+        let disk = FaultyDisk::new(seed);
+        let file = disk.create("f").unwrap();
+        file.write_at(&vec![1; 4 * BLOCK_BYTES], 0).unwrap();
+        disk.inject(Fault::MisdirectedWrite, "f", 1);
+        file.write_at(&[2; 100], 10).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir("").unwrap();
+        let found = disk.crash().contents("f").unwrap();
+        let blocks = found.chunks(BLOCK_BYTES);
+        let hit = blocks
+            .map(|block| block[10..110] == [2; 100])
+            .collect::<Vec<_>>();
+        assert!(!hit[0] && hit.iter().filter(|hit| **hit).count() <= 1);
+        outcomes.insert(hit);
+    }
+    assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+}
+
+#[test]
+fn a_duplicate_is_durable_and_apart() {
+    let disk = disk(1);
+    disk.open("f").unwrap().write_at(&[2; 10], 0).unwrap();
+    disk.create("g").unwrap();
+    let copy = disk.duplicate();
+    disk.open("f").unwrap().write_at(&[3; 10], 0).unwrap();
+    let found = copy.crash();
+    assert_eq!(found.files(), ["f", "g"]);
+    assert_eq!(
+        found.contents("f").unwrap()[..11],
+        [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
+    );
 }

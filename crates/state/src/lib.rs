@@ -72,7 +72,7 @@ mod stats;
 mod tree;
 mod view;
 
-pub use cambium_disk::{Disk, DiskDescription, DiskError, FaultyDisk, StdDisk};
+pub use cambium_disk::{Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk};
 pub use cambium_store::StoreError;
 pub use check::{CheckProgress, CheckReport};
 pub use codes::bytecode;

@@ -330,7 +330,7 @@ fn decode(number: u64, record: &[u8; RECORD_BYTES]) -> Option<BlockEntry> {
 mod tests {
     use super::*;
     use alloy_primitives::{b256, keccak256};
-    use cambium_disk::FaultyDisk;
+    use cambium_disk::{Fault, FaultyDisk};
     use proptest::prelude::*;
 
     fn open(disk: &FaultyDisk, numbers: u64) -> (BlockIndex, IndexState) {
@@ -441,7 +441,7 @@ mod tests {
     fn a_failed_sync_poisons_the_index() {
         let disk = FaultyDisk::new(4);
         let index = filled(&disk, 3);
-        disk.fail_syncs(NAME, 1);
+        disk.inject(Fault::FailedSync, NAME, 1);
         index.set(3, entry(3)).unwrap();
         assert!(matches!(index.sync(), Err(StoreError::Disk(_))));
         for result in [index.sync(), index.set(4, entry(4)), index.truncate(1)] {
@@ -457,7 +457,7 @@ mod tests {
             let index = filled(&disk, 10);
             index.clear().unwrap();
             (0..10).for_each(|n| index.set(n, entry(100 + n)).unwrap());
-            disk.fail_syncs(NAME, 1);
+            disk.inject(Fault::FailedSync, NAME, 1);
             index.sync().unwrap_err();
             let (_, state) = open(&disk.crash(), 10);
             assert!(matches!(state, IndexState::Rebuild { .. }), "{state:?}");
@@ -476,7 +476,7 @@ mod tests {
                 result.0
             };
             let index = rebuild(open(&disk, 10));
-            disk.fail_syncs(NAME, 1);
+            disk.inject(Fault::FailedSync, NAME, 1);
             index.sync().unwrap_err();
             // The process starts again on what its system remembers, and power is lost after that.
             rebuild(open(&disk, 10)).sync().unwrap();

@@ -326,7 +326,7 @@ fn corrupt(disk: &dyn Disk, offset: u64, what: &str) -> StoreError {
 mod tests {
     use super::*;
     use alloy_primitives::{b256, keccak256};
-    use cambium_disk::FaultyDisk;
+    use cambium_disk::{Fault, FaultyDisk};
     use proptest::{collection::vec, prelude::*};
 
     const SALT: u64 = 0x5eed;
@@ -454,7 +454,7 @@ mod tests {
         let disk = FaultyDisk::new(5);
         let (codes, _) = filled(&disk, 3);
         codes.put(hash(3), &code(3)).unwrap();
-        disk.fail_syncs(NAME, 1);
+        disk.inject(Fault::FailedSync, NAME, 1);
         assert!(matches!(codes.sync(), Err(StoreError::Disk(_))));
         assert!(matches!(
             codes.sync(),

@@ -2,7 +2,7 @@
 //! acknowledged is there after every one of them.
 
 use alloy_primitives::{B256, keccak256};
-use cambium_disk::{Disk, FaultyDisk};
+use cambium_disk::{Disk, Fault, FaultyDisk};
 use cambium_primitives::{Path, Reader};
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Checkpoint, CheckpointWriter, Codes, IndexState, LogOptions,
@@ -269,14 +269,14 @@ fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowle
             let part =
                 ["log", "segments", "codes", "blocks", "check", ""][random.below(6) as usize];
             match random.below(2) {
-                0 => disk.fail_syncs(part, 1),
-                _ => disk.fail_writes(part, 1),
+                0 => disk.inject(Fault::FailedSync, part, 1),
+                _ => disk.inject(Fault::FailedWrite, part, 1),
             }
             let _ = engine.work(&mut random, life, &mut acknowledged);
             drop(engine);
             // The process starts again on what its system remembers; only then is power lost.
-            disk.fail_syncs(part, 0);
-            disk.fail_writes(part, 0);
+            disk.inject(Fault::FailedSync, part, 0);
+            disk.inject(Fault::FailedWrite, part, 0);
             let opened = Engine::open(&disk);
             let mut engine = opened.unwrap_or_else(|e| panic!("seed {seed}, life {life}: {e}"));
             acknowledged = engine.check(&acknowledged);

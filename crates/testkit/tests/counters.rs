@@ -2,7 +2,7 @@
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, Changes};
-use cambium_state::{CounterValues, Db, FaultyDisk, Loader, Options};
+use cambium_state::{CounterValues, Db, Fault, FaultyDisk, Loader, Options};
 use cambium_testkit::plain::{account, change, commit, first_block, path};
 use cambium_trie::Keys;
 use std::sync::Arc;
@@ -259,7 +259,7 @@ fn a_merge_under_way_tells_how_far_it_is() {
     commit(&db, (0..1000).map(put).collect(), vec![]);
     let before = db.stats().unwrap();
     // All pages are written, and then the merge stops.
-    disk.fail_writes("checkpoint", 1);
+    disk.inject(Fault::FailedWrite, "checkpoint", 1);
     assert!(db.flush(0).is_err());
     let after = db.stats().unwrap();
     let merging = after.merging.expect("a merge that is not done");

@@ -23,17 +23,14 @@ impl DiskFile for FaultyFile {
         let write = || {
             check_write(self.access, bytes.len(), offset)?;
             let mut state = self.disk.state();
-            state.write(&self.path, self.inode, bytes, offset)
+            state.write(&self.path, self.inode, self.access, bytes, offset)
         };
         write().map_err(|e| DiskError::at("write", &*self.path, offset, e))
     }
 
     fn len(&self) -> Result<u64, DiskError> {
-        let state = self.disk.state();
-        state
-            .power()
-            .map_err(|e| DiskError::new("ask the length of", &*self.path, e))?;
-        Ok(state.files[&self.inode].live().len() as u64)
+        let len = self.disk.state().len(self.inode);
+        len.map_err(|e| DiskError::new("ask the length of", &*self.path, e))
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {

@@ -18,9 +18,17 @@ pub(super) struct FileImage {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    Punch { offset: usize, len: usize },
+    Write {
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Punch {
+        offset: usize,
+        len: usize,
+    },
     SetLen(usize),
+    /// Zeros to that length, if it is shorter.
+    Extend(usize),
 }
 
 impl FileImage {
@@ -47,6 +55,39 @@ impl FileImage {
             offset: offset as usize,
             bytes: bytes.to_vec(),
         });
+    }
+
+    /// A write that never happens, although it was reported: only the file's length tells of it.
+    /// If it `is_seen`, it is read as if it had happened until the next start.
+    pub(super) fn lose(&mut self, bytes: &[u8], offset: u64, is_seen: bool) {
+        let offset = offset as usize;
+        let end = offset + bytes.len();
+        extend(&mut self.live, end);
+        if is_seen {
+            put(&mut self.live, offset, bytes);
+        }
+        self.pending.push(Change::Extend(end));
+    }
+
+    /// Puts what should be written at `offset` into another block of the file.
+    pub(super) fn misdirect(&mut self, bytes: &[u8], offset: u64, random: &mut Random) {
+        let blocks = (self.live.len() / BLOCK_BYTES) as u64;
+        let wrong = random.below(blocks.max(1)) * BLOCK_BYTES as u64 + offset % BLOCK_BYTES as u64;
+        if wrong == offset {
+            return;
+        }
+        let room = self.live.len().saturating_sub(wrong as usize);
+        self.write(&bytes[..bytes.len().min(room)], wrong);
+    }
+
+    /// The same file, all of it durable.
+    pub(super) fn duplicate(&self) -> Self {
+        Self {
+            live: self.live.clone(),
+            durable: self.live.clone(),
+            pending: Vec::new(),
+            holes: self.holes.clone(),
+        }
     }
 
     pub(super) fn punch_hole(&mut self, offset: u64, len: u64) {
@@ -141,6 +182,7 @@ impl Change {
             Self::Write { offset, bytes } => put(file, *offset, bytes),
             Self::Punch { offset, len } => clear(file, *offset..offset + len),
             Self::SetLen(len) => file.resize(*len, 0),
+            Self::Extend(len) => extend(file, *len),
         }
     }
 
@@ -156,7 +198,7 @@ impl Change {
                 }
                 return;
             }
-            Self::SetLen(_) => {
+            Self::SetLen(_) | Self::Extend(_) => {
                 if random.below(2) == 0 {
                     self.apply(file);
                 }

@@ -12,17 +12,22 @@
 //! All is decided by the seed, so a failing run can be repeated. One disk is one machine: threads
 //! racing on it repeat only as far as their order does.
 
+mod faults;
 mod file;
 mod image;
 mod names;
+
+pub use faults::Fault;
 
 use crate::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
     ReadRequest, stats::Counters,
 };
+use faults::Faults;
 use file::FaultyFile;
 use image::FileImage;
 use names::Names;
+use rustix::io::Errno;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -45,17 +50,10 @@ struct State {
     faults: Faults,
     /// Operations that changed or synced something.
     operations: u64,
+    /// All operations: reads, openings and questions, too.
+    calls: u64,
     /// Power was lost.
     is_dead: bool,
-}
-
-#[derive(Debug, Default)]
-struct Faults {
-    space_bytes: Option<u64>,
-    unreadable: BTreeSet<String>,
-    failing_syncs: BTreeMap<String, u32>,
-    failing_writes: BTreeMap<String, u32>,
-    power_lost_at: Option<u64>,
 }
 
 impl FaultyDisk {
@@ -68,6 +66,7 @@ impl FaultyDisk {
             locks: BTreeSet::new(),
             faults: Faults::default(),
             operations: 0,
+            calls: 0,
             is_dead: false,
         })
     }
@@ -103,6 +102,7 @@ impl FaultyDisk {
             locks: BTreeSet::new(),
             faults: Faults::default(),
             operations: 0,
+            calls: 0,
             is_dead: false,
         })
     }
@@ -125,38 +125,65 @@ impl FaultyDisk {
         self.state().operations
     }
 
+    /// How many operations there were of any kind: reads, openings and questions included.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Makes the operation fail that comes after `calls` more of any kind, and no other. A write
+    /// that fails has written a part; a sync that fails may lose unsynced writes for good.
+    pub fn fail_call_after(&self, calls: u64) {
+        let mut state = self.state();
+        state.faults.failing_call = Some(state.calls + calls);
+    }
+
+    /// Lets no file grow any more after `calls` more operations of any kind: the disk is full.
+    pub fn fill_after(&self, calls: u64) {
+        let mut state = self.state();
+        state.faults.full_at_call = Some(state.calls + calls);
+    }
+
     /// Lets files grow to `bytes` in all: what goes beyond fails as on a full disk, after as much
     /// as fits was written. `None` for no limit.
     pub fn limit_space(&self, bytes: Option<u64>) {
-        self.state().faults.space_bytes = bytes;
+        let faults = &mut self.state().faults;
+        (faults.space_bytes, faults.full_at_call) = (bytes, None);
     }
 
-    /// Makes the next `count` syncs fail of files and directories whose name begins with
-    /// `prefix`. Each failing sync may lose unsynced writes for good.
-    pub fn fail_syncs(&self, prefix: &str, count: u32) {
-        self.state()
-            .faults
-            .failing_syncs
-            .insert(prefix.to_owned(), count);
+    /// Makes the next `count` operations go wrong in the way of `fault` on files (and, of syncs,
+    /// directories) whose name begins with `prefix`. `u32::MAX` for all from now on, 0 for none.
+    pub fn inject(&self, fault: Fault, prefix: &str, count: u32) {
+        self.state().faults.inject(fault, prefix, count);
     }
 
-    /// Makes the next `count` writes fail of files whose name begins with `prefix`, after a part
-    /// of the bytes was written.
-    pub fn fail_writes(&self, prefix: &str, count: u32) {
-        self.state()
-            .faults
-            .failing_writes
-            .insert(prefix.to_owned(), count);
+    /// Takes back all faults that were asked for and have not come yet, a full disk included.
+    pub fn clear_faults(&self) {
+        self.state().faults = Faults::default();
     }
 
-    /// Makes every read of the file `path` fail, or work again.
-    pub fn fail_reads(&self, path: &str, fail: bool) {
-        let unreadable = &mut self.state().faults.unreadable;
-        if fail {
-            unreadable.insert(path.to_owned());
-        } else {
-            unreadable.remove(path);
-        }
+    /// The faults that have come, each with the file or directory that it hit, since the last time
+    /// this was asked.
+    pub fn take_hits(&self) -> Vec<(Fault, String)> {
+        std::mem::take(&mut self.state().faults.hits)
+    }
+
+    /// Another disk with the same files, all of them durable. Faults and locks stay here.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let mut state = self.state();
+        let random = Random(state.random.next());
+        let files = state.files.iter();
+        let files = files.map(|(&inode, image)| (inode, image.duplicate()));
+        Self::from_state(State {
+            random,
+            files: files.collect(),
+            names: state.names.duplicate(),
+            locks: BTreeSet::new(),
+            faults: Faults::default(),
+            operations: 0,
+            calls: 0,
+            is_dead: false,
+        })
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `offset`, for good. Panics if there is no such file
@@ -206,7 +233,28 @@ impl State {
         }
     }
 
-    /// Counts an operation. `Err` if it is the one during which power is lost, or a later one.
+    /// Counts an operation of any kind. True if it is to fail.
+    fn call(&mut self) -> io::Result<bool> {
+        self.power()?;
+        let call = self.calls;
+        self.calls += 1;
+        if self.faults.full_at_call.is_some_and(|at| call >= at) {
+            self.faults.full_at_call = None;
+            self.faults.space_bytes = Some(self.used_bytes());
+        }
+        Ok(self.faults.failing_call.take_if(|at| *at == call).is_some())
+    }
+
+    /// As [`Self::call`], of an operation that fails without any effect.
+    fn plain_call(&mut self) -> io::Result<()> {
+        match self.call()? {
+            true => Err(Errno::IO.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts an operation that changes or syncs something. `Err` if it is the one during which
+    /// power is lost, or a later one.
     fn step(&mut self) -> io::Result<()> {
         self.power()?;
         self.is_dead = self
@@ -224,24 +272,27 @@ impl State {
             .sum()
     }
 
-    fn lookup(&self, path: &str) -> io::Result<u64> {
-        self.power()?;
-        self.names
-            .file(path)
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    fn open(&mut self, path: &str) -> io::Result<u64> {
+        self.plain_call()?;
+        let inode = self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
+        match self.faults.hit(Fault::FailedOpen, path) {
+            true => Err(Errno::MFILE.into()),
+            false => Ok(inode),
+        }
     }
 
     fn create(&mut self, path: &str) -> io::Result<u64> {
+        self.plain_call()?;
         self.step()?;
         let inode = self.names.create(path)?;
         self.files.insert(inode, FileImage::default());
         Ok(inode)
     }
 
-    fn read(&self, path: &str, inode: u64, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.power()?;
-        if self.faults.unreadable.contains(path) {
-            return Err(rustix::io::Errno::IO.into());
+    fn read(&mut self, path: &str, inode: u64, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.plain_call()?;
+        if self.faults.hit(Fault::FailedRead, path) {
+            return Err(Errno::IO.into());
         }
         let live = self.files[&inode].live();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -252,14 +303,27 @@ impl State {
         Ok(())
     }
 
-    fn write(&mut self, path: &str, inode: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.power()?;
+    fn len(&mut self, inode: u64) -> io::Result<u64> {
+        self.plain_call()?;
+        Ok(self.files[&inode].live().len() as u64)
+    }
+
+    fn write(
+        &mut self,
+        path: &str,
+        inode: u64,
+        access: Access,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        let fails = self.call()? || self.faults.hit(Fault::FailedWrite, path);
         let power = self.step();
         let used = self.used_bytes();
-        let image = self
-            .files
-            .get_mut(&inode)
-            .expect("images outlive their handles");
+        let (is_lost, is_misdirected) = (
+            self.faults.hit(Fault::LostWrite, path),
+            self.faults.hit(Fault::MisdirectedWrite, path),
+        );
+        let image = image_of(&mut self.files, inode);
         let extension = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
         let filled = image.filled_bytes(bytes.len(), offset);
         let growth = extension + filled;
@@ -275,42 +339,43 @@ impl State {
             image.write(&bytes[..fits as usize], offset);
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if take_one(&mut self.faults.failing_writes, path) {
+        if fails {
             let written = self.random.below(bytes.len() as u64 + 1);
             image.write(&bytes[..written as usize], offset);
-            return Err(rustix::io::Errno::IO.into());
+            return Err(Errno::IO.into());
+        }
+        if is_lost || is_misdirected {
+            if is_misdirected {
+                image.misdirect(bytes, offset, &mut self.random);
+            }
+            // What went through the system's cache is read from there until it starts again.
+            image.lose(bytes, offset, access == Access::Cached);
+            return power;
         }
         image.write(bytes, offset);
         power
     }
 
     fn punch_hole(&mut self, path: &str, inode: u64, offset: u64, len: u64) -> io::Result<()> {
-        self.power()?;
+        let fails = self.call()? || self.faults.hit(Fault::FailedWrite, path);
         let power = self.step();
-        let image = self
-            .files
-            .get_mut(&inode)
-            .expect("images outlive their handles");
-        if take_one(&mut self.faults.failing_writes, path) {
-            return Err(rustix::io::Errno::IO.into());
+        if fails {
+            return Err(Errno::IO.into());
         }
-        image.punch_hole(offset, len);
+        image_of(&mut self.files, inode).punch_hole(offset, len);
         power
     }
 
     fn set_len(&mut self, inode: u64, len: u64) -> io::Result<()> {
-        self.power()?;
+        self.plain_call()?;
         let power = self.step();
         let used = self.used_bytes();
-        let image = self
-            .files
-            .get_mut(&inode)
-            .expect("images outlive their handles");
+        let image = image_of(&mut self.files, inode);
         let growth = len.saturating_sub(image.live().len() as u64);
         if self
             .faults
             .space_bytes
-            .is_some_and(|space| used + growth > space)
+            .is_some_and(|space| growth > 0 && used + growth > space)
         {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -319,34 +384,29 @@ impl State {
     }
 
     fn sync(&mut self, path: &str, inode: u64) -> io::Result<()> {
+        let fails = self.call()?;
         self.step()?;
-        let image = self
-            .files
-            .get_mut(&inode)
-            .expect("images outlive their handles");
-        if take_one(&mut self.faults.failing_syncs, path) {
+        let image = image_of(&mut self.files, inode);
+        if fails || self.faults.hit(Fault::FailedSync, path) {
             image.fail_sync(&mut self.random);
-            return Err(rustix::io::Errno::IO.into());
+            return Err(Errno::IO.into());
         }
         image.sync();
         Ok(())
     }
 
     fn sync_dir(&mut self, dir: &str) -> io::Result<()> {
+        let fails = self.call()?;
         self.step()?;
-        if take_one(&mut self.faults.failing_syncs, dir) {
-            return Err(rustix::io::Errno::IO.into());
+        if fails || self.faults.hit(Fault::FailedSync, dir) {
+            return Err(Errno::IO.into());
         }
         self.names.sync(dir)
     }
 }
 
-/// Uses up one of the failures that wait for a name like `path`.
-fn take_one(failures: &mut BTreeMap<String, u32>, path: &str) -> bool {
-    let found = failures
-        .iter_mut()
-        .find(|(prefix, left)| **left > 0 && path.starts_with(*prefix));
-    found.map(|(_, left)| *left -= 1).is_some()
+fn image_of(files: &mut BTreeMap<u64, FileImage>, inode: u64) -> &mut FileImage {
+    files.get_mut(&inode).expect("images outlive their handles")
 }
 
 impl Disk for FaultyDisk {
@@ -361,42 +421,42 @@ impl Disk for FaultyDisk {
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
         let inode = self
             .state()
-            .lookup(path)
+            .open(path)
             .map_err(|e| DiskError::new("open", path, e))?;
         Ok(self.file(inode, path, access))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        let state = self.state();
-        state
-            .power()
-            .map_err(|e| DiskError::new("look for", path, e))?;
+        let mut state = self.state();
+        let called = state.plain_call();
+        called.map_err(|e| DiskError::new("look for", path, e))?;
         Ok(state.names.exists(path))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut state = self.state();
-        let renamed = state.step().and_then(|()| state.names.rename(from, to));
+        let called = state.plain_call().and_then(|()| state.step());
+        let renamed = called.and_then(|()| state.names.rename(from, to));
         renamed.map_err(|e| DiskError::new("rename", from, e))
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
         let mut state = self.state();
-        let removed = state.step().and_then(|()| state.names.remove(path));
+        let called = state.plain_call().and_then(|()| state.step());
+        let removed = called.and_then(|()| state.names.remove(path));
         removed.map_err(|e| DiskError::new("remove", path, e))
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
-        let state = self.state();
-        let names = state.power().and_then(|()| state.names.list(dir));
+        let mut state = self.state();
+        let names = state.plain_call().and_then(|()| state.names.list(dir));
         names.map_err(|e| DiskError::new("list", dir, e))
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
         let mut state = self.state();
-        state
-            .step()
-            .map_err(|e| DiskError::new("create directory", dir, e))?;
+        let called = state.plain_call().and_then(|()| state.step());
+        called.map_err(|e| DiskError::new("create directory", dir, e))?;
         state.names.create_dir(dir);
         Ok(())
     }
@@ -410,7 +470,8 @@ impl Disk for FaultyDisk {
 
     fn lock(&self, path: &str) -> Result<DiskLock, LockError> {
         let mut state = self.state();
-        state.power().map_err(|e| DiskError::new("lock", path, e))?;
+        let called = state.plain_call();
+        called.map_err(|e| DiskError::new("lock", path, e))?;
         if !state.locks.insert(path.to_owned()) {
             let pid = Some(std::process::id());
             return Err(LockError::Held {
@@ -425,10 +486,9 @@ impl Disk for FaultyDisk {
     }
 
     fn free_bytes(&self) -> Result<u64, DiskError> {
-        let state = self.state();
-        state
-            .power()
-            .map_err(|e| DiskError::new("ask for free space of", "", e))?;
+        let mut state = self.state();
+        let called = state.plain_call();
+        called.map_err(|e| DiskError::new("ask for free space of", "", e))?;
         Ok(state
             .faults
             .space_bytes

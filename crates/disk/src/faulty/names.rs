@@ -145,6 +145,16 @@ impl Names {
         self.pending.push(change);
     }
 
+    /// The same names, all of them durable.
+    pub(super) fn duplicate(&self) -> Self {
+        Self {
+            live: self.live.clone(),
+            durable: self.live.clone(),
+            pending: Vec::new(),
+            inodes: self.inodes,
+        }
+    }
+
     /// The names as the next start finds them.
     pub(super) fn crash(&self, fate: &Fate, random: &mut Random) -> Self {
         let mut tree = self.durable.clone();

@@ -8,7 +8,12 @@ use super::{
     window::{Window, copy_part},
 };
 use crate::ReadRequest;
-use std::{any::Any, os::fd::AsFd, sync::OnceLock};
+use std::{
+    any::Any,
+    os::fd::AsFd,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// Reads batches, in the best way there is.
 #[derive(Debug)]
@@ -19,8 +24,13 @@ pub(super) struct BatchReader {
     rings: OnceLock<Result<Rings, String>>,
     /// Why a ring failed at work. From then on there are none.
     broken: OnceLock<String>,
+    /// When the system refused reads for want of memory: rings are let be for a while.
+    refused_at: Mutex<Option<Instant>>,
     threads: Threads,
 }
+
+/// How long that is.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// A piece of a request, as a ring reads it.
 struct Part {
@@ -35,6 +45,7 @@ impl BatchReader {
             set_up,
             rings: OnceLock::new(),
             broken: OnceLock::new(),
+            refused_at: Mutex::new(None),
             threads: Threads::default(),
         }
     }
@@ -69,6 +80,7 @@ impl BatchReader {
         shared.counters.add_reads(ours.len() as u64, bytes);
         if let Ok(rings) = self.rings()
             && ours.len() > 1
+            && !self.is_pausing()
         {
             self.read_by(rings, &mut ours, &windows);
         }
@@ -76,6 +88,18 @@ impl BatchReader {
         if !ours.is_empty() {
             self.threads.read(&mut ours);
         }
+    }
+
+    fn refused_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.refused_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_pausing(&self) -> bool {
+        let mut refused_at = self.refused_at();
+        refused_at.take_if(|at| at.elapsed() > REFUSED_PAUSE);
+        refused_at.is_some()
     }
 
     /// Makes `requests` with a ring, and takes those that succeed off the list.
@@ -114,8 +138,10 @@ impl BatchReader {
                 missing[request] -= 1;
             }
         });
-        if let Err(RingError::Broken(e)) = &read {
-            let _ = self.broken.set(format!("a ring failed: {e}"));
+        match &read {
+            Ok(()) => {}
+            Err(RingError::Refused) => *self.refused_at() = Some(Instant::now()),
+            Err(RingError::Broken(e)) => _ = self.broken.set(format!("a ring failed: {e}")),
         }
         let mut missing = missing.into_iter();
         requests.retain_mut(|(_, request)| {

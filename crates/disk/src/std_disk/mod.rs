@@ -138,6 +138,31 @@ impl StdDisk {
     }
 }
 
+/// Creates a directory and those above it, and makes the name of each survive a power loss: that
+/// of the directory itself even if it was there, since whoever made it may have been killed.
+fn create_durable_dir(dir: &Path) -> io::Result<()> {
+    let above = match dir.parent() {
+        None => return Ok(()),
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+    };
+    if !dir.is_dir() {
+        if !above.is_dir() {
+            create_durable_dir(above)?;
+        }
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+            created => created?,
+        }
+    }
+    match File::open(above) {
+        Ok(above) => above.sync_all(),
+        // It may be written to and not read: the directory's own sync is what is left.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => File::open(dir)?.sync_all(),
+        Err(e) => Err(e),
+    }
+}
+
 fn is_out_of_files(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
@@ -205,7 +230,7 @@ impl Disk for StdDisk {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        fs::create_dir_all(self.locate(dir)).map_err(self.error("create directory", dir))
+        create_durable_dir(&self.locate(dir)).map_err(self.error("create directory", dir))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {

@@ -126,6 +126,36 @@ fn rings_that_run_out_leave_the_batch_to_threads() {
 }
 
 #[test]
+fn reads_that_the_system_refuses_for_a_while_are_left_to_threads_and_rings_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), uring::set_up);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    for after in 0..4 {
+        uring::tests::refuse(after, u32::MAX);
+        check_batches(&disk);
+        uring::tests::refuse(0, 0);
+        assert_eq!(disk.describe().batch_reads, "io_uring", "not given up");
+    }
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    check_batches(&disk);
+}
+
+#[test]
+fn directories_are_made_with_those_above_them_and_may_be_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path().join("a/b"));
+    for _ in 0..2 {
+        disk.create_dir("").unwrap();
+        disk.create_dir("c/d").unwrap();
+    }
+    assert!(dir.path().join("a/b/c/d").is_dir());
+    disk.create("c/file").unwrap();
+    assert!(disk.create_dir("c/file/e").is_err());
+}
+
+#[test]
 fn a_file_system_in_memory_serves_direct_access_in_its_way() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
         return; // No such file system.

@@ -25,6 +25,8 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     ptr::NonNull,
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Reads in flight in one ring.
@@ -37,9 +39,13 @@ const SLOT_ALIGN: usize = 4096;
 const FINISHED_PER_WAIT: usize = 16;
 /// Rings kept for later callers.
 const IDLE_RINGS_MAX: usize = 16;
-/// Refusals for want of memory, one after the other and with nothing finished, until a ring is
-/// given up.
-const REFUSALS_MAX: u32 = 1_000;
+/// Refusals for want of memory, one after the other and with nothing finished, until the rest of a
+/// batch is left to others.
+const REFUSALS_MAX: u32 = 50;
+/// Time between two of them.
+const REFUSAL_PAUSE: Duration = Duration::from_micros(500);
+/// How long a ring that is given up waits for reads that the system has accepted.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// A range of a file, of 1 to [`SLOT_BYTES`] bytes.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +77,9 @@ pub(super) struct Rings {
 /// Why a ring did not do its reads.
 #[derive(Debug)]
 pub(super) enum RingError {
-    /// No further ring is to be had now. The reads were not begun.
-    NoRing,
+    /// No further ring is to be had now, or the system takes no reads for want of memory. Some of
+    /// the reads may have been done. It may work again later.
+    Refused,
     /// The ring failed. Some of the reads were done.
     Broken(io::Error),
 }
@@ -98,9 +105,13 @@ impl Rings {
         let idle = self.idle().pop();
         let mut ring = match idle {
             Some(ring) => ring,
-            None => Ring::new(self.set_up).map_err(|_| RingError::NoRing)?,
+            None => Ring::new(self.set_up).map_err(|_| RingError::Refused)?,
         };
-        ring.read(pieces, done).map_err(RingError::Broken)?;
+        ring.read(pieces, done)
+            .map_err(|error| match is_passing(&error) {
+                true => RingError::Refused,
+                false => RingError::Broken(error),
+            })?;
         let mut idle = self.idle();
         if idle.len() < IDLE_RINGS_MAX {
             idle.push(ring);
@@ -178,21 +189,51 @@ impl Ring {
         while next < pieces.len() || self.in_flight > 0 {
             next += self.push(&pieces[next..], next);
             let wanted = self.in_flight.min(FINISHED_PER_WAIT);
-            let refused = match self.uring.submit_and_wait(wanted) {
+            let refused = match self.submit_and_wait(wanted) {
                 Ok(_) => false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if is_passing(&e) && refusals < REFUSALS_MAX => true,
-                Err(e) => return Err(e),
+                Err(e) => {
+                    if is_passing(&e) {
+                        self.drain(&mut done);
+                    }
+                    return Err(e);
+                }
             };
             let finished = self.take_finished(&mut done);
             if refused && finished == 0 {
                 refusals += 1;
-                std::thread::yield_now();
+                thread::sleep(REFUSAL_PAUSE);
             } else {
                 refusals = 0;
             }
         }
         Ok(())
+    }
+
+    fn submit_and_wait(&mut self, wanted: usize) -> io::Result<usize> {
+        #[cfg(test)]
+        if tests::refuses() {
+            return Err(Errno::AGAIN.into());
+        }
+        self.uring.submit_and_wait(wanted)
+    }
+
+    /// Waits, though not for ever, for the reads that the system has accepted: what is left in the
+    /// submission queue never begins, since a ring is not used again after an error.
+    fn drain(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) {
+        let start = Instant::now();
+        loop {
+            self.take_finished(done);
+            if self.in_flight == self.uring.submission().len() {
+                self.in_flight = 0;
+                return;
+            }
+            if start.elapsed() > DRAIN_MAX {
+                return;
+            }
+            thread::sleep(REFUSAL_PAUSE);
+        }
     }
 
     /// Puts pieces into the submission queue while there are free slots. `first` is the number of
@@ -306,9 +347,27 @@ impl Slots {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use std::{fs::File, io::Write, panic::AssertUnwindSafe};
+    use std::{cell::Cell, fs::File, io::Write, panic::AssertUnwindSafe};
+
+    thread_local! {
+        /// Submissions that are accepted, and after these how many are refused.
+        static REFUSALS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(in crate::std_disk) fn refuse(after: u32, count: u32) {
+        REFUSALS.set((after, count));
+    }
+
+    pub(super) fn refuses() -> bool {
+        let (after, count) = REFUSALS.get();
+        REFUSALS.set((
+            after.saturating_sub(1),
+            count - u32::from(after == 0 && count > 0),
+        ));
+        after == 0 && count > 0
+    }
 
     /// A ring, or nothing to test where the system has none.
     fn rings() -> Option<Rings> {
@@ -341,6 +400,39 @@ mod tests {
         read.unwrap();
         assert!(found.iter().all(|times| *times == 1));
         assert_eq!(rings.idle().len(), 1);
+    }
+
+    #[test]
+    fn reads_that_are_refused_for_a_while_are_made_and_for_longer_left_to_others() {
+        let Some(rings) = rings() else { return };
+        let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        let file = file(&content);
+        let piece = |n: u64| Piece {
+            file: file.as_fd(),
+            offset: n * 40,
+            len: 40,
+        };
+        let pieces: Vec<_> = (0..1_000).map(piece).collect();
+        for (count, is_made) in [(3, true), (u32::MAX, false)] {
+            for after in [0, 1, 5] {
+                refuse(after, count);
+                let mut found = 0;
+                let read = rings.read(&pieces, |n, bytes| {
+                    assert_eq!(bytes, Some(&content[n * 40..][..40]));
+                    found += 1;
+                });
+                refuse(0, 0);
+                match read {
+                    Ok(()) => assert!(is_made && found == pieces.len()),
+                    Err(RingError::Refused) => assert!(!is_made && found < pieces.len()),
+                    Err(RingError::Broken(error)) => panic!("given up for good: {error}"),
+                }
+            }
+        }
+        // No harm was done.
+        let mut found = 0;
+        rings.read(&pieces, |_, _| found += 1).unwrap();
+        assert_eq!(found, pieces.len());
     }
 
     #[test]

@@ -2,7 +2,7 @@ use super::*;
 use crate::WritePace;
 use crate::record::FRAME_BYTES;
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::FaultyDisk;
+use cambium_disk::{Fault, FaultyDisk};
 use proptest::{collection::vec, prelude::*};
 
 const SALT: u64 = 0x5eed;
@@ -242,8 +242,8 @@ fn a_repair_keeps_what_came_before_the_damage() {
 #[test]
 fn a_failed_write_or_sync_poisons_the_log_for_writing() {
     type Fault = fn(&FaultyDisk);
-    let write: Fault = |disk| disk.fail_writes(DIR, 1);
-    let sync: Fault = |disk| disk.fail_syncs(DIR, 1);
+    let write: Fault = |disk| disk.inject(Fault::FailedWrite, DIR, 1);
+    let sync: Fault = |disk| disk.inject(Fault::FailedSync, DIR, 1);
     for fault in [write, sync] {
         let disk = FaultyDisk::new(8);
         let (log, positions) = filled(&disk, SMALL, 3);

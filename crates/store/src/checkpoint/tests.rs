@@ -1,6 +1,6 @@
 use super::*;
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::FaultyDisk;
+use cambium_disk::{Fault, FaultyDisk};
 use proptest::prelude::*;
 
 type Sections = Vec<(&'static str, Vec<u8>)>;
@@ -237,7 +237,7 @@ fn a_checkpoint_cut_short_or_unreadable_is_damaged() {
             .unwrap();
         disk.open(&name_of(2)).unwrap().write_at(&whole, 0).unwrap();
     }
-    disk.fail_reads(&name_of(2), true);
+    disk.inject(Fault::FailedRead, &name_of(2), u32::MAX);
     let loaded = load(&disk);
     assert_holds(&loaded.checkpoint, &small(1));
     assert!(matches!(loaded.damaged[..], [StoreError::Disk(_)]));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::PageBuilder;
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::{FaultyDisk, StdDisk};
+use cambium_disk::{Fault, FaultyDisk, StdDisk};
 use cambium_primitives::Path;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
@@ -288,7 +288,7 @@ fn a_failed_sync_poisons_writing_and_not_reading() {
     let disk = FaultyDisk::new(7);
     let (segments, addrs) = filled(&disk);
     segments.append(&page(60)).unwrap();
-    disk.fail_syncs(DIR, 1);
+    disk.inject(Fault::FailedSync, DIR, 1);
     assert!(matches!(segments.sync(), Err(StoreError::Disk(_))));
     for error in [
         segments.sync().unwrap_err(),

@@ -15,7 +15,8 @@ use crate::Model;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{
-    BlockMeta, Db, FaultyDisk, Loader, Options, Sealed, Session, StateError, StoreError, View,
+    BlockMeta, Db, Fault, FaultyDisk, Loader, Options, Sealed, Session, StateError, StoreError,
+    View,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -176,8 +177,8 @@ impl EngineDriver {
         let file = FILES[self.random.below(FILES.len() as u64) as usize];
         match self.random.below(10) {
             0..6 => self.disk.lose_power_after(self.random.below(40)),
-            6 | 7 => self.disk.fail_syncs(file, 1),
-            8 => self.disk.fail_writes(file, 1),
+            6 | 7 => self.disk.inject(Fault::FailedSync, file, 1),
+            8 => self.disk.inject(Fault::FailedWrite, file, 1),
             _ => {
                 let names = self.disk.files();
                 let sizes = names.iter().filter_map(|name| self.disk.contents(name));
@@ -253,8 +254,8 @@ impl EngineDriver {
             self.count("failure");
             self.disk.limit_space(None);
             for file in FILES {
-                self.disk.fail_syncs(file, 0);
-                self.disk.fail_writes(file, 0);
+                self.disk.inject(Fault::FailedSync, file, 0);
+                self.disk.inject(Fault::FailedWrite, file, 0);
             }
         }
         let db = match self.open() {
