@@ -41,6 +41,11 @@ impl DiskError {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether the file ends before what was to be read.
+    pub fn is_end_of_file(&self) -> bool {
+        self.source.kind() == io::ErrorKind::UnexpectedEof
+    }
+
     /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(

@@ -1,6 +1,6 @@
 //! What can go wrong in the store, by consequence.
 
-use cambium_disk::DiskError;
+use cambium_disk::{Disk, DiskError};
 
 /// An error of the store. Messages name the file, the place and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +115,9 @@ pub enum StoreError {
     },
 }
 
+/// Advice where other files may tell what is lost.
+pub(crate) const REPAIR: &str =
+    "`cambium db repair` brings back what other files tell, and says what is to be imported again";
 /// Advice where nothing less helps.
 const START_AFRESH: &str = "restore the directory from a copy, or import the chain into a new one";
 
@@ -129,8 +132,24 @@ impl StoreError {
         }
     }
 
-    /// Whether this says that bytes are not what was written, not that they can't be had.
-    pub const fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::CorruptLog { .. })
+    /// Damage to pages in the file `name`.
+    pub(crate) fn damaged_pages(disk: &dyn Disk, name: &str, offset: u64, what: &str) -> Self {
+        Self::Corrupt {
+            file: disk.display_path(name),
+            offset,
+            what: what.to_owned(),
+            advice: REPAIR,
+        }
+    }
+
+    /// Whether this says that bytes are not what was written, or gone for good: not that they can't
+    /// be had now. Trying again does not help, and what is left of the file can be set aside.
+    pub fn is_corruption(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } | Self::CorruptLog { .. } => true,
+            // A file that is gone, or ends before what is said to be in it.
+            Self::Disk(error) => error.is_not_found() || error.is_end_of_file(),
+            _ => false,
+        }
     }
 }

@@ -241,9 +241,9 @@ fn a_repair_keeps_what_came_before_the_damage() {
 
 #[test]
 fn a_failed_write_or_sync_poisons_the_log_for_writing() {
-    type Fault = fn(&FaultyDisk);
-    let write: Fault = |disk| disk.inject(Fault::FailedWrite, DIR, 1);
-    let sync: Fault = |disk| disk.inject(Fault::FailedSync, DIR, 1);
+    type Injection = fn(&FaultyDisk);
+    let write: Injection = |disk| disk.inject(Fault::FailedWrite, DIR, 1);
+    let sync: Injection = |disk| disk.inject(Fault::FailedSync, DIR, 1);
     for fault in [write, sync] {
         let disk = FaultyDisk::new(8);
         let (log, positions) = filled(&disk, SMALL, 3);

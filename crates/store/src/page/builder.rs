@@ -1,6 +1,9 @@
 //! Writing a page.
 
-use super::{CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, Page, run::head_of, top_key_len};
+use super::{
+    CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, OWNER, Page, WIDE, run::head_of,
+    top_key_len,
+};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
 use std::{borrow::Cow, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,6 +19,7 @@ pub struct PageBuilder {
     slots: Vec<([u8; 32], Range<usize>)>,
     values: Vec<u8>,
     digests: Vec<(Path, Vec<u8>)>,
+    owner: Option<Vec<u8>>,
     last: Option<Path>,
     leaves: usize,
 }
@@ -45,6 +49,7 @@ impl PageBuilder {
             slots: Vec::new(),
             values: Vec::new(),
             digests: Vec::new(),
+            owner: None,
             last: None,
             leaves: 0,
         }
@@ -115,6 +120,20 @@ impl PageBuilder {
         self
     }
 
+    /// Keeps the value of an account's leaf in a page of its slots, besides the page's leaves. An
+    /// account whose slots fill pages of their own has its leaf in the index; the first of these
+    /// pages has a copy, so that pages alone tell all of the state. Panics if the page's prefix
+    /// has no account.
+    pub fn owner(&mut self, value: &[u8]) -> &mut Self {
+        assert!(
+            self.prefix.len() >= ACCOUNT_NIBBLES,
+            "an owner of the page of {}",
+            self.prefix
+        );
+        self.owner = Some(value.to_vec());
+        self
+    }
+
     /// Number of leaves so far.
     pub const fn len(&self) -> usize {
         self.leaves
@@ -138,7 +157,8 @@ impl PageBuilder {
             None => (self.run(true).expect("wide offsets reach anywhere"), true),
         };
         let mut page = Vec::new();
-        put_head(&mut page, wide, &self.prefix, self.leaves);
+        let owner = self.owner.as_deref();
+        put_head(&mut page, wide, &self.prefix, owner, self.leaves);
         page.extend(run);
         self.put_digests(&mut page);
         seal(&mut page);
@@ -192,10 +212,22 @@ impl PageBuilder {
 }
 
 /// Begins a page with all that comes before its run: [`seal`] sets length and checksum.
-pub(super) fn put_head(page: &mut Vec<u8>, wide: bool, prefix: &Path, leaves: usize) {
+pub(super) fn put_head(
+    page: &mut Vec<u8>,
+    wide: bool,
+    prefix: &Path,
+    owner: Option<&[u8]>,
+    leaves: usize,
+) {
     page.resize(CHECKED_FROM + 4, 0);
-    page.extend([FORMAT, wide.into(), prefix.len() as u8]);
+    let wide = if wide { WIDE } else { 0 };
+    let owned = if owner.is_some() { OWNER } else { 0 };
+    page.extend([FORMAT, wide | owned, prefix.len() as u8]);
     page.extend_from_slice(prefix.packed());
+    if let Some(owner) = owner {
+        put_varint(page, owner.len() as u64);
+        page.extend_from_slice(owner);
+    }
     put_varint(page, leaves as u64);
 }
 

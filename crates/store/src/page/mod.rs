@@ -43,10 +43,12 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 // OFFSET     SIZE    MEANING
 // 0          8       xxh3-64 of all that follows, to the end of the page
 // 8          4       length of the page
-// 12         1       format: 1
-// 13         1       1 if offsets are of four bytes, 0 if of two
+// 12         1       format: 2
+// 13         1       bit 0: offsets are of four bytes, not of two; bit 1: an owner follows
 // 14         1       length p of the prefix, in nibbles
 // 15         ⌈p/2⌉   prefix, packed
+// then       varint  if there is an owner (p is 64 or more then): the length of its value
+//                    the value
 // then       varint  number of leaves
 // then               run of accounts if p <= 64, else of slots
 // then       varint  number of digests, followed by as many digests in order of their paths
@@ -75,7 +77,9 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 // 2          ⌈a/2⌉   these, packed
 // then       1       length of the digest, at most 32
 // then               digest
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+const WIDE: u8 = 1;
+const OWNER: u8 = 2;
 const PREFIX_AT: usize = 15;
 const CHECKED_FROM: usize = 8;
 const DIGEST_BYTES_MAX: usize = 32;
@@ -99,6 +103,8 @@ pub struct Page {
     top: Run,
     leaves: u32,
     digests_at: u32,
+    /// Where the owner's value begins, and its length.
+    owner: Option<(u32, u32)>,
     prefix: Path,
 }
 
@@ -137,15 +143,24 @@ impl Page {
         if reader.u8()? != FORMAT {
             return Err(reader.error("unknown page format"));
         }
-        let wide = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(reader.error("unknown page flags")),
-        };
+        let flags = reader.u8()?;
+        if flags & !(WIDE | OWNER) != 0 {
+            return Err(reader.error("unknown page flags"));
+        }
+        let wide = flags & WIDE != 0;
         let prefix_len = usize::from(reader.u8()?);
         let packed = reader.take(prefix_len.div_ceil(2))?;
         let prefix =
             Path::from_packed(packed, prefix_len).ok_or_else(|| reader.error("bad prefix"))?;
+        let mut owner = None;
+        if flags & OWNER != 0 {
+            if prefix_len < ACCOUNT_NIBBLES {
+                return Err(reader.error("an owner of a page above accounts"));
+            }
+            let len = reader.count(1)?;
+            owner = Some((reader.offset() as u32, len as u32));
+            reader.take(len)?;
+        }
         let leaves = reader.count(1)? as u32;
         let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
         let digests_at = reader.offset() as u32;
@@ -154,8 +169,16 @@ impl Page {
             top,
             leaves,
             digests_at,
+            owner,
             prefix,
         })
+    }
+
+    /// The value of the account's leaf, in a page of slots that was given it: see
+    /// [`PageBuilder::owner`].
+    pub fn owner(&self) -> Option<&[u8]> {
+        let (start, len) = self.owner?;
+        Some(&self.bytes[start as usize..][..len as usize])
     }
 
     /// The page as it was written.

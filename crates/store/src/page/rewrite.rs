@@ -16,6 +16,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub struct PageRewriter {
     prefix: Path,
+    owner: Option<Vec<u8>>,
     heads: Vec<u8>,
     offsets: Vec<u8>,
     data: Vec<u8>,
@@ -28,8 +29,10 @@ pub struct PageRewriter {
 }
 
 impl PageRewriter {
-    /// Begins a page.
-    pub fn begin(&mut self, prefix: &Path) {
+    /// Begins the page that takes the place of `old`, whose owner it keeps.
+    pub fn begin(&mut self, old: &Page) {
+        let prefix = old.prefix();
+        self.owner = old.owner().map(<[u8]>::to_vec);
         for part in [
             &mut self.heads,
             &mut self.offsets,
@@ -122,7 +125,8 @@ impl PageRewriter {
     pub fn finish(&mut self) -> Page {
         let out = &mut self.out;
         out.clear();
-        put_head(out, false, &self.prefix, self.leaves);
+        let owner = self.owner.as_deref();
+        put_head(out, false, &self.prefix, owner, self.leaves);
         put_varint(out, self.entries as u64);
         put_varint(out, self.data.len() as u64);
         out.extend_from_slice(&self.heads);

@@ -5,8 +5,18 @@ use std::collections::BTreeMap;
 
 type Model = BTreeMap<Path, Vec<u8>>;
 
+/// Every other page of slots has one.
+fn owner_of(prefix: &Path) -> Option<Vec<u8>> {
+    let first = prefix.packed().first().copied().unwrap_or_default();
+    let has_one = prefix.len() >= ACCOUNT_NIBBLES && first % 2 == 1;
+    has_one.then(|| vec![first; usize::from(first)])
+}
+
 fn build(prefix: &Path, leaves: &Model, digests: &Model) -> Vec<u8> {
     let mut builder = PageBuilder::new(prefix);
+    if let Some(owner) = owner_of(prefix) {
+        builder.owner(&owner);
+    }
     for (path, digest) in digests.iter().rev() {
         builder.digest(path, digest);
     }
@@ -112,6 +122,7 @@ proptest! {
         bytes.resize(bytes.len() + padding, 0);
         let page = Page::parse(bytes).unwrap();
         prop_assert_eq!(page.prefix(), &prefix);
+        prop_assert_eq!(page.owner().map(<[u8]>::to_vec), owner_of(&prefix));
         prop_assert_eq!((page.len(), page.is_empty()), (leaves.len(), leaves.is_empty()));
         for (path, value) in &leaves {
             prop_assert_eq!(page.get(path), Some(&**value));
@@ -198,8 +209,31 @@ fn the_format_is_what_it_was() {
     // Data directories in use hold such pages: another value here is another format number.
     assert_eq!(
         keccak256(&bytes),
-        b256!("3f5b1d986c4f514d3fd63dae83f72a5388a95fca20474265c4eadf3d71c537f0")
+        b256!("62e336e95fa0a729c94fe274cc127d915876b2cf8643207829db31b869433160")
     );
+}
+
+#[test]
+fn a_page_above_accounts_has_no_owner() {
+    let account = Path::account(&B256::repeat_byte(0x10));
+    let page = |prefix: &Path| {
+        let mut builder = PageBuilder::new(prefix);
+        builder.owner(b"an account").finish()
+    };
+    let bytes = page(&account);
+    let found = Page::parse(bytes.clone()).unwrap();
+    assert_eq!(found.owner(), Some(&b"an account"[..]));
+    let mut above = bytes;
+    above[14] = 63;
+    let len = above.len();
+    reseal(&mut above, len);
+    let error = Page::parse(above).unwrap_err().to_string();
+    assert!(
+        error.contains("an owner of a page above accounts"),
+        "{error}"
+    );
+    let refused = std::panic::catch_unwind(|| page(&account.prefix(63)));
+    assert!(refused.is_err());
 }
 
 #[test]
@@ -299,7 +333,7 @@ proptest! {
         let mut rewriter = PageRewriter::default();
         // Twice, since its memory is used again.
         for _ in 0..2 {
-            rewriter.begin(&prefix);
+            rewriter.begin(&old);
             let cut = cut.index(count + 1);
             let copied = rewriter.copy(&old, 0..cut).unwrap() + rewriter.copy(&old, cut..count).unwrap();
             prop_assert_eq!((copied, rewriter.entries()), (leaves.len(), count));
@@ -319,7 +353,7 @@ proptest! {
         let singles: Vec<_> = (0..count).filter_map(|at| Some((at, single(&at)?))).collect();
         if !singles.is_empty() {
             let (at, path) = singles[replaced.index(singles.len())];
-            rewriter.begin(&prefix);
+            rewriter.begin(&old);
             rewriter.copy(&old, 0..at).unwrap();
             rewriter.leaf(path.packed(), &value).unwrap();
             rewriter.copy(&old, at + 1..count).unwrap();

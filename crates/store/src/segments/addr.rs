@@ -14,6 +14,10 @@ pub(super) const SEGMENT_MAX: u32 = (1 << (63 - OFFSET_BITS - LEN_BITS)) - 1;
 pub(super) const OFFSET_END: u64 = (1 << OFFSET_BITS) * UNIT_BYTES;
 
 /// Where a page is: segment, offset and length, in one word.
+///
+/// The number of a segment is used again once the segment is gone, so an address names a page only
+/// as long as something keeps the page's segment. Pages themselves are never in doubt: their
+/// checksum depends on the *sequence number* of their segment, which is never used again.
 // BITS      MEANING
 // 63        zero: an index marks with it what is no page
 // 62 .. 40  number of the segment, from 1: so that no address is 0
@@ -66,6 +70,17 @@ impl PageAddr {
     #[expect(clippy::len_without_is_empty, reason = "no page is empty")]
     pub const fn len(self) -> u64 {
         ((self.0.get() & ((1 << LEN_BITS) - 1)) + 1) * UNIT_BYTES
+    }
+
+    /// What the checksum of the page at `offset` of the segment `sequence` is combined with, in the
+    /// database with this salt: other places have other stamps, so that a page which the disk put
+    /// elsewhere, or never, is not taken for the one that belongs there.
+    pub(super) const fn stamp(salt: u64, sequence: u64, offset: u64) -> u64 {
+        // An offset has 28 bits. The rest is the finaliser of SplitMix64, which is one to one.
+        let mut mixed = (sequence << 28 ^ offset).wrapping_add(salt);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
     }
 
     /// Where the page ends in its segment, in bytes.

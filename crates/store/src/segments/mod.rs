@@ -25,7 +25,13 @@
 //! while there are many, or nobody else to be gentle to, all that was gathered is written at once.
 //!
 //! What is durable is decided by the checkpoint, which holds the table of segments and of their
-//! lengths as of a sync. Opening drops all that came later: no index leads there.
+//! lengths as of a sync. All that came later is dropped once the database is open: no index leads
+//! there. A segment is never appended to again after that, so that a place is written once: a page
+//! tells by its checksum where it belongs, and a write that the disk lost leaves nothing there
+//! that could pass for it.
+//!
+//! A segment goes when nothing can lead to it any more. Its number in addresses is then used
+//! again, and the sequence number in its file's name never.
 
 mod addr;
 mod segment;
@@ -36,17 +42,18 @@ pub use addr::PageAddr;
 
 use crate::{PAGE_BYTES_MAX, Page, StoreError, WritePace, pace::PIECE_BYTES, poison::Poison};
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
-use cambium_disk::{Disk, ReadRequest};
+use cambium_disk::{Disk, DiskFile, ReadRequest};
 use parking_lot::{Mutex, RwLock};
-use segment::{HEADER_BYTES, Segment, name_of, number_of};
+use segment::{HEADER_BYTES, Segment, name_of, sequence_of};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
-use tail::Tail;
+use table::Table;
+use tail::{Tail, combine};
 
 const DIR: &str = "segments";
 
@@ -60,6 +67,8 @@ pub struct SegmentOptions {
     pub segment_bytes_max: u64,
     /// Pages are gathered to writes of this size.
     pub buffer_bytes: usize,
+    /// Segments that there can be at a time. At most 2^23 - 1.
+    pub segments_max: u32,
 }
 
 impl Default for SegmentOptions {
@@ -69,6 +78,7 @@ impl Default for SegmentOptions {
             segment_bytes_max: 64 << 20,
             // Large, since a merge waits for each write behind all reads under way.
             buffer_bytes: 2 << 20,
+            segments_max: SEGMENT_MAX,
         }
     }
 }
@@ -76,20 +86,22 @@ impl Default for SegmentOptions {
 /// How full a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentStats {
-    /// Its number.
+    /// Its number, as addresses have it.
     pub segment: u32,
+    /// Its sequence number, as its file's name has it.
+    pub sequence: u64,
     /// Bytes appended to it.
     pub bytes: u64,
     /// Bytes of pages not yet dead.
     pub live_bytes: u64,
 }
 
-/// What opening had to do.
+/// What was dropped after opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
-    /// Bytes after the checkpointed end, dropped.
+    /// Bytes after checkpointed ends.
     pub truncated_bytes: u64,
-    /// Segments that the checkpoint does not know, removed.
+    /// Segments that the checkpoint does not know.
     pub removed_segments: u32,
 }
 
@@ -98,6 +110,7 @@ pub struct SegmentsRecovery {
 pub struct Segments {
     disk: Arc<dyn Disk>,
     options: SegmentOptions,
+    salt: u64,
     /// Replaced when a segment comes or goes, so that a batch of reads looks it up once.
     segments: RwLock<Arc<SegmentMap>>,
     tail: Tail,
@@ -120,64 +133,70 @@ struct Writer {
     active: Option<Arc<Segment>>,
     unsynced: Vec<Arc<Segment>>,
     names_unsynced: bool,
+    /// That was given away last.
     last_number: u32,
+    next_sequence: u64,
 }
 
 impl Segments {
     /// Opens the segments as the checkpointed `table` (of [`Segments::encode_table`]) knows them,
-    /// or an empty set without one. What was appended after the checkpoint is dropped.
+    /// or an empty set without one, and changes nothing: [`Segments::settle`] drops what was
+    /// appended after the checkpoint. `retired` are pages that the table counts as live and that
+    /// nothing leads to any more: a segment that has no others may have been removed since. `salt`
+    /// as in [`LogOptions::salt`](crate::LogOptions::salt).
+    ///
+    /// A segment whose file is missing or damaged is no error: its pages can't be read, as far as
+    /// they are lost, and the second value has an error for each such file.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: SegmentOptions,
+        salt: u64,
         table: Option<&[u8]>,
-    ) -> Result<(Self, SegmentsRecovery), StoreError> {
-        disk.create_dir(DIR)?;
-        disk.sync_dir("")?;
-        let stats = match table {
-            Some(table) => table::decode(table).map_err(|e| {
+        retired: &[PageAddr],
+    ) -> Result<(Self, Vec<StoreError>), StoreError> {
+        assert!(
+            (1..=SEGMENT_MAX).contains(&options.segments_max),
+            "{} segments",
+            options.segments_max
+        );
+        let table = match table {
+            Some(table) => Table::decode(table).map_err(|e| {
                 StoreError::corrupt("the checkpoint's table of segments".into(), 0, e)
             })?,
-            None => Vec::new(),
+            None => Table::default(),
         };
-        let mut recovery = SegmentsRecovery::default();
-        let mut segments = BTreeMap::new();
-        for stats in &stats {
-            // Dead when the checkpoint was made, it may have been removed since.
-            if stats.live_bytes > 0 || disk.exists(&name_of(stats.segment))? {
-                segments.insert(stats.segment, Arc::new(Segment::open(&*disk, stats)?));
+        let mut retired_bytes = HashMap::<u32, u64>::new();
+        for addr in retired {
+            *retired_bytes.entry(addr.segment()).or_default() += addr.len();
+        }
+        // Those of an attempt to go on from here have other names than those of the next.
+        let mut next_sequence = table.next_sequence;
+        if disk.exists(DIR)? {
+            let found = disk.list(DIR)?;
+            let found = found.iter().filter_map(|name| sequence_of(name));
+            next_sequence = found.map(|found| found + 1).fold(next_sequence, u64::max);
+        }
+        let (mut segments, mut damage) = (BTreeMap::new(), Vec::new());
+        for stats in &table.rows {
+            let retired = retired_bytes.get(&stats.segment).copied().unwrap_or(0);
+            // Without a page that anything leads to, it may have been removed.
+            if stats.live_bytes > retired || disk.exists(&name_of(stats.sequence))? {
+                let (segment, damaged) = Segment::open(&*disk, stats)?;
+                segments.insert(stats.segment, Arc::new(segment));
+                damage.extend(damaged);
             }
         }
-        for name in disk.list(DIR)? {
-            if number_of(&name).is_none_or(|number| !segments.contains_key(&number)) {
-                disk.remove(&format!("{DIR}/{name}"))?;
-                recovery.removed_segments += 1;
-            }
-        }
-        let active = segments
-            .last_key_value()
-            .map(|(_, segment)| Arc::clone(segment));
-        if let Some(active) = &active {
-            let end = active.bytes.load(Ordering::Relaxed);
-            let len = active.file.len()?;
-            if len > end {
-                active.file.set_len(end)?;
-                recovery.truncated_bytes = len - end;
-            }
-        }
-        let last_number = stats.last().map_or(0, |last| last.segment);
-        let tail = Tail::new(active.clone());
-        let unsynced = Vec::from_iter(active.clone());
         let writer = Writer {
-            active,
-            unsynced,
-            names_unsynced: false,
-            last_number,
+            last_number: table.rows.last().map_or(0, |last| last.segment),
+            next_sequence,
+            ..Writer::default()
         };
         let segments = Self {
             disk,
             options,
+            salt,
             segments: RwLock::new(Arc::new(segments)),
-            tail,
+            tail: Tail::new(),
             writer: Mutex::new(writer),
             flusher: Mutex::new(()),
             written: AtomicU64::new(0),
@@ -186,7 +205,38 @@ impl Segments {
             pace: Arc::default(),
             poison: Poison::new("segments"),
         };
-        Ok((segments, recovery))
+        Ok((segments, damage))
+    }
+
+    /// Drops what the checkpoint does not know: to be called once the database is open, and before
+    /// anything is appended.
+    pub fn settle(&self) -> Result<SegmentsRecovery, StoreError> {
+        let mut recovery = SegmentsRecovery::default();
+        self.disk.create_dir(DIR)?;
+        self.disk.sync_dir("")?;
+        let segments = self.segments();
+        let known: HashMap<u64, &Arc<Segment>> = segments
+            .values()
+            .map(|segment| (segment.sequence, segment))
+            .collect();
+        for name in self.disk.list(DIR)? {
+            match sequence_of(&name).and_then(|sequence| known.get(&sequence)) {
+                None => {
+                    self.disk.remove(&format!("{DIR}/{name}"))?;
+                    recovery.removed_segments += 1;
+                }
+                Some(segment) => {
+                    let end = segment.bytes.load(Ordering::Relaxed);
+                    if let Some(file) = &segment.file
+                        && file.len()? > end
+                    {
+                        recovery.truncated_bytes += file.len()? - end;
+                        file.set_len(end)?;
+                    }
+                }
+            }
+        }
+        Ok(recovery)
     }
 
     /// Appends a page, made by [`PageBuilder::finish`](crate::PageBuilder::finish). It can be read
@@ -206,7 +256,8 @@ impl Segments {
             self.poison.guard(|| {
                 let segment = self.segment_for(writer, len)?;
                 let offset = segment.bytes.load(Ordering::Relaxed);
-                let buffered = self.tail.append(page, len as usize);
+                let stamp = PageAddr::stamp(self.salt, segment.sequence, offset);
+                let buffered = self.tail.append(page, stamp, len as usize);
                 segment.bytes.store(offset + len, Ordering::Release);
                 segment.live_bytes.fetch_add(len, Ordering::Relaxed);
                 Ok((PageAddr::new(segment.number, offset, len), buffered))
@@ -247,9 +298,10 @@ impl Segments {
         let mut bytes = vec![0; addr.len() as usize];
         let in_file = self.read_buffered(segment, addr, &mut bytes);
         if in_file > 0 {
-            segment.file.read_at(&mut bytes[..in_file], addr.offset())?;
+            let file = self.file_of(segment, addr)?;
+            file.read_at(&mut bytes[..in_file], addr.offset())?;
         }
-        self.parse(addr, bytes)
+        self.parse(segment, addr, bytes)
     }
 
     /// Reads many pages, all in flight at once if the disk can; results in the order of `addrs`.
@@ -259,16 +311,23 @@ impl Segments {
             let segment = self.segment_of(&segments, *addr)?;
             Ok((segment, vec![0; addr.len() as usize]))
         };
+        let mut missing = Vec::new();
         let mut found: Vec<Result<_, StoreError>> = addrs.iter().map(bytes_for).collect();
         let mut requests = Vec::with_capacity(addrs.len());
         let mut requested = Vec::with_capacity(addrs.len());
         for (at, (addr, found)) in addrs.iter().zip(&mut found).enumerate() {
             if let Ok((segment, bytes)) = found {
                 let in_file = self.read_buffered(segment, *addr, bytes);
-                if in_file > 0 {
-                    let bytes = &mut bytes[..in_file];
-                    requests.push(ReadRequest::new(&*segment.file, addr.offset(), bytes));
-                    requested.push(at);
+                if in_file == 0 {
+                    continue;
+                }
+                match self.file_of(segment, *addr) {
+                    Ok(file) => {
+                        let bytes = &mut bytes[..in_file];
+                        requests.push(ReadRequest::new(&**file, addr.offset(), bytes));
+                        requested.push(at);
+                    }
+                    Err(error) => missing.push((at, error)),
                 }
             }
         }
@@ -282,9 +341,13 @@ impl Segments {
         for (at, error) in failures {
             found[at] = Err(error.into());
         }
-        let each = addrs.iter().zip(found);
-        each.map(|(addr, found)| found.and_then(|(_, bytes)| self.parse(*addr, bytes)))
-            .collect()
+        for (at, error) in missing {
+            found[at] = Err(error);
+        }
+        let parse = |(addr, found): (&PageAddr, Result<(&Segment, _), _>)| {
+            found.and_then(|(segment, bytes)| self.parse(segment, *addr, bytes))
+        };
+        addrs.iter().zip(found).map(parse).collect()
     }
 
     /// Reads spans: pages that lie one after another in one segment, not far apart, with one
@@ -305,23 +368,25 @@ impl Segments {
             let mut bytes = vec![0; (last.end() - first.offset()) as usize];
             let mut in_file = bytes.len();
             if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
-                in_file = self.tail.read(segment.number, first.offset(), &mut bytes);
+                in_file = self.tail.read(segment, first.offset(), &mut bytes);
             }
-            read.push((span, first.offset(), segment, bytes, in_file));
+            let file = self.file_of(segment, *last)?;
+            read.push((span, first.offset(), (segment, file), bytes, in_file));
         }
         let requests = read.iter_mut();
-        let requests = requests.map(|(_, offset, segment, bytes, in_file)| {
-            ReadRequest::new(&*segment.file, *offset, &mut bytes[..*in_file])
+        let requests = requests.map(|(_, offset, (_, file), bytes, in_file)| {
+            ReadRequest::new(&***file, *offset, &mut bytes[..*in_file])
         });
         let mut requests: Vec<_> = requests.collect();
         self.read_requests(&mut requests);
         let outcomes: Result<Vec<_>, _> = requests.into_iter().map(|read| read.outcome).collect();
         outcomes?;
         let mut pages = Vec::new();
-        for (span, offset, _, bytes, _) in &read {
+        for (span, offset, (segment, _), bytes, _) in &read {
             for addr in span.iter() {
                 let start = (addr.offset() - offset) as usize;
-                pages.push(self.parse(*addr, &bytes[start..start + addr.len() as usize]));
+                let bytes = &bytes[start..start + addr.len() as usize];
+                pages.push(self.parse(segment, *addr, bytes.to_vec()));
             }
         }
         Ok(pages)
@@ -348,8 +413,8 @@ impl Segments {
 
     /// Removes the segments without a live page, except the one being appended to, for which
     /// `may_remove` agrees: it must not while a view, or one of the two checkpoints kept, can
-    /// still lead to it. Returns those removed. A removal need not survive a crash: the next
-    /// opening removes whatever its table does not know.
+    /// still lead to it. Returns the numbers of those removed, which are used again. A removal need
+    /// not survive a crash: what the table of the next opening does not know is removed then.
     pub fn remove_dead(
         &self,
         mut may_remove: impl FnMut(u32) -> bool,
@@ -357,39 +422,49 @@ impl Segments {
         let writer = &mut *self.writer.lock();
         let active = writer.active.as_ref().map_or(0, |active| active.number);
         let mut removed = Vec::new();
-        for SegmentStats {
-            segment,
-            live_bytes,
-            ..
-        } in self.live()
-        {
-            if live_bytes > 0 || segment == active || !may_remove(segment) {
+        for segment in self.segments().values() {
+            let number = segment.number;
+            let live_bytes = segment.live_bytes.load(Ordering::Relaxed);
+            if live_bytes > 0 || number == active || !may_remove(number) {
                 continue;
             }
-            self.poison
-                .guard(|| Ok(self.disk.remove(&name_of(segment))?))?;
-            Arc::make_mut(&mut *self.segments.write()).remove(&segment);
-            writer
-                .unsynced
-                .retain(|unsynced| unsynced.number != segment);
-            removed.push(segment);
+            if segment.file.is_some() {
+                self.poison
+                    .guard(|| Ok(self.disk.remove(&name_of(segment.sequence))?))?;
+            }
+            Arc::make_mut(&mut *self.segments.write()).remove(&number);
+            writer.unsynced.retain(|unsynced| unsynced.number != number);
+            removed.push(number);
         }
         Ok(removed)
     }
 
     /// The table for the checkpoint: of what is durable, so to be taken after [`Segments::sync`].
-    pub fn encode_table(&self) -> Vec<u8> {
+    /// In it the pages `dying` are dead, which are to be marked so once the checkpoint is durable.
+    pub fn encode_table(&self, dying: &[PageAddr]) -> Vec<u8> {
+        let mut dying_bytes = HashMap::<u32, u64>::new();
+        for addr in dying {
+            *dying_bytes.entry(addr.segment()).or_default() += addr.len();
+        }
         let durable = |segment: &Arc<Segment>| {
             let bytes = segment.synced_bytes.load(Ordering::Acquire);
-            let live_bytes = segment.stats().live_bytes.min(bytes);
+            let stats = segment.stats();
+            let dying = dying_bytes.get(&stats.segment).copied().unwrap_or(0);
+            let live_bytes = stats.live_bytes.saturating_sub(dying).min(bytes);
             (bytes > 0).then_some(SegmentStats {
-                segment: segment.number,
                 bytes,
                 live_bytes,
+                ..stats
             })
         };
-        let rows: Vec<_> = self.segments().values().filter_map(durable).collect();
-        table::encode(&rows)
+        let next_sequence = self.writer.lock().next_sequence;
+        let mut rows: Vec<_> = self.segments().values().filter_map(durable).collect();
+        rows.sort_unstable_by_key(|row| row.sequence);
+        Table {
+            next_sequence,
+            rows,
+        }
+        .encode()
     }
 
     /// The segment that takes the next `len` bytes: the active one, or a new one.
@@ -402,23 +477,28 @@ impl Segments {
             }
             self.flush()?;
         }
-        let number = writer.last_number + 1;
-        if number > SEGMENT_MAX {
-            let (bytes, max) = (number.into(), SEGMENT_MAX.into());
-            return Err(StoreError::TooLarge {
-                what: "number of a segment",
-                bytes,
-                max,
-            });
-        }
-        let segment = Arc::new(Segment::create(&*self.disk, number)?);
+        let number = self.free_number(writer.last_number)?;
+        let sequence = writer.next_sequence;
+        let segment = Arc::new(Segment::create(&*self.disk, number, sequence)?);
         writer.names_unsynced = true;
         self.tail.begin(Arc::clone(&segment));
         Arc::make_mut(&mut *self.segments.write()).insert(number, Arc::clone(&segment));
-        writer.last_number = number;
+        (writer.last_number, writer.next_sequence) = (number, sequence + 1);
         writer.unsynced.push(Arc::clone(&segment));
         writer.active = Some(Arc::clone(&segment));
         Ok(segment)
+    }
+
+    /// The next number after `last` that no segment has: as late as can be is one used again.
+    fn free_number(&self, last: u32) -> Result<u32, StoreError> {
+        let (segments, max) = (self.segments(), self.options.segments_max);
+        let mut from_last = (last + 1..=max).chain(1..=last.min(max));
+        let free = from_last.find(|number| !segments.contains_key(number));
+        free.ok_or(StoreError::TooLarge {
+            what: "a number of segments",
+            bytes: u64::from(max) + 1,
+            max: max.into(),
+        })
     }
 
     /// Writes all of the tail to the active segment's file. Nobody may append meanwhile.
@@ -446,8 +526,7 @@ impl Segments {
                 false => rest.len(),
             };
             let (piece, later) = rest.split_at(len);
-            self.pace
-                .write(|| flush.segment.file.write_at(piece, offset))?;
+            self.pace.write(|| flush.segment.write(piece, offset))?;
             (rest, offset) = (later, offset + len as u64);
         }
         let bytes = flush.bytes.len() as u64;
@@ -484,17 +563,18 @@ impl Segments {
         segments: &'a SegmentMap,
         addr: PageAddr,
     ) -> Result<&'a Segment, StoreError> {
-        let what = match segments.get(&addr.segment()) {
-            None => "a page is said to be there, but the segment does not exist",
-            Some(segment) => {
-                let bytes = segment.bytes.load(Ordering::Acquire);
-                if addr.offset() >= HEADER_BYTES && addr.end() <= bytes {
-                    return Ok(segment);
-                }
-                "a page is said to be there, beyond the end of the segment"
-            }
+        let Some(segment) = segments.get(&addr.segment()) else {
+            let (number, offset) = (addr.segment(), addr.offset());
+            let file = format!("segment {number} of {}", self.disk.display_path(DIR));
+            let what = "a page is said to be there, but there is no such segment";
+            return Err(StoreError::corrupt(file, offset, what));
         };
-        Err(self.corrupt(addr, what))
+        let bytes = segment.bytes.load(Ordering::Acquire);
+        if addr.offset() >= HEADER_BYTES && addr.end() <= bytes {
+            return Ok(segment);
+        }
+        let what = "a page is said to be there, beyond the end of the segment";
+        Err(self.corrupt(segment.sequence, addr, what))
     }
 
     /// Copies out of the tail what is not in the file yet. Returns how much of the page's start is.
@@ -502,20 +582,39 @@ impl Segments {
         if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
             return bytes.len();
         }
-        let in_file = self.tail.read(segment.number, addr.offset(), bytes);
+        let in_file = self.tail.read(segment, addr.offset(), bytes);
         if in_file == 0 {
             self.reads_buffered.fetch_add(1, Ordering::Relaxed);
         }
         in_file
     }
 
-    fn parse(&self, addr: PageAddr, bytes: impl Into<Box<[u8]>>) -> Result<Page, StoreError> {
-        Page::parse(bytes).map_err(|e| self.corrupt(addr, e))
+    /// The file of the page at `addr`, unless that is lost.
+    fn file_of<'a>(
+        &self,
+        segment: &'a Segment,
+        addr: PageAddr,
+    ) -> Result<&'a Arc<dyn DiskFile>, StoreError> {
+        let file = segment.file_to(addr.end());
+        file.map_err(|what| self.corrupt(segment.sequence, addr, what))
     }
 
-    fn corrupt(&self, addr: PageAddr, what: impl ToString) -> StoreError {
-        let file = self.disk.display_path(&name_of(addr.segment()));
-        StoreError::corrupt(file, addr.offset(), what)
+    fn parse(
+        &self,
+        segment: &Segment,
+        addr: PageAddr,
+        mut bytes: Vec<u8>,
+    ) -> Result<Page, StoreError> {
+        let sequence = segment.sequence;
+        combine(
+            &mut bytes,
+            PageAddr::stamp(self.salt, sequence, addr.offset()),
+        );
+        Page::parse(bytes).map_err(|e| self.corrupt(sequence, addr, &e.to_string()))
+    }
+
+    fn corrupt(&self, sequence: u64, addr: PageAddr, what: &str) -> StoreError {
+        StoreError::damaged_pages(&*self.disk, &name_of(sequence), addr.offset(), what)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{DIR, SegmentStats};
 use crate::StoreError;
-use cambium_disk::{Access, Disk, DiskFile};
+use cambium_disk::{Access, Disk, DiskError, DiskFile};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -12,20 +12,29 @@ use std::sync::{
 //
 // OFFSET  SIZE  MEANING
 // 0       8     "CambiSeg"
-// 8       4     format: 1
-// 12      4     number of the segment
-// 16            pages, each padded with zeros to a multiple of 16 bytes; zeros from the end of
-//               what was made durable at once to the next multiple of 4096
+// 8       4     format: 2
+// 12      4     zeros
+// 16      8     sequence number of the segment
+// 24      8     zeros
+// 32            pages, each padded with zeros to a multiple of 16 bytes, and its checksum combined
+//               with where it is (addr.rs); zeros from the end of what was made durable at once to
+//               the next multiple of 4096
 const MAGIC: &[u8; 8] = b"CambiSeg";
-const FORMAT: u32 = 1;
-pub(super) const HEADER_BYTES: u64 = 16;
+const FORMAT: u32 = 2;
+pub(super) const HEADER_BYTES: u64 = 32;
 
 #[derive(Debug)]
 pub(super) struct Segment {
+    /// By which addresses name it.
     pub(super) number: u32,
+    /// That no other segment ever has.
+    pub(super) sequence: u64,
     /// Open as long as the segment exists. A terabyte in segments of 64 MiB is 16,384 files: more
-    /// than processes may open unasked, within what they may ask for, and `StdDisk` asks.
-    pub(super) file: Arc<dyn DiskFile>,
+    /// than processes may open unasked, within what they may ask for, and `StdDisk` asks. `None` if
+    /// the file was missing when the database was opened.
+    pub(super) file: Option<Arc<dyn DiskFile>>,
+    /// Why pages that end behind this offset can't be had, if the file is missing or short.
+    pub(super) lost: Option<(u64, &'static str)>,
     /// Where the next page goes.
     pub(super) bytes: AtomicU64,
     pub(super) live_bytes: AtomicU64,
@@ -36,10 +45,12 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) fn create(disk: &dyn Disk, number: u32) -> Result<Self, StoreError> {
+    pub(super) fn create(disk: &dyn Disk, number: u32, sequence: u64) -> Result<Self, StoreError> {
         Ok(Self {
             number,
-            file: disk.create_with(&name_of(number), Access::Direct)?,
+            sequence,
+            file: Some(disk.create_with(&name_of(sequence), Access::Direct)?),
+            lost: None,
             bytes: HEADER_BYTES.into(),
             live_bytes: 0.into(),
             flushed_bytes: 0.into(),
@@ -47,61 +58,101 @@ impl Segment {
         })
     }
 
-    pub(super) fn open(disk: &dyn Disk, stats: &SegmentStats) -> Result<Self, StoreError> {
-        let name = name_of(stats.segment);
-        let corrupt = |what| StoreError::corrupt(disk.display_path(&name), 0, what);
-        if !disk.exists(&name)? {
-            return Err(corrupt("the file is missing"));
-        }
-        let file = disk.open_with(&name, Access::Direct)?;
-        if file.len()? < stats.bytes {
-            return Err(corrupt("the file is shorter than its checkpointed length"));
-        }
-        let mut header = [0; HEADER_BYTES as usize];
-        file.read_at(&mut header, 0)?;
-        if header != header_of(stats.segment) {
-            return Err(corrupt("bad header"));
-        }
-        Ok(Self {
+    /// Opens a segment that a checkpoint names. A file that is missing, short, or without its
+    /// header is no error: the second value says what is wrong with it, and what pages can still be
+    /// read are.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        stats: &SegmentStats,
+    ) -> Result<(Self, Option<StoreError>), StoreError> {
+        let name = name_of(stats.sequence);
+        let mut segment = Self {
             number: stats.segment,
-            file,
+            sequence: stats.sequence,
+            file: None,
+            lost: None,
             bytes: stats.bytes.into(),
             live_bytes: stats.live_bytes.into(),
             flushed_bytes: stats.bytes.into(),
             synced_bytes: stats.bytes.into(),
-        })
+        };
+        let mut damage = None;
+        let damaged = |at, what: &str| Some(StoreError::damaged_pages(disk, &name, at, what));
+        match disk.open_with(&name, Access::Direct) {
+            Ok(file) => {
+                let len = file.len()?;
+                let mut header = [0; HEADER_BYTES as usize];
+                if len >= HEADER_BYTES {
+                    file.read_at(&mut header, 0)?;
+                }
+                if len < stats.bytes {
+                    let what = "the file is shorter than its checkpointed length";
+                    segment.lost = Some((len, what));
+                    damage = damaged(len, what);
+                } else if header != header_of(stats.sequence) {
+                    // Each page tells by itself whether it is the one that is wanted.
+                    damage = damaged(0, "bad header");
+                }
+                segment.file = Some(file);
+            }
+            Err(error) if error.is_not_found() => {
+                let what = "the file is missing";
+                segment.lost = Some((0, what));
+                damage = damaged(0, what);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok((segment, damage))
     }
 
     pub(super) fn stats(&self) -> SegmentStats {
         SegmentStats {
             segment: self.number,
+            sequence: self.sequence,
             bytes: self.bytes.load(Ordering::Acquire),
             live_bytes: self.live_bytes.load(Ordering::Relaxed),
         }
     }
 
+    /// The file of a segment of which nothing is lost, or whose page that ends at `end` is not.
+    pub(super) fn file_to(&self, end: u64) -> Result<&Arc<dyn DiskFile>, &'static str> {
+        match (&self.file, self.lost) {
+            (_, Some((from, why))) if end > from => Err(why),
+            (Some(file), _) => Ok(file),
+            (None, _) => Err("the file is missing"),
+        }
+    }
+
+    /// Writes whole blocks.
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+        let file = self.file.as_ref().expect("what is appended to is there");
+        file.write_at(bytes, offset)
+    }
+
     /// Makes durable what is in the file.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         let flushed = self.flushed_bytes.load(Ordering::Acquire);
-        self.file.sync()?;
+        let file = self.file.as_ref().expect("what is appended to is there");
+        file.sync()?;
         self.synced_bytes.store(flushed, Ordering::Release);
         Ok(())
     }
 }
 
-pub(super) fn name_of(segment: u32) -> String {
-    format!("{DIR}/{segment:08}.seg")
+pub(super) fn name_of(sequence: u64) -> String {
+    format!("{DIR}/{sequence:08}.seg")
 }
 
-pub(super) fn number_of(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".seg")?.parse().ok()?;
-    (name_of(number).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(number)
+/// The sequence number of the segment in the file `name`, in their directory.
+pub(super) fn sequence_of(name: &str) -> Option<u64> {
+    let sequence = name.strip_suffix(".seg")?.parse().ok()?;
+    (name_of(sequence).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(sequence)
 }
 
-pub(super) fn header_of(segment: u32) -> [u8; HEADER_BYTES as usize] {
+pub(super) fn header_of(sequence: u64) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    header[12..].copy_from_slice(&segment.to_le_bytes());
+    header[16..24].copy_from_slice(&sequence.to_le_bytes());
     header
 }

@@ -30,16 +30,10 @@ pub(super) struct Flush {
 }
 
 impl Tail {
-    /// The tail of `segment`, all of which is in its file.
-    pub(super) fn new(segment: Option<Arc<Segment>>) -> Self {
-        let end = |segment: &Arc<Segment>| segment.bytes.load(Ordering::Relaxed);
-        let pieces = Pieces {
-            start: segment.as_ref().map_or(0, end),
-            segment,
-            ..Pieces::default()
-        };
+    /// The tail of no segment.
+    pub(super) fn new() -> Self {
         Self {
-            pieces: RwLock::new(pieces),
+            pieces: RwLock::default(),
         }
     }
 
@@ -50,17 +44,21 @@ impl Tail {
             pieces.flushing.is_empty() && pieces.buffer.is_empty(),
             "tail not flushed"
         );
-        pieces.buffer.extend_from_slice(&header_of(segment.number));
+        pieces
+            .buffer
+            .extend_from_slice(&header_of(segment.sequence));
         (pieces.segment, pieces.start) = (Some(segment), 0);
     }
 
-    /// Appends `bytes` and zeros, `len` in all. Returns how much the buffer holds.
-    pub(super) fn append(&self, bytes: &[u8], len: usize) -> usize {
+    /// Appends `bytes`, of which the first eight are combined with `stamp`, and zeros, `len` in
+    /// all. Returns how much the buffer holds.
+    pub(super) fn append(&self, bytes: &[u8], stamp: u64, len: usize) -> usize {
         let mut pieces = self.pieces.write();
-        let end = pieces.buffer.len() + len;
+        let start = pieces.buffer.len();
         pieces.buffer.extend_from_slice(bytes);
-        pieces.buffer.resize(end, 0);
-        end
+        pieces.buffer.resize(start + len, 0);
+        combine(&mut pieces.buffer[start..], stamp);
+        start + len
     }
 
     /// Bytes in the buffer.
@@ -105,9 +103,9 @@ impl Tail {
 
     /// Fills `out`, which is what is at `offset` of a segment, with the part of it that is here.
     /// Returns how much of its start is not, so is in the file.
-    pub(super) fn read(&self, segment: u32, offset: u64, out: &mut [u8]) -> usize {
+    pub(super) fn read(&self, segment: &Segment, offset: u64, out: &mut [u8]) -> usize {
         let pieces = self.pieces.read();
-        let is_active = |active: &Arc<Segment>| active.number == segment;
+        let is_active = |active: &Arc<Segment>| active.sequence == segment.sequence;
         if !pieces.segment.as_ref().is_some_and(is_active) {
             return out.len();
         }
@@ -115,6 +113,13 @@ impl Tail {
         copy_part(out, offset, &pieces.flushing, pieces.start);
         copy_part(out, offset, &pieces.buffer, buffer_start);
         pieces.start.saturating_sub(offset).min(out.len() as u64) as usize
+    }
+}
+
+/// Combines the first eight bytes with `stamp`. Done twice, they are what they were.
+pub(super) fn combine(bytes: &mut [u8], stamp: u64) {
+    if let Some(sum) = bytes.first_chunk_mut::<8>() {
+        *sum = (u64::from_le_bytes(*sum) ^ stamp).to_le_bytes();
     }
 }
 

@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicBool;
 const SMALL: SegmentOptions = SegmentOptions {
     segment_bytes_max: 12_288,
     buffer_bytes: 5_000,
+    segments_max: SEGMENT_MAX,
 };
+const SALT: u64 = 0x5eed;
 
 /// A page that can be told from others, of a length that depends on `n`.
 fn page(n: u64) -> Vec<u8> {
@@ -29,7 +31,11 @@ fn same(page: &Page, bytes: Vec<u8>) -> bool {
 }
 
 fn open(disk: &FaultyDisk, table: Option<&[u8]>) -> (Segments, SegmentsRecovery) {
-    Segments::open(Arc::new(disk.clone()), SMALL, table).unwrap()
+    let (segments, damage) =
+        Segments::open(Arc::new(disk.clone()), SMALL, SALT, table, &[]).unwrap();
+    assert!(damage.is_empty(), "{damage:?}");
+    let recovery = segments.settle().unwrap();
+    (segments, recovery)
 }
 
 /// Sixty pages, synced: more than one segment.
@@ -58,7 +64,7 @@ fn pages_are_read_back_buffered_flushed_and_after_reopening() {
     }
     assert!(segments.live().len() > 3);
     segments.sync().unwrap();
-    let (reopened, recovery) = open(&disk.crash(), Some(&segments.encode_table()));
+    let (reopened, recovery) = open(&disk.crash(), Some(&segments.encode_table(&[])));
     assert_eq!(recovery, SegmentsRecovery::default());
     assert_eq!(reopened.live(), segments.live());
     for (n, page_read) in reopened.read_batch(&addrs).into_iter().enumerate() {
@@ -77,7 +83,10 @@ fn a_page_is_read_whose_start_is_in_the_file_and_whose_end_is_not() {
     for n in 0..300 {
         addrs.push(segments.append(&page(n)).unwrap());
         let addr = addrs[n as usize];
-        let written = disk.contents(&name_of(addr.segment())).unwrap().len() as u64;
+        let written = disk
+            .contents(&name_of(addr.segment().into()))
+            .unwrap()
+            .len() as u64;
         let newest = &addrs[addrs.len().saturating_sub(20)..];
         for (read, n) in segments
             .read_batch(newest)
@@ -102,13 +111,18 @@ fn what_was_synced_stays_whatever_becomes_of_what_is_written_after_it() {
     for seed in 0..100 {
         let disk = FaultyDisk::new(seed);
         let (segments, _) = open(&disk, None);
-        assert_eq!(segments.encode_table(), [0; 4], "nothing is durable yet");
+        let nothing = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(
+            segments.encode_table(&[]),
+            nothing,
+            "nothing is durable yet"
+        );
         let mut addrs = Vec::new();
         for n in 0..1 + seed % 9 {
             addrs.push(segments.append(&page(n)).unwrap());
             segments.sync().unwrap();
         }
-        let table = segments.encode_table();
+        let table = segments.encode_table(&[]);
         let next = segments.append(&page(9)).unwrap();
         assert!(next.offset().is_multiple_of(4096) || next.offset() == HEADER_BYTES);
         for n in 10..60 {
@@ -117,8 +131,8 @@ fn what_was_synced_stays_whatever_becomes_of_what_is_written_after_it() {
         let written = disk.contents(&name_of(1)).unwrap().len() as u64;
         assert!(written > next.offset(), "some of it was written");
         assert_eq!(
-            segments.encode_table()[..16],
-            table[..16],
+            segments.encode_table(&[])[12..32],
+            table[12..32],
             "no more of it durable"
         );
         let (segments, _) = open(&disk.crash(), Some(&table));
@@ -140,7 +154,8 @@ fn many_append_at_once_and_all_is_found_after_reopening() {
         Arc::new(StdDisk::new(dir.path())),
     ];
     for disk in disks {
-        let (segments, _) = Segments::open(disk.clone(), SMALL, None).unwrap();
+        let (segments, _) = Segments::open(disk.clone(), SMALL, SALT, None, &[]).unwrap();
+        segments.settle().unwrap();
         let addrs = Mutex::new(Vec::new());
         let append = |from: u64| {
             for n in from..from + 500 {
@@ -157,7 +172,8 @@ fn many_append_at_once_and_all_is_found_after_reopening() {
         });
         segments.sync().unwrap();
         let (numbers, addrs): (Vec<_>, Vec<_>) = addrs.into_inner().into_iter().unzip();
-        let (reopened, _) = Segments::open(disk, SMALL, Some(&segments.encode_table())).unwrap();
+        let table = segments.encode_table(&[]);
+        let (reopened, _) = Segments::open(disk, SMALL, SALT, Some(&table), &[]).unwrap();
         for segments in [segments, reopened] {
             for (n, page_read) in numbers.iter().zip(segments.read_batch(&addrs)) {
                 assert!(same(&page_read.unwrap(), page(*n)), "page {n}");
@@ -167,16 +183,25 @@ fn many_append_at_once_and_all_is_found_after_reopening() {
 }
 
 #[test]
-fn opening_drops_what_came_after_the_checkpoint() {
+fn what_came_after_the_checkpoint_is_dropped_only_once_all_is_open() {
     let disk = FaultyDisk::new(2);
     let (segments, addrs) = filled(&disk);
-    let table = segments.encode_table();
+    let table = segments.encode_table(&[]);
     let later: Vec<_> = (60..150)
         .map(|n| segments.append(&page(n)).unwrap())
         .collect();
     segments.sync().unwrap();
     drop(segments);
-    let (segments, recovery) = open(&disk, Some(&table));
+    let before = disk.files();
+    let calls = disk.operations();
+    let arc = || Arc::new(disk.clone());
+    let (segments, _) = Segments::open(arc(), SMALL, SALT, Some(&table), &[]).unwrap();
+    assert_eq!(
+        (disk.operations(), disk.files()),
+        (calls, before),
+        "changed"
+    );
+    let recovery = segments.settle().unwrap();
     assert!(recovery.truncated_bytes > 0 && recovery.removed_segments > 0);
     assert!(addrs.iter().all(|addr| segments.read(*addr).is_ok()));
     for result in segments.read_batch(&later) {
@@ -185,18 +210,28 @@ fn opening_drops_what_came_after_the_checkpoint() {
             "{result:?}"
         );
     }
-    // What comes next takes the same places, and is found there.
-    for (n, addr) in (150..240).zip(later) {
+    // What comes next has places of its own: none is ever written twice.
+    let (newest, files) = (disk.files().pop(), disk.files().len());
+    for n in 150..240 {
         let now = segments.append(&page(n)).unwrap();
         assert!(same(&segments.read(now).unwrap(), page(n)));
-        assert!(n > 150 || (now.segment(), now.offset()) == (addr.segment(), addr.offset()));
+        assert!(addrs.iter().all(|addr| addr.segment() != now.segment()));
     }
+    assert!(disk.files().len() > files);
+    let last = later.last().unwrap();
+    let reused = segments
+        .live()
+        .into_iter()
+        .find(|one| one.segment == last.segment());
+    let name = name_of(reused.expect("its number is used again").sequence);
+    assert!(Some(name) > newest, "its file is another one");
 }
 
 #[test]
 fn a_page_can_be_read_from_other_threads_as_soon_as_it_has_an_address() {
     let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(3));
-    let (segments, _) = Segments::open(disk, SMALL, None).unwrap();
+    let (segments, _) = Segments::open(disk, SMALL, SALT, None, &[]).unwrap();
+    segments.settle().unwrap();
     let (addrs, done) = (RwLock::new(Vec::<PageAddr>::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -224,10 +259,11 @@ fn a_page_can_be_read_from_other_threads_as_soon_as_it_has_an_address() {
 fn any_flipped_byte_is_an_error_that_names_file_and_offset() {
     let disk = FaultyDisk::new(4);
     let (segments, addrs) = filled(&disk);
-    let table = segments.encode_table();
+    let filled_addrs = addrs.clone();
+    let table = segments.encode_table(&[]);
     for addr in addrs {
         for at in [0, 9, addr.len() / 2, addr.len() - 1] {
-            let name = name_of(addr.segment());
+            let name = name_of(addr.segment().into());
             disk.flip_bit(&name, addr.offset() + at, 3);
             let error = segments.read(addr).unwrap_err().to_string();
             assert!(error.contains(&name), "{error}");
@@ -240,23 +276,164 @@ fn any_flipped_byte_is_an_error_that_names_file_and_offset() {
     }
     for at in 0..HEADER_BYTES {
         disk.flip_bit(&name_of(2), at, 7);
-        let error = Segments::open(Arc::new(disk.clone()), SMALL, Some(&table)).unwrap_err();
-        assert!(error.to_string().contains(&name_of(2)), "{error}");
+        let arc = Arc::new(disk.clone());
+        let (segments, damage) = Segments::open(arc, SMALL, SALT, Some(&table), &[]).unwrap();
+        let [damage] = &damage[..] else {
+            panic!("byte {at}: {damage:?}")
+        };
+        assert!(damage.to_string().contains(&name_of(2)), "{damage}");
+        let pages = segments.read_batch(&filled_addrs);
+        assert!(pages.iter().all(Result::is_ok), "pages stay readable");
         disk.flip_bit(&name_of(2), at, 7);
     }
 }
 
 #[test]
-fn a_missing_or_short_segment_is_an_error_that_names_it() {
+fn a_missing_or_short_segment_is_named_and_all_others_are_read() {
     let disk = FaultyDisk::new(5);
-    let (segments, _) = filled(&disk);
-    let table = segments.encode_table();
-    let file = disk.open(&name_of(1)).unwrap();
-    file.set_len(100).unwrap();
-    let reopen = || Segments::open(Arc::new(disk.clone()), SMALL, Some(&table)).unwrap_err();
-    assert!(reopen().to_string().contains("00000001.seg is damaged"));
+    let (segments, addrs) = filled(&disk);
+    let table = segments.encode_table(&[]);
+    let reopen = || {
+        let arc = Arc::new(disk.clone());
+        let (segments, damage) = Segments::open(arc, SMALL, SALT, Some(&table), &[]).unwrap();
+        let [damage] = &damage[..] else {
+            panic!("{damage:?}")
+        };
+        let found = segments.read_batch(&addrs);
+        for (addr, found) in addrs.iter().zip(&found) {
+            assert_eq!(found.is_ok(), segments.read(*addr).is_ok(), "{addr:?}");
+        }
+        for (addr, found) in addrs.iter().zip(&found).filter(|(_, found)| found.is_err()) {
+            let error = found.as_ref().unwrap_err();
+            assert!(error.is_corruption() && error.to_string().contains("db repair"));
+            assert_eq!(addr.segment(), 1);
+            assert!(segments.read_spans(&[&[*addr]]).is_err());
+        }
+        let read = found.iter().filter(|found| found.is_ok()).count();
+        (damage.to_string(), read)
+    };
+    let first = addrs.iter().filter(|addr| addr.segment() == 1).count();
+    disk.open(&name_of(1)).unwrap().set_len(8192).unwrap();
+    let (told, read) = reopen();
+    assert!(
+        told.contains("00000001.seg is damaged at byte 8192"),
+        "{told}"
+    );
+    assert!(
+        (addrs.len() - first + 1..addrs.len()).contains(&read),
+        "{read}"
+    );
     disk.remove(&name_of(1)).unwrap();
-    assert!(reopen().to_string().contains("the file is missing"));
+    let (told, read) = reopen();
+    assert!(told.contains("the file is missing"), "{told}");
+    assert_eq!(read, addrs.len() - first);
+}
+
+#[test]
+fn a_segment_whose_pages_are_all_retired_may_be_gone_and_an_error_of_the_disk_is_no_damage() {
+    let disk = FaultyDisk::new(15);
+    let (segments, addrs) = filled(&disk);
+    let table = segments.encode_table(&[]);
+    let retired: Vec<_> = addrs
+        .iter()
+        .copied()
+        .filter(|addr| addr.segment() == 1)
+        .collect();
+    disk.remove(&name_of(1)).unwrap();
+    let open = |retired: &[PageAddr]| {
+        Segments::open(Arc::new(disk.clone()), SMALL, SALT, Some(&table), retired)
+    };
+    assert!(open(&retired).unwrap().1.is_empty());
+    assert_eq!(open(&retired[1..]).unwrap().1.len(), 1);
+    for fault in [Fault::FailedOpen, Fault::FailedRead] {
+        disk.inject(fault, &name_of(2), 1);
+        let error = open(&retired).unwrap_err();
+        assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
+        assert!(open(&retired).unwrap().1.is_empty(), "it has passed");
+    }
+}
+
+/// A write that the disk reports and never makes, or makes elsewhere.
+#[test]
+fn a_lost_or_misdirected_write_is_never_taken_for_the_page_that_belongs_there() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let disk = FaultyDisk::new(seed);
+        let (segments, mut addrs) = filled(&disk);
+        let fault = [Fault::LostWrite, Fault::MisdirectedWrite][seed as usize % 2];
+        disk.inject(fault, DIR, 2);
+        addrs.extend((60..120).map(|n| segments.append(&page(n)).unwrap()));
+        segments.sync().unwrap();
+        for (n, read) in segments.read_batch(&addrs).into_iter().enumerate() {
+            match read {
+                Ok(read) => assert!(same(&read, page(n as u64)), "seed {seed}, page {n}"),
+                Err(error) => {
+                    assert!(error.is_corruption(), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+    }
+    assert!(lost > 100, "{lost}");
+}
+
+/// The same bytes at another place, or of another database.
+#[test]
+fn a_page_is_known_by_its_place_and_its_database() {
+    let disk = FaultyDisk::new(16);
+    let (segments, addrs) = filled(&disk);
+    let (first, second) = (addrs[3], addrs[20]);
+    assert_eq!(first.segment(), 1);
+    let file = disk.open(&name_of(1)).unwrap();
+    let mut bytes = vec![0; first.len() as usize];
+    file.read_at(&mut bytes, first.offset()).unwrap();
+    file.write_at(&bytes, first.offset() + 4096).unwrap();
+    let moved = PageAddr::new(1, first.offset() + 4096, first.len());
+    assert!(segments.read(first).is_ok() && segments.read(moved).is_err());
+    assert!(segments.read(second).is_ok() || second.offset() >= moved.offset());
+    let arc = Arc::new(disk.clone());
+    let table = segments.encode_table(&[]);
+    let (other, _) = Segments::open(arc, SMALL, SALT + 1, Some(&table), &[]).unwrap();
+    assert!(addrs.iter().all(|addr| other.read(*addr).is_err()));
+}
+
+#[test]
+fn numbers_of_segments_are_used_again_and_their_files_names_never() {
+    let disk = FaultyDisk::new(17);
+    let options = SegmentOptions {
+        segments_max: 4,
+        ..SMALL
+    };
+    let (segments, _) =
+        Segments::open(Arc::new(disk.clone()), options.clone(), SALT, None, &[]).unwrap();
+    segments.settle().unwrap();
+    let (mut alive, mut sequences) = (Vec::new(), std::collections::BTreeSet::new());
+    for n in 0..2_000 {
+        let addr = segments.append(&page(n)).unwrap();
+        alive.push((n, addr));
+        if alive.len() > 60 {
+            let (_, dead) = alive.remove(0);
+            segments.mark_dead(dead);
+            segments.remove_dead(|_| true).unwrap();
+        }
+        sequences.extend(segments.live().iter().map(|one| one.sequence));
+        for (n, addr) in &alive {
+            assert!(same(&segments.read(*addr).unwrap(), page(*n)), "page {n}");
+        }
+    }
+    assert!(sequences.len() > 20, "{sequences:?}");
+    segments.sync().unwrap();
+    let table = segments.encode_table(&[]);
+    let arc = Arc::new(disk.clone());
+    let (segments, damage) = Segments::open(arc, options, SALT, Some(&table), &[]).unwrap();
+    assert!(damage.is_empty());
+    for (n, addr) in &alive {
+        assert!(same(&segments.read(*addr).unwrap(), page(*n)), "page {n}");
+    }
+    // Nothing dies any more: the fifth segment is refused.
+    let error = (0..).find_map(|n| segments.append(&page(n)).err()).unwrap();
+    assert!(matches!(error, StoreError::TooLarge { .. }), "{error}");
+    assert!(alive.iter().all(|(_, addr)| segments.read(*addr).is_ok()));
 }
 
 #[test]
@@ -267,7 +444,7 @@ fn segments_are_removed_once_dead_and_released() {
     assert!(last > 1);
     addrs.iter().for_each(|addr| segments.mark_dead(*addr));
     assert!(segments.live().iter().all(|stats| stats.live_bytes == 0));
-    let table = segments.encode_table();
+    let table = segments.encode_table(&addrs);
     assert_eq!(segments.remove_dead(|_| false).unwrap(), []);
     assert!(segments.read(addrs[0]).is_ok(), "dead pages stay readable");
     assert_eq!(
@@ -276,8 +453,8 @@ fn segments_are_removed_once_dead_and_released() {
     );
     assert!(segments.read(addrs[0]).is_err());
     segments.mark_dead(addrs[0]);
-    assert_eq!(disk.files(), [name_of(last)]);
-    for table in [table, segments.encode_table()] {
+    assert_eq!(disk.files(), [name_of(last.into())]);
+    for table in [table, segments.encode_table(&[])] {
         let (segments, _) = open(&disk, Some(&table));
         assert!(segments.read(*addrs.last().unwrap()).is_ok());
     }
@@ -307,7 +484,7 @@ fn a_failed_sync_poisons_writing_and_not_reading() {
 fn a_full_disk_is_reported_as_such_and_costs_no_page_synced_before() {
     let disk = FaultyDisk::new(8);
     let (segments, addrs) = filled(&disk);
-    let table = segments.encode_table();
+    let table = segments.encode_table(&[]);
     disk.limit_space(Some(disk.files().len() as u64 * 12_288));
     let error = (0..).find_map(|n| segments.append(&page(n)).err()).unwrap();
     assert!(error.to_string().contains("disk full"), "{error}");
@@ -336,11 +513,14 @@ fn the_formats_are_what_they_were() {
     let of = |name| keccak256(disk.contents(&name_of(name)).unwrap());
     // Data directories in use hold these: other values here are another format number.
     let golden = [
-        b256!("e50d6b19322c50b99ab9e8fa1414d6e323572d0476f863786c553524ac62f6c1"),
-        b256!("53f88e76aad75ffe6e5dd11d674036b0db5dfb1495c9740c08adecbe99c8256a"),
-        b256!("5e107e61683635fe4ff0cbab8d59456ac292b25b3d5053b6b7ddbbfc06d68d42"),
+        b256!("6d8cafac4f573ff854b21a2634343db37041bfd7c54abab9fd8a06896e3f9d9c"),
+        b256!("bd6a7bee1b5233b291fbb9cb87768a8b077507058343fbe3d22968986f31d382"),
+        b256!("bbb6f540b8d60729f94edb7f902681339c930f02c11911dbd65e6ed4b80784cf"),
     ];
-    assert_eq!([of(1), of(2), keccak256(segments.encode_table())], golden);
+    assert_eq!(
+        [of(1), of(2), keccak256(segments.encode_table(&[]))],
+        golden
+    );
 }
 
 proptest! {
@@ -356,10 +536,10 @@ proptest! {
         prop_assert!(segments.read(addr).is_err());
         prop_assert!(segments.read_batch(&[addr])[0].is_err());
         segments.mark_dead(addr);
-        if let Some(first) = table.get_mut(..4) {
+        if let Some(first) = table.get_mut(8..12) {
             first.copy_from_slice(&u32::from(count).to_le_bytes());
         }
-        let opened = Segments::open(Arc::new(disk), SMALL, Some(&table));
-        prop_assert!(opened.is_err() || (count == 0 && table.len() == 4));
+        let opened = Segments::open(Arc::new(disk), SMALL, SALT, Some(&table), &[]);
+        prop_assert!(opened.is_err() || (count == 0 && table.len() == 12));
     }
 }
