@@ -24,7 +24,7 @@
 //! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
 //! let update = AccountUpdate::Put(spent);
 //! let change = AccountChange { path: alice, account: update, wipe: false, slots: vec![] };
-//! let staged = db.session(db.view()?).finish(Changes::new(vec![change]), vec![])?;
+//! let staged = db.view()?.session().finish(Changes::new(vec![change]), vec![])?;
 //! let block = meta(1, staged.root(), header.id.hash); // the root is Ethereum's, to the byte
 //! staged.seal(block)?.commit()?; // durable from here on
 //! assert_eq!(db.view()?.account(&alice)?.unwrap().nonce, 1);
@@ -71,9 +71,9 @@ pub use cambium_primitives::{
     FoundValues, FoundValuesError, KECCAK_EMPTY, NonceChange, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
-    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, Latency, LoadProgress,
-    Loaded, Loader, Options, Recovery, RootLoader, Sealed, Session, Staged, StateError, Stats,
-    View, repair,
+    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, FileSizes, Latency,
+    LoadProgress, Loaded, Loader, Options, Recovery, RootLoader, Sealed, Session, Staged,
+    StateError, Stats, View, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

@@ -51,7 +51,7 @@ impl Chain {
         let block = stored.block()?;
         let senders = self.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = self.db().view_of(&block.header.parent_hash)?;
+        let view = self.db().view_of(self.parent_of(&block.header))?;
         let post_merge = self
             .spec()
             .is_post_merge(id.number, parent_total_difficulty);

@@ -1,8 +1,8 @@
 //! Several blocks executed at once, if they come with their access lists.
 
-use crate::validate_header;
 use crate::{
     Chain, ChainError, ExecutedBlock, PreparedBlock, chain::KnownBlock, reads::TimedReads,
+    validate_header,
 };
 use alloy_consensus::Header;
 use cambium_evm::{BatchBlock, BlockInput, execute_batch};
@@ -24,7 +24,7 @@ impl Chain {
             return Ok(none);
         };
         let header = &first.block.header;
-        let parent = BlockId::new(header.number.saturating_sub(1), header.parent_hash);
+        let parent = self.parent_of(header);
         let Some(KnownBlock {
             header: parent_header,
             ..
@@ -32,7 +32,7 @@ impl Chain {
         else {
             return Ok(none);
         };
-        let Ok(view) = self.db().view_of(&header.parent_hash) else {
+        let Ok(view) = self.db().view_of(parent) else {
             return Ok(none);
         };
         let (mut parent, mut hash) = (&parent_header, header.parent_hash);

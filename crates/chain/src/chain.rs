@@ -196,6 +196,13 @@ impl Chain {
         Ok(self.db.has(id)?)
     }
 
+    /// The parent that a header names. One in memory is found by its hash alone, so that a wrong
+    /// number of the child is told as such.
+    pub(crate) fn parent_of(&self, header: &Header) -> BlockId {
+        let by_number = || BlockId::new(header.number.saturating_sub(1), header.parent_hash);
+        self.db.find(&header.parent_hash).unwrap_or_else(by_number)
+    }
+
     /// Checks that a genesis block is this database's.
     pub fn check_genesis(&self, given: B256) -> Result<(), ChainError> {
         let database = self.db.genesis().hash;

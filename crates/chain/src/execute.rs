@@ -176,7 +176,7 @@ impl Chain {
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
         let header = &block.header;
         let unknown_parent = || invalid(BlockFault::UnknownParent(header.parent_hash));
-        let parent_id = BlockId::new(header.number.saturating_sub(1), header.parent_hash);
+        let parent_id = self.parent_of(header);
         let parent = self.known(parent_id)?.ok_or_else(unknown_parent)?;
         let post_merge = self
             .spec()
@@ -189,7 +189,7 @@ impl Chain {
         let given = given.map_err(|error| invalid(error.clone().into()))?;
 
         let validated = start.elapsed();
-        let view = match self.db().view_of(&header.parent_hash) {
+        let view = match self.db().view_of(parent_id) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
             view => view?,
         };
@@ -254,8 +254,8 @@ impl Chain {
         let (header, given) = (input.header, input.access_list);
         let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
         input.rules.block_access_list |= given.is_some();
-        let mut session = self.db().session(view.clone());
-        let mut early = Early::new(given.map(|_| self.db().session(view.clone())));
+        let mut session = view.clone().session();
+        let mut early = Early::new(given.map(|_| view.clone().session()));
         let reads = TimedReads::new(view);
         let mut counts = ExecutionCounts::default();
         let mut roots = |changes: &_| session.intermediate_root(changes);
@@ -316,7 +316,7 @@ impl Chain {
         let changes = listed_changes(list, &reads)?;
         let execute = start.elapsed();
         let start = Instant::now();
-        let session = self.db().session(view.clone());
+        let session = view.clone().session();
         let staged = session.finish(changes, list.codes())?;
         if staged.root() != input.header.state_root {
             return Ok(None);

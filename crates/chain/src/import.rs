@@ -347,7 +347,7 @@ impl Chain {
             && self.db().block_id(id.number)? != Some(id)
             && self.has(id)?
         {
-            self.db().set_head(&id.hash)?;
+            self.db().set_head(id)?;
         }
         Ok(())
     }

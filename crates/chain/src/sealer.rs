@@ -24,8 +24,8 @@ impl BlockSealer for ChainSealer<'_> {
         let id = BlockId::new(block.header.number, block.header.hash_slow());
         let senders = chain.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = chain.db().view_of(&block.header.parent_hash)?;
-        let session = chain.db().session(view.clone());
+        let view = chain.db().view_of(chain.parent_of(&block.header))?;
+        let session = view.clone().session();
         let input = chain.spec().input(&block, &senders, true);
         let outcome = Sequential.execute(&input, TimedReads::new(view), Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;

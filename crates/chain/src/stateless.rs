@@ -122,7 +122,7 @@ impl Chain {
         let id = BlockId::new(number, block.header.hash_slow());
         let senders = self.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = self.db().view_of(&block.header.parent_hash)?;
+        let view = self.db().view_of(self.parent_of(&block.header))?;
         let recorder = Recorder::new(TimedReads::new(view.clone()));
         let input = self.spec().input(&block, &senders, post_merge);
         let outcome = Sequential.execute(&input, &recorder, Hooks::default());

@@ -68,6 +68,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// in its request. Any number of threads may do so at once.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
 
+    /// Memory that it holds for reads, in bytes.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// What this disk did so far.
     fn stats(&self) -> DiskStats;
 

@@ -9,7 +9,9 @@
 //! Each chain hides all that is before it from its lowest number on. The base chain is what a
 //! merge under way has yet to put into the index; the head chain may begin below the base, at a
 //! block that was brought back. *Recent* are all committed blocks of the newest heights, whatever
-//! their branch, with their ancestors down to the base's chain: what can be built upon.
+//! their branch, with their ancestors down to the base's chain: what can be built upon. *Orphans*
+//! are blocks of the log of which an ancestor is missing, since its record was damaged: they are
+//! recent once it is committed again.
 
 use crate::error::StateError;
 use alloy_primitives::B256;
@@ -31,7 +33,7 @@ pub(crate) struct RecentBlock {
 }
 
 impl RecentBlock {
-    const fn entry(&self) -> BlockEntry {
+    pub(crate) const fn entry(&self) -> BlockEntry {
         BlockEntry {
             hash: self.id.hash,
             position: self.position,
@@ -45,6 +47,8 @@ pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 struct State {
     base: BlockId,
     recent: HashMap<B256, RecentBlock>,
+    /// By the hash of their parents.
+    orphans: HashMap<B256, Vec<RecentBlock>>,
     base_chain: Chain,
     head_chain: Chain,
 }
@@ -62,6 +66,8 @@ pub(crate) struct Window {
     pub(crate) head: BlockNumber,
     /// So many heights below the base, itself included, and above the head.
     pub(crate) heights: u64,
+    /// The head by the log, if it is not reached yet: it stays recent whatever its height.
+    pub(crate) towards: Option<BlockId>,
 }
 
 impl Window {
@@ -84,28 +90,45 @@ pub(crate) struct BaseMove {
     /// From the newest common ancestor of the old base and the new, up to the new.
     chain: Chain,
     recent: HashMap<B256, RecentBlock>,
+    orphans: Vec<RecentBlock>,
 }
 
 impl BaseMove {
-    /// The blocks that stay recent.
+    /// The blocks that stay recent, and orphans, which may become so.
     pub(crate) fn recent(&self) -> Vec<RecentBlock> {
-        self.recent.values().copied().collect()
+        let orphans = self.orphans.iter().copied();
+        self.recent.values().copied().chain(orphans).collect()
     }
 }
 
 impl Blocks {
-    /// Of a database whose base is `base`, and whose index is whole.
-    pub(crate) fn new(index: BlockIndex, base: BlockId, recent: Vec<RecentBlock>) -> Self {
-        let recent = recent.into_iter().map(|block| (block.id.hash, block));
-        Self {
+    /// Of a database whose base is `base`, and whose index is whole. Of the `recent` blocks those
+    /// are orphans that descend from no block that is known.
+    pub(crate) fn new(
+        index: BlockIndex,
+        base: BlockId,
+        mut recent: Vec<RecentBlock>,
+    ) -> Result<Self, StateError> {
+        let blocks = Self {
             index,
             state: RwLock::new(State {
                 base,
-                recent: recent.collect(),
+                recent: HashMap::new(),
+                orphans: HashMap::new(),
                 base_chain: Chain::new(),
                 head_chain: Chain::new(),
             }),
+        };
+        recent.sort_unstable_by_key(|block| block.id.number);
+        for block in recent {
+            let is_ancestor = blocks.is_base_ancestor(&blocks.state.read(), block.id)?;
+            if is_ancestor || blocks.is_parent_known(block.id.number, &block.parent)? {
+                blocks.insert(block);
+            } else {
+                blocks.insert_orphan(block);
+            }
         }
+        Ok(blocks)
     }
 
     /// The base and its ancestors, on disk.
@@ -158,7 +181,7 @@ impl Blocks {
     pub(crate) fn position_of(&self, id: BlockId) -> Result<Option<LogPosition>, StateError> {
         let state = self.state.read();
         if let Some(block) = state.recent.get(&id.hash) {
-            return Ok(Some(block.position));
+            return Ok((block.id == id).then_some(block.position));
         }
         let entry = self.ancestor_in(&state, id.number)?;
         let entry = entry.filter(|entry| entry.hash == id.hash);
@@ -170,26 +193,16 @@ impl Blocks {
         self.state.read().recent.get(hash).copied()
     }
 
-    /// The number of a recent block, or of an ancestor of the base: those are searched, from the
-    /// newest on.
-    pub(crate) fn number_of(&self, hash: &B256) -> Result<Option<BlockNumber>, StateError> {
-        let mut number = {
-            let state = self.state.read();
-            if let Some(block) = state.recent.get(hash) {
-                return Ok(Some(block.id.number));
-            }
-            state.base.number
-        };
-        while let Some(entry) = self.base_ancestor(number)? {
-            if entry.hash == *hash {
-                return Ok(Some(number));
-            }
-            let Some(below) = number.checked_sub(1) else {
-                break;
-            };
-            number = below;
+    /// Whether the parent of a block of that number is recent, or an ancestor of the base.
+    pub(crate) fn is_parent_known(
+        &self,
+        number: BlockNumber,
+        parent: &B256,
+    ) -> Result<bool, StateError> {
+        match number.checked_sub(1) {
+            Some(below) => Ok(self.position_of(BlockId::new(below, *parent))?.is_some()),
+            None => Ok(false),
         }
-        Ok(None)
     }
 
     /// The hash of the ancestor at `number` of the block `id`, which is recent or an ancestor of
@@ -243,9 +256,34 @@ impl Blocks {
         Ok(chain)
     }
 
-    /// Takes a block that was committed.
-    pub(crate) fn insert(&self, block: RecentBlock) {
-        self.state.write().recent.insert(block.id.hash, block);
+    /// Takes a block that was committed, and with it the orphans that descend from it. Returns how
+    /// many these are.
+    pub(crate) fn insert(&self, block: RecentBlock) -> usize {
+        let state = &mut *self.state.write();
+        let (mut todo, mut count) = (vec![block], 0);
+        while let Some(block) = todo.pop() {
+            let orphans = state.orphans.remove(&block.id.hash).unwrap_or_default();
+            // Nothing was held against the parent when the orphan came.
+            let fits = |orphan: &RecentBlock| orphan.id.number == block.id.number + 1;
+            todo.extend(orphans.into_iter().filter(fits));
+            state.recent.insert(block.id.hash, block);
+            count += 1;
+        }
+        count - 1
+    }
+
+    /// Takes a block of the log whose parent is not known.
+    pub(crate) fn insert_orphan(&self, block: RecentBlock) {
+        let state = &mut *self.state.write();
+        let siblings = state.orphans.entry(block.parent).or_default();
+        if !siblings.contains(&block) {
+            siblings.push(block);
+        }
+    }
+
+    /// How many orphans there are.
+    pub(crate) fn orphans(&self) -> usize {
+        self.state.read().orphans.values().map(Vec::len).sum()
     }
 
     /// The head is `id`, a committed child of the head before.
@@ -281,6 +319,10 @@ impl Blocks {
             }
         }
         newest.sort_unstable_by_key(|block| std::cmp::Reverse(block.position));
+        if let Some(towards) = window.towards {
+            let block = self.known_in(&state, towards)?;
+            newest.splice(0..0, block);
+        }
         let max = RECENT_PER_HEIGHT_MAX * (window.heights as usize + 1);
         let mut recent = HashMap::new();
         for block in newest {
@@ -304,7 +346,30 @@ impl Blocks {
                 }
             }
         }
-        Ok(BaseMove { to, chain, recent })
+        let orphans = state.orphans.values().flatten().copied();
+        let mut orphans: Vec<_> = orphans
+            .filter(|block| window.has(block.id.number))
+            .collect();
+        orphans.truncate(max);
+        Ok(BaseMove {
+            to,
+            chain,
+            recent,
+            orphans,
+        })
+    }
+
+    /// Whether a block can be built upon once `plan` is done.
+    pub(crate) fn stays(&self, plan: &BaseMove, id: BlockId) -> Result<bool, StateError> {
+        if let Some(block) = plan.recent.get(&id.hash) {
+            return Ok(block.id == id);
+        }
+        let entry = match plan.chain.first_key_value() {
+            Some((lowest, _)) if id.number >= *lowest => plan.chain.get(&id.number).copied(),
+            _ if id.number > plan.to.number => None,
+            _ => self.base_ancestor(id.number)?,
+        };
+        Ok(entry.is_some_and(|entry| entry.hash == id.hash))
     }
 
     /// A recent block, or an ancestor of the base.
@@ -338,6 +403,10 @@ impl Blocks {
         }
         state.head_chain = state.head_chain.split_off(&(plan.to.number + 1));
         state.recent = plan.recent;
+        state.orphans.clear();
+        for block in plan.orphans {
+            state.orphans.entry(block.parent).or_default().push(block);
+        }
     }
 
     /// Puts the base's new ancestors into the index, and makes that durable.
@@ -395,6 +464,16 @@ mod tests {
         }
     }
 
+    /// With nothing on its way.
+    fn window(base: u64, head: u64, heights: u64) -> Window {
+        Window {
+            base,
+            head,
+            heights,
+            towards: None,
+        }
+    }
+
     /// Blocks 0 to 10 of branch 0, at whose block 5 branch 1 begins, up to 12. The base is 10.
     fn two_branches() -> Blocks {
         let index = BlockIndex::open(Arc::new(FaultyDisk::new(1)), 0).unwrap().0;
@@ -403,7 +482,7 @@ mod tests {
             let entry = block(0, number, B256::ZERO).entry();
             index.set(number, entry).unwrap();
         }
-        let blocks = Blocks::new(index, id(0, 10), vec![block(0, 10, parent(0, 10))]);
+        let blocks = Blocks::new(index, id(0, 10), vec![block(0, 10, parent(0, 10))]).unwrap();
         blocks.insert(block(1, 6, hash(0, 5)));
         for number in 7..=12 {
             blocks.insert(block(1, number, parent(1, number)));
@@ -439,12 +518,7 @@ mod tests {
         let blocks = two_branches();
         let head = id(1, 12);
         blocks.set_head(blocks.chain_of(head).unwrap());
-        let window = Window {
-            base: 12,
-            head: 12,
-            heights: 3,
-        };
-        let plan = blocks.plan_move(head, window).unwrap();
+        let plan = blocks.plan_move(head, window(12, 12, 3)).unwrap();
         blocks.move_base(plan);
         for _ in 0..2 {
             // Block 10 of branch 0 is recent, and what leads to it known.
@@ -461,16 +535,54 @@ mod tests {
         for number in 13..=20 {
             blocks.insert(block(1, number, hash(1, number - 1)));
         }
-        let window = Window {
-            base: 20,
-            head: 20,
-            heights: 3,
-        };
-        let plan = blocks.plan_move(id(1, 20), window).unwrap();
+        let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
         assert_eq!(plan.recent().len(), 3);
         blocks.move_base(plan);
         assert_eq!(blocks.position_of(id(0, 10)).unwrap(), None);
         assert!(blocks.position_of(id(1, 13)).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_head_that_is_not_reached_yet_stays_known_with_its_branch() {
+        let blocks = two_branches();
+        let head = id(1, 12);
+        let mut down = window(2, 2, 3);
+        for (towards, known) in [(None, false), (Some(head), true)] {
+            down.towards = towards;
+            let plan = blocks.plan_move(id(0, 2), down).unwrap();
+            let recent = plan.recent();
+            let on_the_way = recent.iter().filter(|block| block.id.hash.0[31] == 1);
+            assert_eq!(on_the_way.count(), if known { 7 } else { 0 });
+            assert_eq!(blocks.stays(&plan, head).unwrap(), known);
+            assert!(blocks.stays(&plan, id(0, 1)).unwrap());
+            assert!(!blocks.stays(&plan, id(0, 9)).unwrap());
+        }
+    }
+
+    #[test]
+    fn blocks_behind_a_missing_one_are_there_once_it_is() {
+        let blocks = two_branches();
+        // Block 13 of branch 1 is missing, and one claims a height that is not its own.
+        for number in 14..=16 {
+            blocks.insert_orphan(block(1, number, hash(1, number - 1)));
+        }
+        blocks.insert_orphan(block(2, 19, hash(1, 13)));
+        assert_eq!(blocks.orphans(), 4);
+        assert_eq!(blocks.position_of(id(1, 15)).unwrap(), None);
+        // Kept through a merge, and through an opening.
+        let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
+        let recent = plan.recent();
+        blocks.move_base(plan);
+        blocks.extend_index().unwrap();
+        let Blocks { index, .. } = blocks;
+        let blocks = Blocks::new(index, id(1, 12), recent).unwrap();
+        assert_eq!(blocks.orphans(), 4);
+        assert!(blocks.is_parent_known(13, &hash(1, 12)).unwrap());
+        assert!(!blocks.is_parent_known(14, &hash(1, 13)).unwrap());
+        assert_eq!(blocks.insert(block(1, 13, hash(1, 12))), 3);
+        assert!(blocks.position_of(id(1, 16)).unwrap().is_some());
+        assert_eq!(blocks.position_of(id(2, 19)).unwrap(), None);
+        assert_eq!(blocks.chain_of(id(1, 16)).unwrap().len(), 4);
     }
 
     #[test]
@@ -482,12 +594,7 @@ mod tests {
             one.position.offset = sibling;
             blocks.insert(one);
         }
-        let window = Window {
-            base: 12,
-            head: 12,
-            heights: 8,
-        };
-        let plan = blocks.plan_move(id(1, 12), window).unwrap();
+        let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
         let recent = plan.recent();
         assert!(recent.len() <= RECENT_PER_HEIGHT_MAX * 9 + 10);
         let newest = recent.iter().map(|block| block.position).max().unwrap();

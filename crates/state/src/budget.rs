@@ -1,27 +1,24 @@
 //! How the memory budget is divided.
 //!
 //! ```text
-//!   | other | index | index being made | layers: delta, and intermediate | caches | slack |
+//!   | fixed | index | index being made | layers: delta, and intermediate | caches | slack |
 //! ```
 //!
 //! The index is what it is, and there are two of it while a merge makes the next one. Of what is
 //! left, layers get the most: the more changes a merge takes at once, the less it writes for each.
 //! The cache of entries keeps the size that it has from the beginning. Codes that have run take
 //! what they take, up to a limit of their own, which pages are told of after each merge: they get
-//! the rest of the caches' part.
+//! the rest of the caches' part. What grows besides (places of codes, rings, layers that views keep)
+//! is counted, and all others have less.
 
-use crate::{db::Inner, error::StateError, merger::MergeJob};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+use crate::{db::Inner, error::StateError, past::PAST_BYTES_MIN};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
-/// Buffers of rings, segments and logs, blocks and places of codes by hash, and the program itself.
-const OTHER_BYTES: u64 = 80 << 20;
+/// Buffers of segments and logs, blocks by hash, and the program itself.
+const FIXED_BYTES: u64 = 40 << 20;
 /// Of what is left, the part of layers, and of the pages that their tries have taken apart.
 const LAYERS_PART: f64 = 0.5;
 /// And that of the caches. The rest is the allocator's: what it has freed and not given back,
@@ -44,11 +41,8 @@ const DUE_BYTES_MAX: usize = 192 << 20;
 const CHANGE_BYTES: usize = 3 << 10;
 /// However small the budget, a cache and layers of this size.
 const BYTES_MIN: u64 = 256 << 10;
-/// How far, of its way, a merge may be behind what has been committed meanwhile before commits
-/// wait for it.
-const BEHIND_MAX: f64 = 0.1;
-/// How long a commit sleeps before it looks how far the merge is.
-const SLEEP: Duration = Duration::from_micros(100);
+/// What views of old blocks may take, of all memory.
+const PAST_PART: u64 = 8;
 
 /// Memory of the cache of entries.
 pub(crate) fn entry_bytes(memory: u64) -> u64 {
@@ -58,6 +52,22 @@ pub(crate) fn entry_bytes(memory: u64) -> u64 {
 /// What the cache of codes may take.
 pub(crate) fn code_bytes(memory: u64) -> u64 {
     (memory / CODES_PART).min(CODE_BYTES_MAX)
+}
+
+/// What all that views of old blocks bring back may take.
+pub(crate) fn past_bytes(memory: u64) -> u64 {
+    (memory / PAST_PART).max(PAST_BYTES_MIN)
+}
+
+/// What is taken already, or by others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// The index, twice while a merge makes the next one.
+    pub(crate) index: u64,
+    /// The cache of codes.
+    pub(crate) codes: u64,
+    /// What grows with the database and its use: places of codes, rings, layers that views keep.
+    pub(crate) others: u64,
 }
 
 /// What each part may take.
@@ -70,15 +80,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Divides `memory` bytes, of which `index` are for the index, and `codes` are taken by the
-    /// cache of codes.
-    pub(crate) fn new(memory: u64, index: u64, codes: u64) -> Self {
-        let other = OTHER_BYTES.min(memory / 8) + index;
-        let rest = memory.saturating_sub(other) as f64;
+    /// Divides `memory` bytes.
+    pub(crate) fn new(memory: u64, taken: Taken) -> Self {
+        let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
+        let rest = memory.saturating_sub(fixed) as f64;
         let caches = (rest * CACHE_PART) as u64;
         Self {
             cache_bytes: caches
-                .saturating_sub(entry_bytes(memory) + codes)
+                .saturating_sub(entry_bytes(memory) + taken.codes)
                 .max(BYTES_MIN),
             layer_bytes: ((rest * LAYERS_PART) as u64).max(BYTES_MIN) as usize,
         }
@@ -90,7 +99,7 @@ impl Budget {
 pub(crate) struct LayerLimit(AtomicUsize);
 
 impl LayerLimit {
-    fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
@@ -108,8 +117,19 @@ impl LayerLimit {
 impl Inner {
     /// Divides the budget anew: `index` bytes are for the index.
     pub(crate) fn divide_budget(&self, index: u64) {
-        let codes = self.code_cache.bytes();
-        let budget = Budget::new(self.options.memory_bytes, index, codes);
+        self.index_reserved.store(index, Ordering::Relaxed);
+        self.divide_again();
+    }
+
+    /// Divides the budget anew, since something else takes more or less than before.
+    pub(crate) fn divide_again(&self) {
+        let others = self.codes.memory_bytes() as u64 + self.disk.memory_bytes();
+        let taken = Taken {
+            index: self.index_reserved.load(Ordering::Relaxed),
+            codes: self.code_cache.bytes(),
+            others: others + self.pinned_bytes() as u64,
+        };
+        let budget = Budget::new(self.options.memory_bytes, taken);
         self.layer_limit
             .0
             .store(budget.layer_bytes, Ordering::Relaxed);
@@ -154,7 +174,7 @@ impl Inner {
         if !self.is_behind.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut writer = self.writer.lock();
+        let _one = self.catching_up.lock();
         if !self.is_behind.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -166,8 +186,9 @@ impl Inner {
             let keep = all - oldest;
             // What the next merge needs is read while the one before is under way.
             self.build_tries(keep)?;
-            self.wait_for_merge(&mut writer)?;
-            self.freeze(&mut writer, keep)?;
+            self.wait_for_merge()?;
+            self.start_merge(keep, None);
+            self.wait_until_frozen()?;
         }
         self.is_behind.store(false, Ordering::Release);
         Ok(())
@@ -185,31 +206,7 @@ impl Inner {
             };
             (delta.way_to(tree, target), target)
         };
-        delta.take_way(&way, target)?;
-        Ok(())
-    }
-
-    /// Waits until a merge under way is about as far as the layers above it have grown, but no
-    /// longer than `usual`, what a commit takes otherwise. Returns whether there is room for more.
-    pub(crate) fn keep_pace(&self, merge: &MergeJob, usual: Duration) -> Result<bool, StateError> {
-        let max = self.layer_limit.get();
-        // At least a quarter, though what is being merged should take more than the rest.
-        let room = max.saturating_sub(merge.bytes).max(max / 4);
-        let grown = self.layer_bytes() as f64 / room as f64;
-        if grown >= 1.0 {
-            return Ok(false);
-        }
-        let start = Instant::now();
-        while !merge.is_finished()
-            && grown > merge.progress(&self.counters) + BEHIND_MAX
-            && start.elapsed() < usual
-        {
-            thread::sleep(SLEEP);
-        }
-        self.counters
-            .merge_pace_ns
-            .add(start.elapsed().as_nanos() as u64);
-        Ok(true)
+        delta.take_way(&way, target)
     }
 }
 
@@ -221,16 +218,29 @@ mod tests {
     fn the_parts_of_a_budget_are_within_it() {
         for memory in [0, 1 << 20, 64 << 20, 1 << 30, 64 << 30] {
             for index in [0, 1 << 20, 128 << 20] {
-                let Budget {
-                    cache_bytes,
-                    layer_bytes,
-                } = Budget::new(memory, index, code_bytes(memory));
-                let others = entry_bytes(memory) + code_bytes(memory);
-                let all = cache_bytes + others + layer_bytes as u64;
-                assert!(all + index <= memory.max(2 * BYTES_MIN + others + index));
+                for others in [0, 40 << 20] {
+                    let taken = Taken {
+                        index,
+                        codes: code_bytes(memory),
+                        others,
+                    };
+                    let Budget {
+                        cache_bytes,
+                        layer_bytes,
+                    } = Budget::new(memory, taken);
+                    let caches = entry_bytes(memory) + code_bytes(memory);
+                    let all = cache_bytes + caches + layer_bytes as u64;
+                    let taken = index + others;
+                    assert!(all + taken <= memory.max(2 * BYTES_MIN + caches + taken));
+                }
             }
         }
-        let budget = Budget::new(1 << 30, 128 << 20, 4 << 20);
+        let taken = Taken {
+            index: 128 << 20,
+            codes: 4 << 20,
+            others: 40 << 20,
+        };
+        let budget = Budget::new(1 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
             (192, 408)

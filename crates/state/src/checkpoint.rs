@@ -1,24 +1,31 @@
-//! The engine's checkpoint: the index, and where in the log to go on from.
+//! The engine's checkpoint: the index, where in the log to go on from, and what it takes to make
+//! the index again from pages alone.
 
 use crate::{
     blocks::RecentBlock,
     error::StateError,
     index::{FoundIndex, Index, IndexOnDisk, IndexWriter, PartCache, WrittenIndex, read_index},
+    merge::places,
     pages::Pages,
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
-use cambium_store::{Checkpoint, Codes, LogPosition, PageAddr};
+use cambium_store::{Checkpoint, Codes, LogPosition, Manifest, PageAddr};
 use cambium_trie::SHARDS;
 use std::sync::Arc;
 
 const META: &str = "meta";
 const SEGMENTS: &str = "segments";
 const RETIRED: &str = "retired";
+const RETIRED_BEFORE: &str = "retired_before";
+const LIVE: &str = "live";
 const RECENT: &str = "recent";
+const MANIFEST: &str = "manifest";
 /// One block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
+/// Bits of an address that have the page's length: the others are its place.
+const LEN_BITS: u32 = 16;
 
 /// What a checkpoint is of.
 #[derive(Clone, Copy)]
@@ -37,6 +44,7 @@ pub(crate) struct Meta {
 
 /// All that a checkpoint has.
 pub(crate) struct Read {
+    pub(crate) sequence: u64,
     pub(crate) meta: Meta,
     /// The segment table.
     pub(crate) segments: Vec<u8>,
@@ -47,12 +55,22 @@ pub(crate) struct Read {
 
 /// What the log said when the checkpoint's block became the base.
 pub(crate) struct LogState {
-    /// The head: the checkpoint's block, or one above it.
-    pub(crate) head: B256,
+    /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
+    /// the engine was: it goes on when it is opened.
+    pub(crate) head: BlockId,
     /// Where the log ended: what comes later is replayed.
     pub(crate) replay: LogPosition,
     /// The blocks of the newest heights, whatever their branch.
     pub(crate) recent: Vec<RecentBlock>,
+}
+
+/// What a checkpoint says of pages that are not in its index.
+#[derive(Clone, Copy)]
+pub(crate) struct RetiredPages<'a> {
+    /// Pages that the checkpoint before names, and this one does not.
+    pub(crate) now: &'a [PageAddr],
+    /// Pages that the one before that named, and the one before this did not: dead from now on.
+    pub(crate) before: &'a [PageAddr],
 }
 
 /// Makes pages and codes durable, and then the checkpoint that has been begun with the index.
@@ -61,9 +79,10 @@ pub(crate) fn write(
     index: WrittenIndex,
     pages: &Pages,
     codes: &Codes,
+    manifest: &Manifest,
     state: CheckpointState,
     log: LogState,
-    retired: &[PageAddr],
+    retired: RetiredPages<'_>,
 ) -> Result<(Index, u64), StateError> {
     pages.segments.sync()?;
     let meta = Meta {
@@ -71,25 +90,40 @@ pub(crate) fn write(
         codes_len: codes.sync()?,
         log,
     };
-    finish(index, &meta, pages.segments.encode_table(), retired)
+    let table = pages.segments.encode_table(retired.before);
+    finish(index, &meta, table, manifest, retired)
 }
 
-/// Writes a checkpoint again with a whole index, which is too large for its memory.
+/// Writes a checkpoint again with a whole index: one that is too large for its memory, or had to be
+/// made again.
 pub(crate) fn write_whole(
+    writer: IndexWriter<'_>,
+    meta: &Meta,
+    segments: Vec<u8>,
+    manifest: &Manifest,
+    retired: &[PageAddr],
+) -> Result<Index, StateError> {
+    let retired = RetiredPages {
+        now: retired,
+        before: &[],
+    };
+    let (index, _) = finish(writer.finish()?, meta, segments, manifest, retired)?;
+    Ok(index)
+}
+
+/// Puts all shards of an index that is too large for its memory into a checkpoint that it is
+/// whole in.
+pub(crate) fn copy_index(
     disk: &Arc<dyn Disk>,
     parts: &Arc<PartCache>,
     index: &IndexOnDisk,
-    meta: &Meta,
-    segments: Vec<u8>,
-    retired: &[PageAddr],
-) -> Result<Index, StateError> {
+) -> Result<IndexWriter<'static>, StateError> {
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
     for shard in 0..SHARDS {
         let (whole, pages) = index.whole(shard)?;
         writer.put(shard, Arc::new(whole), pages)?;
     }
-    let (index, _) = finish(writer.finish()?, meta, segments, retired)?;
-    Ok(index)
+    Ok(writer)
 }
 
 /// Finishes a checkpoint that has been begun with the index.
@@ -101,32 +135,42 @@ pub(crate) fn write_whole(
 /// | | 40 | 32 | its parent's hash |
 /// | | 72 | 32 | its state root |
 /// | | 104 | 8 | length of the code file, little-endian |
-/// | | 112 | 32 | hash of the head |
-/// | | 144 | 8 | position in the log to replay from, little-endian |
+/// | | 112 | 8 | number of the head, little-endian |
+/// | | 120 | 32 | its hash |
+/// | | 152 | 8 | position in the log to replay from, little-endian |
 /// | `recent` | | 1-10 | number of recent blocks, LEB128 |
 /// | | | each 80 | number (8), hash, parent's hash, position in the log (8); little-endian |
 /// | `segments` | | | the segment table |
-/// | `retired` | | 1-10 | number of pages that only the checkpoint before names, LEB128 |
-/// | | | each 8 | address, little-endian |
+/// | `manifest` | | | a copy of the manifest |
+/// | `retired` | | | the pages that only the checkpoint before names: [`put_pages`] |
 /// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
+///
+/// Of a checkpoint that is on another, for a rebuild of the index where one of them is damaged:
+///
+/// | section | meaning |
+/// |---|---|
+/// | `retired_before` | what `retired` is in the checkpoint before |
+/// | `live` | in the first that is on a whole index: all pages that it names, without their lengths |
 fn finish(
     mut index: WrittenIndex,
     of: &Meta,
     segments: Vec<u8>,
-    retired: &[PageAddr],
+    manifest: &Manifest,
+    retired: RetiredPages<'_>,
 ) -> Result<(Index, u64), StateError> {
     let Meta {
         state,
         codes_len,
         log,
     } = of;
-    let mut meta = Vec::with_capacity(152);
+    let mut meta = Vec::with_capacity(160);
     meta.extend_from_slice(&state.block.number.to_le_bytes());
     meta.extend_from_slice(state.block.hash.as_slice());
     meta.extend_from_slice(state.parent_hash.as_slice());
     meta.extend_from_slice(state.state_root.as_slice());
     meta.extend_from_slice(&codes_len.to_le_bytes());
-    meta.extend_from_slice(log.head.as_slice());
+    meta.extend_from_slice(&log.head.number.to_le_bytes());
+    meta.extend_from_slice(log.head.hash.as_slice());
     meta.extend_from_slice(&log.replay.to_u64().to_le_bytes());
     let mut recent = Vec::with_capacity(10 + log.recent.len() * RECENT_BYTES);
     put_varint(&mut recent, log.recent.len() as u64);
@@ -136,22 +180,71 @@ fn finish(
         recent.extend_from_slice(block.parent.as_slice());
         recent.extend_from_slice(&block.position.to_u64().to_le_bytes());
     }
-    let mut dead = Vec::with_capacity(10 + retired.len() * 8);
-    put_varint(&mut dead, retired.len() as u64);
-    for addr in retired {
-        dead.extend_from_slice(&addr.to_u64().to_le_bytes());
-    }
-    let small = [
+    let mut sections = vec![
         (META, meta),
         (RECENT, recent),
         (SEGMENTS, segments),
-        (RETIRED, dead),
+        (MANIFEST, manifest.encode()),
+        (RETIRED, put_pages(retired.now.to_vec(), true)),
     ];
-    for (name, bytes) in small {
+    if let Some(before) = index.is_on() {
+        sections.push((RETIRED_BEFORE, put_pages(retired.before.to_vec(), true)));
+        if before.before().is_none() {
+            let live = index.tries().flat_map(places).map(|(addr, _)| addr);
+            sections.push((LIVE, put_pages(live.collect(), false)));
+        }
+    }
+    for (name, bytes) in sections {
         index.checkpoint.section(name)?;
         index.checkpoint.write(&bytes)?;
     }
     index.seal()
+}
+
+/// Pages in the order of their addresses.
+///
+/// | size | meaning |
+/// |---|---|
+/// | 1-10 | number of pages, LEB128 |
+/// | each 1-10 | all but the low 16 bits of its address, less those of the one before, LEB128 |
+/// | 1-3 | these 16 bits, LEB128, if lengths are kept |
+fn put_pages(mut pages: Vec<PageAddr>, with_lengths: bool) -> Vec<u8> {
+    pages.sort_unstable();
+    let mut bytes = Vec::with_capacity(10 + pages.len() * 3);
+    put_varint(&mut bytes, pages.len() as u64);
+    let mut before = 0;
+    for addr in pages {
+        let (place, len) = (
+            addr.to_u64() >> LEN_BITS,
+            addr.to_u64() & ((1 << LEN_BITS) - 1),
+        );
+        put_varint(&mut bytes, place - std::mem::replace(&mut before, place));
+        if with_lengths {
+            put_varint(&mut bytes, len);
+        }
+    }
+    bytes
+}
+
+/// The reverse of [`put_pages`]. Without lengths all have the shortest.
+fn take_pages(reader: &mut Reader<'_>, with_lengths: bool) -> Result<Vec<PageAddr>, DecodeError> {
+    let count = reader.count(1 + usize::from(with_lengths))?;
+    let mut pages = Vec::with_capacity(count);
+    let mut place = 0u64;
+    for _ in 0..count {
+        let next = place.checked_add(reader.varint()?);
+        place = next
+            .filter(|place| *place < 1 << (63 - LEN_BITS))
+            .ok_or_else(|| reader.error("an impossible page"))?;
+        let len = match with_lengths {
+            true => reader.varint()?,
+            false => 0,
+        };
+        let addr = (len < 1 << LEN_BITS).then_some(place << LEN_BITS | len);
+        let addr = addr.and_then(PageAddr::from_u64);
+        pages.push(addr.ok_or_else(|| reader.error("an impossible page"))?);
+    }
+    Ok(pages)
 }
 
 fn damaged(checkpoint: &Checkpoint, section: &str, source: DecodeError) -> StateError {
@@ -196,7 +289,7 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
             },
             codes_len: reader.u64()?,
             log: LogState {
-                head: reader.b256()?,
+                head: BlockId::new(reader.u64()?, reader.b256()?),
                 replay: LogPosition::from_u64(reader.u64()?),
                 recent,
             },
@@ -207,6 +300,7 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
 /// Reads all of a checkpoint.
 pub(crate) fn read(checkpoint: &Checkpoint, parts: &Arc<PartCache>) -> Result<Read, StateError> {
     Ok(Read {
+        sequence: checkpoint.sequence(),
         meta: read_meta(checkpoint)?,
         segments: checkpoint.read_section(SEGMENTS)?,
         retired: read_retired(checkpoint)?,
@@ -214,14 +308,66 @@ pub(crate) fn read(checkpoint: &Checkpoint, parts: &Arc<PartCache>) -> Result<Re
     })
 }
 
-fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
-    parse_section(checkpoint, RETIRED, |reader| {
-        let count = reader.count(8)?;
-        let mut pages = Vec::with_capacity(count);
-        for _ in 0..count {
-            let addr = PageAddr::from_u64(reader.u64()?);
-            pages.push(addr.ok_or_else(|| reader.error("a page address of zero"))?);
-        }
-        Ok(pages)
+/// The table of segments.
+pub(crate) fn read_segments(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
+    Ok(checkpoint.read_section(SEGMENTS)?)
+}
+
+/// The copy of the manifest.
+pub(crate) fn read_manifest(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
+    Ok(checkpoint.read_section(MANIFEST)?)
+}
+
+/// Pages that only the checkpoint before names.
+pub(crate) fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
+    parse_section(checkpoint, RETIRED, |reader| take_pages(reader, true))
+}
+
+/// What [`read_retired`] gives of the checkpoint before.
+pub(crate) fn read_retired_before(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
+    parse_section(checkpoint, RETIRED_BEFORE, |reader| {
+        take_pages(reader, true)
     })
+}
+
+/// All pages that a checkpoint names, without their lengths. `None` if it does not tell.
+pub(crate) fn read_live(checkpoint: &Checkpoint) -> Result<Option<Vec<PageAddr>>, StateError> {
+    match checkpoint.section_len(LIVE) {
+        None => Ok(None),
+        Some(_) => parse_section(checkpoint, LIVE, |reader| take_pages(reader, false)).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pages_survive_their_encoding(words in proptest::collection::vec(1u64..1 << 63, 0..60)) {
+            let addrs = words.into_iter().filter_map(PageAddr::from_u64);
+            let mut addrs: Vec<_> = addrs.collect();
+            let bytes = put_pages(addrs.clone(), true);
+            addrs.sort_unstable();
+            prop_assert_eq!(&take_pages(&mut Reader::new(&bytes), true).unwrap(), &addrs);
+            for end in 0..bytes.len() {
+                let mut reader = Reader::new(&bytes[..end]);
+                prop_assert!(take_pages(&mut reader, true).is_err());
+            }
+            let bytes = put_pages(addrs.clone(), false);
+            if addrs.iter().all(|addr| addr.to_u64() >> LEN_BITS > 0) {
+                let taken = take_pages(&mut Reader::new(&bytes), false).unwrap();
+                let place = |addr: &PageAddr| addr.to_u64() >> LEN_BITS;
+                prop_assert!(taken.iter().map(place).eq(addrs.iter().map(place)));
+            }
+        }
+
+        #[test]
+        fn made_up_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            for with_lengths in [false, true] {
+                let _ = take_pages(&mut Reader::new(&bytes), with_lengths);
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
 use cambium_store::{PageAddr, SegmentStats};
 use cambium_trie::{Link, Stub};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -43,10 +43,12 @@ struct Found {
 
 impl Cleaning {
     /// Chooses segments of those there are, by what is live in them without the pages that are
-    /// `retired`: of no use to anything that the next checkpoint leads to.
-    pub(crate) fn of<'a>(
+    /// `retired`: of no use to anything that the next checkpoint leads to. Those of which pages
+    /// are `unreadable` are let be, since they could not be emptied.
+    pub(crate) fn of(
         segments: &[SegmentStats],
-        retired: impl IntoIterator<Item = &'a PageAddr>,
+        retired: &[PageAddr],
+        unreadable: &HashSet<u32>,
     ) -> Self {
         let live = segments
             .iter()
@@ -57,7 +59,7 @@ impl Cleaning {
                 *live = live.saturating_sub(addr.len());
             }
         }
-        let victims = victims(segments, &live);
+        let victims = victims(segments, &live, unreadable);
         Self {
             ranks: victims.into_iter().zip(0..).collect(),
         }
@@ -100,10 +102,10 @@ impl Cleaning {
             counters
                 .pages_read_together
                 .add((pages_read - spans.len()) as u64);
-            for (found, page) in now.iter().zip(pages.segments.read_spans(spans)?) {
-                let page = page?;
-                counters.page_reads_merge.add(1);
-                counters.page_bytes_read.add(page.size_bytes() as u64);
+            for (found, page) in now.iter().zip(pages.read_to_move(spans)) {
+                let Some(page) = page else {
+                    continue;
+                };
                 let addr = pages.segments.append(page.as_bytes())?;
                 pages.move_cached(found.addr, addr, page);
                 let index = Arc::make_mut(&mut merged.index);
@@ -121,12 +123,17 @@ impl Cleaning {
 
 /// The segments to clean: the emptiest, until dead space is down to its limit. Segments without a
 /// live page go by themselves.
-fn victims(segments: &[SegmentStats], live: &BTreeMap<u32, u64>) -> Vec<u32> {
+fn victims(
+    segments: &[SegmentStats],
+    live: &BTreeMap<u32, u64>,
+    unreadable: &HashSet<u32>,
+) -> Vec<u32> {
     // The newest is still being written.
-    let newest = segments.last().map(|last| last.segment);
+    let newest = segments.iter().map(|segment| segment.sequence).max();
     let mut candidates: Vec<(u64, u64, u32)> = segments
         .iter()
-        .filter(|segment| Some(segment.segment) != newest)
+        .filter(|segment| Some(segment.sequence) != newest)
+        .filter(|segment| !unreadable.contains(&segment.segment))
         .filter_map(|segment| {
             let live = live.get(&segment.segment).filter(|live| **live > 0)?;
             Some((*live, segment.bytes.saturating_sub(*live), segment.segment))
@@ -154,6 +161,7 @@ mod tests {
     fn segment(segment: u32, bytes: u64) -> SegmentStats {
         SegmentStats {
             segment,
+            sequence: segment.into(),
             bytes,
             live_bytes: bytes,
         }
@@ -165,8 +173,10 @@ mod tests {
         // Dead: 90, 40, 80, 100 and (in the newest, which doesn't count) 80.
         let live = BTreeMap::from([(1, 10), (2, 60), (3, 20), (4, 0), (5, 50)]);
         // 140 live allow for 126 dead; without segment 1 there are 120.
-        assert_eq!(victims(&segments, &live), [1]);
+        let none = HashSet::new();
+        assert_eq!(victims(&segments, &live, &none), [1]);
         let live = BTreeMap::from([(1, 20), (2, 10), (3, 60), (4, 0), (5, 10)]);
-        assert_eq!(victims(&segments, &live), [2, 1]);
+        assert_eq!(victims(&segments, &live, &none), [2, 1]);
+        assert_eq!(victims(&segments, &live, &HashSet::from([2])), [1]);
     }
 }

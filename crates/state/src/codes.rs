@@ -75,6 +75,7 @@ mod tests {
     fn codes(all: &[&[u8]]) -> Codes {
         let disk = Arc::new(FaultyDisk::new(1));
         let (codes, _) = Codes::open(disk, 7, 0).unwrap();
+        codes.settle().unwrap();
         for code in all {
             codes.put(keccak256(code), code).unwrap();
         }

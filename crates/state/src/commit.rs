@@ -1,31 +1,48 @@
 //! Making blocks durable, and moving the head: everything that appends to the block log.
+//!
+//! What can be refused is refused before anything is appended. What is returned is true of the
+//! blocks: `Ok` says that they are durable, and nothing that comes after their sync can take that
+//! back. After an error of the disk some may be durable, and some not: the engine takes no more
+//! until it is opened again, and is then at what the log says.
 
 use crate::{
-    blocks::RecentBlock,
+    blocks::{Chain, RecentBlock},
     db::Inner,
     error::StateError,
-    records::{BlockRecord, JumpRecord, KIND_BLOCK, KIND_HEAD, KIND_JUMP},
+    records::{BlockRecord, KIND_BLOCK, KIND_HEAD, encode_new_head},
     session::Sealed,
     tree::Layer,
 };
 use cambium_primitives::BlockId;
-use cambium_store::LogPosition;
+use cambium_store::{LogPosition, StoreError};
 use std::{sync::Arc, time::Instant};
+
+/// How the chain leads to a new head.
+enum HeadMove {
+    /// It is a descendant of the head.
+    Up,
+    /// The chain up to the parent of the first new block, or up to the head itself.
+    Along(Chain),
+}
 
 impl Inner {
     /// Appends blocks to the log with one sync; if `head`, the last of them is the head then.
     pub(crate) fn commit(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         mut sealed: Vec<Sealed>,
         head: bool,
     ) -> Result<(), StateError> {
+        if let Some(other) = sealed.iter().find(|sealed| !sealed.is_of(self)) {
+            return Err(StateError::OtherDatabase(other.id()));
+        }
         self.check_sound()?;
         let Some(newest) = sealed.last().map(Sealed::id) else {
             return Ok(());
         };
         let start = Instant::now();
-        let mut writer = self.writer.lock();
-        // All is checked before anything is appended: what is refused leaves no trace.
+        let moving = self.head_moves.lock();
+        let writer = self.writer.lock();
+        self.check_sound()?;
         let mut group = Vec::with_capacity(sealed.len());
         for id in sealed.iter().map(Sealed::id) {
             let layer = self.layer_of(id)?;
@@ -34,9 +51,10 @@ impl Inner {
             }
             group.push(id.hash);
         }
-        for id in sealed.iter().map(Sealed::id) {
-            self.log_jump_below(id)?;
-        }
+        let head_move = match head {
+            true => Some(self.plan_head(&sealed)?),
+            false => None,
+        };
         let mut committed = Vec::with_capacity(sealed.len());
         for block in &mut sealed {
             let (id, parent) = (block.id(), block.parent());
@@ -54,100 +72,116 @@ impl Inner {
         self.sync_log()?;
         sealed.iter_mut().for_each(Sealed::is_committed);
         self.counters.blocks_committed.add(committed.len() as u64);
-        for block in committed {
-            self.blocks.insert(block);
+        for block in &committed {
+            self.blocks.insert(*block);
         }
-        if head {
-            self.poison(self.move_head(newest))?;
+        if let Some(head_move) = head_move {
+            self.move_head_to(newest, head_move, &committed);
         }
-        let taken = start.elapsed();
-        self.counters.commit_ns.add(taken.as_nanos() as u64);
-        writer.usual = (writer.usual * 7 + taken) / 8;
-        self.freeze_if_large(&mut writer)?;
+        self.counters
+            .commit_ns
+            .add(start.elapsed().as_nanos() as u64);
+        drop((writer, moving));
+        self.merge_if_due();
         self.counters.commit_latency.add(start.elapsed());
         Ok(())
     }
 
     fn has_committed_parent(&self, layer: &Layer) -> Result<bool, StateError> {
-        let Some(number) = layer.block.number.checked_sub(1) else {
-            return Ok(false);
-        };
-        let parent = BlockId::new(number, layer.parent_hash);
-        Ok(self.blocks.position_of(parent)?.is_some())
+        self.blocks
+            .is_parent_known(layer.block.number, &layer.parent_hash)
     }
 
-    fn sync_log(&self) -> Result<(), StateError> {
+    fn sync_log(&self) -> Result<LogPosition, StateError> {
         self.counters.log_syncs.add(1);
         self.poison(self.log.sync())
     }
 
-    /// Makes a committed block the head.
+    /// What it takes to make the last of some blocks the head once they are committed.
+    fn plan_head(&self, sealed: &[Sealed]) -> Result<HeadMove, StateError> {
+        let is_up = {
+            let current = self.current.read();
+            let tree = &current.tree;
+            let mut parent = tree.head().block.hash;
+            sealed.iter().all(|block| {
+                let layer = tree.by_hash(&block.id().hash);
+                let is_next =
+                    layer.is_some_and(|layer| layer.parent_hash == parent && !tree.is_jump(layer));
+                parent = block.id().hash;
+                is_next
+            })
+        };
+        match sealed.first() {
+            Some(first) if !is_up => {
+                let number = first.id().number.saturating_sub(1);
+                let parent = BlockId::new(number, first.parent());
+                Ok(HeadMove::Along(self.blocks.chain_of(parent)?))
+            }
+            _ => Ok(HeadMove::Up),
+        }
+    }
+
+    /// Makes a block that has a layer the head, in memory. The log says so already.
+    fn move_head_to(&self, id: BlockId, head_move: HeadMove, committed: &[RecentBlock]) {
+        let mut current = self.current.write();
+        let layer = current.tree.by_hash(&id.hash).map(|layer| layer.id);
+        // Layers of committed blocks go when the base moves, which the caller's lock prevents.
+        current.tree.set_head(layer.expect("the head has a layer"));
+        match head_move {
+            HeadMove::Up => {
+                for block in committed {
+                    self.blocks.push_head(block.id);
+                }
+            }
+            HeadMove::Along(mut chain) => {
+                // One that is on the way already had been committed before.
+                let on_top = committed
+                    .iter()
+                    .map(|block| (block.id.number, block.entry()));
+                chain.extend(on_top);
+                self.blocks.set_head(chain);
+            }
+        }
+    }
+
+    /// Makes a committed block the head. One that is far below the base is come to in steps: see
+    /// [`Inner::descend_to`].
     pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
         self.check_sound()?;
-        let mut writer = self.writer.lock();
+        let moving = self.head_moves.lock();
+        let writer = self.writer.lock();
+        self.check_sound()?;
         if self.blocks.position_of(id)?.is_none() {
             return Err(StateError::UnknownBlock(id.hash));
         }
-        self.layer_of(id)?;
-        self.log_jump_below(id)?;
-        self.poison(self.log.append(KIND_HEAD, &[id.hash.as_slice()]))?;
+        let is_far = match self.layer_of(id) {
+            Ok(_) => false,
+            Err(StateError::TooFar { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        let chain = self.blocks.chain_of(id)?;
+        self.poison(self.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
         self.sync_log()?;
-        self.poison(self.move_head(id))?;
-        self.freeze_if_large(&mut writer)?;
+        if !is_far {
+            self.move_head_to(id, HeadMove::Along(chain), &[]);
+            drop(writer);
+        } else {
+            drop(writer);
+            // The log says it already: there is no way back to the head before.
+            self.poison(self.descend_to(id))?;
+        }
+        drop(moving);
+        self.merge_if_due();
         Ok(id)
     }
 
-    /// Makes a block that has a layer the head, in memory. The log must say so already.
-    pub(crate) fn move_head(&self, id: BlockId) -> Result<(), StateError> {
-        let unknown = StateError::UnknownBlock(id.hash);
-        let is_next = {
-            let current = self.current.read();
-            let layer = current.tree.by_hash(&id.hash).ok_or(unknown)?;
-            layer.parent_hash == current.tree.head().block.hash && !current.tree.is_jump(layer)
-        };
-        let chain = match is_next {
-            true => None,
-            false => Some(self.blocks.chain_of(id)?),
-        };
-        let mut current = self.current.write();
-        let layer = current.tree.by_hash(&id.hash);
-        let layer = layer.expect("only a freeze takes committed layers").id;
-        current.tree.set_head(layer);
-        match chain {
-            None => self.blocks.push_head(id),
-            Some(chain) => self.blocks.set_head(chain),
+    /// Makes a block that has a layer the head, as the log says.
+    pub(crate) fn follow_head(&self, id: BlockId) -> Result<(), StateError> {
+        let chain = self.blocks.chain_of(id)?;
+        if self.current.read().tree.by_hash(&id.hash).is_none() {
+            return Err(StateError::UnknownBlock(id.hash));
         }
-        Ok(())
-    }
-
-    /// Puts the jump that a layer descends from into the log, if there is one, now that it
-    /// matters.
-    fn log_jump_below(&self, id: BlockId) -> Result<(), StateError> {
-        let jump = {
-            let current = self.current.read();
-            let layer = current.tree.by_hash(&id.hash);
-            let (Some(layer), false) = (layer, current.unlogged_jumps.is_empty()) else {
-                return Ok(());
-            };
-            let root = current.tree.root().block.hash;
-            let mut chain = current.tree.chain(layer.id);
-            let jump = chain.find(|layer| current.unlogged_jumps.contains(&layer.id));
-            jump.cloned().map(|jump| (jump, root))
-        };
-        let Some((jump, base)) = jump else {
-            return Ok(());
-        };
-        let record = JumpRecord {
-            base,
-            target: jump.block,
-            parent: jump.parent_hash,
-            state_root: jump.state_root,
-            changes: jump.changes.clone(),
-            reverts: jump.reverts.clone(),
-        };
-        let payload = record.encode();
-        self.poison(self.log.append(KIND_JUMP, &[&payload]))?;
-        self.current.write().unlogged_jumps.remove(&jump.id);
+        self.move_head_to(id, HeadMove::Along(chain), &[]);
         Ok(())
     }
 }
@@ -156,4 +190,13 @@ impl Inner {
 pub(crate) fn describe(position: LogPosition) -> String {
     let LogPosition { file, offset } = position;
     format!("the record at byte {offset} of block log file {file}")
+}
+
+/// Refuses what does not fit into a record of the log.
+pub(crate) fn check_record(what: &'static str, bytes: usize) -> Result<(), StateError> {
+    let (bytes, max) = (bytes as u64, cambium_store::LOG_PAYLOAD_BYTES_MAX);
+    match bytes > max {
+        true => Err(StoreError::TooLarge { what, bytes, max }.into()),
+        false => Ok(()),
+    }
 }

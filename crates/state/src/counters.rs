@@ -33,6 +33,8 @@ macro_rules! counters {
             $(pub(crate) $name: Counter,)+
             /// How long commits took.
             pub(crate) commit_latency: Histogram,
+            /// How long those blocks waited to be sealed that waited at all.
+            pub(crate) seal_waits: Histogram,
         }
 
         /// What the engine did since it was opened. All are totals; bytes are bytes, times are
@@ -136,16 +138,17 @@ counters! {
         commit_ns,
         /// Of the pages read for merges those that came with another, in one device read.
         pages_read_together,
-        /// Time commits waited for a merge that was behind.
-        merge_pace_ns,
-        /// Time commits waited for a merge to finish, with no memory left for more layers.
-        merge_wait_ns,
+        /// Time blocks waited to be sealed, since they came faster than they can be merged.
+        seal_wait_ns,
         /// Time spent merging, in the background.
         merge_ns,
     }
     measured {
         /// Of the pages read those that were not on the disk yet: no device read each.
         page_reads_buffered,
+        /// Pages that could not be read, since they are damaged, or the disk failed again and
+        /// again.
+        pages_unreadable,
         /// Entries of the block index read from the disk.
         block_index_reads,
         /// Bytes written to segments: pages changed or moved, and zeros that fill blocks.
@@ -200,6 +203,7 @@ impl Db {
         let disk = inner.disk.stats();
         CounterValues {
             page_reads_buffered: inner.pages.segments.reads_buffered(),
+            pages_unreadable: inner.pages.unreadable() as u64,
             block_index_reads: inner.blocks.index().reads(),
             page_bytes_written: inner.pages.segments.bytes_written(),
             log_bytes_written: inner.log.bytes_written(),
@@ -215,8 +219,13 @@ impl Db {
         }
     }
 
-    /// How long commits took since the database was opened, whatever they waited for: a merge,
-    /// too.
+    /// How long those blocks waited to be sealed, since the database was opened, that waited at all:
+    /// they came faster than they can be merged.
+    pub fn seal_waits(&self) -> Latency {
+        self.inner.counters.seal_waits.latency()
+    }
+
+    /// How long commits took since the database was opened, whatever they waited for.
     pub fn commit_latency(&self) -> Latency {
         self.inner.counters.commit_latency.latency()
     }

@@ -1,10 +1,15 @@
 //! The engine: one open database, and the order in which its parts are touched.
 //!
 //! Locks, in the order in which they are taken:
-//! 1. `writer`: held by whoever appends to the block log. Commits, moves of the head, freezing.
-//! 2. `delta`: the trie above the base. Roots.
-//! 3. `current`: base, overlay and tree of layers. Held for moments only; views copy from it.
-//! 4. that of `blocks`: where blocks are. Held for moments only.
+//! 1. `catching_up`: held by whoever merges what opening has left.
+//! 2. `head_moves`: held by whoever commits blocks or moves the head, until that is done.
+//! 3. `delta`: the trie above the base. Roots.
+//! 4. `writer`: held by whoever appends to the block log, and while layers are frozen.
+//! 5. `current`: base, overlay and tree of layers. Held for moments only; views copy from it.
+//! 6. that of `blocks`: where blocks are. Held for moments only.
+//!
+//! The phase of merging and the list of what may be reclaimed have locks of their own, under which
+//! no other is taken but those of the store.
 //!
 //! Order of writing, on which crash safety rests:
 //! - a block is durable when its record is in the synced log;
@@ -17,85 +22,48 @@ use crate::{
     blocks::Blocks,
     budget::LayerLimit,
     codes::CodeCache,
+    commit::check_record,
     counters::Counters,
     delta::{Delta, DeltaLock, LockedDelta},
     error::StateError,
     index::PartCache,
-    merger::{MergeJob, Retired},
-    overlay::{LayerId, Overlay},
+    merger::Merging,
+    options::Options,
+    overlay::{Overlay, size_of_changes},
     pages::Pages,
+    past::PastStates,
+    reclaim::Reclaim,
     records::BlockMeta,
-    session::Session,
     tree::{Layer, Tree},
     view::{Touched, View},
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
-use cambium_store::{BlockLog, Codes, DataDirLock, Manifest};
+use cambium_store::{BlockLog, Codes, DataDirLock, LogPosition, Manifest};
 use cambium_trie::{Keys, PartialTrie};
 use parking_lot::{Mutex, RwLock};
 use std::{
-    collections::HashSet,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
-    time::{Duration, Instant},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
+    },
+    time::Instant,
 };
-
-/// How a database is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Memory for all of the engine, in bytes: index, layers and caches.
-    pub memory_bytes: u64,
-    /// Blocks of so many of the newest heights can be built upon and made the head, whatever
-    /// their branch.
-    pub unfinalized_blocks: usize,
-    /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
-    /// larger, its lower levels stay on disk: a cold read then takes two device reads.
-    pub index_bytes_max: Option<u64>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 1 << 30,
-            unfinalized_blocks: 64,
-            index_bytes_max: None,
-        }
-    }
-}
-
-impl Options {
-    pub(crate) const fn index_bytes_max(&self) -> u64 {
-        match self.index_bytes_max {
-            Some(bytes) => bytes,
-            None => self.memory_bytes / 4,
-        }
-    }
-}
 
 /// What views are made from.
 pub(crate) struct Current {
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
     pub(crate) tree: Tree,
-    /// Jumps that the log does not tell of yet.
-    pub(crate) unlogged_jumps: HashSet<LayerId>,
-}
-
-/// What whoever appends to the block log needs for itself.
-#[derive(Default)]
-pub(crate) struct Writer {
-    pub(crate) merge: Option<MergeJob>,
-    /// What a commit takes, on the average of the last few.
-    pub(crate) usual: Duration,
-    /// Whether the newest merge began because a commit had waited for the one before.
-    pub(crate) is_hurried: bool,
 }
 
 /// The parts of an open database, shared by views and sessions.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) layer_limit: LayerLimit,
+    /// What the budget has for the index.
+    pub(crate) index_reserved: AtomicU64,
     /// Whether the log had blocks to replay, which may be too many for the tries at once.
     pub(crate) is_behind: AtomicBool,
     pub(crate) disk: Arc<dyn Disk>,
@@ -105,14 +73,25 @@ pub(crate) struct Inner {
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
     pub(crate) code_cache: CodeCache,
-    pub(crate) retired: Mutex<Retired>,
+    pub(crate) reclaim: Mutex<Reclaim>,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) catching_up: Mutex<()>,
+    pub(crate) head_moves: Mutex<()>,
     pub(crate) delta: DeltaLock,
+    pub(crate) writer: Mutex<()>,
+    pub(crate) current: RwLock<Current>,
+    pub(crate) merging: Arc<Merging>,
+    /// What the values take of blocks that are sealed and not committed.
+    pub(crate) sealed_bytes: AtomicUsize,
     /// A trie of its own for proofs, so that they do not get in the way of roots.
     pub(crate) prover: Mutex<Option<Delta>>,
-    pub(crate) current: RwLock<Current>,
+    /// States of old blocks that views hold.
+    pub(crate) past: Arc<PastStates>,
+    /// What was merged, and the memory that it took: views may keep it.
+    pub(crate) merged: Mutex<Vec<(Weak<dyn Send + Sync>, usize)>>,
+    /// The record of the log that is replayed, from which the next opening is to go on.
+    pub(crate) replaying: Mutex<Option<LogPosition>>,
     pub(crate) poisoned: OnceLock<String>,
     pub(crate) genesis: BlockId,
     pub(crate) manifest: Manifest,
@@ -154,12 +133,23 @@ impl Db {
         Ok(self.inner.view_at(&current, head))
     }
 
-    /// The state after the block of that hash, whatever its branch. What is neither in memory nor
-    /// among the newest heights is searched for, from the newest on, and takes as long as it is
-    /// far.
-    pub fn view_of(&self, hash: &B256) -> Result<View, StateError> {
-        let id = self.inner.find(hash)?;
+    /// The state after that block, whatever its branch: sealed, of one of the newest heights, or an
+    /// ancestor of such a block. What is not in memory is brought back from the log for this view,
+    /// and goes with it: the further it is from the head, the more is read and kept.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] for a block that is not here, at once;
+    /// [`StateError::TooFar`] if what lies between does not fit into its share of the memory.
+    pub fn view_of(&self, id: BlockId) -> Result<View, StateError> {
         self.inner.view_of(id)
+    }
+
+    /// Number and hash of the block of that hash, if it is in memory: sealed and not committed yet,
+    /// or of one of the newest [`Options::unfinalized_blocks`] heights. Others are found by number:
+    /// [`Db::block_id`].
+    pub fn find(&self, hash: &B256) -> Option<BlockId> {
+        self.inner.find(hash)
     }
 
     /// The state after the canonical block of that height.
@@ -172,11 +162,6 @@ impl Db {
             .block_id(number)?
             .ok_or(StateError::NoSuchBlock { number, head })?;
         self.inner.view_of(id)
-    }
-
-    /// Begins a block on `view`.
-    pub fn session(&self, view: View) -> Session {
-        Session::new(view)
     }
 
     /// Name of the canonical block of that height.
@@ -219,9 +204,10 @@ impl Db {
         Ok(self.inner.blocks.position_of(id)?.is_some())
     }
 
-    /// Makes a committed block the head: unwinds, or changes branch. Durable when it returns.
-    pub fn set_head(&self, hash: &B256) -> Result<BlockId, StateError> {
-        let id = self.inner.find(hash)?;
+    /// Makes a committed block the head: unwinds, to any depth, or changes branch. Durable when it
+    /// returns. Where the way back is too long for the memory it is gone in steps, and blocks of
+    /// the heights in between are the head meanwhile.
+    pub fn set_head(&self, id: BlockId) -> Result<BlockId, StateError> {
         self.inner.set_head(id)
     }
 
@@ -236,10 +222,7 @@ impl Db {
     /// Merges all but the newest `keep` blocks and waits until it is in a checkpoint: the next
     /// opening has less to replay.
     pub fn flush(&self, keep: usize) -> Result<(), StateError> {
-        let mut writer = self.inner.writer.lock();
-        self.inner.wait_for_merge(&mut writer)?;
-        self.inner.freeze(&mut writer, keep)?;
-        self.inner.wait_for_merge(&mut writer)
+        self.inner.merge_now(keep)
     }
 }
 
@@ -271,6 +254,7 @@ impl Inner {
             base: current.base.clone(),
             overlay: current.overlay.clone(),
             layer,
+            past: None,
         }
     }
 
@@ -375,15 +359,17 @@ impl Inner {
             let parent = parent.expect("the delta is above the parent").id;
             (parent, delta.way_to(&current.tree, parent))
         };
-        delta.take_way(&way, parent)?;
-        Ok(())
+        delta.take_way(&way, parent)
     }
 
     /// The delta, with a layer of `parent` in the tree for as long as it is locked.
     fn delta_above(&self, parent: BlockId) -> Result<LockedDelta<'_>, StateError> {
         loop {
             self.layer_of(parent)?;
-            let delta = self.delta.lock();
+            let mut delta = self.delta.lock();
+            if self.is_overgrown(delta.memory_bytes()) {
+                delta.let_go();
+            }
             // The base may have moved in between.
             if self.current.read().tree.by_hash(&parent.hash).is_some() {
                 return Ok(delta);
@@ -391,23 +377,48 @@ impl Inner {
         }
     }
 
-    /// Adds a layer.
+    /// Adds a layer, once there is memory for it. What identifies the block is checked here, before
+    /// anything of it is kept: its number and its parent's hash, and that there is none of its
+    /// hash. `record` are the bytes that it will take in the log.
     pub(crate) fn seal(
-        &self,
+        self: &Arc<Self>,
         parent: BlockId,
         owner: u64,
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
+        record: usize,
     ) -> Result<Arc<Layer>, StateError> {
         self.check_sound()?;
+        let id = meta.id;
+        if meta.parent != parent.hash || parent.number.checked_add(1) != Some(id.number) {
+            return Err(StateError::NotAChild {
+                block: id,
+                claimed: meta.parent,
+                parent,
+            });
+        }
+        check_record("record of a block", record)?;
+        self.check_new(id)?;
+        self.wait_for_room(size_of_changes(&changes))?;
         let mut delta = self.delta_above(parent)?;
+        // Nobody else adds layers while the delta is locked, but those of known blocks.
+        self.check_new(id)?;
         let mut current = self.current.write();
         let parent = current.tree.by_hash(&parent.hash).cloned();
         let parent = parent.expect("the delta is above the parent");
         let layer = current.add(&parent, meta, changes, reverts);
         delta.settle(owner, layer.id);
         Ok(layer)
+    }
+
+    /// Refuses a block that is sealed, or committed and still known.
+    fn check_new(&self, id: BlockId) -> Result<(), StateError> {
+        let is_there = self.find(&id.hash).is_some() || self.blocks.position_of(id)?.is_some();
+        match is_there || id.hash == self.genesis.hash {
+            true => Err(StateError::BlockExists(id)),
+            false => Ok(()),
+        }
     }
 
     /// Takes back a block that was sealed and not committed, with all built on it.
@@ -429,7 +440,7 @@ impl Inner {
         let lost = tree.descendants(layer.id);
         if lost.contains(&delta.at()) {
             let way = delta.way_to(tree, layer.parent);
-            // After an error the trie starts again from the base.
+            // After an error the trie is at the base.
             let _ = delta.take_way(&way, layer.parent);
         }
         for id in lost.into_iter().rev() {
@@ -438,6 +449,13 @@ impl Inner {
                 tree.remove(id);
             }
         }
+    }
+
+    /// Memory that views keep although the engine is done with it.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        let mut merged = self.merged.lock();
+        merged.retain(|(kept, _)| kept.strong_count() > 0);
+        merged.iter().map(|(_, bytes)| bytes).sum::<usize>() + self.past.bytes()
     }
 
     /// Memory of the layers that are not being merged.

@@ -39,7 +39,7 @@ pub(crate) struct DeltaLock {
 
 impl DeltaLock {
     pub(crate) fn new(delta: Delta) -> Self {
-        let bytes = delta.forest().memory_bytes().into();
+        let bytes = delta.memory_bytes().into();
         let delta = Mutex::new(delta);
         Self { delta, bytes }
     }
@@ -79,15 +79,17 @@ impl DerefMut for LockedDelta<'_> {
 
 impl Drop for LockedDelta<'_> {
     fn drop(&mut self) {
-        let bytes = self.delta.forest().memory_bytes();
+        let bytes = self.delta.memory_bytes();
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
 pub(crate) struct Delta {
     base: Arc<Base>,
-    /// Shared only while a base is made of it.
-    forest: Arc<Forest>,
+    /// Shared only while a base is made of it. `None` while it is changed, and after that has
+    /// failed, by an error or a panic: what is half changed is of no use, and is made anew from
+    /// the base when it is needed next.
+    forest: Option<Arc<Forest>>,
     /// The layer that is the base's own block.
     root: LayerId,
     at: LayerId,
@@ -105,7 +107,7 @@ impl Delta {
         let forest = Arc::new(Forest::on(&base, &counters)?);
         Ok(Self {
             base,
-            forest,
+            forest: Some(forest),
             root: at,
             at,
             floating: None,
@@ -127,14 +129,24 @@ impl Delta {
         self.base = base;
     }
 
-    pub(crate) const fn forest(&self) -> &Arc<Forest> {
-        &self.forest
+    /// The tries.
+    pub(crate) fn forest(&mut self) -> Result<&Arc<Forest>, StateError> {
+        if self.forest.is_none() {
+            self.forest = Some(Arc::new(Forest::on(&self.base, &self.counters)?));
+        }
+        Ok(self.forest.as_ref().expect("just made"))
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.forest
+            .as_ref()
+            .map_or(0, |forest| forest.memory_bytes())
     }
 
     /// Reads leaves, sorted by their paths, and loads what is on the way to them.
     pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         self.counters.reads.add(keys.len() as u64);
-        Arc::make_mut(&mut self.forest).read(keys, &self.base)
+        self.work(|forest, base| forest.read(keys, base))
     }
 
     /// See [`Forest::extract_for_changes`]. What is not loaded yet is read all at once first.
@@ -151,10 +163,39 @@ impl Delta {
         let slots = keys.accounts().iter();
         let slots = slots.flat_map(|(account, slots)| slots.iter().map(|slot| (*account, *slot)));
         let slots: Vec<_> = slots.collect();
-        let forest = Arc::make_mut(&mut self.forest);
-        forest.read(&accounts, &self.base)?;
-        forest.read(&slots, &self.base)?;
-        forest.extract_for_changes(keys.accounts(), changes.accounts(), &self.base)
+        self.work(|forest, base| {
+            forest.read(&accounts, base)?;
+            forest.read(&slots, base)?;
+            forest.extract_for_changes(keys.accounts(), changes.accounts(), base)
+        })
+    }
+
+    /// Lets go of the tries. They are at the base from now on.
+    pub(crate) fn let_go(&mut self) {
+        self.forest = None;
+        self.at = self.root;
+        self.floating = None;
+    }
+
+    /// Does what only loads more into the tries, or fails and leaves them as they are. After a
+    /// panic they are at the base again.
+    fn work<T>(
+        &mut self,
+        work: impl FnOnce(&mut Forest, &Base) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let (mut forest, at, floating) = self.take()?;
+        let done = work(Arc::make_mut(&mut forest), &self.base);
+        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        done
+    }
+
+    /// Takes the tries, and leaves the delta as it is to be found if they never come back: at the
+    /// base.
+    fn take(&mut self) -> Result<(Arc<Forest>, LayerId, Option<Floating>), StateError> {
+        self.forest()?;
+        let forest = self.forest.take().expect("just seen to");
+        let at = std::mem::replace(&mut self.at, self.root);
+        Ok((forest, at, self.floating.take()))
     }
 
     /// The layer whose state this is, floating changes aside.
@@ -172,17 +213,17 @@ impl Delta {
     }
 
     /// Goes the way that `way_to` told. After an error the trie is at the base.
-    pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<B256, StateError> {
+    pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<(), StateError> {
         if !way.is_empty() {
             self.apply(way, PagesAre::OnDisk)?;
         }
         self.floating = None;
         self.at = to;
-        Ok(self.forest.root())
+        Ok(())
     }
 
-    /// Puts changes into the trie that no layer has yet. `reverts` lead from all that `owner`
-    /// has put there back to the layer that the trie is at.
+    /// Puts changes into the trie that no layer has yet, and returns the root. `reverts` lead from
+    /// all that `owner` has put there back to the layer that the trie is at.
     pub(crate) fn float(
         &mut self,
         owner: u64,
@@ -209,17 +250,12 @@ impl Delta {
         }
     }
 
+    /// Applies changes, and returns the root. After an error or a panic the trie is at the base.
     fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
-        let forest = Arc::make_mut(&mut self.forest);
-        match forest.apply(changes.accounts(), &self.base, pages, &self.counters) {
-            Ok(root) => Ok(root),
-            Err(error) => {
-                // Half applied: start again from the base at the next use.
-                self.forest = Arc::new(Forest::on(&self.base, &self.counters)?);
-                self.floating = None;
-                self.at = self.root;
-                Err(error)
-            }
-        }
+        let (mut forest, at, floating) = self.take()?;
+        let changed = Arc::make_mut(&mut forest);
+        let root = changed.apply(changes.accounts(), &self.base, pages, &self.counters)?;
+        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        Ok(root)
     }
 }

@@ -29,6 +29,69 @@ pub enum StateError {
         /// The head.
         head: BlockId,
     },
+    /// A block whose name does not follow the block that it was executed on.
+    #[error(
+        "block {block} claims the parent {claimed}, but was executed on block {parent}: its number \
+         must be one more than the parent's, and its parent that block"
+    )]
+    NotAChild {
+        /// The block.
+        block: BlockId,
+        /// The hash that it gives as its parent's.
+        claimed: B256,
+        /// The block that it was executed on.
+        parent: BlockId,
+    },
+    /// A block that is there already, sealed or committed.
+    #[error("block {0} is in the database already: it can't be sealed again")]
+    BlockExists(BlockId),
+    /// A block or a view of another database.
+    #[error("block {0} is of another database than the one that it was given to")]
+    OtherDatabase(BlockId),
+    /// Code whose bytes have another hash.
+    #[error("code given as {expected} has the hash {got}")]
+    WrongCode {
+        /// As given.
+        expected: B256,
+        /// As computed.
+        got: B256,
+    },
+    /// An account whose code nobody has.
+    #[error(
+        "the account at {account} has the code {code_hash}, which is neither in the database nor \
+         given with the block"
+    )]
+    UnknownCode {
+        /// keccak(address).
+        account: B256,
+        /// Hash of the code.
+        code_hash: B256,
+    },
+    /// A state so far from the newest that what lies between does not fit into its memory.
+    #[error(
+        "the state after block {block} is {distance} blocks from the newest in pages, and what \
+         changed since takes more than the {bytes_max} bytes that there are for it: give the \
+         database more memory, or let go of other old views"
+    )]
+    TooFar {
+        /// The block.
+        block: BlockId,
+        /// Blocks between it and the state in pages.
+        distance: u64,
+        /// What such changes may take now, in bytes.
+        bytes_max: u64,
+    },
+    /// Blocks that are sealed and not committed take too much memory.
+    #[error(
+        "blocks that are sealed and not committed take {bytes} bytes, and the memory for layers \
+         is {bytes_max}: commit some of them, or give the database more memory"
+    )]
+    NoRoom {
+        /// What they take.
+        bytes: u64,
+        /// What all layers may take.
+        bytes_max: u64,
+    },
     /// A block committed before its parent.
     #[error("block {0} can't be committed before its parent")]
     ParentNotCommitted(BlockId),
@@ -85,7 +148,8 @@ pub enum StateError {
     /// Code that an account names and the code store lacks.
     #[error("no code {0} in the database: run `cambium db check`")]
     MissingCode(B256),
-    /// An earlier failure left the engine unsure of what is on the disk.
+    /// An earlier failure left the engine unsure of what is on the disk. What was acknowledged
+    /// before is safe.
     #[error("the database stopped after an earlier failure ({0}): open it again")]
     Poisoned(String),
 }
@@ -93,6 +157,17 @@ pub enum StateError {
 impl revm::database_interface::DBErrorMarker for StateError {}
 
 impl StateError {
+    /// Whether this says that bytes on the disk are not what was written, or gone: trying again
+    /// does not help.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_corruption(),
+            Self::Damaged { .. } | Self::WrongPage { .. } | Self::Broken { .. } => true,
+            Self::Trie(_) | Self::MissingCode(_) => true,
+            _ => false,
+        }
+    }
+
     /// For damage in a part of the log from which nothing is replayed: it can't be cut off.
     pub(crate) fn beyond_repair(error: Self) -> Self {
         match error {

@@ -31,7 +31,7 @@
 //!     wipe: false,
 //!     slots: vec![],
 //! }]);
-//! let staged = db.session(db.view()?).finish(changes, vec![])?;
+//! let staged = db.view()?.session().finish(changes, vec![])?;
 //! let block = meta(1, staged.root(), genesis.id.hash);
 //! staged.seal(block)?.commit()?;
 //! assert_eq!(db.view()?.account(&alice)?.unwrap().nonce, 1);
@@ -39,8 +39,10 @@
 //! # Ok::<(), cambium_state::StateError>(())
 //! ```
 
+mod assemble;
 mod base;
 mod batch;
+mod block_index;
 mod blocks;
 mod budget;
 mod check;
@@ -60,13 +62,18 @@ mod loader;
 mod merge;
 mod merger;
 mod open;
+mod options;
 mod overlay;
+mod pacing;
 mod pages;
+mod past;
 mod pool;
 mod proof;
+mod rebuild;
+mod reclaim;
 mod records;
+mod replay;
 mod resolve;
-mod rewind;
 mod session;
 mod stats;
 mod tree;
@@ -77,11 +84,13 @@ pub use cambium_store::StoreError;
 pub use check::{CheckProgress, CheckReport};
 pub use codes::bytecode;
 pub use counters::CounterValues;
-pub use db::{Db, Options};
+pub use db::Db;
 pub use error::StateError;
 pub use histogram::Latency;
 pub use loader::{LoadProgress, Loaded, Loader, RootLoader};
-pub use open::{Recovery, repair};
+pub use open::Recovery;
+pub use options::{FileSizes, Options};
+pub use rebuild::repair;
 pub use records::BlockMeta;
 pub use session::{Committed, Sealed, Session, Staged};
 pub use stats::{Merging, Stats};

@@ -1,13 +1,22 @@
-//! Freezing the layers and merging them in the background, so that no commit waits for a merge
-//! that keeps up.
+//! Merging in the background: the layers up to the head are frozen, and become pages.
+//!
+//! ```text
+//!   idle -> freezing    the layers are taken from under their views     merge_if_due, merge_now
+//!        -> merging     pages, index, checkpoint                        run_merge
+//!        -> finishing   their memory is free; the log's next file is made ready
+//!        -> idle
+//! ```
+//!
+//! All of it runs on a thread of its own. Nobody who commits waits for it: blocks wait for memory
+//! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
 
 use crate::{
     base::{Base, Intermediate, Snapshot},
     blocks::Window,
-    checkpoint::{self, CheckpointState, LogState},
+    checkpoint::{self, CheckpointState, LogState, RetiredPages},
     clean::Cleaning,
     counters::Counters,
-    db::{Current, Inner, Writer},
+    db::{Current, Inner},
     delta::Delta,
     error::StateError,
     index::{Index, IndexWriter, WrittenIndex},
@@ -16,18 +25,37 @@ use crate::{
     pool,
     tree::Tree,
 };
+use cambium_primitives::BlockId;
 use cambium_store::PageAddr;
 use cambium_trie::SHARDS;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
-    thread::{self, JoinHandle},
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
+/// Whether a merge is under way, and how far it is.
+#[derive(Default)]
+pub(crate) struct Merging {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Freezing,
+    Merging(MergeJob),
+    Finishing,
+}
+
 /// A merge under way.
+#[derive(Clone, Copy)]
 pub(crate) struct MergeJob {
-    thread: JoinHandle<Result<(), StateError>>,
     /// Memory of the layers that it merges.
     pub(crate) bytes: usize,
     /// Shards that had been merged before, since the database was opened.
@@ -35,177 +63,305 @@ pub(crate) struct MergeJob {
 }
 
 impl MergeJob {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
-
     /// How much of it is done, from 0 to 1: all shards, but perhaps not the checkpoint.
     pub(crate) fn progress(&self, counters: &Counters) -> f64 {
         (counters.merge_parts.get() - self.parts_before) as f64 / SHARDS as f64
     }
 }
 
-/// What merges left behind that may still be needed.
-#[derive(Default)]
-pub(crate) struct Retired {
-    /// Pages that the newest checkpoint no longer names, but the one before it does.
-    pub(crate) pages: Vec<PageAddr>,
-    /// Earlier snapshots, which views may hold.
-    snapshots: Vec<Weak<Snapshot>>,
-}
+impl Merging {
+    pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock()
+    }
 
-impl Retired {
-    /// With pages that only the checkpoint before the newest names.
-    pub(crate) fn with_pages(pages: Vec<PageAddr>) -> Self {
-        Self {
-            pages,
-            ..Self::default()
+    fn set(&self, phase: Phase) {
+        *self.phase.lock() = phase;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change of the phase, but not for long: a merge goes on without one.
+    pub(crate) fn wait(&self, phase: &mut MutexGuard<'_, Phase>, time: Duration) {
+        let _ = self.changed.wait_for(phase, time);
+    }
+
+    fn wait_until_idle(&self) {
+        let mut phase = self.phase.lock();
+        while !matches!(*phase, Phase::Idle) {
+            self.changed.wait(&mut phase);
         }
     }
+}
+
+/// What is to be merged.
+struct Frozen {
+    base: Arc<Base>,
+    intermediate: Arc<Intermediate>,
+    log: LogState,
+    /// Freed on the merge's thread: it is much memory.
+    old: Current,
 }
 
 impl Inner {
-    /// Starts a merge if the layers take too much memory; waits for the one under way as far as
-    /// it is behind.
-    pub(crate) fn freeze_if_large(self: &Arc<Self>, writer: &mut Writer) -> Result<(), StateError> {
-        let mut has_waited = false;
-        if let Some(merge) = &writer.merge
-            && !merge.is_finished()
-        {
-            if self.keep_pace(merge, writer.usual)? {
-                return Ok(());
-            }
-            has_waited = true;
-            let start = Instant::now();
-            self.wait_for_merge(writer)?;
-            self.counters
-                .merge_wait_ns
-                .add(start.elapsed().as_nanos() as u64);
-        }
-        self.wait_for_merge(writer)?;
-        match self.is_merge_due() {
-            true => {
-                // One that is waited for is not gentle, nor the next.
-                writer.is_hurried = has_waited;
-                self.freeze(writer, 0)
-            }
-            false => Ok(()),
+    /// Starts a merge if the layers take too much memory, and none is under way.
+    pub(crate) fn merge_if_due(self: &Arc<Self>) {
+        if self.is_merge_due() {
+            self.start_merge(0, None);
         }
     }
 
-    /// Waits until no merge is under way. A failed merge poisons the engine.
-    pub(crate) fn wait_for_merge(&self, writer: &mut Writer) -> Result<(), StateError> {
-        let Some(job) = writer.merge.take() else {
+    /// Merges all but the newest `keep` blocks of the head's chain, and returns when that is in a
+    /// checkpoint.
+    pub(crate) fn merge_now(self: &Arc<Self>, keep: usize) -> Result<(), StateError> {
+        self.merge_and_wait(keep, None)
+    }
+
+    /// As above, of all blocks, while the head is on its way down to that block: the log says so
+    /// already.
+    pub(crate) fn merge_below(self: &Arc<Self>, head: BlockId) -> Result<(), StateError> {
+        self.merge_and_wait(0, Some(head))
+    }
+
+    fn merge_and_wait(
+        self: &Arc<Self>,
+        keep: usize,
+        head: Option<BlockId>,
+    ) -> Result<(), StateError> {
+        loop {
+            // Somebody waits: as fast as can be.
+            self.pages.segments.pace().set_gentle(false);
+            self.merging.wait_until_idle();
+            self.check_sound()?;
+            if self.start_merge(keep, head) {
+                break;
+            }
+        }
+        self.pages.segments.pace().set_gentle(false);
+        self.merging.wait_until_idle();
+        self.check_sound()
+    }
+
+    /// Waits until the layers that are to be merged have been taken from under their views.
+    pub(crate) fn wait_until_frozen(&self) -> Result<(), StateError> {
+        let mut phase = self.merging.phase();
+        while matches!(*phase, Phase::Freezing) {
+            self.merging.changed.wait(&mut phase);
+        }
+        drop(phase);
+        self.check_sound()
+    }
+
+    /// Waits until no merge is under way.
+    pub(crate) fn wait_for_merge(&self) -> Result<(), StateError> {
+        self.merging.wait_until_idle();
+        self.check_sound()
+    }
+
+    /// Starts a merge unless one is under way: false then. A merge that fails poisons the engine,
+    /// and so does one that can't be started.
+    pub(crate) fn start_merge(self: &Arc<Self>, keep: usize, head: Option<BlockId>) -> bool {
+        {
+            let mut phase = self.merging.phase();
+            if !matches!(*phase, Phase::Idle) {
+                return false;
+            }
+            *phase = Phase::Freezing;
+        }
+        let inner = self.clone();
+        let run = move || {
+            pool::lower_priority();
+            // What is shared is behind locks, or poisoned with the engine.
+            let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep, head)));
+            let panicked = |_| Err(StateError::Poisoned("a merge panicked".to_owned()));
+            let _ = inner.poison(merged.unwrap_or_else(panicked));
+            let merging = inner.merging.clone();
+            // Whoever waits may want to open the database again at once.
+            drop(inner);
+            merging.set(Phase::Idle);
+        };
+        let thread = thread::Builder::new().name("cambium-merge".to_owned());
+        if let Err(error) = thread.spawn(run) {
+            let what = format!("no thread to merge in could be started: {error}");
+            let _ = self.poison(Err::<(), _>(StateError::Poisoned(what)));
+            self.merging.set(Phase::Idle);
+        }
+        true
+    }
+
+    fn merge(&self, keep: usize, head: Option<BlockId>) -> Result<(), StateError> {
+        self.check_sound()?;
+        let Some(frozen) = self.freeze(keep, head)? else {
             return Ok(());
         };
-        // Somebody waits: as fast as can be.
-        self.pages.segments.pace().set_gentle(false);
-        let panicked = |_| StateError::Poisoned("the merging thread panicked".to_owned());
-        self.poison(job.thread.join().map_err(panicked).flatten())
+        let Frozen {
+            base,
+            intermediate,
+            log,
+            old,
+        } = frozen;
+        drop(old);
+        self.run_merge(&base, &intermediate, log)?;
+        drop((base, intermediate));
+        self.merging.set(Phase::Finishing);
+        Ok(self.log.prepare_next(self.pages.segments.pace())?)
     }
 
-    /// Makes the head's ancestor `keep` layers below it the base, and starts merging all up to
-    /// it. No merge may be under way.
+    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is that already.
     ///
     /// Of the layers above it those stay that are on the way to the head or not committed. All
     /// others can be brought back from the log.
-    pub(crate) fn freeze(
-        self: &Arc<Self>,
-        writer: &mut Writer,
-        keep: usize,
-    ) -> Result<(), StateError> {
-        self.check_sound()?;
+    fn freeze(&self, keep: usize, log_head: Option<BlockId>) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layer_bytes();
         let parts_before = self.counters.merge_parts.get();
+        // Roots wait from here on, and commits only for the second part.
         let mut delta = self.delta.lock();
-        let (target, head, stay, way) = {
+        let (target, writer) = loop {
+            let (target, way) = {
+                let current = self.current.read();
+                let tree = &current.tree;
+                let mut chain = tree.chain(tree.head().id).skip(keep);
+                let Some(target) = chain.next().cloned() else {
+                    return Ok(None);
+                };
+                if target.id == tree.root().id {
+                    return Ok(None);
+                }
+                let way = delta.way_to(tree, target.id);
+                (target, way)
+            };
+            delta.take_way(&way, target.id)?;
+            let writer = self.writer.lock();
+            // The head may be another one by now.
             let current = self.current.read();
             let tree = &current.tree;
-            let mut chain = tree.chain(tree.head().id);
-            let mut stay: HashSet<_> = chain.by_ref().take(keep).map(|layer| layer.id).collect();
-            let Some(target) = chain.next().cloned() else {
-                return Ok(());
-            };
-            if target.id == tree.root().id {
-                return Ok(());
+            if tree
+                .chain(tree.head().id)
+                .any(|layer| layer.id == target.id)
+            {
+                break (target, writer);
             }
-            stay.extend(self.uncommitted(tree)?);
-            (
-                target.clone(),
-                tree.head().block,
-                stay,
-                delta.way_to(tree, target.id),
-            )
         };
-        // All that the log has up to its present end is in the layers, or in what is recent.
-        self.poison(self.log.sync())?;
-        let replay = self.log.end();
+        // All that the log has up to here is in the layers, or in what is recent.
+        let synced = self.poison(self.log.sync())?;
+        let replay = self.replaying.lock().unwrap_or(synced);
+        let in_memory = self.current.read().tree.head().block;
+        let head = log_head.unwrap_or(in_memory);
         let window = Window {
             base: target.block.number,
-            head: head.number,
+            head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
+            towards: log_head,
         };
         let base_move = self.blocks.plan_move(target.block, window)?;
-        delta.take_way(&way, target.id)?;
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
             state_root: target.state_root,
             lineage: target.lineage.clone(),
-            forest: delta.forest().clone(),
+            forest: delta.forest()?.clone(),
             overlay: self.current.read().overlay.clone(),
         });
         let base = Arc::new(Base {
             snapshot: delta.base().snapshot.clone(),
             intermediate: Some(intermediate.clone()),
         });
-        *delta = Delta::on(base.clone(), target.id, self.counters.clone())?;
+        let new_delta = Delta::on(base.clone(), target.id, self.counters.clone())?;
         let log = LogState {
-            head: head.hash,
+            head,
             replay,
             recent: base_move.recent(),
         };
-        self.blocks.move_base(base_move);
-        let old = {
-            let mut current = self.current.write();
-            let tree = current.tree.cut(
-                target.id,
-                |layer| stay.contains(&layer.id),
-                |block| self.blocks.chain_of(block).is_ok(),
-            );
-            let overlay = Overlay::new();
-            for layer in tree.above_root() {
-                overlay.insert(layer.id, &layer.changes);
-            }
-            let new = Current {
-                base: base.clone(),
-                overlay: Arc::new(overlay),
-                unlogged_jumps: tree.jumps().collect(),
-                tree,
+        // Folding and filling takes time: not while views wait. What is brought back meanwhile has
+        // a newer version of the tree.
+        let mut prepared = Some((base_move, new_delta));
+        let old = loop {
+            let (tree, version) = {
+                let current = self.current.read();
+                (current.tree.clone(), current.tree.version())
             };
-            std::mem::replace(&mut *current, new)
+            let stays = |block| match &prepared {
+                Some((base_move, _)) => self.blocks.stays(base_move, block).unwrap_or(false),
+                None => false,
+            };
+            let new = self.cut(&tree, target.id, base.clone(), stays)?;
+            let mut current = self.current.write();
+            if current.tree.version() == version
+                && let Some((base_move, new_delta)) = prepared.take()
+            {
+                self.blocks.move_base(base_move);
+                *delta = new_delta;
+                break std::mem::replace(&mut *current, new);
+            }
         };
-        drop(delta);
-        let inner = self.clone();
-        let run = move || {
-            pool::lower_priority();
-            // Much memory, and nobody waits here.
-            drop(old);
-            inner.run_merge(&base, &intermediate, log)
-        };
-        self.pages.segments.pace().set_gentle(!writer.is_hurried);
-        let thread = thread::Builder::new()
-            .name("cambium-merge".to_owned())
-            .spawn(run);
-        let thread = self.poison(thread.map_err(|error| {
-            StateError::Poisoned(format!("no thread to merge in could be started: {error}"))
-        }))?;
-        writer.merge = Some(MergeJob {
-            thread,
+        drop((writer, delta));
+        self.merging.set(Phase::Merging(MergeJob {
             bytes,
             parts_before,
-        });
-        Ok(())
+        }));
+        Ok(Some(Frozen {
+            base,
+            intermediate,
+            log,
+            old,
+        }))
+    }
+
+    /// The layers that stay when the layer `root` is the root: those on the way to the head, and
+    /// those that are not committed, if what they are built on `stays`. `base` is the state of that
+    /// layer.
+    fn cut(
+        &self,
+        tree: &Tree,
+        root: LayerId,
+        base: Arc<Base>,
+        stays: impl Fn(BlockId) -> bool,
+    ) -> Result<Current, StateError> {
+        let chain = tree.chain(tree.head().id);
+        let mut stay: HashSet<_> = chain
+            .take_while(|layer| layer.id != root)
+            .map(|layer| layer.id)
+            .collect();
+        stay.extend(self.uncommitted(tree)?);
+        let cut = tree.cut(root, |layer| stay.contains(&layer.id), stays);
+        let overlay = Overlay::new();
+        for layer in cut.above_root() {
+            overlay.insert(layer.id, &layer.changes);
+        }
+        Ok(Current {
+            base,
+            overlay: Arc::new(overlay),
+            tree: cut,
+        })
+    }
+
+    /// Lets go of the layers that a merge would let go of, where there is nothing to merge.
+    pub(crate) fn let_go_of_branches(&self) -> Result<(), StateError> {
+        let mut delta = self.delta.lock();
+        let _writer = self.writer.lock();
+        loop {
+            let (tree, base) = {
+                let current = self.current.read();
+                (current.tree.clone(), current.base.clone())
+            };
+            let stays = |block| self.blocks.chain_of(block).is_ok();
+            let new = self.cut(&tree, tree.root().id, base, stays)?;
+            if new.tree.len() == tree.len() {
+                return Ok(());
+            }
+            let mut current = self.current.write();
+            if current.tree.version() == tree.version() {
+                delta.let_go();
+                let old = std::mem::replace(&mut *current, new);
+                drop(current);
+                self.note_kept(&old.overlay);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts what views may keep of values that nobody else needs.
+    fn note_kept(&self, overlay: &Arc<Overlay>) {
+        let kept = (Arc::downgrade(overlay) as Weak<_>, overlay.bytes());
+        self.merged.lock().push(kept);
     }
 
     /// The layers that are not in the log.
@@ -227,7 +383,11 @@ impl Inner {
     ) -> Result<(), StateError> {
         let start = Instant::now();
         let old = &base.snapshot;
-        let cleaning = Cleaning::of(&self.pages.segments.live(), &self.retired.lock().pages);
+        let cleaning = Cleaning::of(
+            &self.pages.segments.live(),
+            self.reclaim.lock().retired(),
+            &self.pages.unreadable_segments(),
+        );
         let is_too_large = !old.index.fits(self.options.index_bytes_max());
         let (disk, parts) = (self.disk.clone(), self.parts.clone());
         let pace = self.pages.segments.pace().clone();
@@ -248,9 +408,7 @@ impl Inner {
             parent_hash: intermediate.parent_hash,
             state_root: intermediate.state_root,
         };
-        let mut retired = self.retired.lock();
-        let index =
-            self.write_checkpoint(&mut retired, index.finish()?, state, log, merged.dead)?;
+        let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
         self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
         let snapshot = Arc::new(Snapshot {
             block: state.block,
@@ -259,8 +417,6 @@ impl Inner {
             pages: self.pages.clone(),
             entries: old.entries.after(intermediate),
         });
-        retired.snapshots.push(Arc::downgrade(old));
-        drop(retired);
         let new = Arc::new(Base {
             snapshot,
             intermediate: None,
@@ -269,7 +425,11 @@ impl Inner {
         delta.rebase(new.clone());
         self.current.write().base = new;
         drop(delta);
-        self.log.prepare_next(self.pages.segments.pace())?;
+        let tries = intermediate.forest.memory_bytes();
+        let kept = (Arc::downgrade(&intermediate.forest) as Weak<_>, tries);
+        self.merged.lock().push(kept);
+        self.note_kept(&intermediate.overlay);
+        self.forget_prover();
         self.counters.merges.add(1);
         self.counters
             .merge_ns
@@ -278,27 +438,35 @@ impl Inner {
     }
 
     /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
-    /// and gives its index. The pages that only the checkpoint before the newest names are dead
-    /// from now on: it goes.
+    /// and gives its index. The pages that only the checkpoint before the newest named are dead
+    /// then: it is gone.
     fn write_checkpoint(
         &self,
-        retired: &mut Retired,
+        old: &Arc<Snapshot>,
         index: WrittenIndex,
         state: CheckpointState,
         log: LogState,
         dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
-        for addr in std::mem::replace(&mut retired.pages, dead) {
-            self.pages.segments.mark_dead(addr);
-        }
-        let dead = &retired.pages;
-        let (index, bytes) = checkpoint::write(index, &self.pages, &self.codes, state, log, dead)?;
+        let mut reclaim = self.reclaim.lock();
+        let (index, bytes) = checkpoint::write(
+            index,
+            &self.pages,
+            &self.codes,
+            &self.manifest,
+            state,
+            log,
+            RetiredPages {
+                now: &dead,
+                before: reclaim.retired(),
+            },
+        )?;
         self.counters.checkpoint_bytes_written.add(bytes);
-        retired.snapshots.retain(|older| older.strong_count() > 0);
-        // Views of older snapshots may still read what is dead now.
-        if retired.snapshots.is_empty() {
-            self.pages.segments.remove_dead(|_| true)?;
-        }
+        let segments = &self.pages.segments;
+        reclaim.advance(old, dead, segments);
+        let removed = segments.remove_dead(|segment| !reclaim.is_needed(segment))?;
+        reclaim.forget(&removed);
+        self.pages.forget_segments(&removed);
         Ok(index)
     }
 }

@@ -21,9 +21,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A block above the snapshot, in this process: ids grow in the order of staging.
+/// A block above the snapshot, in this process: ids grow in the order of staging, and are never
+/// used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LayerId(pub(crate) u32);
+pub(crate) struct LayerId(pub(crate) u64);
 
 /// Which layers a view sees.
 #[derive(Clone, Debug)]
@@ -216,6 +217,40 @@ impl Overlay {
         (slots.collect(), wipe.is_some())
     }
 
+    /// The changes that lead from below the layers to what `seen` sees.
+    pub(crate) fn changes(&self, seen: &Lineage) -> Changes {
+        let mut accounts: B256Map<AccountChange> = B256Map::default();
+        let change = |path| AccountChange {
+            path,
+            account: AccountUpdate::Keep,
+            wipe: false,
+            slots: Vec::new(),
+        };
+        self.each(seen, |written| match written {
+            Written::Account(path, account) => {
+                let change = accounts.entry(path).or_insert_with(|| change(path));
+                change.account = match account {
+                    Some(account) => AccountUpdate::Put(account),
+                    None => AccountUpdate::Delete,
+                };
+            }
+            Written::Slot(path, slot, value) => {
+                let change = accounts.entry(path).or_insert_with(|| change(path));
+                change.slots.push((slot, value));
+            }
+            Written::Wipe(path) => {
+                accounts.entry(path).or_insert_with(|| change(path)).wipe = true;
+            }
+        });
+        let accounts = accounts.into_values().map(|mut change| {
+            if change.account == AccountUpdate::Delete {
+                change.slots.clear();
+            }
+            change
+        });
+        Changes::new(accounts.collect())
+    }
+
     /// All that visible layers wrote, in no order.
     pub(crate) fn each(&self, seen: &Lineage, mut visit: impl FnMut(Written)) {
         for shard in &self.shards {
@@ -239,7 +274,7 @@ impl Overlay {
 }
 
 /// Estimated memory of one layer's values.
-fn size_of_changes(changes: &Changes) -> usize {
+pub(crate) fn size_of_changes(changes: &Changes) -> usize {
     let (accounts, slots) = changes.counts();
     accounts * ACCOUNT_BYTES + slots * SLOT_BYTES
 }
@@ -256,7 +291,7 @@ fn newest<T: Copy>(versions: &Versions<T>, seen: &Lineage) -> Option<(LayerId, T
 mod tests {
     use super::*;
 
-    fn lineage(newest: u32, others: &[u32]) -> Lineage {
+    fn lineage(newest: u64, others: &[u64]) -> Lineage {
         Lineage {
             newest: LayerId(newest),
             others: others.iter().copied().map(LayerId).collect(),
@@ -301,6 +336,9 @@ mod tests {
         assert_eq!(read(1), Some(U256::from(10)));
         assert_eq!(read(2), Some(U256::ZERO));
         assert_eq!(read(3), Some(U256::from(30)));
+        let seen = |newest| overlay.changes(&lineage(newest, &[]));
+        assert_eq!(seen(1), slot_change(10, false));
+        assert_eq!(seen(2), wipe);
         overlay.remove(LayerId(2), &wipe);
         overlay.remove(LayerId(3), &slot_change(30, true));
         assert_eq!(read(3), Some(U256::from(10)));

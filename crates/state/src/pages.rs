@@ -6,11 +6,17 @@ use crate::{
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, DecodeError, Path, SLOT_NIBBLES, SlotValue};
-use cambium_store::{Page, PageAddr, Segments};
+use cambium_store::{Page, PageAddr, Segments, StoreError};
 use cambium_trie::{LeafValue, NodeRef, Place, Stub};
+use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::FxBuildHasher;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 /// Weighs a page by its bytes and what holding it costs.
 #[derive(Clone)]
@@ -62,7 +68,25 @@ pub(crate) struct Pages {
     pub(crate) segments: Segments,
     cache: Cache<PageAddr, Arc<Page>, PageWeight>,
     pub(crate) counters: Arc<Counters>,
+    unreadable: Mutex<Unreadable>,
 }
+
+/// Pages that could not be read.
+#[derive(Default)]
+struct Unreadable {
+    /// No more than [`UNREADABLE_MAX`].
+    pages: BTreeSet<PageAddr>,
+    segments: HashSet<u32>,
+}
+
+/// So many pages that can't be read are remembered: where there are more, a whole file is lost.
+const UNREADABLE_MAX: usize = 1 << 16;
+/// How long a merge waits before it tries once more to read what could not be read.
+const RETRY_AFTER: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+];
 
 impl Pages {
     pub(crate) fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
@@ -72,7 +96,80 @@ impl Pages {
             segments,
             cache,
             counters,
+            unreadable: Mutex::default(),
         }
+    }
+
+    /// How many pages could not be read, and are still there.
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable.lock().pages.len()
+    }
+
+    /// The segments that have such pages.
+    pub(crate) fn unreadable_segments(&self) -> HashSet<u32> {
+        self.unreadable.lock().segments.clone()
+    }
+
+    fn note_unreadable(&self, addr: PageAddr) {
+        let mut unreadable = self.unreadable.lock();
+        unreadable.segments.insert(addr.segment());
+        if unreadable.pages.len() < UNREADABLE_MAX {
+            unreadable.pages.insert(addr);
+        }
+    }
+
+    /// Forgets all pages of segments that are gone: their numbers are used again.
+    pub(crate) fn forget_segments(&self, segments: &[u32]) {
+        if segments.is_empty() {
+            return;
+        }
+        let is_there = |addr: &PageAddr| !segments.contains(&addr.segment());
+        self.cache.retain(|addr, _| is_there(addr));
+        let mut unreadable = self.unreadable.lock();
+        unreadable.pages.retain(is_there);
+        unreadable
+            .segments
+            .retain(|segment| !segments.contains(segment));
+    }
+
+    /// What came of reading the page at `addr`. A merge tries again what may pass: it is not to
+    /// fail for an error that others would only have to report.
+    fn outcome(
+        &self,
+        read: Result<Page, StoreError>,
+        addr: PageAddr,
+        why: ReadFor,
+    ) -> Result<Page, StoreError> {
+        let mut read = read;
+        if why == ReadFor::Merge {
+            for pause in RETRY_AFTER {
+                if read.is_ok() {
+                    break;
+                }
+                thread::sleep(pause);
+                read = self.segments.read(addr);
+            }
+        }
+        if let Err(error) = &read
+            && (why == ReadFor::Merge || error.is_corruption())
+        {
+            self.note_unreadable(addr);
+        }
+        read
+    }
+
+    /// Reads spans of pages to be moved. Those that can't be read stay where they are.
+    pub(crate) fn read_to_move(&self, spans: &[&[PageAddr]]) -> Vec<Option<Page>> {
+        let addrs = spans.iter().copied().flatten();
+        let read = self.segments.read_spans(spans).into_iter();
+        read.zip(addrs)
+            .map(|(page, addr)| {
+                let page = self.outcome(page, *addr, ReadFor::Merge).ok()?;
+                self.counters.page_reads_merge.add(1);
+                self.counters.page_bytes_read.add(page.size_bytes() as u64);
+                Some(page)
+            })
+            .collect()
     }
 
     /// The page behind a stub at `prefix`, from the cache or with one device read.
@@ -127,7 +224,8 @@ impl Pages {
         let pages = self.segments.read_batch(&addrs);
         let each = pages.into_iter().zip(stubs).zip(&addrs);
         each.map(|((page, (_, prefix)), addr)| {
-            let page = Arc::new(self.checked(page?, *addr, prefix, why)?);
+            let page = self.outcome(page, *addr, why)?;
+            let page = Arc::new(self.checked(page, *addr, prefix, why)?);
             if !matches!(why, ReadFor::Trie | ReadFor::Merge) {
                 self.cache.insert(*addr, page.clone());
             }
@@ -165,7 +263,8 @@ impl Pages {
         why: ReadFor,
     ) -> Result<Page, StateError> {
         let addr = addr_of(stub, prefix)?;
-        self.checked(self.segments.read(addr)?, addr, prefix, why)
+        let page = self.outcome(self.segments.read(addr), addr, why)?;
+        self.checked(page, addr, prefix, why)
     }
 
     /// Counts a page that was read, and refuses one that belongs elsewhere.

@@ -2,10 +2,12 @@
 
 use crate::{
     base::Base,
+    budget::past_bytes,
     db::Inner,
     delta::Delta,
     error::StateError,
     forest::{Forest, shard_of, update_error},
+    overlay::LayerId,
     pages::ReadFor,
     resolve::{Resolver, graft_hashed},
     view::View,
@@ -86,41 +88,83 @@ impl View {
 
 impl Inner {
     /// Works on the tries of the state of `view`. They are a second set beside the one that roots
-    /// are computed with, so that proofs and commits do not wait for each other.
+    /// are computed with, so that proofs and commits do not wait for each other. A view of a state
+    /// that no layer has gets tries of its own.
     fn with_forest<T>(
         self: &Arc<Self>,
         view: &View,
         work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
+        if let Some(past) = &view.past {
+            let mut prover = past.prover.lock();
+            let done = self.prove_apart(view, &mut prover, work);
+            past.count_prover(&mut prover, past_bytes(self.options.memory_bytes) as usize);
+            return done;
+        }
         let mut prover = self.prover.lock();
-        let (base, root, layer, way) = loop {
-            // A view may have outlived its place in the tree: it is brought back.
-            self.layer_of(view.block())?;
+        let found = {
             let current = self.current.read();
             let tree = &current.tree;
-            // The base may have moved in between.
-            let Some(layer) = tree.by_hash(&view.block().hash) else {
-                continue;
-            };
-            let layer = layer.id;
-            prover.take_if(|prover| {
-                !Arc::ptr_eq(prover.base(), &current.base) || tree.get(prover.at()).is_none()
-            });
-            let way = match &*prover {
-                Some(prover) => prover.way_to(tree, layer),
-                None => tree.way(tree.root().id, layer),
-            };
-            break (current.base.clone(), tree.root().id, layer, way);
+            let layer = tree.by_hash(&view.block().hash);
+            layer.map(|layer| {
+                prover.take_if(|prover| {
+                    let is_current = Arc::ptr_eq(prover.base(), &current.base);
+                    !is_current || tree.get(prover.at()).is_none()
+                });
+                let way = match &*prover {
+                    Some(prover) => prover.way_to(tree, layer.id),
+                    None => tree.way(tree.root().id, layer.id),
+                };
+                (current.base.clone(), tree.root().id, layer.id, way)
+            })
+        };
+        // The view may have outlived its place in the tree.
+        let Some((base, root, layer, way)) = found else {
+            drop(prover);
+            return self.prove_apart(view, &mut None, work);
         };
         let delta = match &mut *prover {
             Some(delta) => delta,
             none => none.insert(Delta::on(base, root, self.counters.clone())?),
         };
         delta.take_way(&way, layer)?;
-        let done = work(delta.forest(), delta.base());
-        if delta.forest().memory_bytes() > self.layer_limit.of_prover() {
+        let base = delta.base().clone();
+        let done = work(delta.forest()?, &base);
+        let is_large = delta.memory_bytes() > self.layer_limit.of_prover();
+        // Nobody keeps an older snapshot for proofs that may come.
+        if is_large || !Arc::ptr_eq(&base, &self.current.read().base) {
             *prover = None;
         }
         done
+    }
+
+    /// Works on tries made of what `view` itself has. They are left in `prover`.
+    fn prove_apart<T>(
+        &self,
+        view: &View,
+        prover: &mut Option<Delta>,
+        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let delta = match prover {
+            Some(delta) => delta,
+            none => {
+                let (base, root) = (view.base.clone(), LayerId(0));
+                none.insert(Delta::on(base, root, self.counters.clone())?)
+            }
+        };
+        if delta.at() != view.layer.id {
+            let changes = view.overlay.changes(&view.layer.lineage);
+            delta.take_way(&changes, view.layer.id)?;
+        }
+        let base = delta.base().clone();
+        work(delta.forest()?, &base)
+    }
+
+    /// Lets go of the tries for proofs, which are of an older snapshot now. Whoever is at work on
+    /// them does so afterwards.
+    pub(crate) fn forget_prover(&self) {
+        if let Some(mut prover) = self.prover.try_lock() {
+            *prover = None;
+        }
     }
 }

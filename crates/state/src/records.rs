@@ -2,6 +2,7 @@
 
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{BlockId, Changes, DecodeError, Reader, put_varint};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A block as the engine keeps it. What `body` means is its user's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +19,8 @@ pub struct BlockMeta {
 
 /// A block with what it did and how to undo it.
 pub(crate) const KIND_BLOCK: u8 = 1;
-/// A committed block that became the head: its hash.
+/// A committed block that became the head: its number, little-endian, and its hash.
 pub(crate) const KIND_HEAD: u8 = 2;
-/// A committed block brought back as a layer above another. (Kind 3 was an earlier form of it.)
-pub(crate) const KIND_JUMP: u8 = 4;
 
 /// A block with what it did and how to undo it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +33,18 @@ pub(crate) struct BlockRecord {
     pub(crate) codes: Vec<(B256, Bytes)>,
 }
 
-/// A committed block brought back as a layer above `base`, to build on it or to make it the head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JumpRecord {
-    pub(crate) base: B256,
-    pub(crate) target: BlockId,
+/// What the first bytes of a block's record say, which can be read without the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockHead {
+    pub(crate) id: BlockId,
     pub(crate) parent: B256,
-    pub(crate) state_root: B256,
-    /// From the base's state to the target's.
-    pub(crate) changes: Changes,
-    pub(crate) reverts: Changes,
+    /// Whether the block became the head when it was committed.
+    pub(crate) head: bool,
 }
+
+/// Bytes that [`BlockHead`] takes, and those with their checksum.
+const HEAD_BYTES: usize = 105;
+pub(crate) const CHECKED_HEAD_BYTES: usize = HEAD_BYTES + 8;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
@@ -56,21 +56,40 @@ fn take_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     reader.take(len)
 }
 
-fn put_meta(out: &mut Vec<u8>, meta: &BlockMeta) {
+fn put_head(out: &mut Vec<u8>, meta: &BlockMeta) {
+    out.push(1);
     out.extend_from_slice(&meta.id.number.to_le_bytes());
     out.extend_from_slice(meta.id.hash.as_slice());
     out.extend_from_slice(meta.parent.as_slice());
     out.extend_from_slice(meta.state_root.as_slice());
-    put_bytes(out, &meta.body);
+    out.extend_from_slice(&xxh3_64(&out[..HEAD_BYTES]).to_le_bytes());
 }
 
-fn take_meta(reader: &mut Reader<'_>) -> Result<BlockMeta, DecodeError> {
-    Ok(BlockMeta {
-        id: BlockId::new(reader.u64()?, reader.b256()?),
-        parent: reader.b256()?,
-        state_root: reader.b256()?,
+/// Reads the head and the state root.
+fn take_head(reader: &mut Reader<'_>) -> Result<(BlockHead, B256), DecodeError> {
+    let sum = xxh3_64(reader.clone().take(HEAD_BYTES)?);
+    let head = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(reader.error("unknown flags of a block record")),
+    };
+    let id = BlockId::new(reader.u64()?, reader.b256()?);
+    let (parent, state_root) = (reader.b256()?, reader.b256()?);
+    if reader.u64()? != sum {
+        return Err(reader.error("the checksum of a block record's head does not match"));
+    }
+    Ok((BlockHead { id, parent, head }, state_root))
+}
+
+fn take_meta(reader: &mut Reader<'_>) -> Result<(BlockMeta, bool), DecodeError> {
+    let (BlockHead { id, parent, head }, state_root) = take_head(reader)?;
+    let meta = BlockMeta {
+        id,
+        parent,
+        state_root,
         body: Bytes::copy_from_slice(take_bytes(reader)?),
-    })
+    };
+    Ok((meta, head))
 }
 
 impl BlockRecord {
@@ -84,7 +103,8 @@ impl BlockRecord {
     /// | 9 | 32 | hash |
     /// | 41 | 32 | parent's hash |
     /// | 73 | 32 | state root |
-    /// | 105 | B | body |
+    /// | 105 | 8 | xxh3-64 of all before, little-endian |
+    /// | 113 | B | body |
     /// | | B | changes |
     /// | | B | reverts |
     /// | | 1-10 | number of codes, LEB128 |
@@ -99,8 +119,8 @@ impl BlockRecord {
         let codes_len: usize = codes.iter().map(|(_, code)| code.len() + 42).sum();
         let size = 140 + meta.body.len() + changes.len() + reverts.len() + codes_len;
         let mut out = Vec::with_capacity(size);
-        out.push(1);
-        put_meta(&mut out, meta);
+        put_head(&mut out, meta);
+        put_bytes(&mut out, &meta.body);
         put_bytes(&mut out, &changes);
         put_bytes(&mut out, &reverts);
         put_varint(&mut out, codes.len() as u64);
@@ -114,16 +134,18 @@ impl BlockRecord {
     /// Says in an encoded payload whether the block became the head.
     pub(crate) fn set_head(payload: &mut [u8], head: bool) {
         payload[0] = head.into();
+        let sum = xxh3_64(&payload[..HEAD_BYTES]);
+        payload[HEAD_BYTES..CHECKED_HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Reads the first [`CHECKED_HEAD_BYTES`] of a payload.
+    pub(crate) fn decode_head(bytes: &[u8]) -> Result<BlockHead, DecodeError> {
+        take_head(&mut Reader::new(bytes)).map(|(head, _)| head)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let head = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(reader.error("unknown flags of a block record")),
-        };
-        let meta = take_meta(&mut reader)?;
+        let (meta, head) = take_meta(&mut reader)?;
         let changes = Changes::decode(take_bytes(&mut reader)?)?;
         let reverts = Changes::decode(take_bytes(&mut reader)?)?;
         let count = reader.count(33)?;
@@ -144,50 +166,23 @@ impl BlockRecord {
 
     /// Reads the block alone, without decoding its changes.
     pub(crate) fn decode_meta(bytes: &[u8]) -> Result<BlockMeta, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        reader.u8()?;
-        take_meta(&mut reader)
+        take_meta(&mut Reader::new(bytes)).map(|(meta, _)| meta)
     }
 }
 
-impl JumpRecord {
-    /// The payload of a jump record. `B` stands for LEB128 length and that many bytes.
-    ///
-    /// | offset | size | meaning |
-    /// |---|---|---|
-    /// | 0 | 32 | hash of the block that the changes start from |
-    /// | 32 | 8 | number of the target, little-endian |
-    /// | 40 | 32 | hash of the target |
-    /// | 72 | 32 | hash of the target's parent |
-    /// | 104 | 32 | state root of the target |
-    /// | 136 | B | changes from the base's state to the target's |
-    /// | | B | reverts |
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let (changes, reverts) = (self.changes.encode(), self.reverts.encode());
-        let mut out = Vec::with_capacity(156 + changes.len() + reverts.len());
-        out.extend_from_slice(self.base.as_slice());
-        out.extend_from_slice(&self.target.number.to_le_bytes());
-        out.extend_from_slice(self.target.hash.as_slice());
-        out.extend_from_slice(self.parent.as_slice());
-        out.extend_from_slice(self.state_root.as_slice());
-        put_bytes(&mut out, &changes);
-        put_bytes(&mut out, &reverts);
-        out
-    }
+/// The payload of the record of a head.
+pub(crate) fn encode_new_head(id: BlockId) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    bytes[..8].copy_from_slice(&id.number.to_le_bytes());
+    bytes[8..].copy_from_slice(id.hash.as_slice());
+    bytes
+}
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let record = Self {
-            base: reader.b256()?,
-            target: BlockId::new(reader.u64()?, reader.b256()?),
-            parent: reader.b256()?,
-            state_root: reader.b256()?,
-            changes: Changes::decode(take_bytes(&mut reader)?)?,
-            reverts: Changes::decode(take_bytes(&mut reader)?)?,
-        };
-        reader.finish()?;
-        Ok(record)
-    }
+/// The reverse of [`encode_new_head`].
+pub(crate) fn decode_new_head(bytes: &[u8]) -> Result<BlockId, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let id = BlockId::new(reader.u64()?, reader.b256()?);
+    reader.finish().map(|()| id)
 }
 
 #[cfg(test)]
@@ -225,44 +220,36 @@ mod tests {
         BlockRecord::encode(&block.meta, &block.changes, &block.reverts, &block.codes)
     }
 
-    fn jump_sample() -> JumpRecord {
-        let block = sample();
-        JumpRecord {
-            base: B256::ZERO,
-            target: block.meta.id,
-            parent: block.meta.parent,
-            state_root: block.meta.state_root,
-            changes: block.changes,
-            reverts: block.reverts,
-        }
-    }
-
     #[test]
     fn records_survive_encoding_and_every_cut_is_refused() {
-        let (block, jump) = (sample(), jump_sample());
+        let block = sample();
         let mut bytes = encoded(&block);
         assert_eq!(BlockRecord::decode(&bytes).unwrap(), block);
         BlockRecord::set_head(&mut bytes, false);
         assert!(!BlockRecord::decode(&bytes).unwrap().head);
         assert_eq!(BlockRecord::decode_meta(&bytes).unwrap(), block.meta);
+        let head = BlockRecord::decode_head(&bytes[..CHECKED_HEAD_BYTES]).unwrap();
+        assert_eq!(
+            (head.id, head.parent, head.head),
+            (block.meta.id, block.meta.parent, false)
+        );
         assert!((0..bytes.len()).all(|end| BlockRecord::decode(&bytes[..end]).is_err()));
-        let bytes = jump.encode();
-        assert_eq!(JumpRecord::decode(&bytes).unwrap(), jump);
-        assert!((0..bytes.len()).all(|end| JumpRecord::decode(&bytes[..end]).is_err()));
+        for at in 0..CHECKED_HEAD_BYTES {
+            bytes[at] ^= 4;
+            assert!(BlockRecord::decode_head(&bytes).is_err(), "byte {at}");
+            bytes[at] ^= 4;
+        }
+        let head = encode_new_head(block.meta.id);
+        assert_eq!(decode_new_head(&head).unwrap(), block.meta.id);
+        assert!(decode_new_head(&head[..39]).is_err());
     }
 
     /// A change here is a change of the on-disk format: it needs a new format version.
     #[test]
     fn the_formats_are_what_they_were() {
-        let hashes = [
-            keccak256(encoded(&sample())),
-            keccak256(jump_sample().encode()),
-        ];
-        assert_eq!(hashes.map(|hash| hash.to_string()), GOLDEN);
+        let hash = keccak256(encoded(&sample()));
+        assert_eq!(hash.to_string(), GOLDEN);
     }
 
-    const GOLDEN: [&str; 2] = [
-        "0xe5cbba163e89f100431c77c228deddd34cd10a146b7960b440175ad6f184922a",
-        "0xb2386e7835bddc20588df55b53d7083b997e4f5569094f8c72c4789429f1f5dd",
-    ];
+    const GOLDEN: &str = "0xa4959538d000131ca28dec20f4f5061303eee385d9a544eddaf6e7c0b8237596";
 }

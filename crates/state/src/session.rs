@@ -12,13 +12,14 @@ use crate::{
     batch::{Ask, Key},
     db::{Db, Inner},
     error::StateError,
+    overlay::size_of_changes,
     pool,
     records::{BlockMeta, BlockRecord},
     tree::Layer,
     view::View,
 };
-use alloy_primitives::{B256, Bytes, U256};
-use cambium_primitives::{Account, BlockId, Changes};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
 use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
 use std::sync::{
@@ -37,8 +38,15 @@ pub struct Session {
     floating_reverts: Changes,
 }
 
+impl View {
+    /// Begins a block on this state, which may be that of any block that is here.
+    pub fn session(self) -> Session {
+        Session::new(self)
+    }
+}
+
 impl Session {
-    pub(crate) fn new(view: View) -> Self {
+    fn new(view: View) -> Self {
         let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
         Self {
             view,
@@ -110,8 +118,14 @@ impl Session {
     }
 
     /// Takes all that the block changed (what earlier calls gave included) and the code it
-    /// created, and computes the state root.
+    /// created, by hash, and computes the state root.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongCode`] for code of another hash, and [`StateError::UnknownCode`] for an
+    /// account whose code is neither given nor in the database.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
+        self.view.inner.check_codes(&changes, &codes)?;
         let Self {
             view,
             id,
@@ -162,8 +176,15 @@ impl Staged {
         &self.changes
     }
 
-    /// Names the block, so that others can be built on it. Refused if its header claims another
-    /// state root.
+    /// Names the block, so that others can be built on it. Waits for memory, if blocks come faster
+    /// than they can be merged.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is kept of a block that is refused: [`StateError::WrongRoot`] if it claims another
+    /// state root, [`StateError::NotAChild`] another parent or a number that does not follow it,
+    /// [`StateError::BlockExists`] the hash of a block that is there, and [`StoreError::TooLarge`]
+    /// if it does not fit into a record of the log.
     pub fn seal(self, meta: BlockMeta) -> Result<Sealed, StateError> {
         if meta.state_root != self.root {
             let (got, expected) = (self.root, meta.state_root);
@@ -174,17 +195,15 @@ impl Staged {
             });
         }
         let inner = self.view.inner.clone();
-        for (hash, code) in &self.codes {
-            inner.codes.put(*hash, code)?;
-        }
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &self.codes);
         let (parent, changes, reverts) = (self.view.block(), self.changes, self.reverts);
-        let layer = inner.seal(parent, self.id, &meta, changes, reverts)?;
-        Ok(Sealed {
-            inner,
-            layer,
-            record: Some(record),
-        })
+        let layer = inner.seal(parent, self.id, &meta, changes, reverts, record.len())?;
+        // Dropped after an error, the layer goes as well.
+        let sealed = Sealed::new(inner, layer, record);
+        for (hash, code) in &self.codes {
+            sealed.inner.codes.put(*hash, code)?;
+        }
+        Ok(sealed)
     }
 }
 
@@ -197,6 +216,16 @@ pub struct Sealed {
 }
 
 impl Sealed {
+    fn new(inner: Arc<Inner>, layer: Arc<Layer>, record: Vec<u8>) -> Self {
+        let bytes = size_of_changes(&layer.changes);
+        inner.sealed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self {
+            inner,
+            layer,
+            record: Some(record),
+        }
+    }
+
     /// The block.
     pub fn id(&self) -> BlockId {
         self.layer.block
@@ -205,6 +234,11 @@ impl Sealed {
     /// The state after the block.
     pub fn view(&self) -> Result<View, StateError> {
         self.inner.view_of(self.layer.block)
+    }
+
+    /// Whether it is a block of this database.
+    pub(crate) fn is_of(&self, inner: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(&self.inner, inner)
     }
 
     /// Makes the block durable, and the head. When this returns it survives power loss.
@@ -232,13 +266,23 @@ impl Sealed {
 
     /// The block is durable: dropping this takes nothing away.
     pub(crate) fn is_committed(&mut self) {
-        self.record = None;
+        self.stop_waiting();
+    }
+
+    /// True if the block waited to be committed.
+    fn stop_waiting(&mut self) -> bool {
+        let waited = self.record.take().is_some();
+        if waited {
+            let bytes = size_of_changes(&self.layer.changes);
+            self.inner.sealed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        waited
     }
 }
 
 impl Drop for Sealed {
     fn drop(&mut self) {
-        if self.record.is_some() {
+        if self.stop_waiting() {
             self.inner.give_up(&self.layer);
         }
     }
@@ -259,8 +303,32 @@ impl Committed {
 
 impl Db {
     /// Makes several blocks durable with one sync, in order, each after its parent; the last is
-    /// the head then.
+    /// the head then. After an error none of them counts as committed: those of which the disk has
+    /// all are there when the database is opened again.
     pub fn commit_all(&self, sealed: Vec<Sealed>) -> Result<(), StateError> {
-        self.inner.clone().commit(sealed, true)
+        self.inner.commit(sealed, true)
+    }
+}
+
+impl Inner {
+    /// Holds given codes against their hashes, and those of accounts against what there is.
+    fn check_codes(&self, changes: &Changes, codes: &[(B256, Bytes)]) -> Result<(), StateError> {
+        for (expected, code) in codes {
+            let (expected, got) = (*expected, keccak256(code));
+            if got != expected {
+                return Err(StateError::WrongCode { expected, got });
+            }
+        }
+        for change in changes.accounts() {
+            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+                continue;
+            };
+            let is_given = || codes.iter().any(|(hash, _)| *hash == code_hash);
+            if code_hash != KECCAK_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
+                let account = change.path;
+                return Err(StateError::UnknownCode { account, code_hash });
+            }
+        }
+        Ok(())
     }
 }

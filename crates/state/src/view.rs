@@ -1,6 +1,8 @@
 //! The state at one block: immutable, cheap to make, never in a writer's way.
 
-use crate::{base::Base, db::Inner, error::StateError, overlay::Overlay, tree::Layer};
+use crate::{
+    base::Base, db::Inner, error::StateError, overlay::Overlay, past::PastState, tree::Layer,
+};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
@@ -17,6 +19,8 @@ pub struct View {
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
     pub(crate) layer: Arc<Layer>,
+    /// If the state was brought back for views alone.
+    pub(crate) past: Option<Arc<PastState>>,
 }
 
 impl View {

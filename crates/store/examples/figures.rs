@@ -91,7 +91,9 @@ fn pages() {
 }
 
 fn segments(disk: &Arc<dyn Disk>) -> Result<(), StoreError> {
-    let (segments, _) = Segments::open(Arc::clone(disk), SegmentOptions::default(), None)?;
+    let options = SegmentOptions::default();
+    let (segments, _) = Segments::open(Arc::clone(disk), options, 0, None, &[])?;
+    segments.settle()?;
     let (paths, page) = page_of(1, 96);
     let count = 100_000;
     let start = Instant::now();
@@ -122,6 +124,7 @@ fn log(disk: Arc<dyn Disk>, extend_bytes: u64) -> Result<(), StoreError> {
         ..LogOptions::default()
     };
     let (log, _) = BlockLog::open(disk, options, LogPosition::START)?;
+    log.settle()?;
     let payload: Vec<u8> = (0..512u64)
         .flat_map(|n| B256::from(keccak256(n.to_be_bytes())).0)
         .collect();

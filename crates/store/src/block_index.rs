@@ -2,11 +2,12 @@
 //!
 //! Records of one width in one file, read one at a time, so that memory does not grow with the
 //! chain. It holds nothing that the log does not: it is written lazily, made durable only at
-//! checkpoints, and made again from the log when it is missing or damaged.
+//! checkpoints, and made again from the log when it is missing or damaged. Opening changes nothing:
+//! what is to be cut off the file is cut off when something is written.
 
 use crate::{LogPosition, StoreError, poison::Poison};
 use alloy_primitives::B256;
-use cambium_disk::{Disk, DiskError, DiskFile};
+use cambium_disk::{Disk, DiskFile};
 use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
@@ -58,8 +59,8 @@ pub enum IndexState {
         /// One more than the highest number that has an entry.
         numbers: u64,
     },
-    /// Missing, short or damaged, and begun anew: empty. The caller scans the log and sets every
-    /// entry again.
+    /// Missing or damaged, and begun anew: empty. The caller scans the log and sets every entry
+    /// again.
     Rebuild {
         /// What was found.
         reason: String,
@@ -70,7 +71,8 @@ pub enum IndexState {
 #[derive(Debug)]
 pub struct BlockIndex {
     disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
+    /// `None` if it is missing, until something is written.
+    file: RwLock<Option<Arc<dyn DiskFile>>>,
     state: RwLock<State>,
     reads: AtomicU64,
     written: AtomicU64,
@@ -82,26 +84,34 @@ struct State {
     dirty: BTreeMap<u64, BlockEntry>,
     /// One more than the highest number that has an entry.
     numbers: u64,
-    /// Records that the file has.
+    /// Records of the file that count.
     file_numbers: u64,
+    /// What the file is to be cut to before anything is written: so many records, or nothing at
+    /// all, without even its header.
+    cut: Option<Cut>,
     name_is_durable: bool,
     /// Whether the file has its header. One that is begun anew gets it when all of it is durable:
     /// until then an opening must not take it for whole.
     has_header: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    To(u64),
+    All,
+}
+
 impl BlockIndex {
-    /// Opens the index, which should hold the numbers below `numbers`, or creates it if `numbers`
+    /// Opens the index, which should hold the numbers below `numbers`, or begins one if `numbers`
     /// is 0. Numbers from there on are dropped: replaying the log sets them again.
     pub fn open(disk: Arc<dyn Disk>, numbers: u64) -> Result<(Self, IndexState), StoreError> {
-        let file = if disk.exists(NAME)? {
-            disk.open(NAME)?
-        } else {
-            disk.create(NAME)?
+        let file = match disk.exists(NAME)? {
+            true => Some(disk.open(NAME)?),
+            false => None,
         };
         let index = Self {
             disk,
-            file,
+            file: RwLock::new(file),
             state: RwLock::new(State::default()),
             reads: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -115,14 +125,14 @@ impl BlockIndex {
             Ok(there) if there == numbers => (there, IndexState::Ready),
             Ok(there) => (there, IndexState::Short { numbers: there }),
             Err(state) => {
-                index.clear()?;
+                index.state.write().cut = Some(Cut::All);
                 return Ok((index, state));
             }
         };
-        index.file.set_len(offset_of(numbers))?;
         *index.state.write() = State {
             numbers,
             file_numbers: numbers,
+            cut: Some(Cut::To(numbers)),
             has_header: true,
             ..State::default()
         };
@@ -158,28 +168,29 @@ impl BlockIndex {
     pub fn clear(&self) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
         self.poison.guard(|| {
-            self.file.set_len(0)?;
-            self.file.sync()?;
             *state = State {
                 name_is_durable: state.name_is_durable,
+                cut: Some(Cut::All),
                 ..State::default()
             };
-            Ok(())
+            self.make_cut(state)
         })
     }
 
     /// Forgets `number` and all above it.
     pub fn truncate(&self, number: u64) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
-        self.poison.guard(|| {
-            state.dirty.split_off(&number);
-            state.numbers = state.numbers.min(number);
-            if state.file_numbers > number {
-                self.file.set_len(offset_of(number))?;
-                state.file_numbers = number;
-            }
-            Ok(())
-        })
+        self.poison.check()?;
+        state.dirty.split_off(&number);
+        state.numbers = state.numbers.min(number);
+        if state.file_numbers > number {
+            state.file_numbers = number;
+            state.cut = Some(match state.cut {
+                Some(Cut::All) => Cut::All,
+                _ => Cut::To(number),
+            });
+        }
+        Ok(())
     }
 
     /// One more than the highest number that has an entry.
@@ -204,14 +215,15 @@ impl BlockIndex {
             self.poison.guard(|| self.flush(state))?;
             (state.name_is_durable, state.has_header)
         };
+        let file = self.file()?;
         // Readers need not wait for the disk.
         self.poison.guard(|| {
-            self.file.sync()?;
+            file.sync()?;
             if !has_header {
-                self.file.write_at(&header(), 0)?;
+                file.write_at(&header(), 0)?;
                 self.written
                     .fetch_add(RECORD_BYTES as u64, Ordering::Relaxed);
-                self.file.sync()?;
+                file.sync()?;
             }
             if !name_is_durable {
                 self.disk.sync_dir("")?;
@@ -223,8 +235,41 @@ impl BlockIndex {
         Ok(())
     }
 
+    /// The file, which is made if there is none.
+    fn file(&self) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let mut file = self.file.write();
+        Ok(match &*file {
+            Some(file) => Arc::clone(file),
+            None => Arc::clone(file.insert(self.disk.create(NAME)?)),
+        })
+    }
+
+    /// Cuts the file as it is to be cut. One that begins anew does so durably: what was there must
+    /// not come back beneath what comes next.
+    fn make_cut(&self, state: &mut State) -> Result<(), StoreError> {
+        match state.cut {
+            None => {}
+            Some(Cut::To(numbers)) => {
+                let (file, len) = (self.file()?, offset_of(numbers));
+                if file.len()? > len {
+                    file.set_len(len)?;
+                }
+            }
+            Some(Cut::All) => {
+                let file = self.file()?;
+                if !file.is_empty()? {
+                    file.set_len(0)?;
+                    file.sync()?;
+                }
+            }
+        }
+        state.cut = None;
+        Ok(())
+    }
+
     /// Writes the buffered entries, neighbours together.
     fn flush(&self, state: &mut State) -> Result<(), StoreError> {
+        self.make_cut(state)?;
         let (mut run, mut first) = (Vec::new(), 0);
         for (&number, entry) in &state.dirty {
             if first + (run.len() / RECORD_BYTES) as u64 != number {
@@ -242,18 +287,25 @@ impl BlockIndex {
         Ok(())
     }
 
-    fn write_run(&self, run: &[u8], first: u64) -> Result<(), DiskError> {
+    fn write_run(&self, run: &[u8], first: u64) -> Result<(), StoreError> {
         if run.is_empty() {
             return Ok(());
         }
         self.written.fetch_add(run.len() as u64, Ordering::Relaxed);
-        self.file.write_at(run, offset_of(first))
+        Ok(self.file()?.write_at(run, offset_of(first))?)
     }
 
     fn read(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let mut record = [0; RECORD_BYTES];
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.file.read_at(&mut record, offset_of(number))?;
+        let Some(file) = self.file.read().clone() else {
+            return Ok(None);
+        };
+        match file.read_at(&mut record, offset_of(number)) {
+            // Cut off behind our back: as if it were zeros.
+            Err(error) if error.is_end_of_file() => return Ok(None),
+            read => read?,
+        }
         if record == [0; RECORD_BYTES] {
             return Ok(None);
         }
@@ -271,10 +323,11 @@ impl BlockIndex {
     /// be made again.
     fn find(&self, numbers: u64) -> Result<Result<u64, IndexState>, StoreError> {
         let rebuild = |reason: String| Ok(Err(IndexState::Rebuild { reason }));
-        let len = self.file.len()?;
+        let file = self.file.read().clone();
+        let len = file.as_ref().map_or(Ok(0), |file| file.len())?;
         let mut found = [0; RECORD_BYTES];
-        if len >= RECORD_BYTES as u64 {
-            self.file.read_at(&mut found, 0)?;
+        if let Some(file) = file.filter(|_| len >= RECORD_BYTES as u64) {
+            file.read_at(&mut found, 0)?;
         }
         if found != header() {
             let what = if len == 0 {
@@ -371,6 +424,43 @@ mod tests {
         assert_eq!((state, index.numbers()), (IndexState::Ready, numbers));
         assert!((0..numbers).all(|n| index.get(n).unwrap() == Some(entry(n))));
         assert_eq!(index.get(numbers).unwrap(), None);
+    }
+
+    #[test]
+    fn opening_changes_nothing_and_a_passing_error_is_no_damage() {
+        let disk = FaultyDisk::new(7);
+        filled(&disk, 10);
+        let (whole, operations) = (disk.contents(NAME), disk.operations());
+        for fault in [Fault::FailedRead, Fault::FailedOpen] {
+            disk.inject(fault, NAME, 1);
+            let error = BlockIndex::open(Arc::new(disk.clone()), 10).unwrap_err();
+            assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
+        }
+        let (index, state) = open(&disk, 5);
+        assert_eq!((state, index.numbers()), (IndexState::Ready, 5));
+        assert_eq!(index.get(7).unwrap(), None);
+        index.truncate(3).unwrap();
+        index.set(3, entry(103)).unwrap();
+        assert_eq!(index.get(3).unwrap(), Some(entry(103)));
+        assert_eq!(index.get(4).unwrap(), None);
+        assert_eq!(
+            (disk.operations(), disk.contents(NAME)),
+            (operations, whole)
+        );
+        index.sync().unwrap();
+        let disk = disk.crash();
+        let (index, state) = open(&disk, 4);
+        assert_eq!(state, IndexState::Ready);
+        assert_eq!(index.get(3).unwrap(), Some(entry(103)));
+        assert_eq!(disk.contents(NAME).unwrap().len() as u64, offset_of(4));
+        // A missing one is made when something is written.
+        disk.remove(NAME).unwrap();
+        let operations = disk.operations();
+        let (index, state) = open(&disk, 4);
+        assert!(matches!(state, IndexState::Rebuild { .. }));
+        (0..4).for_each(|n| index.set(n, entry(n)).unwrap());
+        assert_eq!(disk.operations(), operations);
+        assert_eq!(index.get(2).unwrap(), Some(entry(2)));
     }
 
     #[test]

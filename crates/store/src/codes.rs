@@ -3,11 +3,15 @@
 //! One append-only file of records, and in memory where each code is. Codes are few and never
 //! change, so nothing is ever removed. Opening reads the frames and hashes of what a checkpoint
 //! vouches for, and all of what came later; a code's own bytes are checked whenever they are read.
+//!
+//! Where the file is damaged, the codes there can't be read, and all others can. What block records
+//! of the log hold can be put again: [`Codes::restore`].
 
 use crate::{
     StoreError,
+    error::REPAIR,
     poison::Poison,
-    record::{Found, RecordFile, put_record},
+    record::{FRAME_BYTES, Found, RecordFile, put_record},
 };
 use alloy_primitives::B256;
 use cambium_disk::{Disk, DiskFile};
@@ -30,9 +34,10 @@ const NAME: &str = "codes.dat";
 // 8       4     format: 1
 // 12      4     zeros
 // 16      8     xxh3-64, seeded with the salt, of 0 .. 16
-// 24            records (see record.rs) of kind 0, whose positions are their offsets
+// 24            records (see record.rs), whose positions are their offsets: of kind 0 with a
+//               code, of kind 1 with zeros, where a repair found less than had been there
 //
-// Payload of a record
+// Payload of a record of kind 0
 //
 // 0       32    hash
 // 32      8     xxh3-64, seeded with the salt, of the hash: it is read without the code
@@ -41,29 +46,39 @@ const MAGIC: &[u8; 8] = b"CambiCod";
 const FORMAT: u32 = 1;
 const HEADER_BYTES: u64 = 24;
 const KIND: u8 = 0;
+/// Fills the place of codes that were lost.
+const FILLER: u8 = 1;
+/// Bytes of one filler: as many as a frame and a key take at least.
+const FILLER_BYTES_MIN: u64 = (FRAME_BYTES + KEY_BYTES) as u64;
+const FILLER_BYTES_MAX: u64 = 64 << 20;
 const KEY_BYTES: usize = 40;
 
 /// Far above what any fork allows.
 const CODE_BYTES_MAX: u64 = 16 << 20;
 
 /// What opening found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct CodesRecovery {
     /// How many codes there are.
     pub codes: usize,
-    /// Bytes at the end that no sync had acknowledged, dropped.
+    /// Bytes at the end that no sync had acknowledged. [`Codes::settle`] drops them.
     pub truncated_bytes: u64,
+    /// What had been acknowledged and can't be read.
+    pub damage: Vec<StoreError>,
 }
 
 /// All codes: one file of bytes, and in memory where each is.
 #[derive(Debug)]
 pub struct Codes {
     disk: Arc<dyn Disk>,
-    file: Arc<dyn DiskFile>,
     salt: u64,
     /// Offset of each code's record.
     offsets: RwLock<HashMap<B256, u64>>,
+    /// `None` until codes are begun, and if the file is missing.
+    file: RwLock<Option<Arc<dyn DiskFile>>>,
     writer: Mutex<Writer>,
+    /// What is missing of the file, so that nothing can be appended to it.
+    lost: Option<&'static str>,
     written: AtomicU64,
     poison: Poison,
 }
@@ -72,67 +87,185 @@ pub struct Codes {
 struct Writer {
     end: u64,
     durable_to: u64,
+    /// Whether what opening left to be done is done.
+    is_settled: bool,
     buffer: Vec<u8>,
 }
 
 impl Codes {
-    /// Opens the codes, or begins them if `checkpointed_bytes` is 0. What was put after that
-    /// length and not synced may be gone: it is put again by replaying the log. Damage to what had
-    /// been synced is an error. `salt` as in [`LogOptions::salt`](crate::LogOptions::salt).
+    /// Opens the codes, of which `checkpointed_bytes` should be there, and changes nothing. What
+    /// was put after that length and not synced may be gone: it is put again by replaying the log.
+    /// `salt` as in [`LogOptions::salt`](crate::LogOptions::salt).
     pub fn open(
         disk: Arc<dyn Disk>,
         salt: u64,
         checkpointed_bytes: u64,
     ) -> Result<(Self, CodesRecovery), StoreError> {
         let file = match disk.exists(NAME)? {
-            true => disk.open(NAME)?,
-            false if checkpointed_bytes > 0 => {
-                return Err(corrupt(&*disk, 0, "the file is missing"));
-            }
-            false => disk.create(NAME)?,
+            true => Some(disk.open(NAME)?),
+            false => None,
         };
-        begin(&*disk, &*file, salt, checkpointed_bytes)?;
-        let len = file.len()?;
-        let records = RecordFile {
-            file: &*file,
-            salt,
-            base: 0,
-            len,
+        let mut scan = Scan {
+            disk: &*disk,
+            offsets: HashMap::new(),
+            durable_to: checkpointed_bytes,
+            damage: Vec::new(),
         };
-        let mut offsets = HashMap::new();
-        let checked = read_checkpointed(&*disk, records, checkpointed_bytes, &mut offsets)?;
-        let mut durable_to = checkpointed_bytes;
-        let end = read_later(&*disk, records, checked, &mut durable_to, &mut offsets)?;
-        if end < len {
-            file.set_len(end)?;
+        let len = file.as_ref().map_or(Ok(0), |file| file.len())?;
+        let mut lost = None;
+        if len < checkpointed_bytes {
+            let what = match file {
+                Some(_) => "the file is shorter than its checkpointed length",
+                None => "the file is missing",
+            };
+            lost = Some(what);
+            scan.add(len, what);
         }
-        // What a killed process left may still be in the system's cache alone.
-        records.rewrite(durable_to, end)?;
-        file.sync()?;
-        disk.sync_dir("")?;
+        let mut end = HEADER_BYTES;
+        if let Some(file) = &file {
+            let records = RecordFile {
+                file: &**file,
+                salt,
+                base: 0,
+                len,
+            };
+            let mut header = [0; HEADER_BYTES as usize];
+            if len >= HEADER_BYTES {
+                file.read_at(&mut header, 0)?;
+            }
+            if header != self::header(salt) && (len > HEADER_BYTES || checkpointed_bytes > 0) {
+                scan.add(0, "bad header");
+            }
+            let checked = scan.checkpointed(records, checkpointed_bytes.min(len))?;
+            end = scan.later(records, checked)?;
+        }
         let recovery = CodesRecovery {
-            codes: offsets.len(),
-            truncated_bytes: len - end,
+            codes: scan.offsets.len(),
+            truncated_bytes: len.saturating_sub(end.max(HEADER_BYTES)),
+            damage: scan.damage,
         };
         let writer = Writer {
-            end,
-            durable_to: end,
+            end: end.max(checkpointed_bytes),
+            durable_to: scan.durable_to.min(end),
+            is_settled: false,
             buffer: Vec::new(),
         };
         let codes = Self {
+            offsets: RwLock::new(scan.offsets),
             disk,
-            file,
             salt,
-            offsets: RwLock::new(offsets),
+            file: RwLock::new(file),
             writer: Mutex::new(writer),
+            lost,
             written: AtomicU64::new(0),
             poison: Poison::new("codes"),
         };
         Ok((codes, recovery))
     }
 
+    /// Makes the file ready to be appended to: begins it, drops what came after its end, and makes
+    /// durable what is before it. Done once, before the first code is put. Of a file that is not
+    /// whole nothing is changed.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        if writer.is_settled || self.lost.is_some() {
+            return Ok(());
+        }
+        self.poison.guard(|| {
+            let mut file = self.file.write();
+            let found = match &*file {
+                Some(file) => Arc::clone(file),
+                None => Arc::clone(file.insert(self.disk.create(NAME)?)),
+            };
+            let len = found.len()?;
+            if len <= HEADER_BYTES {
+                found.write_at(&header(self.salt), 0)?;
+            }
+            if writer.end < len {
+                found.set_len(writer.end)?;
+            }
+            let records = RecordFile {
+                file: &*found,
+                salt: self.salt,
+                base: 0,
+                len: writer.end,
+            };
+            // What a killed process left may still be in the system's cache alone.
+            records.rewrite(writer.durable_to.max(HEADER_BYTES), writer.end)?;
+            found.sync()?;
+            self.disk.sync_dir("")?;
+            writer.durable_to = writer.end;
+            writer.is_settled = true;
+            Ok(())
+        })
+    }
+
+    /// Begins a file that is missing or short anew, with what of it can be read: a repair, after
+    /// which codes can be put again. The old file is kept under the name `copy`.
+    pub fn begin_anew(
+        disk: &Arc<dyn Disk>,
+        salt: u64,
+        checkpointed_bytes: u64,
+        copy: &str,
+    ) -> Result<(), StoreError> {
+        let (old, _) = Self::open(disk.clone(), salt, checkpointed_bytes)?;
+        if disk.exists(NAME)? {
+            // It goes on being read under its new name.
+            disk.rename(NAME, copy)?;
+        }
+        let (new, _) = Self::open(disk.clone(), salt, 0)?;
+        new.settle()?;
+        for hash in old.hashes() {
+            match old.get(&hash) {
+                Ok(code) => _ = new.put(hash, &code.unwrap_or_default())?,
+                Err(error) if error.is_corruption() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // As long as it was, so that it counts as whole.
+        let writer = &mut *new.writer.lock();
+        while writer.end < checkpointed_bytes {
+            let missing =
+                (checkpointed_bytes - writer.end).clamp(FILLER_BYTES_MIN, FILLER_BYTES_MAX);
+            let payload = vec![0; missing as usize - FRAME_BYTES];
+            new.append_record(writer, FILLER, &[&payload])?;
+        }
+        Ok(new.file()?.sync()?)
+    }
+
+    /// Appends a record. Returns where it is.
+    fn append_record(
+        &self,
+        writer: &mut Writer,
+        kind: u8,
+        parts: &[&[u8]],
+    ) -> Result<u64, StoreError> {
+        let offset = writer.end;
+        writer.buffer.clear();
+        let (buffer, durable_to) = (&mut writer.buffer, writer.durable_to);
+        put_record(buffer, self.salt, kind, offset, durable_to, parts);
+        self.file()?.write_at(&writer.buffer, offset)?;
+        let bytes = writer.buffer.len() as u64;
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        writer.end += bytes;
+        Ok(offset)
+    }
+
     /// Adds `code`, whose hash is `hash`, unless it is there. True if it was added.
+    ///
+    /// # Panics
+    ///
+    /// If the codes are not settled.
     pub fn put(&self, hash: B256, code: &[u8]) -> Result<bool, StoreError> {
+        self.append(hash, code, false)
+    }
+
+    /// Adds `code` although there is one of its hash, which can't be read.
+    pub fn restore(&self, hash: B256, code: &[u8]) -> Result<(), StoreError> {
+        self.append(hash, code, true).map(drop)
+    }
+
+    fn append(&self, hash: B256, code: &[u8], is_again: bool) -> Result<bool, StoreError> {
         let bytes = code.len() as u64;
         if bytes > CODE_BYTES_MAX {
             return Err(StoreError::TooLarge {
@@ -142,25 +275,16 @@ impl Codes {
             });
         }
         let writer = &mut *self.writer.lock();
-        if self.contains(&hash) {
+        if !is_again && self.contains(&hash) {
             return Ok(false);
         }
+        if let Some(what) = self.lost {
+            return Err(corrupt(&*self.disk, writer.end, what));
+        }
+        assert!(writer.is_settled, "codes are settled before any is put");
         self.poison.guard(|| {
-            let offset = writer.end;
             let parts: [&[u8]; 3] = [hash.as_slice(), &hash_check(self.salt, &hash), code];
-            writer.buffer.clear();
-            put_record(
-                &mut writer.buffer,
-                self.salt,
-                KIND,
-                offset,
-                writer.durable_to,
-                &parts,
-            );
-            self.file.write_at(&writer.buffer, offset)?;
-            let bytes = writer.buffer.len() as u64;
-            self.written.fetch_add(bytes, Ordering::Relaxed);
-            writer.end += writer.buffer.len() as u64;
+            let offset = self.append_record(writer, KIND, &parts)?;
             self.offsets.write().insert(hash, offset);
             Ok(true)
         })
@@ -171,11 +295,12 @@ impl Codes {
         let Some(offset) = self.offsets.read().get(hash).copied() else {
             return Ok(None);
         };
+        let file = self.file()?;
         let records = RecordFile {
-            file: &*self.file,
+            file: &*file,
             salt: self.salt,
             base: 0,
-            len: self.file.len()?,
+            len: file.len()?,
         };
         let what = match records.record(offset)? {
             Found::Record(_, payload) if payload.starts_with(hash.as_slice()) => {
@@ -186,6 +311,17 @@ impl Codes {
             Found::Damage(what) => what,
         };
         Err(corrupt(&*self.disk, offset, what))
+    }
+
+    fn file(&self) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let file = self.file.read().clone();
+        file.ok_or_else(|| corrupt(&*self.disk, 0, "the file is missing"))
+    }
+
+    /// Memory that the places of all codes take.
+    pub fn memory_bytes(&self) -> usize {
+        // A table has room for a seventh more at least, and a byte for each.
+        self.offsets.read().capacity() * 8 / 7 * (size_of::<(B256, u64)>() + 1)
     }
 
     /// Whether there is a code of `hash`.
@@ -207,96 +343,78 @@ impl Codes {
     pub fn sync(&self) -> Result<u64, StoreError> {
         let writer = &mut *self.writer.lock();
         self.poison.check()?;
-        if writer.durable_to < writer.end {
-            self.poison.guard(|| Ok(self.file.sync()?))?;
+        if writer.is_settled && writer.durable_to < writer.end {
+            self.poison.guard(|| Ok(self.file()?.sync()?))?;
             writer.durable_to = writer.end;
         }
         Ok(writer.end)
     }
 }
 
-/// Sees to it that the file has its header, durably: a record in it is proof of that.
-fn begin(
-    disk: &dyn Disk,
-    file: &dyn DiskFile,
-    salt: u64,
-    checkpointed_bytes: u64,
-) -> Result<(), StoreError> {
-    let (len, expected) = (file.len()?, header(salt));
-    if len < checkpointed_bytes {
-        return Err(corrupt(
-            disk,
-            len,
-            "the file is shorter than its checkpointed length",
-        ));
-    }
-    let mut found = [0; HEADER_BYTES as usize];
-    if len >= HEADER_BYTES {
-        file.read_at(&mut found, 0)?;
-    }
-    if found == expected {
-        return Ok(());
-    }
-    if len > HEADER_BYTES || checkpointed_bytes > 0 {
-        return Err(corrupt(disk, 0, "bad header"));
-    }
-    file.write_at(&expected, 0)?;
-    Ok(file.sync()?)
+/// Finding where codes are.
+struct Scan<'a> {
+    disk: &'a dyn Disk,
+    offsets: HashMap<B256, u64>,
+    /// What the records found tell to be durable.
+    durable_to: u64,
+    damage: Vec<StoreError>,
 }
 
-/// Reads the keys of all records below `end`, each of which must be there.
-fn read_checkpointed(
-    disk: &dyn Disk,
-    records: RecordFile<'_>,
-    end: u64,
-    offsets: &mut HashMap<B256, u64>,
-) -> Result<u64, StoreError> {
-    let mut offset = HEADER_BYTES;
-    while offset < end {
-        let mut key = [0; KEY_BYTES];
-        let frame = records.frame(offset, &mut key)?;
-        match frame.zip(decode_key(records.salt, &key)) {
-            Some((frame, hash)) if offset + frame.size() <= end => {
-                offsets.insert(hash, offset);
-                offset += frame.size();
+impl Scan<'_> {
+    fn add(&mut self, offset: u64, what: &str) {
+        self.damage.push(corrupt(self.disk, offset, what));
+    }
+
+    /// Reads the keys of all records below `end`, each of which should be there. Returns where they
+    /// end.
+    fn checkpointed(&mut self, records: RecordFile<'_>, end: u64) -> Result<u64, StoreError> {
+        let mut offset = HEADER_BYTES;
+        while offset < end {
+            let mut key = [0; KEY_BYTES];
+            let frame = records.frame(offset, &mut key)?;
+            match frame {
+                Some(frame) if frame.kind == FILLER => offset += frame.size(),
+                Some(frame) => {
+                    match decode_key(records.salt, &key) {
+                        Some(hash) => _ = self.offsets.insert(hash, offset),
+                        None => self.add(offset, "the hash of a code can't be read"),
+                    }
+                    offset += frame.size();
+                }
+                None => {
+                    self.add(offset, "there is no whole record");
+                    let behind = records.witness(offset + 8, 0)?;
+                    offset = behind.map_or(end, |behind| behind.min(end));
+                }
             }
-            _ => return Err(corrupt(disk, offset, "there is no whole record")),
         }
+        Ok(offset)
     }
-    Ok(offset)
-}
 
-/// Reads all records from `offset` on, to the first that is not whole, and raises `durable_to` to
-/// what they tell. Returns where they end.
-fn read_later(
-    disk: &dyn Disk,
-    records: RecordFile<'_>,
-    mut offset: u64,
-    durable_to: &mut u64,
-    offsets: &mut HashMap<B256, u64>,
-) -> Result<u64, StoreError> {
-    while offset < records.len {
-        let hash = match records.record(offset)? {
-            Found::Record(frame, payload) => {
-                decode_key(records.salt, &payload).map(|hash| (hash, frame))
-            }
-            Found::End | Found::Damage(_) => None,
-        };
-        let Some((hash, frame)) = hash else {
-            if records.witness(offset, offset)?.is_some() {
-                return Err(corrupt(
-                    disk,
-                    offset,
-                    "the checksum of a record does not match",
-                ));
-            }
-            return Ok(offset);
-        };
-        offsets.insert(hash, offset);
-        *durable_to = frame.durable_to.max(*durable_to);
-        offset += frame.size();
+    /// Reads all records from `offset` on, and raises `durable_to` to what they tell. Returns where
+    /// those end that may have been acknowledged.
+    fn later(&mut self, records: RecordFile<'_>, mut offset: u64) -> Result<u64, StoreError> {
+        while offset < records.len {
+            let found = match records.record(offset)? {
+                Found::Record(frame, payload) => {
+                    self.durable_to = frame.durable_to.max(self.durable_to);
+                    offset += frame.size();
+                    decode_key(records.salt, &payload).map(|hash| (hash, offset - frame.size()))
+                }
+                Found::End | Found::Damage(_) => {
+                    if records.witness(offset, offset)?.is_none() {
+                        return Ok(offset);
+                    }
+                    self.add(offset, "the checksum of a record does not match");
+                    let behind = records.witness(offset + 8, 0)?;
+                    offset = behind.unwrap_or(records.len);
+                    None
+                }
+            };
+            self.offsets.extend(found);
+        }
+        Ok(offset)
     }
-    Ok(offset)
 }
 
 fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
@@ -319,7 +437,12 @@ fn header(salt: u64) -> [u8; HEADER_BYTES as usize] {
 }
 
 fn corrupt(disk: &dyn Disk, offset: u64, what: &str) -> StoreError {
-    StoreError::corrupt(disk.display_path(NAME), offset, what)
+    StoreError::Corrupt {
+        file: disk.display_path(NAME),
+        offset,
+        what: what.to_owned(),
+        advice: REPAIR,
+    }
 }
 
 #[cfg(test)]
@@ -340,7 +463,17 @@ mod tests {
     }
 
     fn open(disk: &FaultyDisk, checkpointed: u64) -> Result<(Codes, CodesRecovery), StoreError> {
-        Codes::open(Arc::new(disk.clone()), SALT, checkpointed)
+        let opened = Codes::open(Arc::new(disk.clone()), SALT, checkpointed)?;
+        opened.0.settle()?;
+        Ok(opened)
+    }
+
+    /// What opening told, of codes of which all is there.
+    fn undamaged(opened: Result<(Codes, CodesRecovery), StoreError>) -> (Codes, u64) {
+        let (codes, recovery) = opened.unwrap();
+        assert!(recovery.damage.is_empty(), "{:?}", recovery.damage);
+        assert_eq!(recovery.codes, codes.hashes().len());
+        (codes, recovery.truncated_bytes)
     }
 
     /// `count` codes, each synced; the file's length after each.
@@ -372,38 +505,51 @@ mod tests {
         assert_eq!(codes.get(&hash(20)).unwrap(), None);
         let disk = disk.crash();
         for checkpointed in [0, ends[0], ends[10], ends[19]] {
-            let (codes, recovery) = open(&disk, checkpointed).unwrap();
-            assert_eq!(
-                recovery,
-                CodesRecovery {
-                    codes: 20,
-                    truncated_bytes: 0
-                }
-            );
+            let (codes, truncated) = undamaged(open(&disk, checkpointed));
+            assert_eq!(truncated, 0);
             assert_holds(&codes, 20);
         }
     }
 
     #[test]
-    fn any_flipped_bit_is_detected_when_opening_or_reading() {
+    fn a_flipped_bit_is_told_and_costs_one_code_which_can_be_restored() {
         let disk = FaultyDisk::new(2);
         let (_, ends) = filled(&disk, 4);
+        let good = disk.duplicate();
         for at in 0..ends[2] {
-            disk.flip_bit(NAME, at, (at % 8) as u8);
             for checkpointed in [0, ends[3]] {
-                let read = |(codes, _): (Codes, _)| {
-                    (0..4).try_for_each(|n| codes.get(&hash(n)).map(|code| assert!(code.is_some())))
-                };
-                let error = open(&disk, checkpointed)
-                    .and_then(read)
-                    .unwrap_err()
-                    .to_string();
+                let disk = good.duplicate();
+                disk.flip_bit(NAME, at, (at % 8) as u8);
+                let (codes, recovery) = open(&disk, checkpointed).unwrap();
+                let mut told: Vec<String> =
+                    recovery.damage.iter().map(ToString::to_string).collect();
+                let mut lost = Vec::new();
+                for n in 0..4 {
+                    match codes.get(&hash(n)) {
+                        Ok(Some(found)) => assert_eq!(found, code(n), "byte {at}"),
+                        Ok(None) => lost.push(n),
+                        Err(error) => {
+                            told.push(error.to_string());
+                            lost.push(n);
+                        }
+                    }
+                }
+                // The header alone costs no code.
+                assert_eq!(lost.len(), usize::from(at >= HEADER_BYTES), "byte {at}");
+                assert_eq!(told.len(), 1, "byte {at}: {told:?}");
+                let is_named = told[0].starts_with("codes.dat is damaged at byte");
                 assert!(
-                    error.starts_with("codes.dat is damaged at byte"),
-                    "byte {at}: {error}"
+                    is_named && told[0].contains("cambium db repair"),
+                    "{told:?}"
                 );
+                for n in lost {
+                    codes.restore(hash(n), &code(n)).unwrap();
+                }
+                codes.put(hash(4), &code(4)).unwrap();
+                codes.sync().unwrap();
+                let (codes, _) = open(&disk, checkpointed).unwrap();
+                assert_holds(&codes, 5);
             }
-            disk.flip_bit(NAME, at, (at % 8) as u8);
         }
     }
 
@@ -415,14 +561,8 @@ mod tests {
         for len in ends[3] + 1..ends[4] {
             let file = disk.open(NAME).unwrap();
             file.set_len(len).unwrap();
-            let (codes, recovery) = open(&disk, ends[1]).unwrap();
-            assert_eq!(
-                recovery,
-                CodesRecovery {
-                    codes: 4,
-                    truncated_bytes: len - ends[3]
-                }
-            );
+            let (codes, truncated) = undamaged(open(&disk, ends[1]));
+            assert_eq!((codes.hashes().len(), truncated), (4, len - ends[3]));
             assert!(codes.put(hash(4), &code(4)).unwrap());
             codes.sync().unwrap();
             assert_holds(&open(&disk, ends[1]).unwrap().0, 5);
@@ -431,22 +571,59 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_short_file_is_an_error_if_a_checkpoint_vouches_for_it() {
+    fn a_missing_or_short_file_is_told_and_begun_anew_by_a_repair_with_what_is_left() {
+        for (len, left) in [(Some(3), 4), (None, 0)] {
+            let disk = FaultyDisk::new(4);
+            let (_, ends) = filled(&disk, 5);
+            match len {
+                Some(n) => disk.open(NAME).unwrap().set_len(ends[n] + 5).unwrap(),
+                None => disk.remove(NAME).unwrap(),
+            }
+            let (codes, recovery) = open(&disk, ends[4]).unwrap();
+            let told = recovery.damage[0].to_string();
+            let expected = match len {
+                Some(_) => "shorter than its checkpointed length",
+                None => "codes.dat is damaged at byte 0: the file is missing",
+            };
+            assert!(told.contains(expected), "{told}");
+            assert_holds(&codes, left);
+            assert_eq!(codes.get(&hash(4)).unwrap(), None);
+            // Nothing is put behind what is missing, and the next checkpoint forgets nothing.
+            assert!(codes.put(hash(9), &code(9)).unwrap_err().is_corruption());
+            assert_eq!(codes.sync().unwrap(), ends[4]);
+            drop(codes);
+            let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+            Codes::begin_anew(&arc, SALT, ends[4], "codes.dat.old").unwrap();
+            assert_eq!(disk.contents("codes.dat.old").is_some(), len.is_some());
+            let (codes, _) = undamaged(open(&disk.crash(), ends[4]));
+            assert_holds(&codes, left);
+            (left..6).for_each(|n| assert!(codes.put(hash(n), &code(n)).unwrap()));
+            assert_holds(&codes, 6);
+        }
         let disk = FaultyDisk::new(4);
-        let (_, ends) = filled(&disk, 5);
-        disk.open(NAME).unwrap().set_len(ends[3]).unwrap();
-        let error = open(&disk, ends[4]).unwrap_err().to_string();
-        assert!(
-            error.contains("shorter than its checkpointed length"),
-            "{error}"
-        );
+        filled(&disk, 5);
         disk.remove(NAME).unwrap();
-        let error = open(&disk, ends[4]).unwrap_err().to_string();
-        assert!(
-            error.contains("codes.dat is damaged at byte 0: the file is missing"),
-            "{error}"
-        );
-        assert!(open(&disk, 0).is_ok());
+        assert!(undamaged(open(&disk, 0)).0.hashes().is_empty());
+    }
+
+    #[test]
+    fn opening_changes_nothing_and_a_passing_error_is_no_damage() {
+        let disk = FaultyDisk::new(9);
+        let (_, ends) = filled(&disk, 3);
+        disk.open(NAME).unwrap().set_len(ends[2] - 3).unwrap();
+        let operations = disk.operations();
+        let arc = || Arc::new(disk.clone());
+        for fault in [Fault::FailedRead, Fault::FailedOpen] {
+            disk.inject(fault, NAME, 1);
+            let error = Codes::open(arc(), SALT, ends[1]).unwrap_err();
+            assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
+        }
+        let (codes, recovery) = Codes::open(arc(), SALT, ends[1]).unwrap();
+        assert_holds(&codes, 2);
+        assert!(recovery.damage.is_empty() && recovery.truncated_bytes > 0);
+        assert_eq!(disk.operations(), operations);
+        codes.settle().unwrap();
+        assert_eq!(disk.contents(NAME).unwrap().len() as u64, ends[1]);
     }
 
     #[test]

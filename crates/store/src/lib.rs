@@ -21,6 +21,7 @@
 //! let machine = FaultyDisk::new(1);
 //! let disk: Arc<dyn Disk> = Arc::new(machine.clone());
 //! let (log, _) = BlockLog::open(disk, LogOptions::default(), LogPosition::START)?;
+//! log.settle()?;
 //! log.append(1, &[b"what block 1 changed"])?;
 //! log.sync()?; // From here on block 1 is committed.
 //! log.append(1, &[b"what block 2 changed"])?;
@@ -58,10 +59,13 @@ mod record;
 mod segments;
 
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
-pub use block_log::{BlockLog, LogOptions, LogPosition, LogRecovery, LogScan, Record, TornTail};
+pub use block_log::{
+    BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogPosition,
+    LogRecovery, LogScan, Record, TornTail,
+};
 pub use checkpoint::{
-    Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, LoadedCheckpoint,
-    PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece,
+    Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, FoundCheckpoints,
+    PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece, set_aside,
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;

@@ -1,7 +1,8 @@
 //! The manifest: what a data directory is, and the lock on it.
 //!
 //! Written once, when the directory is made; whoever opens a directory reads it first, and so
-//! learns whether it is a database, of this chain, in a format that it knows.
+//! learns whether it is a database, of this chain, in a format that it knows. Checkpoints have a
+//! copy, from which a repair takes it.
 
 use crate::StoreError;
 use cambium_disk::{Disk, DiskLock, LockError};
@@ -17,7 +18,7 @@ const LOCK_NAME: &str = "cambium.lock";
 //
 // OFFSET  SIZE    MEANING
 // 0       8       "Cambium", line feed
-// 8       4       format of the whole directory: 1
+// 8       4       format of the whole directory: 2
 // 12      4       low half of xxh3-64 of 0 .. 12: damage is not taken for a newer format
 // 16      8       salt
 // 24      varint  number of properties, and of each:
@@ -29,7 +30,7 @@ const LOCK_NAME: &str = "cambium.lock";
 //
 // The first 16 bytes are the same in every format there will be.
 const MAGIC: &[u8; 8] = b"Cambium\n";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// What a data directory is: written once, when it is made.
@@ -62,7 +63,22 @@ impl Manifest {
             salt,
             properties: properties.into_iter().collect(),
         };
-        let bytes = manifest.encode();
+        manifest.write(disk)?;
+        Ok(manifest)
+    }
+
+    /// Writes the manifest in the place of one that is missing or damaged: a repair, from the copy
+    /// that [`Manifest::encode`] made.
+    pub fn restore(disk: &dyn Disk, copy: &[u8]) -> Result<Self, StoreError> {
+        let manifest = Self::decode(copy).map_err(|e| {
+            StoreError::corrupt("the copy of the manifest".into(), e.offset as u64, e.what)
+        })?;
+        manifest.write(disk)?;
+        Ok(manifest)
+    }
+
+    fn write(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        let bytes = self.encode();
         if bytes.len() as u64 > BYTES_MAX {
             let (bytes, max) = (bytes.len() as u64, BYTES_MAX);
             return Err(StoreError::TooLarge {
@@ -78,8 +94,7 @@ impl Manifest {
         file.write_at(&bytes, 0)?;
         file.sync()?;
         disk.rename(TEMPORARY_NAME, NAME)?;
-        disk.sync_dir("")?;
-        Ok(manifest)
+        Ok(disk.sync_dir("")?)
     }
 
     /// Reads the manifest. Missing, of a newer format, and damaged are errors of their own.
@@ -92,21 +107,32 @@ impl Manifest {
         let path = disk.display_path(NAME);
         let file = disk.open(NAME)?;
         let len = file.len()?;
+        let damaged = |offset: usize, what: &str| StoreError::Corrupt {
+            file: path.clone(),
+            offset: offset as u64,
+            what: what.to_owned(),
+            advice: "`cambium db repair` takes it from the copy in a checkpoint",
+        };
         if len > BYTES_MAX {
-            return Err(StoreError::corrupt(path, 0, "far too long for a manifest"));
+            return Err(damaged(0, "far too long for a manifest"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
-        let damaged = |e: DecodeError| StoreError::corrupt(path.clone(), e.offset as u64, e.what);
-        let format = decode_format(&mut Reader::new(&bytes)).map_err(damaged)?;
-        if format > FORMAT {
-            return Err(StoreError::NewerFormat {
-                file: path,
-                found: format,
-                supported: FORMAT,
-            });
+        let format = decode_format(&mut Reader::new(&bytes));
+        let (file, supported) = (path.clone(), FORMAT);
+        match format.map_err(|e| damaged(e.offset, e.what))? {
+            found if found > FORMAT => Err(StoreError::NewerFormat {
+                file,
+                found,
+                supported,
+            }),
+            found if found < FORMAT => Err(StoreError::OlderFormat {
+                file,
+                found,
+                supported,
+            }),
+            _ => Self::decode(&bytes).map_err(|e| damaged(e.offset, e.what)),
         }
-        Self::decode(&bytes).map_err(damaged)
     }
 
     /// Whether the directory holds a manifest, be it good or bad.
@@ -128,7 +154,8 @@ impl Manifest {
         self.salt
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The bytes of the manifest, for a copy.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend((xxh3_64(&bytes) as u32).to_le_bytes());
@@ -273,8 +300,37 @@ mod tests {
         put(&disk, &newer);
         assert_eq!(
             Manifest::open(&disk).unwrap_err().to_string(),
-            "cambium.db was written by a newer Cambium (format 9, this one reads 1): upgrade"
+            "cambium.db was written by a newer Cambium (format 9, this one reads 2): upgrade"
         );
+    }
+
+    #[test]
+    fn a_directory_of_the_first_format_is_told_from_damage() {
+        let disk = FaultyDisk::new(2);
+        let mut older = Manifest::create(&disk, 0, properties()).unwrap().encode();
+        older[8] = 1;
+        let sum = (xxh3_64(&older[..12]) as u32).to_le_bytes();
+        older[12..16].copy_from_slice(&sum);
+        put(&disk, &older);
+        let error = Manifest::open(&disk).unwrap_err().to_string();
+        assert!(error.contains("an older Cambium (format 1"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_what_is_missing_or_damaged() {
+        let disk = FaultyDisk::new(8);
+        let made = Manifest::create(&disk, 7, properties()).unwrap();
+        let copy = made.encode();
+        disk.flip_bit(NAME, 20, 0);
+        let error = Manifest::open(&disk).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("db repair"));
+        assert_eq!(Manifest::restore(&disk, &copy).unwrap(), made);
+        assert_eq!(Manifest::open(&disk.crash()).unwrap(), made);
+        let disk = FaultyDisk::new(8);
+        assert!(Manifest::restore(&disk, &copy[1..]).is_err());
+        assert!(!Manifest::exists(&disk).unwrap());
+        Manifest::restore(&disk, &copy).unwrap();
+        assert_eq!(Manifest::open(&disk).unwrap(), made);
     }
 
     #[test]
@@ -313,7 +369,7 @@ mod tests {
         // Data directories in use hold one: another value here is another format number.
         assert_eq!(
             keccak256(bytes),
-            b256!("771fe5d1524fc8d62d626dfaa23ac830c5723626441dca962db7812c2a4145f7")
+            b256!("bd29db84e8bba24d4d68fbeb994c74d59024f407d5cc222c6c5e67e0b368ad68")
         );
     }
 

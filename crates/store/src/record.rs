@@ -164,6 +164,26 @@ impl RecordFile<'_> {
         Ok(Found::Record(frame, payload))
     }
 
+    /// As [`Self::record`], with no more than the first `head` bytes of the payload, which are not
+    /// checked.
+    pub(crate) fn record_head(&self, offset: u64, head: usize) -> Result<Found, DiskError> {
+        let room = self.len.saturating_sub(offset);
+        let take = room.min((FRAME_BYTES + head) as u64) as usize;
+        let mut bytes = vec![0; take.max(FRAME_BYTES)];
+        self.file.read_at(&mut bytes[..take], offset)?;
+        if bytes[..FRAME_BYTES] == [0; FRAME_BYTES] {
+            return Ok(Found::End);
+        }
+        let frame = Frame::decode(&bytes, self.salt)
+            .filter(|frame| frame.position == self.base + offset && frame.size() <= room);
+        let Some(frame) = frame else {
+            return Ok(Found::Damage("there is no whole record"));
+        };
+        bytes.drain(..FRAME_BYTES);
+        bytes.truncate(frame.len as usize);
+        Ok(Found::Record(frame, bytes))
+    }
+
     /// Reads a record's frame, and of its payload no more than `head` takes: whether the payload
     /// is what was written remains to be seen. `None` if there is no frame.
     pub(crate) fn frame(&self, offset: u64, head: &mut [u8]) -> Result<Option<Frame>, DiskError> {

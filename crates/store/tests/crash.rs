@@ -7,7 +7,7 @@ use cambium_primitives::{Path, Reader};
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Checkpoint, CheckpointWriter, Codes, IndexState, LogOptions,
     LogPosition, Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError,
-    load_latest_checkpoint,
+    load_latest_checkpoint, set_aside,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,6 +20,8 @@ const LOG: LogOptions = LogOptions {
 const SEGMENTS: SegmentOptions = SegmentOptions {
     segment_bytes_max: 8_192,
     buffer_bytes: 4_500,
+    // So few that numbers are used again.
+    segments_max: 40,
 };
 
 /// SplitMix64.
@@ -56,7 +58,9 @@ fn page(n: u64) -> Vec<u8> {
         .finish()
 }
 
-/// A small engine: blocks go to the log, with a code each; merges replace pages.
+/// A small engine: blocks go to the log, with a code each; merges replace pages, which die as they
+/// do in the engine: a page that the newest checkpoint no longer names is retired, and dead once
+/// the next one is durable.
 struct Engine {
     disk: Arc<dyn Disk>,
     log: BlockLog,
@@ -66,8 +70,12 @@ struct Engine {
     pages: BTreeMap<u64, PageAddr>,
     /// The blocks in the log.
     blocks: Vec<Vec<u8>>,
-    /// Pages of the last two checkpoints.
-    kept: [Vec<PageAddr>; 2],
+    /// Pages that only the checkpoint before the newest names.
+    retired: Vec<PageAddr>,
+    /// Pages that were replaced since the newest checkpoint.
+    replaced: Vec<PageAddr>,
+    /// Segments that were removed.
+    removed: usize,
 }
 
 impl Engine {
@@ -75,13 +83,19 @@ impl Engine {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let mut table = None;
         let mut pages = BTreeMap::new();
+        let mut retired = Vec::new();
         let (mut position, mut codes_bytes, mut numbers) = (LogPosition::START, 0, 0);
         let read = |checkpoint: &Checkpoint| {
-            let segments = checkpoint.read_section("segments")?;
-            Ok::<_, StoreError>((segments, checkpoint.read_section("head")?))
+            let section = |name| checkpoint.read_section(name);
+            Ok::<_, StoreError>((section("segments")?, section("head")?, section("retired")?))
         };
-        if let Some(found) = load_latest_checkpoint(&disk, read)? {
-            let (segments, head) = found.loaded;
+        let found = load_latest_checkpoint(&disk, StoreError::is_corruption, read)?;
+        let damaged: Vec<_> = found
+            .damaged
+            .iter()
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        if let Some((segments, head, retired_bytes)) = found.loaded {
             table = Some(segments);
             let mut reader = Reader::new(&head);
             position = LogPosition::from_u64(reader.u64().unwrap());
@@ -91,12 +105,29 @@ impl Engine {
                 let (n, addr) = (reader.u64().unwrap(), reader.u64().unwrap());
                 pages.insert(n, PageAddr::from_u64(addr).unwrap());
             }
+            let (words, _) = retired_bytes.as_chunks();
+            let addr = |word: &[u8; 8]| PageAddr::from_u64(u64::from_le_bytes(*word)).unwrap();
+            retired.extend(words.iter().map(addr));
+        } else if let Some((_, error)) = found.damaged.into_iter().next() {
+            return Err(error);
         }
-        let (segments, _) = Segments::open(Arc::clone(&disk), SEGMENTS, table.as_deref())?;
+        let (segments, damage) = Segments::open(
+            Arc::clone(&disk),
+            SEGMENTS,
+            SALT,
+            table.as_deref(),
+            &retired,
+        )?;
+        assert!(damage.is_empty(), "{damage:?}");
         let (log, _) = BlockLog::open(Arc::clone(&disk), LOG, position)?;
-        let (codes, _) = Codes::open(Arc::clone(&disk), SALT, codes_bytes)?;
+        let (codes, recovery) = Codes::open(Arc::clone(&disk), SALT, codes_bytes)?;
+        assert!(recovery.damage.is_empty(), "{:?}", recovery.damage);
         let (index, state) = BlockIndex::open(Arc::clone(&disk), numbers)?;
         assert_eq!(state, IndexState::Ready);
+        segments.settle()?;
+        log.settle()?;
+        codes.settle()?;
+        set_aside(&*disk, &damaged)?;
         let mut blocks = Vec::new();
         for (n, item) in log.scan(LogPosition::START).enumerate() {
             let (n, (at, record)) = (n as u64, item?);
@@ -112,10 +143,6 @@ impl Engine {
             }
             blocks.push(record.payload);
         }
-        let kept = [
-            pages.values().copied().collect(),
-            pages.values().copied().collect(),
-        ];
         Ok(Self {
             disk,
             log,
@@ -124,7 +151,9 @@ impl Engine {
             index,
             pages,
             blocks,
-            kept,
+            retired,
+            replaced: Vec::new(),
+            removed: 0,
         })
     }
 
@@ -173,18 +202,16 @@ impl Engine {
 
     fn replace_page(&mut self, n: u64) -> Result<(), StoreError> {
         let addr = self.segments.append(&page(n))?;
-        if let Some(old) = self.pages.insert(n, addr) {
-            self.segments.mark_dead(old);
-        }
+        self.replaced.extend(self.pages.insert(n, addr));
         Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<(), StoreError> {
-        self.log.sync()?;
+        let position = self.log.sync()?;
         self.segments.sync()?;
         let codes_bytes = self.codes.sync()?;
         self.index.sync()?;
-        let mut head = self.log.end().to_u64().to_le_bytes().to_vec();
+        let mut head = position.to_u64().to_le_bytes().to_vec();
         head.extend(codes_bytes.to_le_bytes());
         head.extend(self.index.numbers().to_le_bytes());
         for (n, addr) in &self.pages {
@@ -193,15 +220,19 @@ impl Engine {
         }
         let mut writer = CheckpointWriter::create(Arc::clone(&self.disk), None)?;
         writer.section("segments")?;
-        writer.write(&self.segments.encode_table())?;
+        writer.write(&self.segments.encode_table(&self.retired))?;
         writer.section("head")?;
         writer.write(&head)?;
+        writer.section("retired")?;
+        for addr in &self.replaced {
+            writer.write(&addr.to_u64().to_le_bytes())?;
+        }
         writer.finish()?;
-        self.kept.rotate_left(1);
-        self.kept[1] = self.pages.values().copied().collect();
-        let kept = &self.kept;
-        self.segments
-            .remove_dead(|segment| kept.iter().flatten().all(|addr| addr.segment() != segment))?;
+        for addr in self.retired.drain(..) {
+            self.segments.mark_dead(addr);
+        }
+        self.retired.append(&mut self.replaced);
+        self.removed += self.segments.remove_dead(|_| true)?.len();
         Ok(())
     }
 
@@ -300,7 +331,7 @@ fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
 
 #[test]
 fn with_the_newest_checkpoint_damaged_the_one_before_and_the_log_give_everything_back() {
-    let mut fallbacks = 0;
+    let (mut fallbacks, mut removed) = (0, 0);
     for seed in 0..24 {
         let mut random = Random(seed ^ 0xbad);
         let mut disk = FaultyDisk::new(seed);
@@ -311,6 +342,7 @@ fn with_the_newest_checkpoint_damaged_the_one_before_and_the_log_give_everything
             acknowledged = engine.check(&acknowledged);
             let before = checkpoints(&disk);
             let _ = engine.work(&mut random, life, &mut acknowledged);
+            removed += engine.removed;
             drop(engine);
             disk = disk.crash();
             // Not one from an earlier life: the one before it may have been damaged then, and what
@@ -325,4 +357,5 @@ fn with_the_newest_checkpoint_damaged_the_one_before_and_the_log_give_everything
         }
     }
     assert!(fallbacks > 100, "{fallbacks} checkpoints damaged");
+    assert!(removed > 100, "{removed} segments removed");
 }

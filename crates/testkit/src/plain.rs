@@ -54,7 +54,7 @@ pub fn first_block(state_root: B256) -> BlockMeta {
 /// Commits a block on the head. Returns its root.
 pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -> B256 {
     let head = db.head();
-    let session = db.session(db.view().expect("a sound database"));
+    let session = db.view().expect("a sound database").session();
     let staged = session
         .finish(Changes::new(changes), codes)
         .expect("a block on the head");

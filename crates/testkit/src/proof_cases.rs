@@ -2,6 +2,7 @@
 
 use crate::{Case, EngineChain, Pack, Suite, Verdict, import_execution_apis_chain};
 use alloy_primitives::{Address, B256, U64, keccak256};
+use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
 use cambium_trie::{Keys, NoResolve, StorageKey, verify_account_proof};
 use serde::Deserialize;
@@ -122,11 +123,26 @@ impl ProofCase {
         Ok(())
     }
 
+    /// The block of that hash: also one so old that the engine does not know it by that.
+    fn find(&self, hash: &B256) -> Result<Option<BlockId>, StateError> {
+        let db = self.chain.chain().db();
+        for number in 0..=db.head().number {
+            let id = db.block_id(number)?;
+            if let Some(id) = id.filter(|id| id.hash == *hash) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
     fn view(&self, at: Option<At>) -> Result<View, String> {
         let db = self.chain.chain().db();
         let view: Result<View, StateError> = match at {
             None => db.view(),
-            Some(At::Hash(hash)) => db.view_of(&hash),
+            Some(At::Hash(hash)) => {
+                let id = self.find(&hash).map_err(|error| error.to_string())?;
+                id.map_or(Err(StateError::UnknownBlock(hash)), |id| db.view_of(id))
+            }
             Some(At::Number(number)) => db.view_at(number.to()),
             Some(At::Tag(tag)) if tag == "earliest" => db.view_at(0),
             Some(At::Tag(tag)) if ["latest", "safe", "finalized"].contains(&&*tag) => db.view(),

@@ -1,6 +1,6 @@
 //! The engine beside the model, with and without crashes.
 
-use cambium_testkit::{EngineDriver, EngineParams, say};
+use cambium_testkit::{EngineDriver, EngineParams, TINY_FILES, say};
 use std::collections::BTreeMap;
 
 fn long() -> bool {
@@ -32,6 +32,7 @@ fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
         changes_max: 120,
         memory_bytes: 64 << 20,
         index_bytes_max: None,
+        files: TINY_FILES,
         faults: false,
     };
     let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
@@ -46,6 +47,7 @@ fn small_states_agree_down_to_the_last_account() {
         changes_max: 6,
         memory_bytes: 64 << 20,
         index_bytes_max: None,
+        files: TINY_FILES,
         faults: false,
     };
     let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
@@ -60,6 +62,7 @@ fn small_memory_makes_merges_run_beside_all_else() {
         changes_max: 300,
         memory_bytes: 4 << 20,
         index_bytes_max: None,
+        files: TINY_FILES,
         faults: false,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (2, 150) };
@@ -74,6 +77,7 @@ fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
         changes_max: 40,
         memory_bytes: 64 << 20,
         index_bytes_max: None,
+        files: TINY_FILES,
         faults: true,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
@@ -89,6 +93,7 @@ fn an_index_on_disk_gives_what_one_in_memory_does() {
         memory_bytes: 64 << 20,
         // No more than the tops and a few parts.
         index_bytes_max: Some(16 << 10),
+        files: TINY_FILES,
         faults: false,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
@@ -105,6 +110,7 @@ fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
         memory_bytes: 64 << 20,
         // About what it takes.
         index_bytes_max: Some(60 << 10),
+        files: TINY_FILES,
         faults: false,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
@@ -120,6 +126,7 @@ fn acknowledged_blocks_survive_failures_with_an_index_on_disk() {
         changes_max: 40,
         memory_bytes: 64 << 20,
         index_bytes_max: Some(0),
+        files: TINY_FILES,
         faults: true,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
@@ -136,6 +143,7 @@ fn what_an_opening_amended_and_could_not_sync_is_not_relied_on() {
         changes_max: 40,
         memory_bytes: 64 << 20,
         index_bytes_max: None,
+        files: TINY_FILES,
         faults: true,
     };
     run("amended and not synced", 1, 180, params);

@@ -20,6 +20,12 @@ fn path(index: u64) -> B256 {
     keccak256(index.to_le_bytes())
 }
 
+/// The code that a block's accounts get.
+fn code(number: u64) -> (B256, Bytes) {
+    let code = number.to_le_bytes();
+    (keccak256(code), Bytes::copy_from_slice(&code))
+}
+
 /// A block's changes: accounts, slots and codes that come, change and go.
 fn changes(number: u64, count: usize, random: &mut Random) -> Changes {
     let mut changed: Vec<_> = (0..count).map(|_| random.below(ACCOUNTS)).collect();
@@ -31,7 +37,7 @@ fn changes(number: u64, count: usize, random: &mut Random) -> Changes {
             nonce: number,
             balance: U256::from(index) << (index % 200),
             code_hash: match index % 3 {
-                0 => path(number),
+                0 => code(number).0,
                 _ => Account::default().code_hash,
             },
         };
@@ -65,6 +71,8 @@ fn database(genesis: &Changes) -> Db {
             loader.account(change.path, &account, slots).unwrap();
         }
     }
+    let (hash, code) = code(1);
+    loader.code(hash, &code).unwrap();
     let loaded = loader.finish(&mut |_| {}).unwrap();
     let meta = BlockMeta {
         id: BlockId::new(0, path(0)),
@@ -77,8 +85,8 @@ fn database(genesis: &Changes) -> Db {
 
 fn commit(db: &Db, changes: Changes) {
     let head = db.head();
-    let staged = db.session(db.view().unwrap());
-    let staged = staged.finish(changes, vec![]).unwrap();
+    let staged = db.view().unwrap().session();
+    let staged = staged.finish(changes, vec![code(head.number + 1)]).unwrap();
     let meta = BlockMeta {
         id: BlockId::new(head.number + 1, path(head.number + 1)),
         parent: head.hash,

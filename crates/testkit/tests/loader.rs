@@ -278,6 +278,7 @@ fn what_rots_while_it_is_spilled_is_noticed() {
     let disk = FaultyDisk::new(5);
     let mut loader = Loader::new(Arc::new(disk.clone()), options(LITTLE)).unwrap();
     give(&mut loader, &given).unwrap();
+    loader.code(keccak256([1]), &[1]).unwrap();
     let file = spilled(&disk).pop().expect("a spilled file");
     disk.flip_bit(&file, 5000, 3);
     let error = loader
@@ -320,7 +321,7 @@ fn a_database_that_lost_its_checkpoints_is_not_taken_for_an_unfinished_one() {
     let (_, given) = state(&mut Random::new(8), 30, 0);
     let db = create(load(&disk, LITTLE, &given).unwrap()).unwrap();
     let genesis = db.genesis();
-    let session = db.session(db.view().unwrap());
+    let session = db.view().unwrap().session();
     let staged = session.finish(Changes::default(), vec![]).unwrap();
     let block = meta(1, genesis.hash, staged.root());
     staged.seal(block).unwrap().commit().unwrap();

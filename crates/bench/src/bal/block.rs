@@ -186,7 +186,7 @@ impl BalBlock {
 
     /// The root of the state after the block, computed once it has been executed.
     pub(crate) fn root(&self, chain: &Chain) -> Result<Rooted, Box<dyn Error>> {
-        let session = chain.db().session(chain.db().view()?);
+        let session = chain.db().view()?.session();
         let (changes, codes) = (self.expected.changes.clone(), self.expected.codes.clone());
         let start = Instant::now();
         let root = session.finish(changes, codes)?.root();
@@ -200,7 +200,7 @@ impl BalBlock {
         chain: &Chain,
         executor: &BlockExecutor,
     ) -> Result<Rooted, Box<dyn Error>> {
-        let mut session = Some(chain.db().session(chain.db().view()?));
+        let mut session = Some(chain.db().view()?.session());
         let mut staged = None;
         let mut foretold = |changes: &Changes, codes: &[_]| {
             if let Some(session) = session.take() {

@@ -156,12 +156,8 @@ fn small_blocks(setup: &Setup, blocks: u64) -> Result<Map<String, Value>, Failur
             (after.merge_ns - before.merge_ns) as f64 / 1e7 / seconds,
         ),
         (
-            "small_blocks_waited_for_merges_ms",
-            (after.merge_wait_ns - before.merge_wait_ns) as f64 / 1e6,
-        ),
-        (
-            "small_blocks_kept_pace_ms",
-            (after.merge_pace_ns - before.merge_pace_ns) as f64 / 1e6,
+            "small_blocks_waited_for_memory_ms",
+            (after.seal_wait_ns - before.seal_wait_ns) as f64 / 1e6,
         ),
     ]);
     for (name, mut times) in [("root_and_commit", whole), ("commit", durable)] {

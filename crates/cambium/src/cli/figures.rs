@@ -29,6 +29,11 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
         ("written", written(&counters)),
         ("commits", commits(&counters, &db.commit_latency())),
         ("merges", merges(&counters)),
+        ("waits", waits(&db.seal_waits(), counters.seal_wait_ns)),
+        (
+            "unreadable",
+            some(counters.pages_unreadable).map(|pages| format!("{} pages", count(pages))),
+        ),
         ("disk", disk(&counters)),
     ];
     let happened = rows
@@ -157,15 +162,18 @@ fn commits(counters: &CounterValues, latency: &Latency) -> Option<String> {
 
 fn merges(counters: &CounterValues) -> Option<String> {
     let merges = some(counters.merges)?;
+    let time = seconds(Duration::from_nanos(counters.merge_ns));
+    Some(format!("{}, {time}", count(merges)))
+}
+
+fn waits(waits: &Latency, all_ns: u64) -> Option<String> {
+    let blocks = some(waits.count)?;
     let time = |ns| seconds(Duration::from_nanos(ns));
-    let waited = match counters.merge_wait_ns {
-        0 => String::new(),
-        ns => format!("; commits waited {} for them", time(ns)),
-    };
     Some(format!(
-        "{}, {}{waited}",
-        count(merges),
-        time(counters.merge_ns)
+        "{} blocks for memory that merges free, {}; longest {}",
+        count(blocks),
+        time(all_ns),
+        time(waits.max_ns)
     ))
 }
 

@@ -62,6 +62,12 @@ impl BatchReader {
         rings.as_ref().map_err(String::as_str)
     }
 
+    /// Memory of the rings that there are.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let rings = self.rings.get();
+        rings.map_or(0, |rings| rings.as_ref().map_or(0, Rings::memory_bytes))
+    }
+
     /// Makes all of `requests` and leaves the outcome of each in it.
     pub(super) fn read(&self, requests: &mut [ReadRequest<'_>], shared: &Shared) {
         let mut ours = Vec::with_capacity(requests.len());

@@ -287,6 +287,10 @@ impl Disk for StdDisk {
         }
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.batches.memory_bytes()
+    }
+
     fn stats(&self) -> DiskStats {
         self.shared.counters.snapshot()
     }

@@ -24,7 +24,10 @@ use std::{
     fmt, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     ptr::NonNull,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -72,6 +75,8 @@ pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
 pub(super) struct Rings {
     set_up: SetUp,
     idle: Mutex<Vec<Ring>>,
+    /// Slots that there are, in idle rings and others.
+    slots: Arc<AtomicU64>,
 }
 
 /// Why a ring did not do its reads.
@@ -87,12 +92,19 @@ pub(super) enum RingError {
 impl Rings {
     /// Rings made by `set_up`, after a read with the first one.
     pub(super) fn new(set_up: SetUp) -> io::Result<Self> {
-        let mut ring = Ring::new(set_up)?;
+        let slots = Arc::new(AtomicU64::new(0));
+        let mut ring = Ring::new(set_up, slots.clone())?;
         ring.probe()?;
         Ok(Self {
             set_up,
             idle: Mutex::new(vec![ring]),
+            slots,
         })
+    }
+
+    /// Memory of the slots.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.slots.load(Ordering::Relaxed) * SLOT_BYTES as u64
     }
 
     /// Reads all `pieces`, and calls `done` with the number of each and the bytes that were read:
@@ -105,7 +117,7 @@ impl Rings {
         let idle = self.idle().pop();
         let mut ring = match idle {
             Some(ring) => ring,
-            None => Ring::new(self.set_up).map_err(|_| RingError::Refused)?,
+            None => Ring::new(self.set_up, self.slots.clone()).map_err(|_| RingError::Refused)?,
         };
         ring.read(pieces, done)
             .map_err(|error| match is_passing(&error) {
@@ -146,15 +158,20 @@ struct Ring {
     free: Vec<u32>,
     /// Entries put into the submission queue whose completion was not yet seen.
     in_flight: usize,
+    /// Where its slots are counted for as long as their memory is taken.
+    counted: Arc<AtomicU64>,
 }
 
 impl Ring {
-    fn new(set_up: SetUp) -> io::Result<Self> {
+    fn new(set_up: SetUp, counted: Arc<AtomicU64>) -> io::Result<Self> {
+        let uring = set_up(DEPTH)?;
+        counted.fetch_add(DEPTH.into(), Ordering::Relaxed);
         Ok(Self {
-            uring: set_up(DEPTH)?,
+            uring,
             slots: Slots::new(),
             free: (0..DEPTH).collect(),
             in_flight: 0,
+            counted,
         })
     }
 
@@ -297,6 +314,7 @@ impl Drop for Ring {
             // SAFETY: every read was seen to be over, so the kernel no longer writes to the slots,
             // and nobody else can reach them.
             unsafe { self.slots.free() };
+            self.counted.fetch_sub(DEPTH.into(), Ordering::Relaxed);
         }
     }
 }

@@ -254,6 +254,16 @@ impl<'a> IndexWriter<'a> {
 }
 
 impl WrittenIndex {
+    /// The checkpoint that this one is on, if it has only changes.
+    pub(crate) fn is_on(&self) -> Option<CheckpointId> {
+        self.before.map(|before| before.newest)
+    }
+
+    /// The tries of all shards: whole, if only changes are written.
+    pub(crate) fn tries(&self) -> impl Iterator<Item = &PartialTrie> {
+        self.shards.iter().map(|shard| &*shard.trie)
+    }
+
     /// Finishes the checkpoint. Returns the index, and the size of the checkpoint.
     pub(crate) fn seal(self) -> Result<(Index, u64), StateError> {
         let finished = self.checkpoint.finish()?;

@@ -13,7 +13,10 @@ use crate::{
     pages::{HeldPages, Pages},
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, Path};
+use cambium_primitives::{
+    ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, KECCAK_EMPTY, Path,
+};
+use cambium_store::Codes;
 use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
 use std::sync::Arc;
 
@@ -21,9 +24,11 @@ use std::sync::Arc;
 const GROUP_LEAVES: usize = 1024;
 
 /// Builds the trie of one shard and, unless only its root is wanted, its pages.
-pub(super) struct ShardBuilder<'a> {
+pub(crate) struct ShardBuilder<'a> {
     trie: PartialTrie,
     pages: Option<&'a Pages>,
+    /// Where the codes of accounts must be.
+    codes: Option<&'a Codes>,
     merged: MergedShard,
     counters: &'a Counters,
     /// What is to be put into the trie next, sorted.
@@ -38,7 +43,7 @@ pub(super) struct ShardBuilder<'a> {
 
 impl<'a> ShardBuilder<'a> {
     /// An empty shard. The trie has at most about `leaves_max` leaves at a time.
-    pub(super) fn new(
+    pub(crate) fn new(
         shard: usize,
         pages: Option<&'a Pages>,
         counters: &'a Counters,
@@ -49,6 +54,7 @@ impl<'a> ShardBuilder<'a> {
         Self {
             trie: empty.clone(),
             pages,
+            codes: None,
             merged: MergedShard::unchanged(Arc::new(empty)),
             counters,
             group: Vec::new(),
@@ -60,9 +66,14 @@ impl<'a> ShardBuilder<'a> {
         }
     }
 
+    /// Refuses accounts whose code is not among `codes`.
+    pub(crate) fn with_codes(self, codes: Option<&'a Codes>) -> Self {
+        Self { codes, ..self }
+    }
+
     /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were
     /// made.
-    pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
+    pub(crate) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
         self.put_group()?;
         self.settle()?;
         let mut root = PartialTrie::new(*self.trie.base());
@@ -154,6 +165,12 @@ impl<'a> ShardBuilder<'a> {
 impl Sink for ShardBuilder<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
         self.advance(&path, None)?;
+        let code_hash = account.code_hash;
+        let is_missing = |codes: &Codes| code_hash != KECCAK_EMPTY && !codes.contains(&code_hash);
+        if self.codes.is_some_and(is_missing) {
+            let account = path;
+            return Err(StateError::UnknownCode { account, code_hash });
+        }
         self.group.push(AccountChange {
             path,
             account: AccountUpdate::Put(account),

@@ -8,17 +8,21 @@ use cambium_store::{
 };
 use std::sync::Arc;
 
-/// Directories of the store, and what its files there are called: a number of eight digits, and
-/// this.
+/// Directories of the store, and what its files there are called: a number of eight digits or
+/// more, and this.
 const DIRS: [(&str, &str); 2] = [("segments", ".seg"), ("log", ".log")];
 
 /// Refuses a directory that holds a database, whole or not.
 pub(super) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
-    if load_latest_checkpoint(disk, Checkpoint::verify)?.is_some() {
+    let found = load_latest_checkpoint(disk, StoreError::is_corruption, Checkpoint::verify)?;
+    if found.loaded.is_some() {
         return Err(StoreError::AlreadyADatabase {
             dir: disk.display_path(""),
         }
         .into());
+    }
+    if let Some((_, damage)) = found.damaged.into_iter().next() {
+        return Err(damage.into());
     }
     refuse_lost_checkpoints(disk)
 }
@@ -53,7 +57,7 @@ pub(super) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
         if disk.exists(dir)? {
             let ours = |name: &String| {
                 let number = name.strip_suffix(ending);
-                number.is_some_and(|number| number.len() == 8 && number.parse::<u32>().is_ok())
+                number.is_some_and(|number| number.len() >= 8 && number.parse::<u64>().is_ok())
             };
             for name in disk.list(dir)?.into_iter().filter(ours) {
                 disk.remove(&format!("{dir}/{name}"))?;

@@ -1,35 +1,23 @@
 //! A state on disk becomes a database: it gets its first block, and with it a name.
 
 use crate::{
-    base::{Base, Snapshot},
+    assemble::Parts,
     blocks::{Blocks, RecentBlock},
-    budget::{LayerLimit, code_bytes, entry_bytes},
-    checkpoint::{self, CheckpointState, LogState},
-    codes::CodeCache,
+    checkpoint::{self, CheckpointState, LogState, RetiredPages},
     counters::Counters,
-    db::{Current, Db, Inner, Options, Writer},
-    delta::{Delta, DeltaLock},
-    entries::Entries,
+    db::Db,
     error::StateError,
     index::{PartCache, WrittenIndex},
-    merger::Retired,
     open::{GENESIS_HASH, GENESIS_NUMBER},
-    overlay::{LayerId, Overlay},
+    options::Options,
     pages::Pages,
     records::{BlockMeta, BlockRecord, KIND_BLOCK},
-    tree::Tree,
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::Changes;
-use cambium_store::{
-    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
-};
-use parking_lot::{Mutex, RwLock};
-use std::{
-    collections::HashSet,
-    sync::{Arc, OnceLock, atomic::AtomicBool},
-};
+use cambium_store::{BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest};
+use std::sync::{Arc, atomic::Ordering};
 
 /// A first state that is on disk, but not named yet.
 pub struct Loaded {
@@ -76,15 +64,13 @@ impl Loaded {
             (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
         ];
         let manifest = Manifest::create(&*disk, self.salt, own.into_iter().chain(properties))?;
-        let log_options = LogOptions {
-            salt: manifest.salt(),
-            ..LogOptions::default()
-        };
+        let log_options = self.options.files.log(manifest.salt());
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
+        log.settle()?;
         let none = Changes::default();
         let record = BlockRecord::encode(&meta, &none, &none, &[]);
         let position = log.append(KIND_BLOCK, &[&record])?;
-        log.sync()?;
+        let replay = log.sync()?;
         let (index, _) = BlockIndex::open(disk.clone(), 0)?;
         index.set(
             meta.id.number,
@@ -99,68 +85,48 @@ impl Loaded {
             parent: meta.parent,
             position,
         }];
-        let state = LogState {
-            head: meta.id.hash,
-            replay: log.end(),
+        let log_state = LogState {
+            head: meta.id,
+            replay,
             recent: recent.clone(),
         };
-        let of = CheckpointState {
+        let state = CheckpointState {
             block: meta.id,
             parent_hash: meta.parent,
             state_root: self.root,
         };
+        let nothing = RetiredPages {
+            now: &[],
+            before: &[],
+        };
         // Only with its first checkpoint does the directory hold a finished database.
-        let (state_index, _) =
-            checkpoint::write(self.index, &self.pages, &self.codes, of, state, &[])?;
-        let snapshot = Arc::new(Snapshot {
-            block: meta.id,
-            state_root: self.root,
-            index: state_index,
-            pages: self.pages.clone(),
-            entries: Entries::new(
-                entry_bytes(self.options.memory_bytes),
-                self.counters.clone(),
-            ),
-        });
-        let index_bytes = snapshot
-            .index
-            .reserved_bytes(self.options.index_bytes_max());
-        let layer = LayerId(1);
-        let base = Arc::new(Base {
-            snapshot,
-            intermediate: None,
-        });
-        let inner = Arc::new(Inner {
+        let (state_index, _) = checkpoint::write(
+            self.index,
+            &self.pages,
+            &self.codes,
+            &manifest,
+            state,
+            log_state,
+            nothing,
+        )?;
+        let inner = Parts {
             options: self.options,
-            layer_limit: LayerLimit::default(),
-            is_behind: AtomicBool::new(false),
             disk,
-            counters: self.counters.clone(),
+            lock: self.lock,
+            manifest,
+            genesis: meta.id,
+            counters: self.counters,
             pages: self.pages,
             parts: self.parts,
             codes: self.codes,
-            code_cache: CodeCache::new(
-                code_bytes(self.options.memory_bytes),
-                self.counters.clone(),
-            ),
-            retired: Mutex::new(Retired::default()),
             log,
-            blocks: Blocks::new(index, meta.id, recent),
-            writer: Mutex::new(Writer::default()),
-            delta: DeltaLock::new(Delta::on(base.clone(), layer, self.counters)?),
-            prover: Mutex::new(None),
-            current: RwLock::new(Current {
-                base,
-                overlay: Arc::new(Overlay::new()),
-                tree: Tree::new(meta.id, meta.parent, self.root, layer),
-                unlogged_jumps: HashSet::new(),
-            }),
-            poisoned: OnceLock::new(),
-            genesis: meta.id,
-            manifest,
-            _lock: self.lock,
-        });
-        inner.divide_budget(index_bytes);
+            blocks: Blocks::new(index, meta.id, recent)?,
+            retired: Vec::new(),
+            state,
+            index: state_index,
+        }
+        .assemble()?;
+        inner.is_behind.store(false, Ordering::Release);
         Ok(Db { inner })
     }
 }

@@ -22,20 +22,19 @@ pub(crate) use leftovers::refuse_lost_checkpoints;
 pub use loaded::Loaded;
 
 use crate::{
-    budget::Budget,
+    assemble,
     counters::Counters,
-    db::{Db, Options},
+    db::Db,
     error::StateError,
     index::{IndexWriter, PartCache},
+    options::Options,
     pages::Pages,
 };
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, U256, keccak256};
 use build::ShardBuilder;
 use cambium_disk::Disk;
 use cambium_primitives::{Account, Path};
-use cambium_store::{
-    Codes, DataDirLock, Manifest, SegmentOptions, Segments, StoreError, lock_data_dir,
-};
+use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError, lock_data_dir};
 use cambium_trie::{PartialTrie, SHARDS, crown};
 use entries::{Entries, Spill};
 use parking_lot::Mutex;
@@ -137,10 +136,11 @@ impl Buckets {
     }
 
     /// Builds all shards, and makes the state root. With somewhere to put them, their pages are
-    /// made too, and their index.
+    /// made too, and their index. With `codes`, each account's must be among these.
     fn build(
         mut self,
         to: Option<(&Pages, &IndexWriter)>,
+        codes: Option<&Codes>,
         counters: &Counters,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<B256, StateError> {
@@ -169,7 +169,8 @@ impl Buckets {
                 };
                 let pages = to.map(|(pages, _)| pages);
                 let mut builder =
-                    ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress);
+                    ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress)
+                        .with_codes(codes);
                 let sorted = sort::sorted(entries, spill, shares.sort_bytes, &mut builder);
                 let finished = sorted.and_then(|()| {
                     let (root, merged) = builder.finish()?;
@@ -288,35 +289,39 @@ impl Loader {
         self.buckets.slots(&account, slots)
     }
 
-    /// Takes the code of an account.
+    /// Takes the code of an account. Refused if it has another hash.
     pub fn code(&mut self, hash: B256, code: &[u8]) -> Result<(), StateError> {
         let codes = match self.codes.take() {
             Some(codes) => codes,
-            None => Codes::open(self.disk.clone(), self.salt, 0)?.0,
+            None => new_codes(&self.disk, self.salt)?,
         };
-        self.codes.insert(codes).put(hash, code)?;
+        let codes = self.codes.insert(codes);
+        let got = keccak256(code);
+        if got != hash {
+            let expected = hash;
+            return Err(StateError::WrongCode { expected, got });
+        }
+        codes.put(hash, code)?;
         Ok(())
     }
 
-    /// Builds the state on the disk.
+    /// Builds the state on the disk. Refused if an account's code was not given.
     pub fn finish(self, progress: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, StateError> {
         let disk = self.disk;
         let codes = match self.codes {
             Some(codes) => codes,
-            None => Codes::open(disk.clone(), self.salt, 0)?.0,
+            None => new_codes(&disk, self.salt)?,
         };
         let counters = Arc::new(Counters::default());
-        let (segments, _) = Segments::open(disk.clone(), SegmentOptions::default(), None)?;
-        let pages = Arc::new(Pages::new(
-            segments,
-            Budget::new(self.options.memory_bytes, 0, 0).cache_bytes,
-            counters.clone(),
-        ));
+        let sizes = self.options.files.segments();
+        let (segments, _) = Segments::open(disk.clone(), sizes, self.salt, None, &[])?;
+        segments.settle()?;
+        let pages = assemble::pages(segments, &self.options, &counters);
         let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
         let parts = Arc::new(parts);
         let index = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
         let to = Some((&*pages, &index));
-        let root = self.buckets.build(to, &counters, progress)?;
+        let root = self.buckets.build(to, Some(&codes), &counters, progress)?;
         Ok(Loaded {
             disk,
             lock: self.lock,
@@ -330,6 +335,12 @@ impl Loader {
             root,
         })
     }
+}
+
+fn new_codes(disk: &Arc<dyn Disk>, salt: u64) -> Result<Codes, StateError> {
+    let (codes, _) = Codes::open(disk.clone(), salt, 0)?;
+    codes.settle()?;
+    Ok(codes)
 }
 
 /// Collects accounts for the sake of their state root alone.
@@ -363,7 +374,7 @@ impl RootLoader {
 
     /// The state root.
     pub fn finish(self, progress: &mut dyn FnMut(LoadProgress)) -> Result<B256, StateError> {
-        self.0.build(None, &Counters::default(), progress)
+        self.0.build(None, None, &Counters::default(), progress)
     }
 }
 

@@ -28,7 +28,8 @@ use crate::{
 use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS};
 use rayon::prelude::*;
-use std::sync::Arc;
+use rustc_hash::FxBuildHasher;
+use std::{collections::HashSet, sync::Arc};
 use walk::Merger;
 
 /// Leaves of more bytes than this are split over several pages: two blocks of a device.
@@ -143,19 +144,14 @@ pub(crate) fn merge_shard(
     Ok(merged)
 }
 
-/// The pages that `old` names and those in `new` do not. Those written since are from
-/// `first_written` on: addresses grow.
+/// The pages that `old` names and those in `new` do not, of which some are `written` since.
 fn dead_pages(
     old: &PartialTrie,
     new: &[(PageAddr, Link)],
-    first_written: Option<PageAddr>,
+    written: &HashSet<PageAddr, FxBuildHasher>,
 ) -> Vec<PageAddr> {
-    let is_older = |addr: &PageAddr| first_written.is_none_or(|first| *addr < first);
-    let mut kept = new
-        .iter()
-        .map(|(addr, _)| *addr)
-        .filter(is_older)
-        .peekable();
+    let kept = new.iter().map(|(addr, _)| *addr);
+    let mut kept = kept.filter(|addr| !written.contains(addr)).peekable();
     // Both are in path order, and what is kept is at its old path.
     let old = places(old).into_iter().map(|(addr, _)| addr);
     old.filter(|addr| kept.next_if_eq(addr).is_none()).collect()

@@ -34,7 +34,7 @@ impl Rewriter {
         if (ACCOUNT_NIBBLES - 1..=ACCOUNT_NIBBLES).contains(&prefix.len()) {
             return Ok(None);
         }
-        self.page.begin(prefix);
+        self.page.begin(old);
         self.digests.clear();
         let mut walk = Walk {
             old,

@@ -15,7 +15,8 @@ use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
 use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
-use std::{ops::Range, sync::Arc};
+use rustc_hash::FxBuildHasher;
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 /// A reference to be cached in a page.
 struct Digest {
@@ -65,7 +66,8 @@ pub(super) struct Merger<'a> {
     dead: Vec<PageAddr>,
     /// Nodes of the index whose reference is not known yet.
     unhashed: Vec<Link>,
-    first_written: Option<PageAddr>,
+    /// Pages written so far. Addresses don't tell: numbers of segments are used again.
+    written: HashSet<PageAddr, FxBuildHasher>,
     pages_written: u64,
     bytes_written: u64,
     /// Pages of before that became part of the index.
@@ -93,7 +95,7 @@ impl<'a> Merger<'a> {
             rewriter: Rewriter::default(),
             dead: Vec::new(),
             unhashed: Vec::new(),
-            first_written: None,
+            written: HashSet::default(),
             pages_written: 0,
             bytes_written: 0,
             split: 0,
@@ -109,7 +111,7 @@ impl<'a> Merger<'a> {
         let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
         let named = places(&self.index);
-        let mut dead = dead_pages(self.old, &named, self.first_written);
+        let mut dead = dead_pages(self.old, &named, &self.written);
         dead.append(&mut self.dead);
         Ok(MergedShard {
             index: Arc::new(self.index),
@@ -235,8 +237,7 @@ impl<'a> Merger<'a> {
             outcomes.push(outcome);
         }
         if !all_loose && any_loose && joinable && bytes_all <= PAGE_BYTES_JOIN {
-            self.join(&mut outcomes, path, leaf_start)?;
-            all_loose = true;
+            all_loose = self.join(&mut outcomes, path, leaf_start)?;
         }
         let node = self.trie.memo(link);
         if all_loose && bytes_all <= PAGE_BYTES_MAX {
@@ -278,19 +279,31 @@ impl<'a> Merger<'a> {
     }
 
     /// Reads small unchanged pages so that they go into one page with their loose neighbours.
+    /// False if one of them can't be read: all stays as it is then.
     fn join(
         &mut self,
         outcomes: &mut [Outcome],
         path: &Path,
         leaf_start: usize,
-    ) -> Result<(), StateError> {
+    ) -> Result<bool, StateError> {
+        let mut read = Vec::new();
+        for (nibble, outcome) in (0u8..).zip(&*outcomes) {
+            if let Outcome::Page(stub) = outcome {
+                let prefix = path.child(nibble);
+                let Ok(page) = self.pages.read(stub, &prefix, ReadFor::Merge) else {
+                    return Ok(false);
+                };
+                read.push((addr_of(stub, &prefix)?, page));
+            }
+        }
+        let mut read = read.into_iter();
         let mut loose = self.leaves.split_off(leaf_start).into_iter().peekable();
         for (nibble, outcome) in outcomes.iter_mut().enumerate() {
             let prefix = path.child(nibble as u8);
-            if let Outcome::Page(stub) = outcome {
-                let page = self.pages.read(stub, &prefix, ReadFor::Merge)?;
-                let addr = addr_of(stub, &prefix)?;
-                if self.first_written.is_some_and(|first| addr >= first) {
+            if let Outcome::Page(_) = outcome
+                && let Some((addr, page)) = read.next()
+            {
+                if self.written.contains(&addr) {
                     self.dead.push(addr);
                 }
                 for (path, value) in page.leaves() {
@@ -308,7 +321,7 @@ impl<'a> Merger<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn account(
@@ -404,7 +417,7 @@ impl<'a> Merger<'a> {
         self.pages_written += 1;
         self.bytes_written += page.as_bytes().len() as u64;
         let addr = self.pages.segments.append(page.as_bytes())?;
-        self.first_written.get_or_insert(addr);
+        self.written.insert(addr);
         Ok(addr)
     }
 

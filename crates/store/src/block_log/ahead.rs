@@ -5,14 +5,14 @@
 
 use super::{BlockLog, DIR, LogPosition, name_of};
 use crate::{StoreError, WritePace, pace::PIECE_BYTES};
-use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
-use std::sync::{Arc, atomic::Ordering};
+use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError};
+use std::sync::atomic::Ordering;
 
 /// What it is called until it is whole.
 const TEMPORARY: &str = "log/next.tmp";
 /// A log of fewer bytes gets no file ahead.
 const LOG_BYTES_MIN: u32 = 16 << 20;
-/// Room for the record that ends a file.
+/// Room for the record that goes beyond a file's limit.
 const SPARE_BYTES: u64 = 1 << 20;
 
 impl BlockLog {
@@ -21,15 +21,11 @@ impl BlockLog {
     /// has time. Where the disk is full nothing is done.
     pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
-        let mut next = self.next.lock();
-        if next.is_some() || !self.is_next_due() {
+        let _one = self.preparing.lock();
+        if self.next.lock().is_some() || !self.is_next_due() {
             return Ok(());
         }
-        // Nobody begins another file as long as the lock is held.
-        let name = name_of(self.end().file + 1);
-        *next = self.poison.guard(|| self.prepare(&name, pace))?;
-        self.is_ahead.store(next.is_some(), Ordering::Release);
-        Ok(())
+        self.poison.guard(|| self.prepare(pace))
     }
 
     fn is_next_due(&self) -> bool {
@@ -42,28 +38,29 @@ impl BlockLog {
         }
     }
 
-    /// `None` if the disk is full.
-    fn prepare(
-        &self,
-        name: &str,
-        pace: &WritePace,
-    ) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
+    fn prepare(&self, pace: &WritePace) -> Result<(), StoreError> {
         remove_unfinished(&*self.disk)?;
         if let Err(error) = self.write_zeros(pace) {
             remove_unfinished(&*self.disk)?;
             return match error.is_full() {
-                true => Ok(None),
+                true => Ok(()),
                 false => Err(error.into()),
             };
         }
-        self.disk.rename(TEMPORARY, name)?;
+        // Whoever begins a file waits for no more than this.
+        let mut next = self.next.lock();
+        let name = name_of(self.end().file + 1);
+        self.disk.rename(TEMPORARY, &name)?;
         self.disk.sync_dir(DIR)?;
-        Ok(Some(self.disk.open(name)?))
+        *next = Some(self.disk.open(&name)?);
+        self.is_ahead.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn write_zeros(&self, pace: &WritePace) -> Result<(), DiskError> {
         let file = self.disk.create_with(TEMPORARY, Access::Direct)?;
-        let bytes = u64::from(self.options.file_bytes_max) + SPARE_BYTES;
+        let max = u64::from(self.options.file_bytes_max);
+        let bytes = max + SPARE_BYTES.min(max);
         let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
         let zeros = vec![0; PIECE_BYTES.min(bytes as usize)];
         let mut at = 0;

@@ -2,8 +2,21 @@
 //!
 //! One record for each step, appended to the newest of a row of files. A commit is an append and
 //! a sync; everything else in the directory can lag behind, because it can be made again from
-//! here. A file is synced before the next one is begun, so only the newest can end in anything
-//! but whole records.
+//! here. A file is whole and durable before anything is appended to the next one, so only the
+//! newest can end in anything but whole records.
+//!
+//! ```text
+//!   00000001.log  [header][block][mark][block][block][mark][end]
+//!   00000002.log  [header][block][mark][block][mark]000000000000000
+//!                                              ^ written when the sync before it had returned
+//! ```
+//!
+//! Records of the log's own stand between those of its user. A *mark* follows each sync and tells
+//! that all before it is durable: it is not synced itself, but reaches the disk with the next
+//! record, or when the system writes it; so that even damage to the newest record is told from a
+//! record that was never acknowledged. An *end* is the last record of each file but the newest,
+//! and is written when the next file has a durable header: if that file is missing, blocks were
+//! lost. A *gap* stands where a repair has taken out what was damaged.
 //!
 //! The newest file is longer than its content, and filled with zeros: a sync then has to write no
 //! new length, and to wait for no journal. A log's first file grows in steps; once it is 16 MiB
@@ -12,14 +25,18 @@
 
 mod ahead;
 mod recovery;
+mod repair;
+
+pub use repair::{LogDamage, LogDamageKind};
 
 use crate::{
     StoreError,
     poison::Poison,
-    record::{Found, PAYLOAD_BYTES_MAX, RecordFile, put_record, record_bytes},
+    record::{FRAME_BYTES, Found, PAYLOAD_BYTES_MAX, RecordFile, put_record, record_bytes},
 };
 use cambium_disk::{BLOCK_BYTES, Disk, DiskError, DiskFile};
 use parking_lot::{Mutex, RwLock};
+use recovery::Unsettled;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -35,15 +52,26 @@ const DIR: &str = "log";
 //
 // OFFSET  SIZE  MEANING
 // 0       8     "CambiLog"
-// 8       4     format: 1
+// 8       4     format: 2
 // 12      4     number of the file, from 1
-// 16      8     length of the file before: where its last record ends
+// 16      8     length of the file before: where its last record ends, which is one of kind END
 // 24      8     xxh3-64, seeded with the salt, of 0 .. 24
 // 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`
 // then          zeros, in the newest file; a file of nothing but zeros is one that was made ready
 const MAGIC: &[u8; 8] = b"CambiLog";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEADER_BYTES: u32 = 32;
+
+/// Kinds of records from here on are the log's own.
+const OWN_KINDS: u8 = 0xf0;
+/// All before it is durable.
+const MARK: u8 = 0xf0;
+/// The file ends here, and the next one has a durable header.
+const END: u8 = 0xf1;
+/// Something was here that could not be read.
+const GAP: u8 = 0xf2;
+/// Bytes of a mark, and of an end.
+const OWN_BYTES: u32 = FRAME_BYTES as u32;
 
 /// Older files kept open for reading.
 const OPEN_FILES_MAX: usize = 64;
@@ -52,7 +80,7 @@ const OPEN_FILES_MAX: usize = 64;
 const ZEROS_BYTES: u64 = 1 << 20;
 
 /// The place of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogPosition {
     /// Number of the file, from 1.
     pub file: u32,
@@ -129,9 +157,12 @@ pub struct TornTail {
 pub struct LogRecovery {
     /// Where the next record goes.
     pub end: LogPosition,
-    /// What was dropped, if anything.
+    /// What [`BlockLog::settle`] drops, if anything.
     pub torn_tail: Option<TornTail>,
 }
+
+/// Bytes of the largest payload that a record can have.
+pub const LOG_PAYLOAD_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX;
 
 /// The log: one appends and syncs, any number of threads read.
 #[derive(Debug)]
@@ -140,9 +171,11 @@ pub struct BlockLog {
     options: LogOptions,
     files: RwLock<BTreeMap<u32, Arc<dyn DiskFile>>>,
     writer: Mutex<Writer>,
-    /// The next file, if it is ready; held while it is made, and while one is begun. Taken after
-    /// `writer`, never before it.
+    /// The next file, if it is ready. Held while a file is given its name, so that no two get the
+    /// same. Taken after `writer`, never before it.
     next: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Held by whoever makes the next file ready.
+    preparing: Mutex<()>,
     /// Whether it is ready.
     is_ahead: AtomicBool,
     /// Whether the newest file was made ready before it was begun.
@@ -152,26 +185,32 @@ pub struct BlockLog {
     end: AtomicU64,
     written: AtomicU64,
     poison: Poison,
+    /// What opening found and left to be done.
+    unsettled: Mutex<Option<Unsettled>>,
 }
 
 /// The newest file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Writer {
-    file: Arc<dyn DiskFile>,
+    /// None until the log is settled.
+    file: Option<Arc<dyn DiskFile>>,
     end: LogPosition,
     /// Length of the file: all from `end` on is zeros.
     file_bytes: u64,
     durable_to: LogPosition,
+    /// Whether there are records that are not durable: a mark need not be.
+    has_unsynced: bool,
     buffer: Vec<u8>,
 }
 
 impl BlockLog {
-    /// Opens the log, or begins it, and finds its end from the record boundary `from` on: the
-    /// position kept in a checkpoint, or [`LogPosition::START`]. All before `from` was durable,
-    /// and all that is found is durable when this returns.
+    /// Opens the log and finds its end from the record boundary `from` on: the position kept in a
+    /// checkpoint, or [`LogPosition::START`], with which a log is begun if there is none. Nothing
+    /// is changed: a torn end is reported, and dropped by [`BlockLog::settle`].
     ///
-    /// A torn end is dropped and reported. Damage to what had been acknowledged is
-    /// [`StoreError::CorruptLog`].
+    /// # Errors
+    ///
+    /// [`StoreError::CorruptLog`] for damage to what had been acknowledged.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -182,48 +221,70 @@ impl BlockLog {
             "log files of {}",
             options.file_bytes_max
         );
-        disk.create_dir(DIR)?;
-        disk.sync_dir("")?;
-        ahead::remove_unfinished(&*disk)?;
-        let found = recovery::find_end(&*disk, options.salt, from)?;
-        let (file, end, torn_tail) = match found {
-            Some(found) => (found.file, found.end, found.torn_tail),
-            None => (
-                begin_file(&*disk, 1, 0, options.salt)?,
-                LogPosition::START,
-                None,
-            ),
+        let unsettled = recovery::find_end(&*disk, options.salt, from)?;
+        let (end, torn_tail) = match &unsettled.end {
+            Some(found) => (found.end, found.torn_tail(&*disk)),
+            None => (LogPosition::START, None),
         };
-        disk.sync_dir(DIR)?;
-        let file_bytes = file.len()?;
-        let is_whole = AtomicBool::new(file_bytes > options.file_bytes_max.into());
         let writer = Writer {
-            file_bytes,
-            file: Arc::clone(&file),
             end,
             durable_to: end,
-            buffer: Vec::new(),
+            ..Writer::default()
         };
         let log = Self {
             disk,
             options,
-            files: RwLock::new(BTreeMap::from([(end.file, file)])),
+            files: RwLock::default(),
             writer: Mutex::new(writer),
             next: Mutex::new(None),
+            preparing: Mutex::new(()),
             is_ahead: AtomicBool::new(false),
-            is_whole,
+            is_whole: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
             poison: Poison::new("block log"),
+            unsettled: Mutex::new(Some(unsettled)),
         };
         Ok((log, LogRecovery { end, torn_tail }))
     }
 
-    /// Appends a record whose payload is `parts`, one after the other, at most 1 GiB in all.
-    /// Durable after [`BlockLog::sync`].
+    /// Makes the log ready to be appended to, once: drops what came after its end, makes durable
+    /// what is before it, and begins the first file of a new log.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let Some(unsettled) = self.unsettled.lock().take() else {
+            return Ok(());
+        };
+        self.poison.guard(|| {
+            self.disk.create_dir(DIR)?;
+            self.disk.sync_dir("")?;
+            ahead::remove_unfinished(&*self.disk)?;
+            let file = match unsettled.settle(&*self.disk, self.options.salt)? {
+                Some(file) => file,
+                None => begin_file(&*self.disk, 1, 0, self.options.salt)?,
+            };
+            self.disk.sync_dir(DIR)?;
+            writer.file_bytes = file.len()?;
+            let is_whole = writer.file_bytes > self.options.file_bytes_max.into();
+            self.is_whole.store(is_whole, Ordering::Release);
+            let number = writer.end.file;
+            self.files.write().insert(number, Arc::clone(&file));
+            writer.file = Some(file);
+            Ok(())
+        })
+    }
+
+    /// Appends a record whose payload is `parts`, one after the other, not empty and at most
+    /// [`LOG_PAYLOAD_BYTES_MAX`] in all. Durable after [`BlockLog::sync`].
+    ///
+    /// # Panics
+    ///
+    /// If the log is not settled, `kind` is 0xf0 or above, or the payload is empty.
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<LogPosition, StoreError> {
+        assert!(kind < OWN_KINDS, "records of kind {kind} are the log's own");
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        assert!(bytes > 0, "only the log's own records are empty");
         if bytes > PAYLOAD_BYTES_MAX {
             let max = PAYLOAD_BYTES_MAX;
             return Err(StoreError::TooLarge {
@@ -239,52 +300,73 @@ impl BlockLog {
             if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !is_whole) {
                 self.begin_next_file(writer)?;
             }
-            let position = writer.end;
-            let end = u64::from(position.offset) + record_bytes(bytes);
-            self.extend(writer, end)?;
-            writer.buffer.clear();
-            let (at, durable_to) = (position.to_u64(), writer.durable_to.to_u64());
-            put_record(
-                &mut writer.buffer,
-                self.options.salt,
-                kind,
-                at,
-                durable_to,
-                parts,
-            );
-            // Whole blocks need not be read first: there are zeros behind it anyway.
-            let block_end = end.next_multiple_of(BLOCK_BYTES as u64);
-            if block_end <= writer.file_bytes {
-                let len = block_end - u64::from(position.offset);
-                writer.buffer.resize(len as usize, 0);
-            }
-            writer
-                .file
-                .write_at(&writer.buffer, position.offset.into())?;
-            self.count_written(writer.buffer.len());
-            writer.file_bytes = writer.file_bytes.max(end);
-            writer.end.offset = u32::try_from(end).expect("files and records have limits");
-            self.end.store(writer.end.to_u64(), Ordering::Release);
-            Ok(position)
+            writer.has_unsynced = true;
+            self.put(writer, kind, parts, bytes)
         })
     }
 
-    /// Makes all records appended so far durable. After an error nothing more can be appended,
-    /// and what was not durable before may be lost.
-    pub fn sync(&self) -> Result<(), StoreError> {
+    /// Writes a record to the newest file.
+    fn put(
+        &self,
+        writer: &mut Writer,
+        kind: u8,
+        parts: &[&[u8]],
+        bytes: u64,
+    ) -> Result<LogPosition, StoreError> {
+        let position = writer.end;
+        let end = u64::from(position.offset) + record_bytes(bytes);
+        self.extend(writer, end)?;
+        writer.buffer.clear();
+        let (at, durable_to) = (position.to_u64(), writer.durable_to.to_u64());
+        put_record(
+            &mut writer.buffer,
+            self.options.salt,
+            kind,
+            at,
+            durable_to,
+            parts,
+        );
+        // Whole blocks need not be read first: there are zeros behind it anyway. What ends in the
+        // block that was written last is in the system's memory.
+        let block_end = end.next_multiple_of(BLOCK_BYTES as u64);
+        let is_new = u64::from(position.offset).next_multiple_of(BLOCK_BYTES as u64) < block_end;
+        if is_new && block_end <= writer.file_bytes {
+            let len = block_end - u64::from(position.offset);
+            writer.buffer.resize(len as usize, 0);
+        }
+        let file = writer.file.as_ref().expect("the log is settled");
+        file.write_at(&writer.buffer, position.offset.into())?;
+        self.count_written(writer.buffer.len());
+        writer.file_bytes = writer.file_bytes.max(end);
+        writer.end.offset = u32::try_from(end).expect("files and records have limits");
+        self.end.store(writer.end.to_u64(), Ordering::Release);
+        Ok(position)
+    }
+
+    /// Makes all records appended so far durable. Returns a position before which all is durable,
+    /// which a checkpoint may keep: [`BlockLog::end`] may be behind a mark that is not. After an
+    /// error nothing more can be appended, and what was not durable before may be lost.
+    pub fn sync(&self) -> Result<LogPosition, StoreError> {
         let _one = self.syncing.lock();
         self.poison.check()?;
         let (file, end) = {
             let writer = self.writer.lock();
-            if writer.durable_to == writer.end {
-                return Ok(());
+            if !writer.has_unsynced {
+                return Ok(writer.durable_to);
             }
-            (Arc::clone(&writer.file), writer.end)
+            (writer.file.clone().expect("the log is settled"), writer.end)
         };
         self.poison.guard(|| Ok(file.sync()?))?;
-        let mut writer = self.writer.lock();
+        let writer = &mut *self.writer.lock();
+        // A write that failed meanwhile may have been of a part of what was to be synced.
+        self.poison.check()?;
         writer.durable_to = writer.durable_to.max(end);
-        Ok(())
+        if writer.end == end {
+            writer.has_unsynced = false;
+            // What it tells is true without it: where it can't be written, the next record goes.
+            let _ = self.put(writer, MARK, &[], 0);
+        }
+        Ok(writer.durable_to)
     }
 
     /// Where the next record goes.
@@ -306,8 +388,11 @@ impl BlockLog {
     pub fn read(&self, position: LogPosition) -> Result<Record, StoreError> {
         let file = self.file(position.file)?;
         let len = self.content_len(position.file, &*file)?;
-        self.read_from(&*file, len, position)
-            .map(|(record, _)| record)
+        let (record, _) = self.read_from(&*file, len, position, None)?;
+        match record.kind {
+            OWN_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
+            _ => Ok(record),
+        }
     }
 
     /// The records from `from` to the present end, in order.
@@ -317,13 +402,26 @@ impl BlockLog {
             next: from,
             end: self.end(),
             file: None,
+            head: None,
         }
     }
 
-    /// Drops the records from `position` on, of a log that is not open: the repair after
-    /// [`StoreError::CorruptLog`].
-    pub fn truncate_from(disk: &dyn Disk, position: LogPosition) -> Result<(), StoreError> {
-        recovery::truncate_from(disk, position)
+    /// As [`BlockLog::scan`], with no more than the first `head` bytes of each payload. Only these
+    /// are read, and whether they are what was written is for the caller to find out.
+    pub fn scan_heads(&self, from: LogPosition, head: usize) -> LogScan<'_> {
+        LogScan {
+            head: Some(head),
+            ..self.scan(from)
+        }
+    }
+
+    fn records<'a>(&self, file: &'a dyn DiskFile, len: u64, number: u32) -> RecordFile<'a> {
+        RecordFile {
+            file,
+            salt: self.options.salt,
+            base: base_of(number),
+            len,
+        }
     }
 
     fn read_from(
@@ -331,18 +429,18 @@ impl BlockLog {
         file: &dyn DiskFile,
         len: u64,
         position: LogPosition,
+        head: Option<usize>,
     ) -> Result<(Record, LogPosition), StoreError> {
         let LogPosition {
             file: number,
             offset,
         } = position;
-        let records = RecordFile {
-            file,
-            salt: self.options.salt,
-            base: base_of(number),
-            len,
+        let records = self.records(file, len, number);
+        let found = match head {
+            None => records.record(offset.into())?,
+            Some(head) => records.record_head(offset.into(), head)?,
         };
-        let what = match records.record(offset.into())? {
+        let what = match found {
             Found::Record(frame, payload) => {
                 let offset = offset + frame.size() as u32;
                 let record = Record {
@@ -357,15 +455,16 @@ impl BlockLog {
         Err(corrupt(&*self.disk, position, what))
     }
 
-    /// Whether the file after it tells that the records of a file end there: it may be longer, if
-    /// power was lost after it was cut.
-    fn is_end_of_file(&self, position: LogPosition) -> Result<bool, StoreError> {
+    /// Whether the file after it tells that the last record of a file is at `position`: its end,
+    /// which says no more, may be damaged.
+    fn is_last_of_file(&self, position: LogPosition) -> Result<bool, StoreError> {
         if position.file >= self.end().file {
             return Ok(false);
         }
         let mut header = [0; HEADER_BYTES as usize];
         self.file(position.file + 1)?.read_at(&mut header, 0)?;
-        Ok(header == header_of(position.file + 1, position.offset, self.options.salt))
+        let end = position.offset + OWN_BYTES;
+        Ok(header == header_of(position.file + 1, end, self.options.salt))
     }
 
     /// Where the records of a file end, at the most.
@@ -395,34 +494,36 @@ impl BlockLog {
     }
 
     fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        let LogPosition {
-            file: number,
-            offset,
-        } = writer.end;
-        writer.file.sync()?;
-        let next = self.next.lock().take();
+        let number = writer.end.file;
+        let end = writer.end.offset + OWN_BYTES;
+        // Nobody else gives a file a name until the new one has its own.
+        let mut next = self.next.lock();
         self.is_ahead.store(false, Ordering::Release);
         self.is_whole.store(next.is_some(), Ordering::Release);
-        let file = match next {
+        let file = match next.take() {
             Some(file) => {
-                let header = header_of(number + 1, offset, self.options.salt);
+                let header = header_of(number + 1, end, self.options.salt);
                 file.write_at(&header, 0)?;
                 file.sync()?;
                 file
             }
-            None => begin_file(&*self.disk, number + 1, offset, self.options.salt)?,
+            None => begin_file(&*self.disk, number + 1, end, self.options.salt)?,
         };
         self.count_written(HEADER_BYTES as usize);
-        // Whether that is durable or not: the next file's header tells where it ends.
-        writer.file.set_len(offset.into())?;
+        self.put(writer, END, &[], 0)?;
+        let old = writer.file.as_ref().expect("the log is settled");
+        old.sync()?;
+        // Whether that is durable or not: the file's last record is the one of its end.
+        old.set_len(end.into())?;
         self.files.write().insert(number + 1, Arc::clone(&file));
         writer.file_bytes = file.len()?;
-        writer.file = file;
+        writer.file = Some(file);
         writer.end = LogPosition {
             file: number + 1,
             offset: HEADER_BYTES,
         };
         writer.durable_to = writer.end;
+        self.end.store(writer.end.to_u64(), Ordering::Release);
         Ok(())
     }
 
@@ -434,12 +535,10 @@ impl BlockLog {
         }
         let target = end.next_multiple_of(step);
         let zeros = vec![0; ZEROS_BYTES.min(target - writer.file_bytes) as usize];
+        let file = writer.file.clone().expect("the log is settled");
         while writer.file_bytes < target {
             let len = (target - writer.file_bytes).min(zeros.len() as u64);
-            match writer
-                .file
-                .write_at(&zeros[..len as usize], writer.file_bytes)
-            {
+            match file.write_at(&zeros[..len as usize], writer.file_bytes) {
                 Ok(()) => {
                     self.count_written(len as usize);
                     writer.file_bytes += len;
@@ -461,6 +560,15 @@ pub struct LogScan<'a> {
     end: LogPosition,
     /// The file that `next` is in, and where its records end.
     file: Option<(Arc<dyn DiskFile>, u64)>,
+    /// How much of each payload is wanted, if not all.
+    head: Option<usize>,
+}
+
+impl LogScan<'_> {
+    /// Where the next record is, or what comes before it.
+    pub const fn position(&self) -> LogPosition {
+        self.next
+    }
 }
 
 impl LogScan<'_> {
@@ -476,12 +584,25 @@ impl LogScan<'_> {
             };
             if u64::from(self.next.offset) < *len {
                 let position = self.next;
-                match self.log.read_from(&**file, *len, position) {
+                match self.log.read_from(&**file, *len, position, self.head) {
+                    Ok((record, _)) if record.kind == END => {}
                     Ok((record, next)) => {
                         self.next = next;
+                        if record.kind >= OWN_KINDS {
+                            continue;
+                        }
                         return Ok(Some((position, record)));
                     }
-                    Err(_) if self.log.is_end_of_file(position)? => {}
+                    Err(error) if error.is_corruption() => {
+                        let records = self.log.records(&**file, *len, position.file);
+                        if is_mark(&records, position.offset.into())? {
+                            self.next.offset += OWN_BYTES;
+                            continue;
+                        }
+                        if !self.log.is_last_of_file(position)? {
+                            return Err(error);
+                        }
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -503,6 +624,13 @@ impl Iterator for LogScan<'_> {
             .inspect_err(|_| self.next = self.end)
             .transpose()
     }
+}
+
+/// Whether what is damaged at `offset` is a mark: nothing else is so short. What it told is told
+/// by the record behind it as well.
+fn is_mark(records: &RecordFile<'_>, offset: u64) -> Result<bool, DiskError> {
+    let behind = offset + u64::from(OWN_BYTES);
+    Ok(behind < records.len && matches!(records.record(behind)?, Found::Record(..)))
 }
 
 /// Position of a file's first byte.

@@ -1,7 +1,10 @@
-//! Finding the end of a log, whatever happened to it, and cutting it.
+//! Finding the end of a log, whatever happened to it.
+//!
+//! Finding changes nothing; what it found is settled when the database is open.
 
 use super::{
-    DIR, HEADER_BYTES, LogPosition, TornTail, base_of, corrupt, header_of, missing, name_of,
+    DIR, END, HEADER_BYTES, LogPosition, OWN_BYTES, TornTail, base_of, corrupt, header_of, is_mark,
+    missing, name_of,
 };
 use crate::{
     StoreError,
@@ -10,41 +13,95 @@ use crate::{
 use cambium_disk::{Disk, DiskFile};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The end of a log.
-pub(super) struct End {
-    pub(super) file: Arc<dyn DiskFile>,
-    pub(super) end: LogPosition,
-    pub(super) torn_tail: Option<TornTail>,
+/// What opening found and is to be done before the log is appended to.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    /// `None` if no log was ever durably begun.
+    pub(super) end: Option<FoundEnd>,
+    /// Files after the end, which were never durably begun.
+    drop: BTreeSet<u32>,
 }
 
-impl End {
-    /// Makes durable what was found and is not known to be: a killed process, or one whose sync
-    /// failed, may have left it in the system's cache alone.
-    fn make_durable(&self, salt: u64, durable_to: u64) -> Result<(), StoreError> {
-        let (base, end) = (base_of(self.end.file), self.end.offset.into());
+/// The end of a log.
+#[derive(Debug)]
+pub(super) struct FoundEnd {
+    file: Arc<dyn DiskFile>,
+    pub(super) end: LogPosition,
+    /// All before this position is known to be durable.
+    durable_to: u64,
+    /// Where what is to be dropped ends, if anything is.
+    torn_to: Option<u64>,
+}
+
+impl FoundEnd {
+    /// What was appended and never acknowledged: what is left of a mark alone is not worth a word.
+    pub(super) fn torn_tail(&self, disk: &dyn Disk) -> Option<TornTail> {
+        let offset = u64::from(self.end.offset);
+        let bytes = self.torn_to? - offset;
+        (bytes > OWN_BYTES.into()).then(|| TornTail {
+            file: disk.display_path(&name_of(self.end.file)),
+            offset,
+            bytes,
+        })
+    }
+}
+
+impl Unsettled {
+    /// Drops what came after the end, and makes durable what is before it. Returns the newest
+    /// file.
+    pub(super) fn settle(
+        self,
+        disk: &dyn Disk,
+        salt: u64,
+    ) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
+        // The last one first: a crash must not leave a file without the one before it.
+        for number in self.drop.iter().rev() {
+            disk.remove(&name_of(*number))?;
+        }
+        disk.sync_dir(DIR)?;
+        let Some(found) = self.end else {
+            return Ok(None);
+        };
+        let (base, end) = (base_of(found.end.file), u64::from(found.end.offset));
+        if found.torn_to.is_some() {
+            found.file.set_len(end)?;
+            // Were the old bytes to come back beneath new records, they could pass for records.
+            found.file.sync()?;
+        }
+        // A killed process, or one whose sync failed, may have left what was found in the system's
+        // cache alone.
         let records = RecordFile {
-            file: &*self.file,
+            file: &*found.file,
             salt,
             base,
             len: end,
         };
-        records.rewrite(durable_to.saturating_sub(base), end)?;
-        Ok(self.file.sync()?)
+        records.rewrite(found.durable_to.saturating_sub(base).min(end), end)?;
+        found.file.sync()?;
+        Ok(Some(found.file))
     }
 }
 
 /// One log file, opened.
-struct LogFile {
-    file: Arc<dyn DiskFile>,
-    number: u32,
-    len: u64,
+pub(super) struct LogFile {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) number: u32,
+    pub(super) len: u64,
     salt: u64,
     /// Length of the file before, if the header is good.
-    previous_bytes: Option<u64>,
+    pub(super) previous_bytes: Option<u64>,
+}
+
+/// Where whole records end in a file, and what is there.
+struct EndOfRecords {
+    offset: u64,
+    what: &'static str,
+    /// The last whole record says that the file ends.
+    is_ended: bool,
 }
 
 impl LogFile {
-    fn open(disk: &dyn Disk, number: u32, salt: u64) -> Result<Self, StoreError> {
+    pub(super) fn open(disk: &dyn Disk, number: u32, salt: u64) -> Result<Self, StoreError> {
         let file = disk
             .open(&name_of(number))
             .map_err(|e| missing(disk, number, e))?;
@@ -67,7 +124,7 @@ impl LogFile {
         })
     }
 
-    fn records(&self, len: u64) -> RecordFile<'_> {
+    pub(super) fn records(&self, len: u64) -> RecordFile<'_> {
         RecordFile {
             file: &*self.file,
             salt: self.salt,
@@ -76,40 +133,62 @@ impl LogFile {
         }
     }
 
-    /// The end of the whole records from `offset` on and before `limit`, and what is there. Raises
-    /// `durable_to` to what they tell.
+    /// Whether anything is written after the header.
+    pub(super) fn has_content(&self) -> Result<bool, StoreError> {
+        let header = u64::from(HEADER_BYTES);
+        Ok(self.len > header && self.records(self.len).content_end(header)?.is_some())
+    }
+
+    /// The end of the whole records from `offset` on and before `limit`. Raises `durable_to` to
+    /// what they tell.
     fn end_of_records(
         &self,
         mut offset: u64,
         limit: u64,
         durable_to: &mut u64,
-    ) -> Result<(u64, &'static str), StoreError> {
+    ) -> Result<EndOfRecords, StoreError> {
         let records = self.records(limit);
-        while offset < limit {
+        let mut is_ended = false;
+        let mut what = "records are missing";
+        while offset < limit && !is_ended {
             match records.record(offset)? {
                 Found::Record(frame, _) => {
                     *durable_to = frame.durable_to.max(*durable_to);
                     offset += frame.size();
+                    is_ended = frame.kind == END;
                 }
-                Found::End => return Ok((offset, "a record is missing")),
-                Found::Damage(what) => return Ok((offset, what)),
+                Found::End => {
+                    what = "a record is missing";
+                    break;
+                }
+                Found::Damage(_) if is_mark(&records, offset)? => offset += u64::from(OWN_BYTES),
+                Found::Damage(damage) => {
+                    what = damage;
+                    break;
+                }
             }
         }
-        Ok((offset, "records are missing"))
+        Ok(EndOfRecords {
+            offset,
+            what,
+            is_ended,
+        })
     }
 }
 
-/// Finds the end of the log by its records from `from` on, and drops what follows it. `None` if no
-/// log was ever durably begun.
+/// Finds the end of the log by its records from `from` on.
 pub(super) fn find_end(
     disk: &dyn Disk,
     salt: u64,
     from: LogPosition,
-) -> Result<Option<End>, StoreError> {
+) -> Result<Unsettled, StoreError> {
     let numbers = numbers(disk)?;
+    let drop_from = |number: u32| numbers.range(number..).copied().collect();
     if from == LogPosition::START && next_file(disk, &numbers, 0, salt)?.is_none() {
-        drop_files(disk, &numbers, 1)?;
-        return Ok(None);
+        return Ok(Unsettled {
+            end: None,
+            drop: drop_from(1),
+        });
     }
     let mut at = from;
     // Of a log without a checkpoint not even the header is known to be durable.
@@ -123,23 +202,42 @@ pub(super) fn find_end(
         return Err(corrupt(disk, LogPosition { offset: 0, ..at }, "bad header"));
     }
     loop {
-        // A file is begun once the one before it is whole and durable.
         let next = next_file(disk, &numbers, at.file, salt)?;
         let limit = next
             .as_ref()
             .and_then(|next| next.previous_bytes)
             .unwrap_or(file.len);
-        let (offset, what) =
-            file.end_of_records(at.offset.into(), limit.min(file.len), &mut durable_to)?;
+        let EndOfRecords {
+            offset,
+            what,
+            is_ended,
+        } = file.end_of_records(at.offset.into(), limit.min(file.len), &mut durable_to)?;
         at.offset = offset as u32;
-        match next {
-            None => {
-                let end = drop_tail(disk, file, at, what, &numbers)?;
-                end.make_durable(salt, durable_to)?;
-                return Ok(Some(end));
+        let is_last = match &next {
+            None if is_ended => {
+                let lost = LogPosition {
+                    file: at.file + 1,
+                    offset: 0,
+                };
+                return Err(corrupt(disk, lost, "the file is missing"));
             }
-            Some(_) if offset != limit => return Err(corrupt(disk, at, what)),
-            Some(next) => file = next,
+            None => true,
+            Some(_) if offset == limit => false,
+            // Its header is durable before this one's end is.
+            Some(next) if !next.has_content()? && numbers.last() == Some(&next.number) => true,
+            Some(_) if offset + u64::from(OWN_BYTES) == limit => false,
+            Some(_) => return Err(corrupt(disk, at, what)),
+        };
+        match next {
+            Some(next) if !is_last => file = next,
+            _ => {
+                let drop = drop_from(at.file + 1);
+                let end = end_in(disk, file, at, what, durable_to)?;
+                return Ok(Unsettled {
+                    end: Some(end),
+                    drop,
+                });
+            }
         }
         at = LogPosition {
             file: at.file + 1,
@@ -163,11 +261,8 @@ fn next_file(
         return Ok(Some(file));
     }
     // Records are written, and further files begun, only when the header is durable.
-    if numbers.last() == Some(&file.number) {
-        let header = u64::from(HEADER_BYTES);
-        if file.len <= header || file.records(file.len).content_end(header)?.is_none() {
-            return Ok(None);
-        }
+    if numbers.last() == Some(&file.number) && !file.has_content()? {
+        return Ok(None);
     }
     Err(corrupt(
         disk,
@@ -179,14 +274,14 @@ fn next_file(
     ))
 }
 
-/// Drops what follows `end` in the last file, unless it had been durable.
-fn drop_tail(
+/// The end of the log at `end`, in its last file. An error if what follows had been durable.
+fn end_in(
     disk: &dyn Disk,
     file: LogFile,
     end: LogPosition,
     what: &'static str,
-    numbers: &BTreeSet<u32>,
-) -> Result<End, StoreError> {
+    durable_to: u64,
+) -> Result<FoundEnd, StoreError> {
     let offset = u64::from(end.offset);
     if offset > file.len {
         return Err(corrupt(
@@ -195,53 +290,24 @@ fn drop_tail(
             "the log ends before what a checkpoint says is there",
         ));
     }
-    drop_files(disk, numbers, end.file + 1)?;
     let records = file.records(file.len);
-    let mut torn_tail = None;
-    if let Some(content_end) = records.content_end(offset)? {
-        if records.witness(offset, end.to_u64())?.is_some() {
-            return Err(corrupt(disk, end, what));
-        }
-        file.file.set_len(offset)?;
-        // Were the old bytes to come back beneath new records, they could pass for records.
-        file.file.sync()?;
-        let name = disk.display_path(&name_of(end.file));
-        torn_tail = Some(TornTail {
-            file: name,
-            offset,
-            bytes: content_end - offset,
-        });
+    let torn_to = records.content_end(offset)?;
+    if torn_to.is_some() && records.witness(offset, end.to_u64())?.is_some() {
+        return Err(corrupt(disk, end, what));
     }
-    Ok(End {
+    Ok(FoundEnd {
         file: file.file,
         end,
-        torn_tail,
+        durable_to,
+        torn_to,
     })
 }
 
-/// Removes the files from number `first` on, the last one first.
-fn drop_files(disk: &dyn Disk, numbers: &BTreeSet<u32>, first: u32) -> Result<(), StoreError> {
-    for &number in numbers.range(first..).rev() {
-        disk.remove(&name_of(number))?;
-    }
-    Ok(disk.sync_dir(DIR)?)
-}
-
-/// Cuts the log at `position`: within a file's header, the file goes too.
-pub(super) fn truncate_from(disk: &dyn Disk, position: LogPosition) -> Result<(), StoreError> {
-    let numbers = numbers(disk)?;
-    let keeps_file = position.offset >= HEADER_BYTES;
-    drop_files(disk, &numbers, position.file + u32::from(keeps_file))?;
-    if keeps_file && numbers.contains(&position.file) {
-        let file = disk.open(&name_of(position.file))?;
-        file.set_len(file.len()?.min(position.offset.into()))?;
-        file.sync()?;
-    }
-    Ok(())
-}
-
 /// Numbers of the log files that there are.
-fn numbers(disk: &dyn Disk) -> Result<BTreeSet<u32>, StoreError> {
+pub(super) fn numbers(disk: &dyn Disk) -> Result<BTreeSet<u32>, StoreError> {
+    if !disk.exists(DIR)? {
+        return Ok(BTreeSet::new());
+    }
     let number = |name: String| {
         let number = name.strip_suffix(".log")?.parse().ok()?;
         (name_of(number) == format!("{DIR}/{name}")).then_some(number)

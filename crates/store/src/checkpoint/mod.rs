@@ -3,8 +3,9 @@
 //! A checkpoint is named sections of bytes. It is written under a temporary name, synced, and only
 //! then given its own, so that a file with a checkpoint's name is whole unless it has rotted since.
 //! The last two are kept: a start that finds the newest damaged takes the one before, and replays
-//! more of the log. One found damaged is set aside under another name, and does not count as one
-//! of the two.
+//! more of the log. One found damaged is set aside under another name once the database is open,
+//! and does not count as one of the two. One that can't be read now is not damaged: whoever opens
+//! the database tries again.
 //!
 //! A checkpoint may be *on* an older one: it has only what has changed since, and is good for
 //! nothing without it. Those that a kept one needs are kept, too.
@@ -36,7 +37,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 //
 // OFFSET    SIZE  MEANING
 // 0         8     "CambiCkp"
-// 8         4     format: 3
+// 8         4     format: 4
 // 12        4     zeros
 // 16        8     sequence number
 // 24              sections, back to back; of one that is on another the first is "on":
@@ -51,7 +52,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 // end - 16  8     number of sections
 // end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
 const MAGIC: &[u8; 8] = b"CambiCkp";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const HEADER_BYTES: u64 = 24;
 const TRAILER_BYTES: u64 = 24;
 const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
@@ -158,6 +159,19 @@ impl Checkpoint {
             return Err(StoreError::corrupt(before.path, 0, what));
         }
         Ok(Some(before))
+    }
+
+    /// All checkpoints that this one may need, and it itself, in order, whatever state they are in.
+    pub fn chain(&self) -> Result<Vec<u64>, StoreError> {
+        let mut chain = sequences(&*self.disk)?;
+        chain.retain(|sequence| (self.id.first..=self.id.sequence).contains(sequence));
+        Ok(chain)
+    }
+
+    /// The newest of those that a start can go by, whose directory alone is right.
+    pub fn newest(disk: &Arc<dyn Disk>) -> Result<Option<Self>, StoreError> {
+        let newest = usable(&**disk)?.into_iter().next();
+        newest.map(|newest| Self::open(disk, newest)).transpose()
     }
 
     /// The names of its sections, in the order in which they were written.
@@ -300,48 +314,67 @@ impl Checkpoint {
 
 /// What was found of checkpoints.
 #[derive(Debug)]
-pub struct LoadedCheckpoint<T, E> {
+pub struct FoundCheckpoints<T, E> {
     /// What was made of the newest whole one.
-    pub loaded: T,
-    /// What is wrong with newer ones, for the owner to know. They were set aside, with
-    /// `.damaged` after their names.
-    pub damaged: Vec<E>,
+    pub loaded: Option<T>,
+    /// Those newer than it, the newest first, and what is wrong with them.
+    pub damaged: Vec<(u64, E)>,
 }
 
-/// The newest checkpoint that `load` takes, which is to read all of it; `None` if there never was
-/// one. An error if there are some and `load` takes none, or if one is of another format.
+/// Looks for the newest checkpoint that `load` takes, which is to read all of it. Nothing is
+/// changed: those found damaged are to be set aside by [`set_aside`] when all else is open, too.
+///
+/// # Errors
+///
+/// The first error that is no damage by `is_damage`, whatever older checkpoints there are: another
+/// format, a file that can't be read now.
 pub fn load_latest_checkpoint<T, E: From<StoreError>>(
     disk: &Arc<dyn Disk>,
+    is_damage: impl Fn(&E) -> bool,
     mut load: impl FnMut(&Checkpoint) -> Result<T, E>,
-) -> Result<Option<LoadedCheckpoint<T, E>>, E> {
-    let mut damaged: Vec<(u64, E)> = Vec::new();
-    for sequence in sequences(&**disk)?.into_iter().rev() {
-        let loaded = match Checkpoint::open(disk, sequence) {
-            Ok(checkpoint) => load(&checkpoint),
-            Err(other @ (StoreError::NewerFormat { .. } | StoreError::OlderFormat { .. })) => {
-                return Err(other.into());
-            }
-            Err(error) => Err(error.into()),
-        };
-        match loaded {
+) -> Result<FoundCheckpoints<T, E>, E> {
+    let mut damaged = Vec::new();
+    for sequence in usable(&**disk)? {
+        let opened = Checkpoint::open(disk, sequence).map_err(E::from);
+        match opened.and_then(|checkpoint| load(&checkpoint)) {
             Ok(loaded) => {
-                for (sequence, _) in &damaged {
-                    let name = name_of(*sequence);
-                    let aside = name.clone() + DAMAGED;
-                    disk.rename(&name, &aside).map_err(StoreError::from)?;
-                }
-                disk.sync_dir("").map_err(StoreError::from)?;
-                let damaged = damaged.into_iter().map(|(_, error)| error).collect();
-                return Ok(Some(LoadedCheckpoint { loaded, damaged }));
+                let loaded = Some(loaded);
+                return Ok(FoundCheckpoints { loaded, damaged });
             }
-            Err(e) => damaged.push((sequence, e)),
+            Err(error) if is_damage(&error) => damaged.push((sequence, error)),
+            Err(error) => return Err(error),
         }
     }
-    // The newest error is the one to look at first.
-    damaged
-        .into_iter()
-        .next()
-        .map_or(Ok(None), |(_, error)| Err(error))
+    let loaded = None;
+    Ok(FoundCheckpoints { loaded, damaged })
+}
+
+/// Gives checkpoints that were found damaged another name, with `.damaged` behind it. One that is
+/// gone is none.
+pub fn set_aside(disk: &dyn Disk, sequences: &[u64]) -> Result<(), StoreError> {
+    for sequence in sequences {
+        let name = name_of(*sequence);
+        match disk.rename(&name, &(name.clone() + DAMAGED)) {
+            Err(error) if error.is_not_found() => {}
+            renamed => renamed?,
+        }
+    }
+    Ok(disk.sync_dir("")?)
+}
+
+/// The checkpoints that a start can go by, the newest first: all that older ones need is there only
+/// as long as they are one of the last two, and one that was set aside since is one of these.
+fn usable(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
+    let aside = disk.list("")?.into_iter().filter_map(|name| {
+        let (sequence, ending) = sequence_of(&name)?;
+        (ending == DAMAGED).then_some(sequence)
+    });
+    let aside = aside.max().unwrap_or(0);
+    let mut usable = sequences(disk)?;
+    usable.reverse();
+    let newest = usable.first().copied().unwrap_or(0);
+    usable.truncate(if newest > aside { 2 } else { 1 });
+    Ok(usable)
 }
 
 /// Sequence numbers of the checkpoints that there are, in order.

@@ -50,22 +50,28 @@ struct Found {
     damaged: Vec<StoreError>,
 }
 
+/// Those that are damaged are set aside if there is a whole one, as by whoever opens a database.
 fn try_load(disk: &FaultyDisk) -> Result<Option<Found>, StoreError> {
-    let disk = arc(disk);
-    let found = load_latest_checkpoint(&disk, |checkpoint| {
+    let operations = disk.operations();
+    let arc = arc(disk);
+    let found = load_latest_checkpoint(&arc, StoreError::is_corruption, |checkpoint| {
         checkpoint.verify()?;
         Ok::<_, StoreError>(checkpoint.sequence())
     })?;
-    found
-        .map(|found| {
-            let checkpoint = Checkpoint::open(&disk, found.loaded)?;
-            let damaged = found.damaged;
-            Ok(Found {
-                checkpoint,
-                damaged,
-            })
-        })
-        .transpose()
+    assert_eq!(disk.operations(), operations, "changed by looking");
+    let (aside, mut damaged): (Vec<_>, Vec<_>) = found.damaged.into_iter().unzip();
+    let Some(loaded) = found.loaded else {
+        return match damaged.is_empty() {
+            true => Ok(None),
+            false => Err(damaged.remove(0)),
+        };
+    };
+    set_aside(disk, &aside)?;
+    let checkpoint = Checkpoint::open(&arc, loaded)?;
+    Ok(Some(Found {
+        checkpoint,
+        damaged,
+    }))
 }
 
 fn load(disk: &FaultyDisk) -> Found {
@@ -166,7 +172,8 @@ fn damage_to_what_a_checkpoint_is_on_is_damage_to_it() {
         write_on(&disk, second, 3);
         disk.flip_bit(&name_of(sequence), HEADER_BYTES + 12, 1);
         let told = format!("checkpoint-0000000{sequence} is damaged");
-        if sequence == 1 {
+        if sequence < 3 {
+            // Both that can be gone by are on it.
             let error = try_load(&disk).err().expect("damage").to_string();
             assert!(error.starts_with(&told), "{error}");
             // Nothing is set aside if nothing is whole.
@@ -226,7 +233,31 @@ fn after_a_damaged_checkpoint_the_one_before_is_used_and_kept() {
 }
 
 #[test]
-fn a_checkpoint_cut_short_or_unreadable_is_damaged() {
+fn what_is_older_than_the_last_two_is_never_gone_by() {
+    let disk = FaultyDisk::new(11);
+    write(&disk, &small(1)).unwrap();
+    let mut newest = Checkpoint::open(&arc(&disk), 1).unwrap().id();
+    (2..=4).for_each(|seed| newest = write_on(&disk, newest, seed));
+    disk.flip_bit(&name_of(4), 30, 0);
+    assert_eq!(load(&disk).checkpoint.sequence(), 3);
+    // The one set aside was one of the two.
+    let newest = Checkpoint::newest(&arc(&disk)).unwrap().unwrap();
+    assert_eq!(
+        (newest.sequence(), newest.chain().unwrap()),
+        (3, vec![1, 2, 3])
+    );
+    disk.flip_bit(&name_of(3), 30, 0);
+    let error = try_load(&disk).err().expect("damage").to_string();
+    assert!(error.starts_with("checkpoint-00000003"), "{error}");
+    // After the next one there are two again.
+    disk.flip_bit(&name_of(3), 30, 0);
+    assert_eq!(write_on(&disk, newest.id(), 5).sequence, 5);
+    disk.flip_bit(&name_of(5), 30, 0);
+    assert_eq!(load(&disk).checkpoint.sequence(), 3);
+}
+
+#[test]
+fn a_checkpoint_cut_short_is_damaged() {
     let disk = FaultyDisk::new(3);
     (1..=2).for_each(|seed| _ = write(&disk, &small(seed)).unwrap());
     let whole = disk.contents(&name_of(2)).unwrap();
@@ -237,10 +268,32 @@ fn a_checkpoint_cut_short_or_unreadable_is_damaged() {
             .unwrap();
         disk.open(&name_of(2)).unwrap().write_at(&whole, 0).unwrap();
     }
-    disk.inject(Fault::FailedRead, &name_of(2), u32::MAX);
-    let loaded = load(&disk);
-    assert_holds(&loaded.checkpoint, &small(1));
-    assert!(matches!(loaded.damaged[..], [StoreError::Disk(_)]));
+}
+
+#[test]
+fn a_checkpoint_that_can_t_be_read_now_is_neither_damaged_nor_passed_over() {
+    let disk = FaultyDisk::new(10);
+    (1..=2).for_each(|seed| _ = write(&disk, &small(seed)).unwrap());
+    let names = disk.files();
+    for fault in [Fault::FailedRead, Fault::FailedOpen] {
+        for prefix in ["checkpoint-00000002", "checkpoint-"] {
+            disk.inject(fault, prefix, 1);
+            let error = try_load(&disk).err().expect("an error");
+            assert!(matches!(error, StoreError::Disk(_)), "{error}");
+            assert_eq!(disk.files(), names);
+        }
+    }
+    // Nor are those removed that another may need.
+    let id = write_on(&disk, Checkpoint::open(&arc(&disk), 2).unwrap().id(), 3);
+    let mut writer = CheckpointWriter::create(arc(&disk), None).unwrap();
+    writer.section("head").unwrap();
+    disk.inject(Fault::FailedOpen, &name_of(3), 1);
+    let newest = writer.finish().unwrap().id.sequence;
+    assert_eq!((id.before(), newest), (Some(2), 4));
+    let kept = disk.files();
+    assert!(kept.contains(&name_of(2)) && kept.contains(&name_of(3)));
+    disk.remove(&name_of(4)).unwrap();
+    assert_eq!(load(&disk).checkpoint.sequence(), 3);
 }
 
 #[test]
@@ -348,7 +401,7 @@ fn the_format_is_what_it_was() {
     // Data directories in use hold some: another value here is another format number.
     assert_eq!(
         keccak256(disk.contents(&name_of(1)).unwrap()),
-        b256!("2835cf540a424d9fa6014c400e68bcadd839829d0ff80f5dad6711d287fd5c9f")
+        b256!("7e508425e7da66ebdf2838e1d4f63a5044e629ed7eb52e0a0a8ef3820e07b2fa")
     );
 }
 

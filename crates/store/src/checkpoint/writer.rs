@@ -154,7 +154,8 @@ impl CheckpointWriter {
         self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
         self.finished = true;
         self.disk.sync_dir("")?;
-        self.remove_older()?;
+        // What is left costs space alone, and the next one removes it.
+        let _ = self.remove_older();
         Ok(FinishedCheckpoint {
             id: self.id,
             bytes: self.written,
@@ -171,11 +172,16 @@ impl CheckpointWriter {
         let mut first = self.id.first;
         if let Some(newest) = older.last() {
             let known = self.newest.filter(|known| known.sequence == *newest);
-            let needed = known.map_or_else(
-                // One that can't be read needs nothing more.
-                || Checkpoint::open(&self.disk, *newest).map_or(*newest, |found| found.id.first),
-                |known| known.first,
-            );
+            let needed = match known.map_or_else(
+                || Checkpoint::open(&self.disk, *newest).map(|found| found.id),
+                Ok,
+            ) {
+                Ok(id) => id.first,
+                // One that is damaged needs nothing more.
+                Err(error) if error.is_corruption() => *newest,
+                // What another needs is not known now. The next one removes what is left.
+                Err(_) => return Ok(()),
+            };
             first = first.min(needed);
         }
         for sequence in older.into_iter().filter(|older| *older < first) {

@@ -128,6 +128,16 @@ pub struct Segments {
 
 type SegmentMap = BTreeMap<u32, Arc<Segment>>;
 
+/// Pages that are read at once, with what lies between them.
+struct Span<'a> {
+    segment: &'a Segment,
+    file: &'a Arc<dyn DiskFile>,
+    offset: u64,
+    bytes: Vec<u8>,
+    /// So many of the bytes are in the file, and are to be read.
+    in_file: usize,
+}
+
 #[derive(Debug, Default)]
 struct Writer {
     active: Option<Arc<Segment>>,
@@ -352,44 +362,55 @@ impl Segments {
 
     /// Reads spans: pages that lie one after another in one segment, not far apart, with one
     /// device read for all of a span. All spans are in flight at once if the disk can. Pages in
-    /// the order of the spans.
-    pub fn read_spans(
-        &self,
-        spans: &[&[PageAddr]],
-    ) -> Result<Vec<Result<Page, StoreError>>, StoreError> {
+    /// the order of the spans. Those of a span that can't be read at once are read one by one.
+    pub fn read_spans(&self, spans: &[&[PageAddr]]) -> Vec<Result<Page, StoreError>> {
         let segments = self.segments();
-        let mut read = Vec::with_capacity(spans.len());
-        for span in spans {
-            let (Some(first), Some(last)) = (span.first(), span.last()) else {
-                continue;
-            };
-            let segment = self.segment_of(&segments, *first)?;
-            self.segment_of(&segments, *last)?;
-            let mut bytes = vec![0; (last.end() - first.offset()) as usize];
-            let mut in_file = bytes.len();
-            if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
-                in_file = self.tail.read(segment, first.offset(), &mut bytes);
-            }
-            let file = self.file_of(segment, *last)?;
-            read.push((span, first.offset(), (segment, file), bytes, in_file));
-        }
-        let requests = read.iter_mut();
-        let requests = requests.map(|(_, offset, (_, file), bytes, in_file)| {
-            ReadRequest::new(&***file, *offset, &mut bytes[..*in_file])
-        });
-        let mut requests: Vec<_> = requests.collect();
+        let mut read: Vec<_> = spans
+            .iter()
+            .map(|span| self.begin_span(&segments, span))
+            .collect();
+        let requests = read.iter_mut().flatten();
+        let mut requests: Vec<_> = requests
+            .map(|span| {
+                ReadRequest::new(&**span.file, span.offset, &mut span.bytes[..span.in_file])
+            })
+            .collect();
         self.read_requests(&mut requests);
-        let outcomes: Result<Vec<_>, _> = requests.into_iter().map(|read| read.outcome).collect();
-        outcomes?;
+        let outcomes: Vec<_> = requests.into_iter().map(|read| read.outcome).collect();
+        let mut outcomes = outcomes.into_iter();
         let mut pages = Vec::new();
-        for (span, offset, (segment, _), bytes, _) in &read {
-            for addr in span.iter() {
-                let start = (addr.offset() - offset) as usize;
-                let bytes = &bytes[start..start + addr.len() as usize];
-                pages.push(self.parse(segment, *addr, bytes.to_vec()));
+        for (addrs, span) in spans.iter().zip(&read) {
+            match span {
+                Some(span) if outcomes.next().is_some_and(|outcome| outcome.is_ok()) => {
+                    pages.extend(addrs.iter().map(|addr| {
+                        let start = (addr.offset() - span.offset) as usize;
+                        let bytes = &span.bytes[start..start + addr.len() as usize];
+                        self.parse(span.segment, *addr, bytes.to_vec())
+                    }));
+                }
+                _ => pages.extend(self.read_batch(addrs)),
             }
         }
-        Ok(pages)
+        pages
+    }
+
+    /// A span to be read, with what of it is not in the file yet. `None` if not all of it is there.
+    fn begin_span<'a>(&self, segments: &'a SegmentMap, span: &[PageAddr]) -> Option<Span<'a>> {
+        let (first, last) = (span.first()?, span.last()?);
+        let segment = self.segment_of(segments, *first).ok()?;
+        self.segment_of(segments, *last).ok()?;
+        let mut bytes = vec![0; last.end().checked_sub(first.offset())? as usize];
+        let mut in_file = bytes.len();
+        if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
+            in_file = self.tail.read(segment, first.offset(), &mut bytes);
+        }
+        Some(Span {
+            segment,
+            file: self.file_of(segment, *last).ok()?,
+            offset: first.offset(),
+            bytes,
+            in_file,
+        })
     }
 
     /// Notes that nothing current refers to a page any more. It stays readable. No effect if its

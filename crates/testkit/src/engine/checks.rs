@@ -36,7 +36,7 @@ impl EngineDriver {
         let gone = self.random.below(views.len() as u64 + 1) as usize;
         self.views = views.into_iter().skip(gone).collect();
         let recent = self.recent();
-        let view = self.db().view_of(&recent);
+        let view = self.db().view_of(self.known[&recent].id);
         let view = self.outcome(view, at)?;
         self.compare(&view, recent, 20, at)?;
         self.views.push(view);
@@ -65,7 +65,7 @@ impl EngineDriver {
             assert_eq!(got, expected, "{at}: canonical block {number}");
         }
         let block = self.recent();
-        let view = self.db().view_of(&block);
+        let view = self.db().view_of(self.known[&block].id);
         let view = self.outcome(view, at)?;
         let mut expected = self.known[&block].id;
         for _ in 0..self.random.below(20) {
@@ -89,7 +89,7 @@ impl EngineDriver {
     pub(super) fn prove(&mut self, at: &str) -> Result<(), Failed> {
         self.count("prove");
         let target = self.recent();
-        let view = self.db().view_of(&target);
+        let view = self.db().view_of(self.known[&target].id);
         let view = self.outcome(view, at)?;
         let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
         let slots = vec![random::slot_path(self.random.below(2000))];

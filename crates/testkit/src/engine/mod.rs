@@ -15,8 +15,8 @@ use crate::Model;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{
-    BlockMeta, Db, Fault, FaultyDisk, Loader, Options, Sealed, Session, StateError, StoreError,
-    View,
+    BlockMeta, Db, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, Session, StateError,
+    StoreError, View,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,9 +38,20 @@ pub struct EngineParams {
     pub memory_bytes: u64,
     /// The engine's memory for the index; `None` for its own choice.
     pub index_bytes_max: Option<u64>,
+    /// How large files get.
+    pub files: FileSizes,
     /// Whether power fails, writes and syncs fail, and the disk is full now and then.
     pub faults: bool,
 }
+
+/// Files so small that all that happens to files happens hundreds of times in a run.
+pub const TINY_FILES: FileSizes = FileSizes {
+    segment_bytes_max: 64 << 10,
+    segment_buffer_bytes: 16 << 10,
+    segments_max: 512,
+    log_file_bytes_max: 64 << 10,
+    log_extend_bytes: 16 << 10,
+};
 
 struct Known {
     id: BlockId,
@@ -77,8 +88,13 @@ pub struct EngineDriver {
     pub done: BTreeMap<&'static str, u64>,
 }
 
-/// What an operation ends in if the disk fails in it.
-struct Failed;
+/// What an operation ends in.
+enum Failed {
+    /// The disk failed in it.
+    Disk,
+    /// It would take more memory than there is, and nothing was done.
+    Memory,
+}
 
 /// Heights below the head, and above it, whose blocks can be built upon.
 const WINDOW: u64 = 8;
@@ -147,8 +163,14 @@ impl EngineDriver {
                 self.ask_for_fault();
             }
             let at = format!("seed {} step {step}", self.params.seed);
-            if self.operation(&at).is_err() {
-                self.recover(&at);
+            match self.operation(&at) {
+                Ok(()) => {}
+                Err(Failed::Disk) => self.recover(&at),
+                Err(Failed::Memory) => {
+                    self.count("refused for want of memory");
+                    self.views.clear();
+                    self.pending.clear();
+                }
             }
         }
     }
@@ -205,14 +227,16 @@ impl EngineDriver {
             Err(
                 StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
                 | StateError::Poisoned(_),
-            ) if self.is_faulty => Err(Failed),
+            ) if self.is_faulty => Err(Failed::Disk),
+            Err(StateError::TooFar { .. } | StateError::NoRoom { .. }) => Err(Failed::Memory),
             Err(error) => panic!("{at}, {}: {error}", self.doing),
         }
     }
 
     fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
-        let view = self.outcome(self.db().view_of(&parent), at)?;
-        Ok(self.db().session(view))
+        let parent = self.known[&parent].id;
+        let view = self.outcome(self.db().view_of(parent), at)?;
+        Ok(view.session())
     }
 
     fn reopen(&mut self, at: &str) -> Result<(), Failed> {
@@ -278,7 +302,7 @@ impl EngineDriver {
         }
         self.db = Some(db);
         let checked = self.check_durable(at).and_then(|()| self.check_all(at));
-        if checked.and_then(|()| self.check_head(at)).is_err() {
+        if let Err(Failed::Disk) = checked.and_then(|()| self.check_head(at)) {
             self.recover(at);
         }
     }
@@ -320,6 +344,7 @@ const fn options(params: &EngineParams) -> Options {
         memory_bytes: params.memory_bytes,
         unfinalized_blocks: WINDOW as usize,
         index_bytes_max: params.index_bytes_max,
+        files: params.files,
     }
 }
 

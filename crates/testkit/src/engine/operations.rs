@@ -224,7 +224,7 @@ impl EngineDriver {
         let target = self.recent();
         self.count("set head");
         self.attempt_head(target);
-        let set = self.db().set_head(&target);
+        let set = self.db().set_head(self.known[&target].id);
         self.outcome(set, at)?;
         self.head = target;
         self.pending.clear();

@@ -98,7 +98,7 @@ impl CambiumStore {
 
 impl Store for CambiumStore {
     fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
-        let session = self.db.session(self.view.clone());
+        let session = self.view.clone().session();
         let values = session.accounts(keys)?;
         self.session = Some(session);
         Ok(values)
@@ -113,7 +113,7 @@ impl Store for CambiumStore {
         };
         let changes = Changes::new(write.keys.iter().zip(write.new).map(put).collect());
         let session = self.session.take();
-        let session = session.unwrap_or_else(|| self.db.session(self.view.clone()));
+        let session = session.unwrap_or_else(|| self.view.clone().session());
         let witness = write.witness.then(Instant::now);
         let witness = witness
             .map(|start| {

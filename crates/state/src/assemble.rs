@@ -1,0 +1,118 @@
+//! An open database is put together from its parts: by whoever opens one, and whoever makes one.
+
+use crate::{
+    base::{Base, Snapshot},
+    blocks::Blocks,
+    budget::{Budget, LayerLimit, Taken, code_bytes, entry_bytes},
+    checkpoint::CheckpointState,
+    codes::CodeCache,
+    counters::Counters,
+    db::{Current, Inner},
+    delta::{Delta, DeltaLock},
+    entries::Entries,
+    error::StateError,
+    index::{Index, PartCache},
+    options::Options,
+    overlay::{LayerId, Overlay},
+    pages::Pages,
+    past::PastStates,
+    reclaim::Reclaim,
+    tree::Tree,
+};
+use cambium_disk::Disk;
+use cambium_primitives::BlockId;
+use cambium_store::{BlockLog, Codes, DataDirLock, Manifest, PageAddr, Segments};
+use parking_lot::{Mutex, RwLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize},
+};
+
+/// What an open database is made of.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) lock: DataDirLock,
+    pub(crate) manifest: Manifest,
+    pub(crate) genesis: BlockId,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) parts: Arc<PartCache>,
+    pub(crate) codes: Codes,
+    pub(crate) log: BlockLog,
+    pub(crate) blocks: Blocks,
+    /// Pages that only the checkpoint before the newest names.
+    pub(crate) retired: Vec<PageAddr>,
+    /// What the index is of.
+    pub(crate) state: CheckpointState,
+    pub(crate) index: Index,
+}
+
+/// Pages of a database that is not open yet.
+pub(crate) fn pages(segments: Segments, options: &Options, counters: &Arc<Counters>) -> Arc<Pages> {
+    let budget = Budget::new(options.memory_bytes, Taken::default());
+    Arc::new(Pages::new(segments, budget.cache_bytes, counters.clone()))
+}
+
+impl Parts {
+    /// The engine at the state that its index is of, with no layers yet.
+    pub(crate) fn assemble(self) -> Result<Arc<Inner>, StateError> {
+        let Self {
+            options,
+            counters,
+            pages,
+            state,
+            ..
+        } = self;
+        let memory = options.memory_bytes;
+        let snapshot = Arc::new(Snapshot {
+            block: state.block,
+            state_root: state.state_root,
+            index: self.index,
+            pages: pages.clone(),
+            entries: Entries::new(entry_bytes(memory), counters.clone()),
+        });
+        let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
+        let base = Arc::new(Base {
+            snapshot,
+            intermediate: None,
+        });
+        let root = LayerId(1);
+        let inner = Arc::new(Inner {
+            options,
+            layer_limit: LayerLimit::default(),
+            index_reserved: AtomicU64::new(0),
+            is_behind: AtomicBool::new(true),
+            disk: self.disk,
+            reclaim: Mutex::new(Reclaim::new(self.retired, &pages.segments)),
+            pages,
+            parts: self.parts,
+            codes: self.codes,
+            code_cache: CodeCache::new(code_bytes(memory), counters.clone()),
+            log: self.log,
+            blocks: self.blocks,
+            catching_up: Mutex::new(()),
+            head_moves: Mutex::new(()),
+            delta: DeltaLock::new(Delta::on(base.clone(), root, counters.clone())?),
+            writer: Mutex::new(()),
+            current: RwLock::new(Current {
+                base,
+                overlay: Arc::new(Overlay::new()),
+                tree: Tree::new(state.block, state.parent_hash, state.state_root, root),
+            }),
+            merging: Arc::default(),
+            sealed_bytes: AtomicUsize::new(0),
+            prover: Mutex::new(None),
+            past: Arc::new(PastStates::default()),
+            merged: Mutex::new(Vec::new()),
+            replaying: Mutex::new(None),
+            poisoned: OnceLock::new(),
+            genesis: self.genesis,
+            manifest: self.manifest,
+            counters,
+            _lock: self.lock,
+        });
+        inner.divide_budget(index_bytes);
+        Ok(inner)
+    }
+}

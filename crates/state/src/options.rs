@@ -1,0 +1,85 @@
+//! How a database is opened.
+
+use cambium_store::{LogOptions, SegmentOptions};
+
+/// How a database is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for all of the engine, in bytes: index, layers and caches.
+    pub memory_bytes: u64,
+    /// Blocks of so many of the newest heights can be built upon and made the head, whatever
+    /// their branch.
+    pub unfinalized_blocks: usize,
+    /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
+    /// larger, its lower levels stay on disk: a cold read then takes two device reads.
+    pub index_bytes_max: Option<u64>,
+    /// How large files get. A database can be opened with other sizes than before.
+    pub files: FileSizes,
+}
+
+/// How large the files of a database get. The defaults are what was measured to be fast; with tiny
+/// ones all that happens to files (begun, cleaned, removed) happens often, which tests are after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSizes {
+    /// Another segment of pages is begun when one would take more bytes than this. At most 256 MiB.
+    pub segment_bytes_max: u64,
+    /// Pages are written when so many bytes of them have gathered.
+    pub segment_buffer_bytes: usize,
+    /// Segments that there can be at a time. At most 2^23 - 1.
+    pub segments_max: u32,
+    /// Another file of the block log is begun when one has so many bytes. At most 2 GiB.
+    pub log_file_bytes_max: u32,
+    /// A file of the block log is extended by so many bytes at a time, or by none.
+    pub log_extend_bytes: u64,
+}
+
+impl Default for FileSizes {
+    fn default() -> Self {
+        let (segments, log) = (SegmentOptions::default(), LogOptions::default());
+        Self {
+            segment_bytes_max: segments.segment_bytes_max,
+            segment_buffer_bytes: segments.buffer_bytes,
+            segments_max: segments.segments_max,
+            log_file_bytes_max: log.file_bytes_max,
+            log_extend_bytes: log.extend_bytes,
+        }
+    }
+}
+
+impl FileSizes {
+    pub(crate) const fn segments(&self) -> SegmentOptions {
+        SegmentOptions {
+            segment_bytes_max: self.segment_bytes_max,
+            buffer_bytes: self.segment_buffer_bytes,
+            segments_max: self.segments_max,
+        }
+    }
+
+    pub(crate) const fn log(&self, salt: u64) -> LogOptions {
+        LogOptions {
+            file_bytes_max: self.log_file_bytes_max,
+            extend_bytes: self.log_extend_bytes,
+            salt,
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 1 << 30,
+            unfinalized_blocks: 64,
+            index_bytes_max: None,
+            files: FileSizes::default(),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) const fn index_bytes_max(&self) -> u64 {
+        match self.index_bytes_max {
+            Some(bytes) => bytes,
+            None => self.memory_bytes / 4,
+        }
+    }
+}

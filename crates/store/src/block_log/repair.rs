@@ -1,0 +1,317 @@
+//! Damage to what had been acknowledged: finding all of it, and going on without it.
+//!
+//! What is damaged is copied to a file beside the log before anything is changed. A gap takes its
+//! place, so that all that is whole keeps its position: before it and behind it.
+
+use super::{
+    BlockLog, DIR, END, FRAME_BYTES, GAP, HEADER_BYTES, LogPosition, OWN_BYTES, base_of, header_of,
+    is_mark, name_of,
+    recovery::{LogFile, numbers},
+};
+use crate::{
+    StoreError,
+    record::{Found, put_record},
+};
+use cambium_disk::{Disk, DiskFile};
+
+/// The largest part of a damaged range that one gap takes: a payload's limit is 1 GiB.
+const GAP_BYTES_MAX: u64 = 512 << 20;
+
+/// What is wrong at a place of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogDamageKind {
+    /// Bytes that are no whole records, before others that are.
+    Range,
+    /// The header of a file.
+    Header,
+    /// The record that ends a file, which holds nothing.
+    End,
+    /// A file before others.
+    File,
+    /// The newest file, and whatever came after it.
+    Newest,
+}
+
+/// A part of the log that can't be read although it had been acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDamage {
+    /// What it is a part of.
+    pub kind: LogDamageKind,
+    /// Where it begins.
+    pub position: LogPosition,
+    /// Where it ends in the same file.
+    pub end: u32,
+    /// The file, as its owner may look it up.
+    pub file: String,
+}
+
+impl BlockLog {
+    /// Looks through the log from the record boundary `from` on for damage to what had been
+    /// acknowledged, as far as later records or files tell. Nothing is changed.
+    pub fn find_damage(
+        disk: &dyn Disk,
+        salt: u64,
+        from: LogPosition,
+    ) -> Result<Vec<LogDamage>, StoreError> {
+        let numbers = numbers(disk)?;
+        let mut search = Search {
+            disk,
+            found: Vec::new(),
+        };
+        let Some(&last) = numbers.last() else {
+            if from != LogPosition::START {
+                search.add(LogDamageKind::Newest, LogPosition { offset: 0, ..from }, 0);
+            }
+            return Ok(search.found);
+        };
+        for number in from.file..=last.max(from.file) {
+            let first = match number == from.file {
+                true => from.offset,
+                false => HEADER_BYTES,
+            };
+            let start = LogPosition {
+                file: number,
+                offset: 0,
+            };
+            if !numbers.contains(&number) {
+                let kind = match number > last {
+                    true => LogDamageKind::Newest,
+                    false => LogDamageKind::File,
+                };
+                search.add(kind, start, 0);
+                continue;
+            }
+            let file = LogFile::open(disk, number, salt)?;
+            if file.previous_bytes.is_none() {
+                // One that was made ready, or not durably begun, has nothing in it.
+                if number == last && number > from.file && !file.has_content()? {
+                    break;
+                }
+                search.add(LogDamageKind::Header, start, HEADER_BYTES);
+            }
+            let next = match numbers.contains(&(number + 1)) {
+                true => Some(LogFile::open(disk, number + 1, salt)?),
+                false => None,
+            };
+            if search.look_through(&file, first, next.as_ref())? && number == last {
+                search.add(
+                    LogDamageKind::Newest,
+                    LogPosition {
+                        file: last + 1,
+                        offset: 0,
+                    },
+                    0,
+                );
+            }
+        }
+        Ok(search.found)
+    }
+
+    /// Takes out what [`BlockLog::find_damage`] has found, of a log that is not open. Bytes that
+    /// are overwritten or cut off are first copied to `copy`.
+    pub fn take_out(
+        disk: &dyn Disk,
+        salt: u64,
+        damage: &LogDamage,
+        copy: &dyn DiskFile,
+    ) -> Result<(), StoreError> {
+        let LogDamage {
+            kind,
+            position,
+            end,
+            ..
+        } = damage;
+        let number = position.file;
+        if *kind == LogDamageKind::Newest {
+            // Without its end, the file before is the newest.
+            if let Some(end) = end_of(disk, salt, number - 1)? {
+                let file = disk.open(&name_of(number - 1))?;
+                keep_copy(&*file, end.into(), file.len()?, copy)?;
+                file.set_len(end.into())?;
+                file.sync()?;
+            }
+            return Ok(());
+        }
+        let file = match kind {
+            LogDamageKind::File => disk.create(&name_of(number))?,
+            _ => disk.open(&name_of(number))?,
+        };
+        keep_copy(&*file, position.offset.into(), (*end).into(), copy)?;
+        let mut bytes = Vec::new();
+        let mut from = position.offset;
+        match kind {
+            LogDamageKind::Header | LogDamageKind::File => {
+                let before = end_of(disk, salt, number - 1)?.map(|end| end + OWN_BYTES);
+                bytes.extend(header_of(number, before.unwrap_or_default(), salt));
+                from = 0;
+                if *kind == LogDamageKind::File {
+                    let told = match disk.exists(&name_of(number + 1))? {
+                        true => LogFile::open(disk, number + 1, salt)?.previous_bytes,
+                        false => None,
+                    };
+                    let first = HEADER_BYTES;
+                    let end = told.map_or(first, |told| told as u32 - OWN_BYTES);
+                    put_gaps(&mut bytes, salt, number, first, end);
+                    put_own(&mut bytes, salt, END, number, end, 0);
+                }
+            }
+            LogDamageKind::Range => put_gaps(&mut bytes, salt, number, from, *end),
+            LogDamageKind::End => put_own(&mut bytes, salt, END, number, from, 0),
+            LogDamageKind::Newest => {}
+        }
+        file.write_at(&bytes, from.into())?;
+        file.sync()?;
+        Ok(disk.sync_dir(DIR)?)
+    }
+}
+
+/// Where the record is that ends a file. `None` if there is no such file, or no end in it.
+fn end_of(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<u32>, StoreError> {
+    if !disk.exists(&name_of(number))? {
+        return Ok(None);
+    }
+    let file = LogFile::open(disk, number, salt)?;
+    let records = file.records(file.len);
+    let mut offset = u64::from(HEADER_BYTES);
+    while offset < file.len {
+        match records.record(offset)? {
+            Found::Record(frame, _) if frame.kind == END => return Ok(Some(offset as u32)),
+            Found::Record(frame, _) => offset += frame.size(),
+            Found::End | Found::Damage(_) => match records.witness(offset + 8, 0)? {
+                Some(behind) => offset = behind,
+                None => return Ok(None),
+            },
+        }
+    }
+    Ok(None)
+}
+
+struct Search<'a> {
+    disk: &'a dyn Disk,
+    found: Vec<LogDamage>,
+}
+
+impl Search<'_> {
+    fn add(&mut self, kind: LogDamageKind, position: LogPosition, end: u32) {
+        self.found.push(LogDamage {
+            kind,
+            position,
+            end,
+            file: self.disk.display_path(&name_of(position.file)),
+        });
+    }
+
+    /// Looks through one file, from `first` on. Returns whether its end is there.
+    fn look_through(
+        &mut self,
+        file: &LogFile,
+        first: u32,
+        next: Option<&LogFile>,
+    ) -> Result<bool, StoreError> {
+        // Where it ends, if the next one tells.
+        let told = next.and_then(|next| next.previous_bytes);
+        let limit = told.unwrap_or(file.len).min(file.len);
+        let records = file.records(limit);
+        let at = |offset: u64| LogPosition {
+            file: file.number,
+            offset: offset as u32,
+        };
+        let mut offset = u64::from(first);
+        loop {
+            if offset < limit
+                && let Found::Record(frame, _) = records.record(offset)?
+            {
+                offset += frame.size();
+                if frame.kind == END {
+                    return Ok(true);
+                }
+                continue;
+            }
+            if offset < limit && is_mark(&records, offset)? {
+                offset += u64::from(OWN_BYTES);
+                continue;
+            }
+            let end = match told {
+                // All up to its end had been durable, but an end that came to nothing.
+                Some(told) => {
+                    if offset >= told {
+                        return Ok(false);
+                    }
+                    let has_next = next.is_some_and(|next| next.has_content().unwrap_or(true));
+                    if offset + u64::from(OWN_BYTES) == told {
+                        if has_next {
+                            self.add(LogDamageKind::End, at(offset), told as u32);
+                        }
+                        return Ok(false);
+                    }
+                    let behind = records.witness(offset + 8, 0)?;
+                    behind.unwrap_or(told - u64::from(OWN_BYTES))
+                }
+                None => {
+                    let position = base_of(file.number) + offset;
+                    // What nothing tells to have been durable is a torn end.
+                    if records.witness(offset, position)?.is_none() {
+                        return Ok(false);
+                    }
+                    let behind = records.witness(offset + 8, 0)?;
+                    behind.expect("a record behind it")
+                }
+            };
+            if end < offset + FRAME_BYTES as u64 {
+                let name = self.disk.display_path(&name_of(file.number));
+                let what = "less is missing than a record takes";
+                return Err(StoreError::corrupt(name, offset, what));
+            }
+            self.add(LogDamageKind::Range, at(offset), end as u32);
+            offset = end;
+            if offset >= limit {
+                // The file is cut short, and its end is missing as well.
+                if told.is_some() {
+                    let told = told.unwrap_or(limit) as u32;
+                    self.add(LogDamageKind::End, at(offset), told);
+                }
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Copies what a file has of a range.
+fn keep_copy(
+    file: &dyn DiskFile,
+    from: u64,
+    to: u64,
+    copy: &dyn DiskFile,
+) -> Result<(), StoreError> {
+    let to = to.min(file.len()?);
+    let mut at = from;
+    let mut piece = vec![0; 1 << 20];
+    while at < to {
+        let take = (to - at).min(piece.len() as u64) as usize;
+        file.read_at(&mut piece[..take], at)?;
+        copy.write_at(&piece[..take], copy.len()?)?;
+        at += take as u64;
+    }
+    Ok(copy.sync()?)
+}
+
+/// Appends a record of the log's own that takes `OWN_BYTES` and a payload of zeros.
+fn put_own(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
+    let position = base_of(file) + u64::from(offset);
+    // All before it is durable, as far as it is there.
+    put_record(out, salt, kind, position, position, &[&vec![0; payload]]);
+}
+
+/// Appends gaps that fill the range `from .. to`: both are record boundaries.
+fn put_gaps(out: &mut Vec<u8>, salt: u64, file: u32, from: u32, to: u32) {
+    let mut at = from;
+    while at < to {
+        let mut take = u64::from(to - at).min(GAP_BYTES_MAX);
+        let left = u64::from(to - at) - take;
+        if left > 0 && left < FRAME_BYTES as u64 {
+            take -= FRAME_BYTES as u64;
+        }
+        put_own(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
+        at += take as u32;
+    }
+}
