@@ -90,7 +90,6 @@ pub use histogram::Latency;
 pub use loader::{LoadProgress, Loaded, Loader, RootLoader};
 pub use open::Recovery;
 pub use options::{FileSizes, Options};
-pub use rebuild::repair;
 pub use records::BlockMeta;
 pub use session::{Committed, Sealed, Session, Staged};
 pub use stats::{Merging, Stats};

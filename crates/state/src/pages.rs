@@ -5,9 +5,10 @@ use crate::{
     error::StateError,
 };
 use alloy_primitives::{B256, U256};
+use cambium_keccak::Batch;
 use cambium_primitives::{Account, DecodeError, Path, SLOT_NIBBLES, SlotValue};
 use cambium_store::{Page, PageAddr, Segments, StoreError};
-use cambium_trie::{LeafValue, NodeRef, Place, Stub};
+use cambium_trie::{LeafValue, Link, NodeRef, PartialTrie, Place, Stub};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::FxBuildHasher;
@@ -204,7 +205,7 @@ impl Pages {
 
     /// The pages behind stubs at their prefixes, none of which is in the cache: all in flight at
     /// once. They are in the cache then, unless they are read for tries, which hold what they have
-    /// taken apart, or for a merge, which replaces it.
+    /// taken apart, for a merge, which replaces it, or for a check, which reads everything.
     pub(crate) fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
@@ -226,7 +227,7 @@ impl Pages {
         each.map(|((page, (_, prefix)), addr)| {
             let page = self.outcome(page, *addr, why)?;
             let page = Arc::new(self.checked(page, *addr, prefix, why)?);
-            if !matches!(why, ReadFor::Trie | ReadFor::Merge) {
+            if !matches!(why, ReadFor::Trie | ReadFor::Merge | ReadFor::Check) {
                 self.cache.insert(*addr, page.clone());
             }
             Ok(page)
@@ -402,6 +403,28 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
         return Ok(U256::ZERO);
     };
     SlotValue::decode(bytes).map_err(|source| damaged(path, source))
+}
+
+/// The subtrie of a page, hashed: with the references that are cached in it, or from its leaves
+/// alone. Its root is linked from nowhere.
+pub(crate) fn subtrie_of(
+    page: &Page,
+    with_digests: bool,
+    counters: &Counters,
+) -> Result<(PartialTrie, Link), StateError> {
+    let leaves = page
+        .leaves()
+        .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)))
+        .collect::<Result<Vec<_>, StateError>>()?;
+    let digests = match with_digests {
+        true => digests_of(page)?,
+        false => Vec::new(),
+    };
+    let mut trie = PartialTrie::new(Path::EMPTY);
+    let root = trie.graft_leaves(page.prefix(), leaves.into_iter(), digests.into_iter())?;
+    let hashed = trie.hash_nodes([root], &mut Batch::new());
+    counters.node_hashes.add(hashed as u64);
+    Ok((trie, root))
 }
 
 /// The cached digests of `page`.

@@ -72,4 +72,6 @@ pub use error::StoreError;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};
-pub use segments::{PageAddr, SegmentOptions, SegmentStats, Segments, SegmentsRecovery};
+pub use segments::{
+    PageAddr, SegmentOptions, SegmentScan, SegmentStats, Segments, SegmentsRecovery,
+};

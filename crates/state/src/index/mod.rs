@@ -302,6 +302,22 @@ impl Index {
     }
 }
 
+/// A copy of a shard without the references of its nodes: only those of its pages.
+pub(crate) fn without_references(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
+    let mut bare = PartialTrie::new(*whole.base());
+    let (mut none, references) = (|_: &mut _, _, _: &_| Ok(None), false);
+    let root = copy_with(
+        whole,
+        whole.root(),
+        whole.base(),
+        &mut bare,
+        references,
+        &mut none,
+    )?;
+    bare.set_root(root);
+    Ok(bare)
+}
+
 /// Copies the subtrie at `link` of `from`, which sits at `at`, to `into`, with its references.
 /// Where `instead` gives a link, that takes the subtrie's place. Recursion is bounded by the path's
 /// 128 nibbles.
@@ -310,6 +326,17 @@ fn copy(
     link: Link,
     at: &Path,
     into: &mut PartialTrie,
+    instead: &mut impl FnMut(&mut PartialTrie, Link, &Path) -> Result<Option<Link>, StateError>,
+) -> Result<Link, StateError> {
+    copy_with(from, link, at, into, true, instead)
+}
+
+fn copy_with(
+    from: &PartialTrie,
+    link: Link,
+    at: &Path,
+    into: &mut PartialTrie,
+    references: bool,
     instead: &mut impl FnMut(&mut PartialTrie, Link, &Path) -> Result<Option<Link>, StateError>,
 ) -> Result<Link, StateError> {
     if let Some(link) = instead(into, link, at)? {
@@ -322,13 +349,14 @@ fn copy(
             let mut copies = [Link::EMPTY; 16];
             for (nibble, child) in (0u8..).zip(children) {
                 let at = at.child(nibble);
-                copies[usize::from(nibble)] = copy(from, *child, &at, into, instead)?;
+                copies[usize::from(nibble)] =
+                    copy_with(from, *child, &at, into, references, instead)?;
             }
             into.push_branch(copies)
         }
         NodeView::Extension { path, child } => {
             let to = at.join(&path);
-            let child = copy(from, child, &to, into, instead)?;
+            let child = copy_with(from, child, &to, into, references, instead)?;
             into.push_extension(at.len(), &to, child)
         }
         NodeView::Account {
@@ -337,12 +365,13 @@ fn copy(
             storage,
             ..
         } => {
-            let storage = copy(from, storage, &Path::account(&key), into, instead)?;
+            let at_storage = Path::account(&key);
+            let storage = copy_with(from, storage, &at_storage, into, references, instead)?;
             into.push_account(at.len(), &key, &account, storage)
         }
         NodeView::Slot { key, value, .. } => into.push_slot(at.len(), &key, value),
     };
-    if let Some(memo) = from.memo(link) {
+    if let Some(memo) = from.memo(link).filter(|_| references) {
         into.set_memo(copied, memo);
     }
     Ok(copied)

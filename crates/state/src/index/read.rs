@@ -44,7 +44,8 @@ struct Changed {
 }
 
 impl IndexOnDisk {
-    fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
+    /// Of checkpoints each of which is on the one before it, the first on none.
+    pub(crate) fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
         let (first, newer) = chain.split_first().expect("a checkpoint");
         let changes = newer.iter().map(|checkpoint| {
             Ok(Changes {

@@ -87,6 +87,11 @@ impl IndexFiles {
         }
     }
 
+    /// The number of the newest of them.
+    pub(crate) const fn sequence(&self) -> u64 {
+        self.newest.sequence
+    }
+
     /// Whether the next checkpoint should have a whole index: when changes have taken as many bytes
     /// as one. So files, and opening, take no more than twice of what they must.
     pub(crate) const fn is_whole_due(&self) -> bool {

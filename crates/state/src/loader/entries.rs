@@ -82,7 +82,7 @@ fn damaged(source: DecodeError) -> StateError {
 
 /// Bytes that were spilled together.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     offset: u64,
     checksum: u64,
     len: u32,
@@ -96,7 +96,7 @@ impl Piece {
 
 /// A file for what does not fit into memory. Removed when it is dropped, or else by the next
 /// start.
-pub(super) struct Spill {
+pub(crate) struct Spill {
     disk: Arc<dyn Disk>,
     file: OnceLock<Arc<dyn DiskFile>>,
     name: String,
@@ -105,7 +105,7 @@ pub(super) struct Spill {
 }
 
 impl Spill {
-    pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
         // Of this process, which has the directory locked, there may be several.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +131,8 @@ impl Spill {
         Ok(&**self.file.get().expect("just set"))
     }
 
-    fn append(&self, bytes: &[u8]) -> Result<Piece, StateError> {
+    /// Appends bytes, to be read together.
+    pub(crate) fn append(&self, bytes: &[u8]) -> Result<Piece, StateError> {
         let offset = self.end.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let written = self.file()?.write_at(bytes, offset);
         written.map_err(StoreError::from)?;
@@ -144,7 +145,7 @@ impl Spill {
     }
 
     /// Appends a piece's bytes to `to`.
-    pub(super) fn read(&self, piece: &Piece, to: &mut Vec<u8>) -> Result<(), StateError> {
+    pub(crate) fn read(&self, piece: &Piece, to: &mut Vec<u8>) -> Result<(), StateError> {
         let start = to.len();
         to.resize(start + piece.len(), 0);
         let read = self.file()?.read_at(&mut to[start..], piece.offset);

@@ -17,7 +17,7 @@ mod leftovers;
 mod loaded;
 mod sort;
 
-pub(crate) use entries::remove_spilled;
+pub(crate) use entries::{Piece, Spill, remove_spilled};
 pub(crate) use leftovers::refuse_lost_checkpoints;
 pub use loaded::Loaded;
 
@@ -36,7 +36,7 @@ use cambium_disk::Disk;
 use cambium_primitives::{Account, Path};
 use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError, lock_data_dir};
 use cambium_trie::{PartialTrie, SHARDS, crown};
-use entries::{Entries, Spill};
+use entries::Entries;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,

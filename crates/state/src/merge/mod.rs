@@ -31,6 +31,7 @@ use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, sync::Arc};
 use walk::Merger;
+pub(crate) use walk::first_page;
 
 /// Leaves of more bytes than this are split over several pages: two blocks of a device.
 const PAGE_BYTES_MAX: usize = 8 * 1024;

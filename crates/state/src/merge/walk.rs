@@ -14,7 +14,7 @@ use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
-use cambium_trie::{Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
+use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -365,8 +365,52 @@ impl<'a> Merger<'a> {
         let storage = self.settle(storage, &path)?;
         // Its slots are in pages of their own: the account's leaf stays in the index.
         self.leaves.truncate(from);
+        self.stamp(storage, &path, account, &value)?;
         let leaf = self.index.push_account(prefix.len(), key, account, storage);
         Ok(self.resident(leaf, node, prefix))
+    }
+
+    /// Sees to it that the first page of the storage of an account has a copy of its leaf, so that
+    /// the index can be made again from pages. If it can't be read that is let be.
+    fn stamp(
+        &mut self,
+        storage: Link,
+        path: &Path,
+        account: &Account,
+        value: &[u8],
+    ) -> Result<(), StateError> {
+        let Some((link, prefix)) = first_page(&self.index, storage, path) else {
+            return Ok(());
+        };
+        let Some(stub) = self.index.as_stub(link) else {
+            return Ok(());
+        };
+        let before = self.old.find(path);
+        let before = before.and_then(|before| first_page(self.old, before, path));
+        let is_same_page = before.is_some_and(|(before, _)| {
+            let before = self.old.as_stub(before).and_then(|before| before.place);
+            before == stub.place
+        });
+        if is_same_page && self.old.lookup(path) == Lookup::Account(*account) {
+            return Ok(());
+        }
+        let Ok(page) = self.pages.read(&stub, &prefix, ReadFor::Merge) else {
+            return Ok(());
+        };
+        if page.owner() == Some(value) {
+            return Ok(());
+        }
+        let addr = addr_of(&stub, &prefix)?;
+        if self.written.contains(&addr) {
+            self.dead.push(addr);
+        }
+        let stamped = page.with_owner(value);
+        let place = Some(place(self.append(&stamped)?));
+        if let Some(now) = place {
+            self.pages.replace(addr, page_addr(now), stamped);
+        }
+        self.index.set_stub(link, Stub { place, ..stub });
+        Ok(())
     }
 
     /// What the trie left a stub is as the snapshot has it.
@@ -498,5 +542,23 @@ impl<'a> Merger<'a> {
             path: *prefix,
             what,
         })
+    }
+}
+
+/// The stub of the first page of the subtrie at `link`, which sits at `at`, and the page's prefix.
+pub(crate) fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(Link, Path)> {
+    let (mut link, mut at) = (link, *at);
+    loop {
+        match trie.visit(link) {
+            NodeView::Stub(_) => return Some((link, at)),
+            NodeView::Branch { children } => {
+                let mut there = (0u8..).zip(children).filter(|(_, child)| !child.is_empty());
+                let (nibble, child) = there.next()?;
+                (link, at) = (*child, at.child(nibble));
+            }
+            NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
+            NodeView::Account { key, storage, .. } => (link, at) = (storage, Path::account(&key)),
+            NodeView::Slot { .. } | NodeView::Empty => return None,
+        }
     }
 }

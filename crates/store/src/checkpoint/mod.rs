@@ -168,10 +168,11 @@ impl Checkpoint {
         Ok(chain)
     }
 
-    /// The newest of those that a start can go by, whose directory alone is right.
-    pub fn newest(disk: &Arc<dyn Disk>) -> Result<Option<Self>, StoreError> {
-        let newest = usable(&**disk)?.into_iter().next();
-        newest.map(|newest| Self::open(disk, newest)).transpose()
+    /// The numbers of those that a start can go by, the newest first: all that older ones need is
+    /// there only as long as they are one of the last two, and one that was set aside since is one
+    /// of these.
+    pub fn usable(disk: &Arc<dyn Disk>) -> Result<Vec<u64>, StoreError> {
+        usable(&**disk)
     }
 
     /// The names of its sections, in the order in which they were written.

@@ -30,7 +30,7 @@ mod run;
 pub use builder::PageBuilder;
 pub use rewrite::PageRewriter;
 
-use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLES};
+use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLES, put_varint};
 use run::{Entry, Run};
 use std::{cmp::Ordering, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
@@ -80,6 +80,7 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 const FORMAT: u8 = 2;
 const WIDE: u8 = 1;
 const OWNER: u8 = 2;
+const FLAGS_AT: usize = 13;
 const PREFIX_AT: usize = 15;
 const CHECKED_FROM: usize = 8;
 const DIGEST_BYTES_MAX: usize = 32;
@@ -179,6 +180,28 @@ impl Page {
     pub fn owner(&self) -> Option<&[u8]> {
         let (start, len) = self.owner?;
         Some(&self.bytes[start as usize..][..len as usize])
+    }
+
+    /// The same page, with this value as the owner's. Panics if the page's prefix has no account.
+    pub fn with_owner(&self, value: &[u8]) -> Self {
+        assert!(
+            self.prefix.len() >= ACCOUNT_NIBBLES,
+            "an owner of the page of {}",
+            self.prefix
+        );
+        let bytes = self.as_bytes();
+        let prefix_end = PREFIX_AT + self.prefix.packed().len();
+        let rest = match self.owner {
+            Some((start, len)) => (start + len) as usize,
+            None => prefix_end,
+        };
+        let mut page = bytes[..prefix_end].to_vec();
+        page[FLAGS_AT] |= OWNER;
+        put_varint(&mut page, value.len() as u64);
+        page.extend_from_slice(value);
+        page.extend_from_slice(&bytes[rest..]);
+        builder::seal(&mut page);
+        Self::of_builder(page.into())
     }
 
     /// The page as it was written.
@@ -397,6 +420,17 @@ const fn top_key_len(prefix_len: usize) -> usize {
 fn page_len(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
     (len >= PREFIX_AT && len <= bytes.len() && len <= PAGE_BYTES_MAX).then_some(len)
+}
+
+/// So many bytes tell whether a page may begin with them: [`len_if_page`].
+pub(crate) const BEGIN_BYTES: usize = PREFIX_AT;
+
+/// The length of the page that may begin with these bytes, known without its checksum.
+pub(crate) fn len_if_page(bytes: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
+    let (format, flags) = (*bytes.get(12)?, *bytes.get(FLAGS_AT)?);
+    let is_page = format == FORMAT && flags & !(WIDE | OWNER) == 0;
+    (is_page && (PREFIX_AT..=PAGE_BYTES_MAX).contains(&len)).then_some(len)
 }
 
 fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(), DecodeError> {

@@ -123,6 +123,18 @@ proptest! {
         let page = Page::parse(bytes).unwrap();
         prop_assert_eq!(page.prefix(), &prefix);
         prop_assert_eq!(page.owner().map(<[u8]>::to_vec), owner_of(&prefix));
+        if prefix.len() >= ACCOUNT_NIBBLES {
+            let other = page.with_owner(b"another owner");
+            prop_assert_eq!(other.owner(), Some(&b"another owner"[..]));
+            prop_assert!(other.leaves().eq(page.leaves()) && other.digests().eq(page.digests()));
+            let owner = owner_of(&prefix).unwrap_or_default();
+            let again = other.with_owner(&owner);
+            let again = Page::parse(again.as_bytes()).unwrap();
+            prop_assert_eq!(again.owner(), Some(&owner[..]));
+            if owner_of(&prefix).is_some() {
+                prop_assert_eq!(again.as_bytes(), page.as_bytes());
+            }
+        }
         prop_assert_eq!((page.len(), page.is_empty()), (leaves.len(), leaves.is_empty()));
         for (path, value) in &leaves {
             prop_assert_eq!(page.get(path), Some(&**value));

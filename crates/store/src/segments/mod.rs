@@ -34,11 +34,13 @@
 //! again, and the sequence number in its file's name never.
 
 mod addr;
+mod scan;
 mod segment;
 mod table;
 mod tail;
 
 pub use addr::PageAddr;
+pub use scan::SegmentScan;
 
 use crate::{PAGE_BYTES_MAX, Page, StoreError, WritePace, pace::PIECE_BYTES, poison::Poison};
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
@@ -170,9 +172,7 @@ impl Segments {
             options.segments_max
         );
         let table = match table {
-            Some(table) => Table::decode(table).map_err(|e| {
-                StoreError::corrupt("the checkpoint's table of segments".into(), 0, e)
-            })?,
+            Some(table) => decode(table)?,
             None => Table::default(),
         };
         let mut retired_bytes = HashMap::<u32, u64>::new();
@@ -488,6 +488,12 @@ impl Segments {
         .encode()
     }
 
+    /// The segments that a table of [`Segments::encode_table`] has, in the order of their sequence
+    /// numbers.
+    pub fn decode_table(table: &[u8]) -> Result<Vec<SegmentStats>, StoreError> {
+        Ok(decode(table)?.rows)
+    }
+
     /// The segment that takes the next `len` bytes: the active one, or a new one.
     fn segment_for(&self, writer: &mut Writer, len: u64) -> Result<Arc<Segment>, StoreError> {
         let limit = self.options.segment_bytes_max.min(OFFSET_END);
@@ -637,6 +643,15 @@ impl Segments {
     fn corrupt(&self, sequence: u64, addr: PageAddr, what: &str) -> StoreError {
         StoreError::damaged_pages(&*self.disk, &name_of(sequence), addr.offset(), what)
     }
+
+    fn corrupt_at(&self, segment: &Segment, offset: u64, what: &str) -> StoreError {
+        StoreError::damaged_pages(&*self.disk, &name_of(segment.sequence), offset, what)
+    }
+}
+
+fn decode(table: &[u8]) -> Result<Table, StoreError> {
+    let of = || "the checkpoint's table of segments".to_owned();
+    Table::decode(table).map_err(|error| StoreError::corrupt(of(), 0, error))
 }
 
 #[cfg(test)]

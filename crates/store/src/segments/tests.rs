@@ -405,6 +405,48 @@ fn a_page_is_known_by_its_place_and_its_database() {
 }
 
 #[test]
+fn a_scan_finds_all_pages_but_those_that_are_damaged() {
+    let disk = FaultyDisk::new(1);
+    let (segments, addrs) = filled(&disk);
+    let scan = |segments: &Segments, from: u64| {
+        let mut found = Vec::new();
+        for one in segments.live() {
+            let pages = segments.scan(one.segment, from).expect("a segment");
+            for (addr, page) in pages.map(Result::unwrap) {
+                assert_eq!(page.prefix(), segments.read(addr).unwrap().prefix());
+                found.push(addr);
+            }
+        }
+        found
+    };
+    assert_eq!(scan(&segments, 0), addrs);
+    let from = addrs[7].offset();
+    let later: Vec<_> = addrs
+        .iter()
+        .filter(|addr| addr.offset() >= from)
+        .copied()
+        .collect();
+    assert_eq!(scan(&segments, from), later);
+    assert!(segments.scan(1000, 0).is_none());
+    // Whatever is damaged of a page, its length above all, those after it are found.
+    for byte in [0, 8, 9, 12, 20] {
+        disk.flip_bit(&name_of(1), addrs[5].offset() + byte, 1);
+        let mut others = addrs.clone();
+        others.remove(5);
+        assert_eq!(scan(&segments, 0), others, "byte {byte}");
+        disk.flip_bit(&name_of(1), addrs[5].offset() + byte, 1);
+    }
+    // A range that can't be read is told.
+    disk.inject(Fault::FailedRead, &name_of(1), 1);
+    let outcomes: Vec<_> = segments.scan(1, 0).expect("a segment").collect();
+    assert_eq!(
+        outcomes.iter().filter(|outcome| outcome.is_err()).count(),
+        1
+    );
+    assert!(outcomes.len() > 1);
+}
+
+#[test]
 fn numbers_of_segments_are_used_again_and_their_files_names_never() {
     let disk = FaultyDisk::new(17);
     let options = SegmentOptions {

@@ -1,0 +1,208 @@
+//! One bad bit in any checkpoint's file, that of the whole index at the bottom above all: the
+//! database opens at its head.
+
+use alloy_primitives::{B256, U256, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate};
+use cambium_state::{Db, Disk, FaultyDisk, Loader, Options};
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{commit, first_block, path, put, remove},
+    say,
+};
+use std::sync::Arc;
+
+fn slot(index: u64) -> B256 {
+    keccak256(index.to_be_bytes())
+}
+
+fn options(index_bytes_max: Option<u64>) -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        index_bytes_max,
+        files: TINY_FILES,
+        ..Options::default()
+    }
+}
+
+fn copy_of(disk: &FaultyDisk) -> FaultyDisk {
+    let copy = FaultyDisk::new(2);
+    for name in disk.files() {
+        if let Some((dir, _)) = name.split_once('/') {
+            copy.create_dir(dir).unwrap();
+        }
+        let file = copy.create(&name).unwrap();
+        file.write_at(&disk.contents(&name).unwrap(), 0).unwrap();
+    }
+    copy
+}
+
+fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
+    let is_one = |name: &String| {
+        name.strip_prefix("checkpoint-")
+            .is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    disk.files().into_iter().filter(is_one).collect()
+}
+
+/// Accounts: small ones, and some whose slots fill many pages.
+fn database(accounts: u64, index_bytes_max: Option<u64>) -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(1);
+    let mut loader = Loader::new(Arc::new(disk.clone()), options(index_bytes_max)).unwrap();
+    for index in 0..accounts {
+        let slots = match index % 50 {
+            0 => 3000,
+            1 => 400,
+            2 => 20,
+            _ => index % 4,
+        };
+        let slots = (0..slots).map(|at| (slot(at), U256::from(at + 1)));
+        let account = Account {
+            nonce: index,
+            ..Account::default()
+        };
+        loader.account(path(index), &account, slots).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    (loaded.create(meta, vec![]).unwrap(), disk)
+}
+
+/// A block that changes accounts of all kinds: their fields alone, slots alone, storage that comes
+/// and goes.
+fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountChange> {
+    let mut indices: Vec<_> = (0..40).map(|_| random.below(accounts + 5)).collect();
+    indices.extend((0..4).map(|_| random.below(accounts) / 50 * 50));
+    indices.sort_unstable();
+    indices.dedup();
+    let change = |index: u64| {
+        let slots = |random: &mut Random, most: u64, of: u64| {
+            let mut slots: Vec<_> = (0..random.below(most))
+                .map(|_| (slot(random.below(of)), U256::from(random.below(3))))
+                .collect();
+            slots.sort_unstable();
+            slots.dedup_by_key(|(slot, _)| *slot);
+            slots
+        };
+        match random.below(8) {
+            0 => remove(path(index)),
+            1 => put(path(index), nonce),
+            2 => AccountChange {
+                slots: slots(random, 600, 5000),
+                wipe: true,
+                ..put(path(index), nonce)
+            },
+            3 => AccountChange {
+                slots: slots(random, 1500, 5000),
+                ..put(path(index), nonce)
+            },
+            4 => AccountChange {
+                // All of the first slots go, so that another page comes first.
+                slots: {
+                    let mut first: Vec<_> = (0..5000).map(slot).collect();
+                    first.sort_unstable();
+                    let gone = random.below(400) as usize;
+                    first[..gone].iter().map(|slot| (*slot, U256::ZERO)).collect()
+                },
+                ..put(path(index), nonce)
+            },
+            _ => AccountChange {
+                slots: slots(random, 10, 5000),
+                ..put(path(index), nonce)
+            },
+        }
+    };
+    indices.into_iter().map(change).collect()
+}
+
+/// Opens, looks whether all is there, and goes on for two merges.
+fn assert_whole(disk: &FaultyDisk, options: Options, root: B256, what: &str) -> Vec<String> {
+    let opened = Db::open(Arc::new(disk.clone()), options);
+    let (db, recovery) = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(db.view().unwrap().state_root(), root, "{what}");
+    let report = db.check(&mut |_| {}).unwrap();
+    assert_eq!(report.damage, Vec::<String>::new(), "{what}");
+    for nonce in 1..3 {
+        commit(&db, vec![put(path(0), 1000 + nonce), put(path(50), nonce)], vec![]);
+        db.flush(0).unwrap();
+    }
+    let report = db.check(&mut |_| {}).unwrap();
+    assert_eq!(report.damage, Vec::<String>::new(), "{what}, later");
+    recovery.notes
+}
+
+fn every_checkpoint(accounts: u64, rounds: u64, index_bytes_max: Option<u64>) -> (u64, u64) {
+    let (db, disk) = database(accounts, index_bytes_max);
+    let mut random = Random::new(accounts);
+    let (mut rebuilt, mut fell_back) = (0, 0);
+    for round in 1..=rounds {
+        let changed = changes(&mut random, accounts, round);
+        let root = commit(&db, changed, vec![]);
+        db.flush(random.below(2) as usize).unwrap();
+        if round % 3 != 0 {
+            continue;
+        }
+        for name in checkpoints(&disk) {
+            let copy = copy_of(&disk);
+            let len = copy.contents(&name).unwrap().len() as u64;
+            copy.flip_bit(&name, random.below(len), random.below(8) as u8);
+            let what = format!("round {round}, {name} of {:?}", checkpoints(&disk));
+            let notes = assert_whole(&copy, options(index_bytes_max), root, &what);
+            let says = |part: &str| notes.iter().any(|note| note.contains(part));
+            rebuilt += u64::from(says("made again from the pages"));
+            fell_back += u64::from(says("an older checkpoint is used"));
+        }
+    }
+    (rebuilt, fell_back)
+}
+
+#[test]
+fn a_bad_bit_in_any_checkpoint_costs_nothing() {
+    for (accounts, rounds) in [(3, 30), (120, 18)] {
+        let (rebuilt, fell_back) = every_checkpoint(accounts, rounds, None);
+        say(&format!(
+            "{accounts} accounts: {rebuilt} indices made again from pages, {fell_back} older \
+             checkpoints used"
+        ));
+        assert!(rebuilt > 0 && fell_back > 0);
+    }
+}
+
+#[test]
+fn an_index_on_disk_is_never_damaged_twice() {
+    let (rebuilt, fell_back) = every_checkpoint(120, 12, Some(8 << 10));
+    assert!(rebuilt == 0 && fell_back > 0);
+}
+
+#[test]
+fn an_account_is_known_by_its_first_page() {
+    let (db, disk) = database(60, None);
+    let update = AccountUpdate::Put(Account {
+        nonce: 777,
+        ..Account::default()
+    });
+    // Its fields alone; its slots alone; the slots of its first page; all but a few.
+    let change = |slots: Vec<(B256, U256)>, account| AccountChange {
+        path: path(0),
+        account,
+        wipe: false,
+        slots,
+    };
+    let mut sorted: Vec<_> = (0..3000).map(slot).collect();
+    sorted.sort_unstable();
+    let gone = |slots: &[B256]| slots.iter().map(|slot| (*slot, U256::ZERO)).collect();
+    for changed in [
+        change(vec![], update),
+        change(vec![(slot(7), U256::from(8))], AccountUpdate::Keep),
+        change(gone(&sorted[..300]), AccountUpdate::Keep),
+        change(gone(&sorted[300..2900]), AccountUpdate::Keep),
+    ] {
+        let root = commit(&db, vec![changed], vec![]);
+        db.flush(0).unwrap();
+        let report = db.check(&mut |_| {}).unwrap();
+        assert_eq!(report.damage, Vec::<String>::new());
+        let copy = copy_of(&disk);
+        let whole = &checkpoints(&disk)[0];
+        copy.flip_bit(whole, 100, 1);
+        assert_whole(&copy, options(None), root, whole);
+    }
+}
