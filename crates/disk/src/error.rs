@@ -46,6 +46,23 @@ impl DiskError {
         self.source.kind() == io::ErrorKind::UnexpectedEof
     }
 
+    /// Whether the device can't give what was written: asked again and again it gives the same
+    /// answer, for all that is known.
+    pub fn is_unreadable(&self) -> bool {
+        use rustix::io::Errno;
+        let device = [
+            Errno::IO,
+            Errno::NODATA,
+            Errno::BADMSG,
+            Errno::ILSEQ,
+            Errno::UCLEAN,
+        ];
+        let code = self.source.raw_os_error();
+        device
+            .iter()
+            .any(|error| code == Some(error.raw_os_error()))
+    }
+
     /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(

@@ -47,11 +47,15 @@
 mod disk;
 mod error;
 mod faulty;
+mod salvage;
 mod stats;
 mod std_disk;
+mod trial;
 
 pub use disk::{Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, ReadRequest};
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};
+pub use salvage::{SalvageDisk, UnreadableRange};
 pub use stats::DiskStats;
 pub use std_disk::{IoMethod, StdDisk, StdDiskOptions};
+pub use trial::TrialDisk;

@@ -2,7 +2,7 @@
 
 use cambium_disk::{
     Access, BLOCK_BYTES, Disk, DiskError, DiskFile, DiskStats, FaultyDisk, IoMethod, LockError,
-    ReadRequest, StdDisk, StdDiskOptions,
+    ReadRequest, SalvageDisk, StdDisk, StdDiskOptions, TrialDisk,
 };
 use std::{
     io::ErrorKind,
@@ -11,8 +11,15 @@ use std::{
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Runs `case` on a disk of every kind. There is no disk with io_uring where the system refuses it.
+/// Runs `case` on a disk of every kind, and on those above another.
 fn on_each(case: impl Fn(&dyn Disk)) {
+    case(&SalvageDisk::new(Arc::new(FaultyDisk::new(1))));
+    case(&TrialDisk::new(Arc::new(FaultyDisk::new(1)), u64::MAX));
+    on_each_of_its_own(case);
+}
+
+/// Runs `case` on a disk of every kind. There is no disk with io_uring where the system refuses it.
+fn on_each_of_its_own(case: impl Fn(&dyn Disk)) {
     case(&FaultyDisk::new(1));
     for method in [IoMethod::Portable, IoMethod::Uring] {
         for direct in [false, true] {
@@ -316,7 +323,7 @@ fn a_hole_reads_as_zeros_and_leaves_the_rest_and_the_length() {
 
 #[test]
 fn a_disk_counts_what_it_does() {
-    on_each(|disk| {
+    on_each_of_its_own(|disk| {
         let file = filled(disk, "a", Access::Cached, &content(10_000));
         file.sync().unwrap();
         disk.sync_dir("").unwrap();
@@ -352,7 +359,7 @@ fn a_disk_counts_what_it_does() {
 #[test]
 fn a_disk_tells_how_it_works() {
     let seen = Mutex::new(Vec::new());
-    on_each(|disk| {
+    on_each_of_its_own(|disk| {
         let plain = disk.describe();
         let _ = disk.create_with("a", Access::Direct).unwrap();
         let direct = disk.describe();

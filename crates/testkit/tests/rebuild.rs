@@ -101,7 +101,10 @@ fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountChange>
                     let mut first: Vec<_> = (0..5000).map(slot).collect();
                     first.sort_unstable();
                     let gone = random.below(400) as usize;
-                    first[..gone].iter().map(|slot| (*slot, U256::ZERO)).collect()
+                    first[..gone]
+                        .iter()
+                        .map(|slot| (*slot, U256::ZERO))
+                        .collect()
                 },
                 ..put(path(index), nonce)
             },
@@ -122,7 +125,11 @@ fn assert_whole(disk: &FaultyDisk, options: Options, root: B256, what: &str) -> 
     let report = db.check(&mut |_| {}).unwrap();
     assert_eq!(report.damage, Vec::<String>::new(), "{what}");
     for nonce in 1..3 {
-        commit(&db, vec![put(path(0), 1000 + nonce), put(path(50), nonce)], vec![]);
+        commit(
+            &db,
+            vec![put(path(0), 1000 + nonce), put(path(50), nonce)],
+            vec![],
+        );
         db.flush(0).unwrap();
     }
     let report = db.check(&mut |_| {}).unwrap();

@@ -14,6 +14,8 @@ pub(super) struct FileImage {
     pending: Vec<Change>,
     /// Blocks of `live` that take no space.
     holes: BTreeSet<usize>,
+    /// What can't be read, until it is written again.
+    spoilt: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,9 +49,36 @@ impl FileImage {
         (filled.count() * BLOCK_BYTES) as u64
     }
 
+    /// Makes the blocks that a range touches unreadable.
+    pub(super) fn spoil(&mut self, offset: u64, len: usize) {
+        self.spoilt.extend(blocks_touched(offset as usize, len));
+    }
+
+    /// Whether all of a range can be read.
+    pub(super) fn is_readable(&self, offset: u64, len: usize) -> bool {
+        let is_there = |block: &usize| {
+            let start = (block * BLOCK_BYTES) as u64;
+            start < offset.saturating_add(len as u64) && offset < start + BLOCK_BYTES as u64
+        };
+        !self.spoilt.iter().any(is_there)
+    }
+
+    /// Whether a write can be made: of a block that can't be read only as a whole.
+    pub(super) fn is_writable(&self, offset: u64, len: usize) -> bool {
+        let (start, end) = (offset as usize, offset as usize + len);
+        let is_whole =
+            |block: usize| block * BLOCK_BYTES >= start && (block + 1) * BLOCK_BYTES <= end;
+        let touched = blocks_touched(start, len);
+        self.spoilt.range(touched).all(|block| {
+            // What is beyond the file's end need not be written.
+            is_whole(*block) || (block * BLOCK_BYTES >= start && end >= self.live.len())
+        })
+    }
+
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         for block in blocks_touched(offset as usize, bytes.len()) {
             self.holes.remove(&block);
+            self.spoilt.remove(&block);
         }
         self.change(Change::Write {
             offset: offset as usize,
@@ -87,6 +116,7 @@ impl FileImage {
             durable: self.live.clone(),
             pending: Vec::new(),
             holes: self.holes.clone(),
+            spoilt: self.spoilt.clone(),
         }
     }
 
@@ -103,6 +133,7 @@ impl FileImage {
 
     pub(super) fn set_len(&mut self, len: usize) {
         self.holes.retain(|block| (block + 1) * BLOCK_BYTES <= len);
+        self.spoilt.retain(|block| block * BLOCK_BYTES < len);
         self.change(Change::SetLen(len));
     }
 
@@ -172,6 +203,7 @@ impl FileImage {
             live: bytes.clone(),
             durable: bytes,
             pending: Vec::new(),
+            spoilt: self.spoilt.clone(),
         }
     }
 }

@@ -198,6 +198,15 @@ impl FaultyDisk {
             .flip(offset as usize, 1 << bit);
     }
 
+    /// Makes the blocks that a range of a file touches unreadable, as on a worn-out device, until
+    /// they are written again. Panics if there is no such file: that is a mistake of the test.
+    pub fn spoil(&self, path: &str, offset: u64, len: usize) {
+        let mut state = self.state();
+        let inode = state.names.file(path).expect("a file to spoil");
+        let image = state.files.get_mut(&inode).expect("its image");
+        image.spoil(offset, len);
+    }
+
     /// The bytes of the file `path` as they are read now. `None` if there is no such file.
     pub fn contents(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.state();
@@ -294,6 +303,9 @@ impl State {
         if self.faults.hit(Fault::FailedRead, path) {
             return Err(Errno::IO.into());
         }
+        if !self.files[&inode].is_readable(offset, buf.len()) {
+            return Err(Errno::IO.into());
+        }
         let live = self.files[&inode].live();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let range = start
@@ -324,6 +336,9 @@ impl State {
             self.faults.hit(Fault::MisdirectedWrite, path),
         );
         let image = image_of(&mut self.files, inode);
+        if !image.is_writable(offset, bytes.len()) {
+            return Err(Errno::IO.into());
+        }
         let extension = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
         let filled = image.filled_bytes(bytes.len(), offset);
         let growth = extension + filled;

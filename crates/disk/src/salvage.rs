@@ -1,0 +1,231 @@
+//! A disk on which what can't be read is zeros: for repairs.
+
+use crate::{
+    Access, BLOCK_BYTES, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats,
+    LockError, ReadRequest,
+};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// Reads of blocks that fail are tried again so often.
+const TRIES: u32 = 3;
+/// Pause between two of these.
+const PAUSE: Duration = Duration::from_millis(20);
+/// So many unreadable ranges are remembered.
+const RANGES_MAX: usize = 1000;
+
+/// Another disk, of which blocks that the device can't give, however often it is asked, read as
+/// zeros: whoever checks what it reads finds them damaged, and nothing else. They can be written
+/// again, in parts, too. All other errors stay errors.
+#[derive(Clone)]
+pub struct SalvageDisk {
+    disk: Arc<dyn Disk>,
+    ranges: Arc<Mutex<Vec<UnreadableRange>>>,
+}
+
+/// A range of a file that the device can't give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRange {
+    /// Name of the file.
+    pub file: String,
+    /// Where it begins: a multiple of [`BLOCK_BYTES`].
+    pub offset: u64,
+    /// Its length.
+    pub len: u64,
+}
+
+impl SalvageDisk {
+    /// What can be read of `disk`.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self {
+            disk,
+            ranges: Arc::default(),
+        }
+    }
+
+    /// What was found unreadable so far, in no order, each block once.
+    pub fn unreadable(&self) -> Vec<UnreadableRange> {
+        self.ranges().clone()
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<UnreadableRange>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, path: &str, file: Arc<dyn DiskFile>, access: Access) -> Arc<dyn DiskFile> {
+        Arc::new(SalvageFile {
+            disk: self.clone(),
+            path: path.to_owned(),
+            file,
+            access,
+        })
+    }
+
+    fn note(&self, file: &str, offset: u64, len: u64) {
+        let mut ranges = self.ranges();
+        let range = UnreadableRange {
+            file: file.to_owned(),
+            offset,
+            len,
+        };
+        if ranges.len() < RANGES_MAX && !ranges.contains(&range) {
+            ranges.push(range);
+        }
+    }
+}
+
+impl fmt::Debug for SalvageDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SalvageDisk({:?})", self.disk)
+    }
+}
+
+impl Disk for SalvageDisk {
+    fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        Ok(self.file(path, self.disk.create_with(path, access)?, access))
+    }
+
+    fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        Ok(self.file(path, self.disk.open_with(path, access)?, access))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.disk.exists(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.disk.remove(path)
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        self.disk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.disk.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &str) -> Result<DiskLock, LockError> {
+        self.disk.lock(path)
+    }
+
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.disk.free_bytes()
+    }
+
+    fn display_path(&self, path: &str) -> String {
+        self.disk.display_path(path)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        for request in requests {
+            request.outcome = request.file.read_at(request.buf, request.offset);
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.disk.memory_bytes()
+    }
+
+    fn stats(&self) -> DiskStats {
+        self.disk.stats()
+    }
+
+    fn describe(&self) -> DiskDescription {
+        self.disk.describe()
+    }
+}
+
+struct SalvageFile {
+    disk: SalvageDisk,
+    path: String,
+    file: Arc<dyn DiskFile>,
+    access: Access,
+}
+
+impl fmt::Debug for SalvageFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SalvageFile({:?})", self.file)
+    }
+}
+
+impl SalvageFile {
+    /// Reads, again and again if need be. False if the device can't give it.
+    fn can_read(&self, buf: &mut [u8], offset: u64, tries: u32) -> Result<bool, DiskError> {
+        for left in (0..tries).rev() {
+            match self.file.read_at(buf, offset) {
+                Ok(()) => return Ok(true),
+                Err(error) if !error.is_unreadable() => return Err(error),
+                Err(_) if left > 0 => thread::sleep(PAUSE),
+                Err(_) => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl DiskFile for SalvageFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        if self.can_read(buf, offset, 1)? {
+            return Ok(());
+        }
+        let block = BLOCK_BYTES as u64;
+        let (mut at, end) = (offset, offset + buf.len() as u64);
+        while at < end {
+            let next = ((at / block + 1) * block).min(end);
+            let part = &mut buf[(at - offset) as usize..(next - offset) as usize];
+            if !self.can_read(part, at, TRIES)? {
+                part.fill(0);
+                self.disk.note(&self.path, at / block * block, block);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+        match self.file.write_at(bytes, offset) {
+            Err(error) if error.is_unreadable() && self.access == Access::Cached => {
+                // A part of a block is written by reading it, and writing all of it.
+                let block = BLOCK_BYTES as u64;
+                let start = offset / block * block;
+                let end = (offset + bytes.len() as u64).next_multiple_of(block);
+                let end = end.min(self.file.len()?.max(offset + bytes.len() as u64));
+                let mut whole = vec![0; (end - start) as usize];
+                let there = self.file.len()?.saturating_sub(start).min(end - start);
+                self.read_at(&mut whole[..there as usize], start)?;
+                whole[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+                self.file.write_at(&whole, start)
+            }
+            written => written,
+        }
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len)
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.file.punch_hole(offset, len)
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync()
+    }
+}

@@ -1,0 +1,364 @@
+//! A disk on which changes can be tried: they stay in memory.
+
+use crate::{
+    Access, BLOCK_BYTES, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats,
+    LockError, ReadRequest, disk::check_write,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt, io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Another disk, to which nothing that is done here comes: what is written stays in memory, up to
+/// a limit. Whatever else happens to that disk meanwhile is seen, or not.
+#[derive(Clone)]
+pub struct TrialDisk(Arc<Shared>);
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    bytes_max: u64,
+    bytes: AtomicU64,
+    names: Mutex<Names>,
+}
+
+/// Names that are not as they are on the disk.
+#[derive(Default)]
+struct Names {
+    /// `None` for one that is gone.
+    files: HashMap<String, Option<Arc<Changed>>>,
+    dirs: BTreeSet<String>,
+}
+
+impl TrialDisk {
+    /// Keeps at most so many bytes of changes: a write that is one too many fails.
+    pub fn new(disk: Arc<dyn Disk>, bytes_max: u64) -> Self {
+        Self(Arc::new(Shared {
+            disk,
+            bytes_max,
+            bytes: AtomicU64::new(0),
+            names: Mutex::default(),
+        }))
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file of that name, with all changes to it.
+    fn changed(&self, path: &str, op: &'static str) -> Result<Arc<Changed>, DiskError> {
+        let mut names = self.names();
+        match names.files.get(path) {
+            Some(Some(changed)) => return Ok(changed.clone()),
+            Some(None) => {
+                let path = self.display_path(path);
+                return Err(DiskError::new(op, path, io::ErrorKind::NotFound.into()));
+            }
+            None => {}
+        }
+        let file = self.0.disk.open(path)?;
+        let len = file.len()?;
+        let changed = Arc::new(Changed {
+            path: self.display_path(path),
+            below: Some(file),
+            content: Mutex::new(Content {
+                len,
+                visible: len,
+                blocks: BTreeMap::new(),
+            }),
+        });
+        names.files.insert(path.to_owned(), Some(changed.clone()));
+        Ok(changed)
+    }
+
+    fn handle(&self, changed: Arc<Changed>, access: Access) -> Arc<dyn DiskFile> {
+        Arc::new(TrialFile {
+            disk: self.clone(),
+            changed,
+            access,
+        })
+    }
+}
+
+impl fmt::Debug for TrialDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrialDisk({:?})", self.0.disk)
+    }
+}
+
+impl Disk for TrialDisk {
+    fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let refused = match (self.exists(path)?, self.exists(dir)?) {
+            (true, _) => Some(io::ErrorKind::AlreadyExists),
+            (false, false) => Some(io::ErrorKind::NotFound),
+            (false, true) => None,
+        };
+        if let Some(kind) = refused {
+            return Err(DiskError::new(
+                "create",
+                self.display_path(path),
+                kind.into(),
+            ));
+        }
+        let changed = Arc::new(Changed {
+            path: self.display_path(path),
+            below: None,
+            content: Mutex::default(),
+        });
+        let files = &mut self.names().files;
+        files.insert(path.to_owned(), Some(changed.clone()));
+        Ok(self.handle(changed, access))
+    }
+
+    fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        Ok(self.handle(self.changed(path, "open")?, access))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        let names = self.names();
+        if let Some(file) = names.files.get(path) {
+            return Ok(file.is_some());
+        }
+        Ok(names.dirs.contains(path) || self.0.disk.exists(path)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let changed = self.changed(from, "rename")?;
+        let files = &mut self.names().files;
+        files.insert(from.to_owned(), None);
+        files.insert(to.to_owned(), Some(changed));
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.changed(path, "remove")?;
+        self.names().files.insert(path.to_owned(), None);
+        Ok(())
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        let names = self.names();
+        let mut found = BTreeSet::new();
+        if !names.dirs.contains(dir) || self.0.disk.exists(dir)? {
+            found.extend(self.0.disk.list(dir)?);
+        }
+        let in_dir = |path: &str| {
+            let name = match dir {
+                "" => Some(path),
+                dir => path.strip_prefix(dir)?.strip_prefix('/'),
+            };
+            name.filter(|name| !name.contains('/')).map(str::to_owned)
+        };
+        for (path, file) in &names.files {
+            if let Some(name) = in_dir(path) {
+                match file {
+                    Some(_) => found.insert(name),
+                    None => found.remove(&name),
+                };
+            }
+        }
+        found.extend(names.dirs.iter().filter_map(|path| in_dir(path)));
+        Ok(found.into_iter().collect())
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        let above = dir.match_indices('/').map(|(end, _)| &dir[..end]);
+        for dir in above.chain([dir]) {
+            if !self.0.disk.exists(dir)? {
+                self.names().dirs.insert(dir.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, _: &str) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn lock(&self, path: &str) -> Result<DiskLock, LockError> {
+        self.0.disk.lock(path)
+    }
+
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.0.disk.free_bytes()
+    }
+
+    fn display_path(&self, path: &str) -> String {
+        self.0.disk.display_path(path)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        for request in requests {
+            request.outcome = request.file.read_at(request.buf, request.offset);
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.0.disk.memory_bytes() + self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    fn stats(&self) -> DiskStats {
+        self.0.disk.stats()
+    }
+
+    fn describe(&self) -> DiskDescription {
+        self.0.disk.describe()
+    }
+}
+
+/// A file with what was changed in it.
+struct Changed {
+    path: String,
+    below: Option<Arc<dyn DiskFile>>,
+    content: Mutex<Content>,
+}
+
+#[derive(Default)]
+struct Content {
+    len: u64,
+    /// So much of the file below is still to be seen: what comes after was cut off.
+    visible: u64,
+    /// Changed blocks, by number.
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Changed {
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills `buf` with what is at `at`: a part of one block, within the file.
+    fn read_block(&self, content: &Content, buf: &mut [u8], at: u64) -> Result<(), DiskError> {
+        if let Some(block) = content.blocks.get(&(at / BLOCK)) {
+            let from = (at % BLOCK) as usize;
+            buf.copy_from_slice(&block[from..from + buf.len()]);
+            return Ok(());
+        }
+        let below = content.visible.saturating_sub(at).min(buf.len() as u64) as usize;
+        buf[below..].fill(0);
+        match &self.below {
+            Some(file) if below > 0 => file.read_at(&mut buf[..below], at),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct TrialFile {
+    disk: TrialDisk,
+    changed: Arc<Changed>,
+    access: Access,
+}
+
+impl fmt::Debug for TrialFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrialFile({:?})", self.changed.path)
+    }
+}
+
+impl TrialFile {
+    fn error(&self, op: &'static str, offset: u64, source: io::Error) -> DiskError {
+        DiskError::at(op, self.changed.path.clone(), offset, source)
+    }
+}
+
+impl DiskFile for TrialFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        let content = self.changed.content();
+        let end = offset.checked_add(buf.len() as u64);
+        let Some(end) = end.filter(|end| *end <= content.len) else {
+            return Err(self.error("read", offset, io::ErrorKind::UnexpectedEof.into()));
+        };
+        // What was not changed is read at once.
+        let touched = offset / BLOCK..end.div_ceil(BLOCK);
+        if content.blocks.range(touched).next().is_none()
+            && end <= content.visible
+            && let Some(below) = &self.changed.below
+        {
+            return below.read_at(buf, offset);
+        }
+        let mut at = offset;
+        while at < end {
+            let next = ((at / BLOCK + 1) * BLOCK).min(end);
+            let part = &mut buf[(at - offset) as usize..(next - offset) as usize];
+            self.changed.read_block(&content, part, at)?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
+        check_write(self.access, bytes.len(), offset)
+            .map_err(|source| self.error("write", offset, source))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let content = &mut *self.changed.content();
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let number = at / BLOCK;
+            let next = ((number + 1) * BLOCK).min(end);
+            if !content.blocks.contains_key(&number) {
+                let shared = &self.disk.0;
+                if shared.bytes.fetch_add(BLOCK, Ordering::Relaxed) + BLOCK > shared.bytes_max {
+                    let what = format!(
+                        "more than {} bytes would be changed, and a trial keeps them in memory",
+                        shared.bytes_max
+                    );
+                    return Err(self.error("try to write", offset, io::Error::other(what)));
+                }
+                let mut block = vec![0; BLOCK_BYTES];
+                self.changed
+                    .read_block(content, &mut block, number * BLOCK)?;
+                content.blocks.insert(number, block.into());
+            }
+            let block = content.blocks.get_mut(&number).expect("just seen to");
+            let part = &bytes[(at - offset) as usize..(next - offset) as usize];
+            block[(at % BLOCK) as usize..][..part.len()].copy_from_slice(part);
+            at = next;
+        }
+        content.len = content.len.max(end);
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        Ok(self.changed.content().len)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        let content = &mut *self.changed.content();
+        if len < content.len {
+            content.visible = content.visible.min(len);
+            let gone = content.blocks.split_off(&len.div_ceil(BLOCK));
+            let bytes = gone.len() as u64 * BLOCK;
+            self.disk.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            if let Some(block) = content.blocks.get_mut(&(len / BLOCK)) {
+                block[(len % BLOCK) as usize..].fill(0);
+            }
+        }
+        content.len = len;
+        Ok(())
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let end = offset.saturating_add(len).min(self.len()?);
+        let zeros = vec![0; end.saturating_sub(offset) as usize];
+        match self.access {
+            Access::Cached => self.write_at(&zeros, offset),
+            Access::Direct => {
+                let what = io::ErrorKind::Unsupported.into();
+                Err(self.error("punch a hole in", offset, what))
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+}
