@@ -72,8 +72,8 @@ pub use cambium_primitives::{
 };
 pub use cambium_state::{
     BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, FileSizes, Latency,
-    LoadProgress, Loaded, Loader, Options, Recovery, RootLoader, Sealed, Session, Staged,
-    StateError, Stats, View, repair,
+    LoadProgress, Loaded, Loader, Options, Recovery, RepairFinding, RepairProgress, RepairReport,
+    RootLoader, Sealed, Session, Staged, StateError, Stats, View, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

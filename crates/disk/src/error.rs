@@ -87,6 +87,12 @@ impl DiskError {
         {
             return Some("too many open files: raise the limit (`ulimit -n`) and run again");
         }
+        if self.is_unreadable() && self.op == "read" {
+            return Some(
+                "the device failed: try again, and if it stays so, `cambium db repair` goes on \
+                 without what can't be read, as far as other files tell it",
+            );
+        }
         match self.source.kind() {
             io::ErrorKind::StorageFull => Some("disk full: free some space and run again"),
             io::ErrorKind::QuotaExceeded => Some("quota used up: free some space and run again"),

@@ -66,7 +66,7 @@ pub(crate) fn complete_index(
             Some(block) => set_again.push(**block),
             None if is_there => break,
             None => {
-                Remaking::new(index, log, base).run(meta.log.replay)?;
+                remake_index(index, log, meta)?;
                 return Ok(true);
             }
         }
@@ -82,6 +82,15 @@ pub(crate) fn complete_index(
         index.set(block.id.number, block.entry())?;
     }
     Ok(false)
+}
+
+/// Makes the index anew from the whole log.
+pub(crate) fn remake_index(
+    index: &BlockIndex,
+    log: &BlockLog,
+    meta: &Meta,
+) -> Result<(), StateError> {
+    Remaking::new(index, log, meta.state.block).run(meta.log.replay)
 }
 
 /// The index is made anew: the head goes through the log as it went when that was written, and the

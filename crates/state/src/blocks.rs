@@ -286,6 +286,13 @@ impl Blocks {
         self.state.read().orphans.values().map(Vec::len).sum()
     }
 
+    /// The lowest height of an orphan.
+    pub(crate) fn lowest_orphan(&self) -> Option<BlockNumber> {
+        let state = self.state.read();
+        let orphans = state.orphans.values().flatten();
+        orphans.map(|block| block.id.number).min()
+    }
+
     /// The head is `id`, a committed child of the head before.
     pub(crate) fn push_head(&self, id: BlockId) {
         let state = &mut *self.state.write();

@@ -306,7 +306,7 @@ impl Db {
             return Err(format!("block {number} is not in the block index"));
         };
         let record = self.inner.record_at(entry.position);
-        let record = record.map_err(|error| StateError::beyond_repair(error).to_string())?;
+        let record = record.map_err(|error| error.to_string())?;
         if record.meta.id.number != number || record.meta.id.hash != entry.hash {
             return Err(format!(
                 "the block index has another block {number} than the log"

@@ -54,6 +54,7 @@ pub(crate) struct Read {
 }
 
 /// What the log said when the checkpoint's block became the base.
+#[derive(Clone)]
 pub(crate) struct LogState {
     /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
     /// the engine was: it goes on when it is opened.

@@ -167,19 +167,4 @@ impl StateError {
             _ => false,
         }
     }
-
-    /// For damage in a part of the log from which nothing is replayed: it can't be cut off.
-    pub(crate) fn beyond_repair(error: Self) -> Self {
-        match error {
-            Self::Store(StoreError::CorruptLog {
-                file, offset, what, ..
-            }) => Self::Store(StoreError::Corrupt {
-                file,
-                offset,
-                what,
-                advice: "restore the directory from a copy, or import the chain into a new one",
-            }),
-            error => error,
-        }
-    }
 }

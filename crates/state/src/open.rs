@@ -30,7 +30,7 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_store::{
-    BlockIndex, BlockLog, Codes, LogPosition, Manifest, Segments, StoreError,
+    BlockIndex, BlockLog, Checkpoint, Codes, Manifest, Segments, StoreError,
     load_latest_checkpoint, lock_data_dir, set_aside,
 };
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) struct Unsettled {
 impl Db {
     /// Whether `disk` holds a database, good or bad.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
-        Ok(Manifest::exists(disk)?)
+        Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
     /// Opens the database on `disk` at the newest block that was committed.
@@ -97,8 +97,7 @@ impl Db {
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
         notes.extend(found.damage.iter().map(ToString::to_string));
         let replay = meta.log.replay;
-        let (log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)
-            .map_err(|error| log_error(error, replay))?;
+        let (log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
         if let Some(torn) = found.torn_tail {
             notes.push(format!(
                 "{}: {} bytes after byte {} were never acknowledged and have been dropped",
@@ -150,14 +149,15 @@ impl Db {
 }
 
 /// The state that a start goes by.
-struct FoundState {
-    read: checkpoint::Read,
-    aside: Vec<u64>,
+pub(crate) struct FoundState {
+    pub(crate) read: checkpoint::Read,
+    /// Checkpoints that are damaged, and to be set aside.
+    pub(crate) aside: Vec<u64>,
 }
 
 /// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
 /// what can be made of the newest and of the pages.
-fn find_state(
+pub(crate) fn find_state(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
     options: &Options,
@@ -232,15 +232,5 @@ impl Inner {
         }
         self.log.settle()?;
         Ok(())
-    }
-}
-
-/// Damage to what is replayed can be taken out, and imported again.
-fn log_error(error: StoreError, replay: LogPosition) -> StateError {
-    match error {
-        StoreError::CorruptLog { position, .. } if position < replay => {
-            StateError::beyond_repair(error.into())
-        }
-        error => error.into(),
     }
 }

@@ -26,6 +26,10 @@ use std::{
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const NAME: &str = "codes.dat";
+/// What a repair writes before it takes the place of the file.
+const NEW_NAME: &str = "codes.dat.tmp";
+/// Copied so many bytes at a time.
+const COPY_BYTES: usize = 1 << 20;
 
 // Codes. Numbers are little-endian.
 //
@@ -71,6 +75,7 @@ pub struct CodesRecovery {
 #[derive(Debug)]
 pub struct Codes {
     disk: Arc<dyn Disk>,
+    name: &'static str,
     salt: u64,
     /// Offset of each code's record.
     offsets: RwLock<HashMap<B256, u64>>,
@@ -101,8 +106,17 @@ impl Codes {
         salt: u64,
         checkpointed_bytes: u64,
     ) -> Result<(Self, CodesRecovery), StoreError> {
-        let file = match disk.exists(NAME)? {
-            true => Some(disk.open(NAME)?),
+        Self::open_named(disk, NAME, salt, checkpointed_bytes)
+    }
+
+    fn open_named(
+        disk: Arc<dyn Disk>,
+        name: &'static str,
+        salt: u64,
+        checkpointed_bytes: u64,
+    ) -> Result<(Self, CodesRecovery), StoreError> {
+        let file = match disk.exists(name)? {
+            true => Some(disk.open(name)?),
             false => None,
         };
         let mut scan = Scan {
@@ -153,6 +167,7 @@ impl Codes {
         let codes = Self {
             offsets: RwLock::new(scan.offsets),
             disk,
+            name,
             salt,
             file: RwLock::new(file),
             writer: Mutex::new(writer),
@@ -175,7 +190,7 @@ impl Codes {
             let mut file = self.file.write();
             let found = match &*file {
                 Some(file) => Arc::clone(file),
-                None => Arc::clone(file.insert(self.disk.create(NAME)?)),
+                None => Arc::clone(file.insert(self.disk.create(self.name)?)),
             };
             let len = found.len()?;
             if len <= HEADER_BYTES {
@@ -200,37 +215,57 @@ impl Codes {
         })
     }
 
-    /// Begins a file that is missing or short anew, with what of it can be read: a repair, after
-    /// which codes can be put again. The old file is kept under the name `copy`.
+    /// Writes a file that is damaged anew, with what of it can be read: a repair, after which the
+    /// codes that were lost can be put again. The old file, if there is one, is kept under the name
+    /// `copy`. Returns how many codes there are.
     pub fn begin_anew(
         disk: &Arc<dyn Disk>,
         salt: u64,
         checkpointed_bytes: u64,
         copy: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<usize, StoreError> {
         let (old, _) = Self::open(disk.clone(), salt, checkpointed_bytes)?;
-        if disk.exists(NAME)? {
-            // It goes on being read under its new name.
-            disk.rename(NAME, copy)?;
+        if disk.exists(NEW_NAME)? {
+            disk.remove(NEW_NAME)?;
         }
-        let (new, _) = Self::open(disk.clone(), salt, 0)?;
+        let (new, _) = Self::open_named(disk.clone(), NEW_NAME, salt, 0)?;
         new.settle()?;
+        let mut codes = 0;
         for hash in old.hashes() {
             match old.get(&hash) {
-                Ok(code) => _ = new.put(hash, &code.unwrap_or_default())?,
+                Ok(Some(code)) => codes += usize::from(new.put(hash, &code)?),
+                Ok(None) => {}
                 Err(error) if error.is_corruption() => {}
                 Err(error) => return Err(error),
             }
         }
-        // As long as it was, so that it counts as whole.
-        let writer = &mut *new.writer.lock();
-        while writer.end < checkpointed_bytes {
-            let missing =
-                (checkpointed_bytes - writer.end).clamp(FILLER_BYTES_MIN, FILLER_BYTES_MAX);
-            let payload = vec![0; missing as usize - FRAME_BYTES];
-            new.append_record(writer, FILLER, &[&payload])?;
+        {
+            // As long as it was, so that it counts as whole.
+            let writer = &mut *new.writer.lock();
+            while writer.end < checkpointed_bytes {
+                let missing =
+                    (checkpointed_bytes - writer.end).clamp(FILLER_BYTES_MIN, FILLER_BYTES_MAX);
+                let payload = vec![0; missing as usize - FRAME_BYTES];
+                new.append_record(writer, FILLER, &[&payload])?;
+            }
         }
-        Ok(new.file()?.sync()?)
+        new.file()?.sync()?;
+        if let Some(old) = &*old.file.read() {
+            let to = disk.create(copy)?;
+            let (mut at, len) = (0, old.len()?);
+            let mut piece = vec![0; COPY_BYTES];
+            while at < len {
+                let take = (len - at).min(COPY_BYTES as u64) as usize;
+                old.read_at(&mut piece[..take], at)?;
+                to.write_at(&piece[..take], at)?;
+                at += take as u64;
+            }
+            to.sync()?;
+            disk.sync_dir("")?;
+        }
+        disk.rename(NEW_NAME, NAME)?;
+        disk.sync_dir("")?;
+        Ok(codes)
     }
 
     /// Appends a record. Returns where it is.

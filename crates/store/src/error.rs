@@ -24,15 +24,15 @@ pub enum StoreError {
 
     /// A record of the block log is damaged although it, or one after it, was durable.
     #[error(
-        "{file} is damaged at byte {offset}: {what}; blocks from there on can be dropped and \
-         imported again"
+        "{file} is damaged at byte {offset}: {what}; `cambium db repair` takes it out, and says which \
+         blocks are to be imported again"
     )]
     CorruptLog {
         /// The log file, as its owner may look it up.
         file: String,
         /// Where in it.
         offset: u64,
-        /// The same place, for [`BlockLog::truncate_from`](crate::BlockLog::truncate_from).
+        /// The same place.
         position: crate::LogPosition,
         /// What is wrong.
         what: String,

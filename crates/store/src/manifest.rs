@@ -4,7 +4,7 @@
 //! learns whether it is a database, of this chain, in a format that it knows. Checkpoints have a
 //! copy, from which a repair takes it.
 
-use crate::StoreError;
+use crate::{StoreError, checkpoint::is_checkpoint};
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{DecodeError, Reader, put_varint};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -99,20 +99,24 @@ impl Manifest {
 
     /// Reads the manifest. Missing, of a newer format, and damaged are errors of their own.
     pub fn open(disk: &dyn Disk) -> Result<Self, StoreError> {
-        if !Self::exists(disk)? {
-            return Err(StoreError::NotADatabase {
-                dir: disk.display_path(""),
-            });
-        }
         let path = disk.display_path(NAME);
-        let file = disk.open(NAME)?;
-        let len = file.len()?;
         let damaged = |offset: usize, what: &str| StoreError::Corrupt {
             file: path.clone(),
             offset: offset as u64,
             what: what.to_owned(),
             advice: "`cambium db repair` takes it from the copy in a checkpoint",
         };
+        if !Self::exists(disk)? {
+            let names = disk.list("")?;
+            return Err(match names.iter().any(|name| is_checkpoint(name)) {
+                true => damaged(0, "the file is missing"),
+                false => StoreError::NotADatabase {
+                    dir: disk.display_path(""),
+                },
+            });
+        }
+        let file = disk.open(NAME)?;
+        let len = file.len()?;
         if len > BYTES_MAX {
             return Err(damaged(0, "far too long for a manifest"));
         }

@@ -113,11 +113,21 @@ pub(crate) enum DbCommand {
     Stats(DbArgs),
     /// Read everything, hash the state from its leaves, and compare with the roots
     Check(DbArgs),
-    /// Drop a damaged end of the block log, so that the database opens again before it
-    Repair(DbArgs),
+    /// Bring back what is damaged from what the other files tell, and say what is to be imported
+    /// again
+    Repair(RepairArgs),
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// Change nothing: say what is damaged, what would be done about it, and what it would cost
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DbArgs {
     /// Directory of the database
     #[arg(long, short = 'd', value_name = "DIR")]
@@ -125,6 +135,22 @@ pub(crate) struct DbArgs {
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// How large files get: for tests, which are after what happens to files.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct FileArgs {
+    /// Another segment is begun when one would be larger than this
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    pub(crate) segment_size: Option<u64>,
+    /// Pages are written when they are so many bytes together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    pub(crate) segment_buffer: Option<u64>,
+    /// Another file of the block log is begun when one is larger than this
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    pub(crate) log_file_size: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]

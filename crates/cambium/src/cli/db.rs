@@ -1,13 +1,14 @@
 //! Commands on the database itself: stats, check, repair.
 
 use super::{
-    args::DbArgs,
+    args::{DbArgs, RepairArgs},
     error::{Exit, Failure},
     figures, open,
     output::{Output, Report, Table, bytes, count},
 };
-use cambium::{CheckProgress, CheckReport, Stats};
+use cambium::{CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
 use serde_json::json;
+use std::ops::RangeInclusive;
 
 /// Parts of the state that a check goes through.
 const STATE_PARTS: u64 = 256;
@@ -153,11 +154,15 @@ fn checked(report: &CheckReport) -> Report {
     let mut text = if sound {
         "The database is sound: all roots follow from what is stored.".to_owned()
     } else {
-        let number = count(report.damage.len() as u64);
-        let damage = report.damage.join("\n  ");
+        let number = count(report.damage.len() as u64 + report.more_damage);
+        let mut damage = report.damage.join("\n  ");
+        if report.more_damage > 0 {
+            damage.push_str(&format!("\n  and {} more", count(report.more_damage)));
+        }
         format!(
             "The database is DAMAGED in {number} places:\n  {damage}\n\
-             Restore the directory from a copy, or import the chain into a new one. What was read:"
+             `cambium db repair --dry-run` says what can be brought back, and what is to be \
+             imported again. What was read:"
         )
     };
     text.push_str(&format!("\n{table}"));
@@ -171,26 +176,121 @@ fn checked(report: &CheckReport) -> Report {
             "codes": report.codes,
             "blocks": report.blocks,
             "damage": report.damage,
+            "more_damage": report.more_damage,
         }),
         exit: if sound { Exit::Done } else { Exit::Damaged },
     }
 }
 
-pub(crate) fn repair(args: &DbArgs) -> Result<Report, Failure> {
-    let disk = open::existing(args)?;
-    let cut = cambium::repair(&disk)?;
-    let text = match cut {
-        None => "The block log is whole: nothing to do.".to_owned(),
-        Some(cut) => format!(
-            "Cut the block log at byte {} of file {}. Blocks after it are gone: import the chain \
-             again; what is still there is skipped.",
-            cut.offset, cut.file
-        ),
+pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure> {
+    let disk = open::existing(&args.db)?;
+    let run = |is_trial| {
+        let bar = out.bar(0, "{spinner} {msg}");
+        let repaired = cambium::repair(&disk, open::options(&args.db), is_trial, &mut |progress| {
+            let RepairProgress { step, done, of } = progress;
+            let far = match of {
+                0 => String::new(),
+                of => format!(": {} of {}", count(done), count(of)),
+            };
+            bar.set_message(format!("{step}{far}"));
+            bar.tick();
+        });
+        bar.finish_and_clear();
+        repaired
     };
-    let json = json!({
-        "repaired": cut.is_some(),
-        "log_file": cut.map(|cut| cut.file),
-        "log_offset": cut.map(|cut| cut.offset),
+    // What it will cost is said before it is done.
+    let plan = run(true)?;
+    if args.dry_run || plan.is_sound() {
+        return Ok(repaired(&plan));
+    }
+    out.note(format!("about to be done:\n{}", findings(&plan)));
+    Ok(repaired(&run(false)?))
+}
+
+fn findings(report: &RepairReport) -> String {
+    let lines = report.findings.iter().map(|finding| {
+        let mark = match finding.is_mended {
+            true => "mended",
+            false => "LOST",
+        };
+        format!("  {}\n    {mark}: {}", finding.damage, finding.remedy)
     });
-    Ok(Report::new(text, json))
+    let mut lines: Vec<_> = lines.collect();
+    let next = report.head.number + 1;
+    lines.push(match &report.missing {
+        Some(missing) => format!(
+            "The head is block {}. Import blocks {} to {} again: those after them are there, and \
+             are used then.",
+            report.head,
+            missing.start(),
+            missing.end()
+        ),
+        None if report.lost_blocks => format!(
+            "The head is block {}. Import the chain again from block {next} on: what is still \
+             there is skipped.",
+            report.head
+        ),
+        None => format!("The head is block {}.", report.head),
+    });
+    if !report.lost_history.is_empty() {
+        let ranges = report.lost_history.iter();
+        let ranges = ranges.map(|range| match range.start() == range.end() {
+            true => range.start().to_string(),
+            false => format!("{} to {}", range.start(), range.end()),
+        });
+        lines.push(format!(
+            "The records of blocks {} are lost: the state does not need them, but neither these \
+             blocks nor the states before them can be had, unless the chain is imported into a new \
+             directory.",
+            ranges.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if !report.copies.is_empty() {
+        let copies = report.copies.join("\n  ");
+        lines.push(format!(
+            "What is cut off or overwritten is kept in:\n  {copies}"
+        ));
+    }
+    lines.join("\n")
+}
+
+fn repaired(report: &RepairReport) -> Report {
+    let text = match (report.is_sound(), report.is_trial) {
+        (true, _) => format!(
+            "Nothing is damaged, and the head is block {}. Nothing was changed.",
+            report.head
+        ),
+        (false, true) => format!(
+            "This is damaged, and this is what would be done (nothing was changed):\n{}",
+            findings(report)
+        ),
+        (false, false) => format!("This was damaged:\n{}", findings(report)),
+    };
+    let found = report.findings.iter().map(|finding| {
+        json!({
+            "damage": finding.damage,
+            "remedy": finding.remedy,
+            "mended": finding.is_mended,
+        })
+    });
+    let range = |range: &RangeInclusive<u64>| json!([range.start(), range.end()]);
+    let json = json!({
+        "dry_run": report.is_trial,
+        "sound": report.is_sound(),
+        "whole": report.is_whole(),
+        "findings": found.collect::<Vec<_>>(),
+        "head_number": report.head.number,
+        "head_hash": report.head.hash,
+        "import_from": (report.lost_blocks || report.missing.is_some())
+            .then_some(report.head.number + 1),
+        "missing": report.missing.as_ref().map(range),
+        "lost_history": report.lost_history.iter().map(range).collect::<Vec<_>>(),
+        "copies": report.copies,
+        "notes": report.notes,
+    });
+    let exit = match report.is_sound() || (!report.is_trial && report.is_whole()) {
+        true => Exit::Done,
+        false => Exit::Damaged,
+    };
+    Report { text, json, exit }
 }

@@ -164,9 +164,6 @@ impl Failure {
     }
 }
 
-const REPAIR: &str = "`cambium db repair` drops the damaged end of the block log; then import the \
-                      chain again: what is still there is skipped";
-
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
         ChainError::Block { .. } => {
@@ -185,7 +182,6 @@ fn import_advice(error: &ChainError) -> Option<&'static str> {
 
 const fn database_advice(error: &ChainError) -> Option<&'static str> {
     match error {
-        ChainError::State(StateError::Store(StoreError::CorruptLog { .. })) => Some(REPAIR),
         ChainError::State(StateError::Store(StoreError::NotADatabase { .. })) => Some(
             "`cambium init --genesis FILE` makes one, and so does `cambium import --genesis FILE`",
         ),

@@ -1,7 +1,7 @@
 //! The import command: files in, progress on the way, and where the time went.
 
 use super::{
-    args::{DbArgs, ImportArgs, InitArgs},
+    args::{ImportArgs, InitArgs},
     chain,
     error::Failure,
     figures, open,
@@ -48,10 +48,7 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     };
     let init = InitArgs {
         genesis: genesis.clone(),
-        db: DbArgs {
-            datadir: args.db.datadir.clone(),
-            memory: args.db.memory,
-        },
+        db: args.db.clone(),
     };
     chain::open_or_init(&init, out).map(|(chain, _)| chain)
 }

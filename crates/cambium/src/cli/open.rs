@@ -1,7 +1,7 @@
 //! Opening databases, and saying what came to light.
 
 use super::{args::DbArgs, error::Failure, output::Output};
-use cambium::{Chain, Db, Disk, Options, StdDisk, StoreError, View};
+use cambium::{Chain, Db, Disk, FileSizes, Options, StdDisk, StoreError, View};
 use std::{path::Path, sync::Arc};
 
 pub(crate) fn disk(datadir: &Path) -> Arc<dyn Disk> {
@@ -9,8 +9,19 @@ pub(crate) fn disk(datadir: &Path) -> Arc<dyn Disk> {
 }
 
 pub(crate) fn options(args: &DbArgs) -> Options {
+    let (given, own) = (&args.files, FileSizes::default());
+    let log_file_bytes = given.log_file_size.map(|size| size.min(1 << 31) as u32);
+    let log_file_bytes_max = log_file_bytes.unwrap_or(own.log_file_bytes_max);
+    let buffer = given.segment_buffer.map(|size| size as usize);
     Options {
         memory_bytes: args.memory,
+        files: FileSizes {
+            segment_bytes_max: given.segment_size.unwrap_or(own.segment_bytes_max),
+            segment_buffer_bytes: buffer.unwrap_or(own.segment_buffer_bytes),
+            log_file_bytes_max,
+            log_extend_bytes: own.log_extend_bytes.min(log_file_bytes_max.into()),
+            ..own
+        },
         ..Options::default()
     }
 }

@@ -180,6 +180,11 @@ impl Index {
         self.shards.iter().map(|shard| shard.pages).sum()
     }
 
+    /// Pages that a shard names.
+    pub(crate) fn pages_of(&self, shard: usize) -> u64 {
+        self.shards[shard].pages
+    }
+
     /// A shard as far as it is in memory: its root at least, or a stub of it.
     pub(crate) fn top(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard].trie

@@ -258,6 +258,27 @@ impl<'a> IndexWriter<'a> {
     }
 }
 
+impl Index {
+    /// Begins a checkpoint after the one that this index is in, with the same index: on that one,
+    /// or whole, too.
+    pub(crate) fn write_again(
+        &self,
+        disk: &Arc<dyn Disk>,
+        cache: &Arc<PartCache>,
+        on_the_first: bool,
+    ) -> Result<WrittenIndex, StateError> {
+        let (disk, pace, cache) = (disk.clone(), Arc::default(), cache.clone());
+        let writer = match on_the_first {
+            true => IndexWriter::changes(disk, pace, cache, self)?,
+            false => IndexWriter::whole(disk, pace, cache, Some(self.files), true)?,
+        };
+        for shard in 0..SHARDS {
+            writer.put(shard, self.whole(shard)?, self.pages_of(shard))?;
+        }
+        writer.finish()
+    }
+}
+
 impl WrittenIndex {
     /// The checkpoint that this one is on, if it has only changes.
     pub(crate) fn is_on(&self) -> Option<CheckpointId> {

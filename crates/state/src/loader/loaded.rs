@@ -99,16 +99,16 @@ impl Loaded {
             now: &[],
             before: &[],
         };
-        // Only with its first checkpoint does the directory hold a finished database.
-        let (state_index, _) = checkpoint::write(
-            self.index,
-            &self.pages,
-            &self.codes,
-            &manifest,
-            state,
-            log_state,
-            nothing,
-        )?;
+        let put = |index, log: LogState| {
+            let (pages, codes) = (&self.pages, &self.codes);
+            checkpoint::write(index, pages, codes, &manifest, state, log, nothing)
+        };
+        // Only with its first checkpoint does the directory hold a finished database. With a
+        // second one any of them can be lost.
+        let (first, _) = put(self.index, log_state.clone())?;
+        let fits = first.fits(self.options.index_bytes_max());
+        let again = first.write_again(&disk, &self.parts, fits)?;
+        let (state_index, _) = put(again, log_state)?;
         let inner = Parts {
             options: self.options,
             disk,

@@ -46,72 +46,59 @@ pub struct LogDamage {
 }
 
 impl BlockLog {
-    /// Looks through the log from the record boundary `from` on for damage to what had been
-    /// acknowledged, as far as later records or files tell. Nothing is changed.
+    /// Looks through the log for damage to what had been acknowledged, as far as later records or
+    /// files tell, or `boundaries`: positions, in order, at which records begin or the log ends, all
+    /// before which had been durable. Nothing is changed.
     pub fn find_damage(
         disk: &dyn Disk,
         salt: u64,
-        from: LogPosition,
+        boundaries: &[LogPosition],
     ) -> Result<Vec<LogDamage>, StoreError> {
         let numbers = numbers(disk)?;
         let mut search = Search {
             disk,
+            boundaries,
             found: Vec::new(),
         };
-        let Some(&last) = numbers.last() else {
-            if from != LogPosition::START {
-                search.add(LogDamageKind::Newest, LogPosition { offset: 0, ..from }, 0);
-            }
-            return Ok(search.found);
-        };
-        for number in from.file..=last.max(from.file) {
-            let first = match number == from.file {
-                true => from.offset,
-                false => HEADER_BYTES,
-            };
-            let start = LogPosition {
-                file: number,
-                offset: 0,
-            };
+        let last = numbers.last().copied().unwrap_or(0);
+        let known = boundaries.last().map_or(0, |known| known.file);
+        let mut is_ended = false;
+        for number in 1..=last.max(known) {
             if !numbers.contains(&number) {
-                let kind = match number > last {
-                    true => LogDamageKind::Newest,
-                    false => LogDamageKind::File,
-                };
-                search.add(kind, start, 0);
+                search.add_file(number, last);
+                is_ended = false;
                 continue;
             }
             let file = LogFile::open(disk, number, salt)?;
             if file.previous_bytes.is_none() {
-                // One that was made ready, or not durably begun, has nothing in it.
-                if number == last && number > from.file && !file.has_content()? {
-                    break;
+                if number == last && !file.has_content()? {
+                    // One that was made ready, or not durably begun, has nothing in it.
+                    if is_ended || number <= known {
+                        search.add_file(number, number - 1);
+                    }
+                    return Ok(search.found);
                 }
-                search.add(LogDamageKind::Header, start, HEADER_BYTES);
+                search.add(LogDamageKind::Header, start_of(number), HEADER_BYTES);
             }
             let next = match numbers.contains(&(number + 1)) {
                 true => Some(LogFile::open(disk, number + 1, salt)?),
                 false => None,
             };
-            if search.look_through(&file, first, next.as_ref())? && number == last {
-                search.add(
-                    LogDamageKind::Newest,
-                    LogPosition {
-                        file: last + 1,
-                        offset: 0,
-                    },
-                    0,
-                );
-            }
+            is_ended = search.look_through(&file, next.as_ref())?;
+        }
+        // The end of a file is written once there is another.
+        if is_ended && last >= known {
+            search.add_file(last + 1, last);
         }
         Ok(search.found)
     }
 
-    /// Takes out what [`BlockLog::find_damage`] has found, of a log that is not open. Bytes that
-    /// are overwritten or cut off are first copied to `copy`.
+    /// Takes out what [`BlockLog::find_damage`] has found, of a log that is not open, in its order
+    /// and with the same `boundaries`. Bytes that are overwritten or cut off are first copied to `copy`.
     pub fn take_out(
         disk: &dyn Disk,
         salt: u64,
+        boundaries: &[LogPosition],
         damage: &LogDamage,
         copy: &dyn DiskFile,
     ) -> Result<(), StoreError> {
@@ -132,16 +119,21 @@ impl BlockLog {
             }
             return Ok(());
         }
-        let file = match kind {
-            LogDamageKind::File => disk.create(&name_of(number))?,
-            _ => disk.open(&name_of(number))?,
+        let name = name_of(number);
+        let file = match disk.exists(&name)? {
+            true => disk.open(&name)?,
+            false => disk.create(&name)?,
         };
         keep_copy(&*file, position.offset.into(), (*end).into(), copy)?;
         let mut bytes = Vec::new();
         let mut from = position.offset;
         match kind {
             LogDamageKind::Header | LogDamageKind::File => {
-                let before = end_of(disk, salt, number - 1)?.map(|end| end + OWN_BYTES);
+                let before = match number {
+                    1 => None,
+                    number => end_of(disk, salt, number - 1)?,
+                };
+                let before = before.map(|end| end + OWN_BYTES);
                 bytes.extend(header_of(number, before.unwrap_or_default(), salt));
                 from = 0;
                 if *kind == LogDamageKind::File {
@@ -149,13 +141,16 @@ impl BlockLog {
                         true => LogFile::open(disk, number + 1, salt)?.previous_bytes,
                         false => None,
                     };
-                    let first = HEADER_BYTES;
-                    let end = told.map_or(first, |told| told as u32 - OWN_BYTES);
-                    put_gaps(&mut bytes, salt, number, first, end);
-                    put_own(&mut bytes, salt, END, number, end, 0);
+                    let known = known_end(boundaries, number).unwrap_or(HEADER_BYTES);
+                    let end = told.map_or(known, |told| told as u32 - OWN_BYTES);
+                    put_gaps(&mut bytes, salt, boundaries, number, HEADER_BYTES, end);
+                    let is_later = |known: &LogPosition| known.file > number;
+                    if numbers(disk)?.last() > Some(&number) || boundaries.iter().any(is_later) {
+                        put_own(&mut bytes, salt, END, number, end, 0);
+                    }
                 }
             }
-            LogDamageKind::Range => put_gaps(&mut bytes, salt, number, from, *end),
+            LogDamageKind::Range => put_gaps(&mut bytes, salt, boundaries, number, from, *end),
             LogDamageKind::End => put_own(&mut bytes, salt, END, number, from, 0),
             LogDamageKind::Newest => {}
         }
@@ -163,6 +158,19 @@ impl BlockLog {
         file.sync()?;
         Ok(disk.sync_dir(DIR)?)
     }
+}
+
+const fn start_of(number: u32) -> LogPosition {
+    LogPosition {
+        file: number,
+        offset: 0,
+    }
+}
+
+/// The last of the boundaries in a file: what is before it had been durable.
+fn known_end(boundaries: &[LogPosition], number: u32) -> Option<u32> {
+    let own = boundaries.iter().rev().find(|known| known.file == number);
+    own.map(|known| known.offset)
 }
 
 /// Where the record is that ends a file. `None` if there is no such file, or no end in it.
@@ -188,6 +196,7 @@ fn end_of(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<u32>, StoreE
 
 struct Search<'a> {
     disk: &'a dyn Disk,
+    boundaries: &'a [LogPosition],
     found: Vec<LogDamage>,
 }
 
@@ -201,22 +210,29 @@ impl Search<'_> {
         });
     }
 
-    /// Looks through one file, from `first` on. Returns whether its end is there.
-    fn look_through(
-        &mut self,
-        file: &LogFile,
-        first: u32,
-        next: Option<&LogFile>,
-    ) -> Result<bool, StoreError> {
-        // Where it ends, if the next one tells.
+    /// A file is missing, and `last` the last that is there. What comes after it had been durable
+    /// as well, or nothing is known to have come after it.
+    fn add_file(&mut self, number: u32, last: u32) {
+        let is_needed = self.boundaries.iter().any(|known| known.file >= number);
+        let kind = match number < last || is_needed {
+            true => LogDamageKind::File,
+            false => LogDamageKind::Newest,
+        };
+        self.add(kind, start_of(number), 0);
+    }
+
+    /// Looks through one file. Returns whether its end is there.
+    fn look_through(&mut self, file: &LogFile, next: Option<&LogFile>) -> Result<bool, StoreError> {
+        // Where it ends, if the next one tells, and where at least it does.
         let told = next.and_then(|next| next.previous_bytes);
+        let known = known_end(self.boundaries, file.number).map_or(0, u64::from);
         let limit = told.unwrap_or(file.len).min(file.len);
         let records = file.records(limit);
         let at = |offset: u64| LogPosition {
             file: file.number,
             offset: offset as u32,
         };
-        let mut offset = u64::from(first);
+        let mut offset = u64::from(HEADER_BYTES);
         loop {
             if offset < limit
                 && let Found::Record(frame, _) = records.record(offset)?
@@ -250,11 +266,11 @@ impl Search<'_> {
                 None => {
                     let position = base_of(file.number) + offset;
                     // What nothing tells to have been durable is a torn end.
-                    if records.witness(offset, position)?.is_none() {
+                    if offset >= known && records.witness(offset, position)?.is_none() {
                         return Ok(false);
                     }
                     let behind = records.witness(offset + 8, 0)?;
-                    behind.expect("a record behind it")
+                    behind.unwrap_or_else(|| known.max(offset))
                 }
             };
             if end < offset + FRAME_BYTES as u64 {
@@ -266,9 +282,8 @@ impl Search<'_> {
             offset = end;
             if offset >= limit {
                 // The file is cut short, and its end is missing as well.
-                if told.is_some() {
-                    let told = told.unwrap_or(limit) as u32;
-                    self.add(LogDamageKind::End, at(offset), told);
+                if let Some(told) = told {
+                    self.add(LogDamageKind::End, at(offset), told as u32);
                 }
                 return Ok(false);
             }
@@ -302,16 +317,29 @@ fn put_own(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, paylo
     put_record(out, salt, kind, position, position, &[&vec![0; payload]]);
 }
 
-/// Appends gaps that fill the range `from .. to`: both are record boundaries.
-fn put_gaps(out: &mut Vec<u8>, salt: u64, file: u32, from: u32, to: u32) {
+/// Appends gaps that fill the range `from .. to`: both are record boundaries, and so are those of
+/// the given ones that lie between.
+fn put_gaps(
+    out: &mut Vec<u8>,
+    salt: u64,
+    boundaries: &[LogPosition],
+    file: u32,
+    from: u32,
+    to: u32,
+) {
+    let within = boundaries
+        .iter()
+        .filter(|known| known.file == file && (from + 1..to).contains(&known.offset));
     let mut at = from;
-    while at < to {
-        let mut take = u64::from(to - at).min(GAP_BYTES_MAX);
-        let left = u64::from(to - at) - take;
-        if left > 0 && left < FRAME_BYTES as u64 {
-            take -= FRAME_BYTES as u64;
+    for end in within.map(|known| known.offset).chain([to]) {
+        while at < end {
+            let mut take = u64::from(end - at).min(GAP_BYTES_MAX);
+            let left = u64::from(end - at) - take;
+            if left > 0 && left < FRAME_BYTES as u64 {
+                take -= FRAME_BYTES as u64;
+            }
+            put_own(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
+            at += take as u32;
         }
-        put_own(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
-        at += take as u32;
     }
 }

@@ -237,14 +237,14 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     let before = disk.duplicate();
     damage(&disk, &positions);
     let damaged = disk.duplicate();
-    let find = || BlockLog::find_damage(&disk, SALT, LogPosition::START).unwrap();
+    let find = || BlockLog::find_damage(&disk, SALT, &[]).unwrap();
     let found = find();
     let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, LogPosition::START);
     assert_eq!(opened.is_err(), !only_ends(&found), "{found:?}");
     assert_eq!(disk.files(), damaged.files(), "changed by looking");
     for (at, damage) in found.iter().enumerate() {
         let copy = disk.create(&format!("copy-{at}")).unwrap();
-        BlockLog::take_out(&disk, SALT, damage, &*copy).unwrap();
+        BlockLog::take_out(&disk, SALT, &[], damage, &*copy).unwrap();
         // The copy has the bytes that were there.
         let LogDamage { position, end, .. } = damage;
         if let Some(bytes) = damaged.contents(&name_of(position.file)) {
@@ -388,7 +388,7 @@ fn damage_to_a_mark_does_no_harm() {
             disk.flip_bit(&name_of(file), mark as u64 + at, 1);
             let (log, recovery) = open(&disk, SMALL).unwrap();
             assert_eq!((records(&log).len(), recovery.torn_tail), (12, None));
-            let found = BlockLog::find_damage(&disk, SALT, LogPosition::START);
+            let found = BlockLog::find_damage(&disk, SALT, &[]);
             assert_eq!(found.unwrap(), []);
             disk.flip_bit(&name_of(file), mark as u64 + at, 1);
         }
@@ -440,7 +440,7 @@ fn a_passing_error_is_no_damage() {
         let error = open(&disk, SMALL).map(|_| ()).unwrap_err();
         assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
         disk.inject(fault, DIR, 1);
-        let found = BlockLog::find_damage(&disk, SALT, LogPosition::START);
+        let found = BlockLog::find_damage(&disk, SALT, &[]);
         assert!(matches!(found, Err(StoreError::Disk(_))));
         assert_eq!(records(&open(&disk, SMALL).unwrap().0).len(), 12);
     }

@@ -175,6 +175,16 @@ impl Checkpoint {
         usable(&**disk)
     }
 
+    /// Whether there is any, in whatever state it is.
+    pub fn exists(disk: &dyn Disk) -> Result<bool, StoreError> {
+        Ok(disk.exists("")? && !sequences(disk)?.is_empty())
+    }
+
+    /// The numbers of all that there are, in order, in whatever state they are.
+    pub fn all(disk: &Arc<dyn Disk>) -> Result<Vec<u64>, StoreError> {
+        sequences(&**disk)
+    }
+
     /// The names of its sections, in the order in which they were written.
     pub fn sections(&self) -> impl Iterator<Item = &str> + '_ {
         self.sections.iter().map(|section| &*section.name)
@@ -392,6 +402,11 @@ fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
 
 fn name_of(sequence: u64) -> String {
     format!("{PREFIX}{sequence:08}")
+}
+
+/// Whether a file of that name is a checkpoint.
+pub(crate) fn is_checkpoint(name: &str) -> bool {
+    sequence_of(name).is_some_and(|(_, ending)| ending.is_empty())
 }
 
 /// The sequence number in a name, and what comes after it.

@@ -241,7 +241,8 @@ fn what_is_older_than_the_last_two_is_never_gone_by() {
     disk.flip_bit(&name_of(4), 30, 0);
     assert_eq!(load(&disk).checkpoint.sequence(), 3);
     // The one set aside was one of the two.
-    let newest = Checkpoint::newest(&arc(&disk)).unwrap().unwrap();
+    let newest = Checkpoint::usable(&arc(&disk)).unwrap()[0];
+    let newest = Checkpoint::open(&arc(&disk), newest).unwrap();
     assert_eq!(
         (newest.sequence(), newest.chain().unwrap()),
         (3, vec![1, 2, 3])

@@ -46,7 +46,7 @@ use crate::{PAGE_BYTES_MAX, Page, StoreError, WritePace, pace::PIECE_BYTES, pois
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
 use cambium_disk::{Disk, DiskFile, ReadRequest};
 use parking_lot::{Mutex, RwLock};
-use segment::{HEADER_BYTES, Segment, name_of, sequence_of};
+use segment::{HEADER_BYTES, Segment, header_of, name_of, sequence_of};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -411,6 +411,24 @@ impl Segments {
             bytes,
             in_file,
         })
+    }
+
+    /// Writes the headers of segments again of which nothing else is known to be damaged: a repair.
+    /// Returns what was wrong with them.
+    pub fn mend_headers(&self) -> Result<Vec<StoreError>, StoreError> {
+        let mut mended = Vec::new();
+        for segment in self.segments().values().filter(|one| one.lost.is_none()) {
+            let Some(file) = &segment.file else {
+                continue;
+            };
+            let mut header = [0; HEADER_BYTES as usize];
+            file.read_at(&mut header, 0)?;
+            if header != header_of(segment.sequence) {
+                segment.mend_header()?;
+                mended.push(self.corrupt_at(segment, 0, "bad header"));
+            }
+        }
+        Ok(mended)
     }
 
     /// Notes that nothing current refers to a page any more. It stays readable. No effect if its

@@ -2,7 +2,7 @@
 
 use super::{DIR, SegmentStats};
 use crate::StoreError;
-use cambium_disk::{Access, Disk, DiskError, DiskFile};
+use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -83,7 +83,11 @@ impl Segment {
                 let len = file.len()?;
                 let mut header = [0; HEADER_BYTES as usize];
                 if len >= HEADER_BYTES {
-                    file.read_at(&mut header, 0)?;
+                    match file.read_at(&mut header, 0) {
+                        // Nothing needs it but whoever looks at the file alone.
+                        Err(error) if error.is_unreadable() => {}
+                        read => read?,
+                    }
                 }
                 if len < stats.bytes {
                     let what = "the file is shorter than its checkpointed length";
@@ -103,6 +107,18 @@ impl Segment {
             Err(error) => return Err(error.into()),
         }
         Ok((segment, damage))
+    }
+
+    /// Writes the header again, with what can be read of the block that it is in.
+    pub(super) fn mend_header(&self) -> Result<(), DiskError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let mut block = vec![0; BLOCK_BYTES];
+        file.read_at(&mut block, 0)?;
+        block[..HEADER_BYTES as usize].copy_from_slice(&header_of(self.sequence));
+        file.write_at(&block, 0)?;
+        file.sync()
     }
 
     pub(super) fn stats(&self) -> SegmentStats {
