@@ -3,7 +3,7 @@
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, Options, repair};
-use cambium_testkit::{Random, TINY_FILES, plain::path};
+use cambium_testkit::{Random, TINY_FILES, plain::path, say};
 use std::{collections::BTreeMap, sync::Arc};
 
 fn options() -> Options {
@@ -163,180 +163,273 @@ fn story() -> Story {
     }
 }
 
-/// What kind of file it is, and which of them.
-fn kind_of(name: &str, files: &[String]) -> String {
-    for (dir, kind) in [
-        ("log/", "log"),
-        ("segments/", "segment"),
-        ("checkpoint-", "checkpoint"),
-    ] {
-        if name.starts_with(dir) {
-            let of_kind: Vec<_> = files.iter().filter(|name| name.starts_with(dir)).collect();
-            let at = of_kind.iter().position(|other| *other == name).unwrap();
-            let from_end = of_kind.len() - 1 - at;
-            return match (kind, at, from_end) {
-                (_, _, 0) => format!("{kind}, newest"),
-                ("checkpoint", _, 1) => format!("{kind}, second newest"),
-                ("checkpoint", 0, _) => format!("{kind}, whole"),
-                ("log", _, 1) => format!("{kind}, second newest"),
-                ("log", 0, _) => format!("{kind}, first"),
-                _ => format!("{kind}, older"),
-            };
-        }
+/// What kind of file it is, as the manual calls it. From the last log file but one on the newest
+/// checkpoint is replayed.
+fn kind_of(name: &str, disk: &FaultyDisk) -> &'static str {
+    let is_newest = |prefix: &str, count: usize| {
+        let names: Vec<_> = disk
+            .files()
+            .into_iter()
+            .filter(|name| name.starts_with(prefix))
+            .collect();
+        names.iter().rev().take(count).any(|other| other == name)
+    };
+    match name {
+        "cambium.db" => "manifest",
+        "blocks.idx" => "block index",
+        "codes.dat" => "codes",
+        name if name.starts_with("segments/") => "segment",
+        name if name.starts_with("checkpoint-") => match is_newest("checkpoint-", 1) {
+            true => "newest checkpoint",
+            false => "older checkpoint",
+        },
+        name if name.starts_with("log/") => match is_newest("log/", 2) {
+            true => "newest log files",
+            false => "older log files",
+        },
+        other => panic!("a file that the manual does not know: {other}"),
     }
-    name.to_owned()
 }
 
+type Damage<'a> = (&'static str, Box<dyn Fn(&FaultyDisk) + 'a>);
+
+fn replace(disk: &FaultyDisk, name: &str, bytes: &[u8]) {
+    let file = disk.open(name).unwrap();
+    file.set_len(0).unwrap();
+    file.write_at(bytes, 0).unwrap();
+}
+
+/// All that is done to one file.
+fn damages<'a>(story: &'a Story, name: &'a str, flips: usize) -> Vec<Damage<'a>> {
+    let bytes = story.disk.contents(name).unwrap();
+    // What a log file is extended by is nobody's.
+    let written = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |at| at + 1);
+    if written == 0 {
+        return Vec::new();
+    }
+    let mut damages: Vec<Damage<'a>> = vec![
+        ("missing", Box::new(|disk| disk.remove(name).unwrap())),
+        (
+            "truncated",
+            Box::new(move |disk| {
+                let file = disk.open(name).unwrap();
+                file.set_len(written as u64 / 2).unwrap();
+            }),
+        ),
+        (
+            "unreadable",
+            Box::new(move |disk| disk.spoil(name, written as u64 / 2, 1)),
+        ),
+        ("unreadable", Box::new(move |disk| disk.spoil(name, 0, 1))),
+    ];
+    for flip in 0..flips {
+        let at = (written - 1) * flip / (flips - 1);
+        let bit = (at % 8) as u8;
+        damages.push((
+            "flipped",
+            Box::new(move |disk| disk.flip_bit(name, at as u64, bit)),
+        ));
+    }
+    let mut older: Vec<_> = story
+        .older
+        .iter()
+        .filter_map(|disk| disk.contents(name))
+        .collect();
+    for dir in ["checkpoint-", "segments/"] {
+        // What another file of its kind holds, under its name.
+        if name.starts_with(dir) {
+            let mut files = story.disk.files().into_iter();
+            let other = files.rfind(|other| other.starts_with(dir) && **other < *name);
+            older.extend(other.and_then(|other| story.disk.contents(&other)));
+        }
+    }
+    if name == "cambium.db" {
+        older.truncate(1);
+    } else {
+        older.retain(|old| *old != bytes);
+    }
+    for old in older {
+        damages.push(("older", Box::new(move |disk| replace(disk, name, &old))));
+    }
+    damages
+}
+
+/// The rows of the manual's table: what may come of a damage, on opening and after a repair.
+fn manual() -> BTreeMap<(String, String), (Vec<String>, Vec<String>)> {
+    let manual = include_str!("../../../docs/OPERATIONS.md");
+    let list = |cell: &str| cell.split(", ").map(str::to_owned).collect::<Vec<_>>();
+    let rows = manual.lines().filter_map(|line| {
+        let cells: Vec<_> = line.strip_prefix("| ")?.split('|').map(str::trim).collect();
+        let [file, damage, opening, repaired, ..] = cells[..] else {
+            return None;
+        };
+        let known = ["missing", "truncated", "flipped", "older", "unreadable"];
+        known.contains(&damage).then(|| {
+            let key = (file.to_owned(), damage.to_owned());
+            (key, (list(opening), list(repaired)))
+        })
+    });
+    rows.collect()
+}
+
+/// What opening the disk does.
+fn opening(disk: &FaultyDisk, story: &Story, name: &str, what: &str) -> &'static str {
+    match open(disk) {
+        Ok((db, _)) if db.head().number < BLOCKS => "below",
+        Ok((db, _)) => {
+            assert_eq!(db.view().unwrap().state_root(), story.root, "{what}");
+            let damage = db.check(&mut |_| {}).unwrap().damage;
+            match damage.is_empty() {
+                true => "at the head",
+                false => {
+                    let file = name.rsplit('/').next().unwrap();
+                    let names_it =
+                        |damage: &String| damage.contains(file) || damage.contains("code 0x");
+                    assert!(damage.iter().any(names_it), "{what}: {damage:?}");
+                    "but for it"
+                }
+            }
+        }
+        Err(error) => {
+            assert!(error.contains(name), "{what}: {error}");
+            assert!(error.contains("cambium db repair"), "{what}: {error}");
+            "no"
+        }
+    }
+}
+
+fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
+    let names = disk
+        .files()
+        .into_iter()
+        .filter(|name| name != "cambium.lock");
+    names
+        .map(|name| (name.clone(), disk.contents(&name)))
+        .collect()
+}
+
+/// Repairs the disk, and imports what is said to be missing. Returns what came of it.
+fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
+    let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+    let before = contents(disk);
+    let planned = repair(&arc, options(), true, &mut |_| {});
+    let planned = planned.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(
+        contents(disk) == before,
+        "{what}: a dry run changed something"
+    );
+    let done = repair(&arc, options(), false, &mut |_| {});
+    let done = done.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(planned.findings, done.findings, "{what}");
+    assert_eq!(planned.head, done.head, "{what}");
+    assert_eq!(planned.missing, done.missing, "{what}");
+    for copy in &done.copies {
+        assert!(disk.exists(copy).unwrap(), "{what}: {copy}");
+    }
+    let again = repair(&arc, options(), false, &mut |_| {});
+    let again = again.unwrap_or_else(|error| panic!("{what}, again: {error}"));
+    assert_eq!(again.head, done.head, "{what}");
+    assert!(
+        again.findings.iter().all(|left| !left.is_mended),
+        "{what}: {again:?}"
+    );
+
+    let (db, _) = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(db.head(), done.head, "{what}");
+    let is_below = done.head.number < BLOCKS;
+    if is_below && !done.is_sound() {
+        assert!(done.lost_blocks, "{what}: {done:?}");
+    }
+    let missing = done
+        .missing
+        .clone()
+        .unwrap_or(done.head.number + 1..=BLOCKS);
+    for made in &story.blocks {
+        let id = made.meta.id;
+        if missing.contains(&id.number) {
+            made.commit(&db);
+        } else if id.number > missing.end().to_owned() {
+            assert!(db.has(id).unwrap(), "{what}: block {id} should be there");
+            db.set_head(id).unwrap();
+        }
+    }
+    assert_eq!(db.head().number, BLOCKS, "{what}");
+    let view = db.view().unwrap();
+    assert_eq!(view.state_root(), story.root, "{what}");
+    drop(view);
+    let left = db.check(&mut |_| {}).unwrap().damage;
+    let is_told = !done.is_whole() || !done.lost_history.is_empty();
+    assert!(left.is_empty() || is_told, "{what}: {left:?} but {done:?}");
+    // It goes on, unless what is lost is needed for it.
+    if let Err(error) = db.flush(0) {
+        let error = error.to_string();
+        assert!(
+            !done.is_whole() && error.contains(".seg"),
+            "{what}: {error}"
+        );
+    }
+    match (left.is_empty(), is_below) {
+        (false, _) => "but for it",
+        (true, true) => "after import",
+        (true, false) => "whole",
+    }
+}
+
+/// What happened, by kind of file and of damage.
+type Seen = BTreeMap<(String, String), BTreeMap<&'static str, u64>>;
+
 #[test]
-fn look() {
+fn every_file_damaged_in_every_way_is_as_the_manual_says() {
     let story = story();
-    let files = story.disk.files();
-    println!("{files:?}");
-    let mut table: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
-    for name in &files {
-        let bytes = story.disk.contents(name).unwrap();
-        let written = bytes
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .map_or(0, |at| at + 1);
-        if written == 0 {
+    let manual = manual();
+    let flips = if is_long() { 400 } else { 4 };
+    let (mut opened, mut mended) = (Seen::new(), Seen::new());
+    for name in story.disk.files() {
+        if name == "cambium.lock" {
             continue;
         }
-        let mut cases: Vec<(String, Box<dyn Fn(&FaultyDisk)>)> = vec![
-            (
-                "missing".into(),
-                Box::new(|disk: &FaultyDisk| disk.remove(name).unwrap()),
-            ),
-            (
-                "truncated".into(),
-                Box::new(move |disk: &FaultyDisk| {
-                    disk.open(name)
-                        .unwrap()
-                        .set_len(written as u64 / 2)
-                        .unwrap()
-                }),
-            ),
-            (
-                "unreadable".into(),
-                Box::new(move |disk: &FaultyDisk| disk.spoil(name, written as u64 / 2, 1)),
-            ),
-        ];
-        for part in 0..8 {
-            let at = (written - 1) * part / 7;
-            cases.push((
-                "flipped".into(),
-                Box::new(move |disk: &FaultyDisk| disk.flip_bit(name, at as u64, (at % 8) as u8)),
-            ));
-        }
-        for older in &story.older {
-            if let Some(old) = older.contents(name) {
-                if old == bytes {
-                    continue;
-                }
-                cases.push((
-                    "older".into(),
-                    Box::new(move |disk: &FaultyDisk| {
-                        let file = disk.open(name).unwrap();
-                        file.set_len(0).unwrap();
-                        file.write_at(&old, 0).unwrap();
-                    }),
-                ));
-            }
-        }
-        for (damage, make) in cases {
+        let kind = kind_of(&name, &story.disk);
+        for (at, (damage, make)) in damages(&story, &name, flips).into_iter().enumerate() {
+            let what = format!("{name} ({kind}), {damage} ({at})");
+            let key = (kind.to_owned(), damage.to_owned());
+            let (openings, repairs) = manual
+                .get(&key)
+                .unwrap_or_else(|| panic!("the manual has no row for {what}"));
             let disk = story.disk.duplicate();
             make(&disk);
-            let disk = disk.duplicate();
-            let first = disk.duplicate();
-            let opened = match open(&first) {
-                Ok((db, notes)) => {
-                    let head = db.head().number;
-                    let damage = db.check(&mut |_| {}).unwrap().damage;
-                    format!(
-                        "opens at {head}, {} notes, {} damaged",
-                        notes.len(),
-                        damage.len()
-                    )
-                }
-                Err(error) => format!("ERR {error}"),
-            };
-            let arc: Arc<dyn Disk> = Arc::new(disk.clone());
-            let before: Vec<_> = disk
-                .files()
-                .iter()
-                .map(|name| (name.clone(), disk.contents(name)))
-                .collect();
-            let trial = repair(&arc, options(), true, &mut |_| {});
-            let after: Vec<_> = disk
-                .files()
-                .iter()
-                .map(|name| (name.clone(), disk.contents(name)))
-                .collect();
-            for (b, a) in before.iter().zip(&after) {
-                if b != a && b.0 != "cambium.lock" {
-                    println!("TRIAL CHANGED {} {}", b.0, a.0);
-                }
-            }
-            let real = repair(&arc, options(), false, &mut |_| {});
-            let repaired = match (trial, real) {
-                (Ok(trial), Ok(real)) => {
-                    if (trial.head, &trial.findings) != (real.head, &real.findings) {
-                        println!("TRIAL DIFFERS {name} {damage}: {trial:?} {real:?}");
-                    }
-                    let remedies: Vec<_> = real
-                        .findings
-                        .iter()
-                        .map(|f| format!("{} {}", f.is_mended, f.remedy))
-                        .collect();
-                    let (db, _) = open(&disk).unwrap();
-                    let head = db.head().number;
-                    for made in &story.blocks {
-                        if made.meta.id.number > db.head().number {
-                            if db.has(made.meta.id).unwrap() {
-                                db.set_head(made.meta.id).unwrap();
-                            } else {
-                                made.commit(&db);
-                            }
-                        }
-                    }
-                    let same = db.view().unwrap().state_root() == story.root;
-                    let left = db.check(&mut |_| {}).unwrap().damage;
-                    format!(
-                        "repaired at {head}, missing {:?} lost {} history {:?}, {remedies:?}, after import {same}, {} damaged, copies {}",
-                        real.missing,
-                        real.lost_blocks,
-                        real.lost_history,
-                        left.len(),
-                        real.copies.len()
-                    )
-                }
-                (trial, real) => {
-                    format!("REPAIR ERR {:?} {:?}", trial.map(|_| ()), real.map(|_| ()))
-                }
-            };
-            let row = format!("{opened} | {repaired}");
-            table
-                .entry(kind_of(name, &files))
+            let outcome = opening(&disk.duplicate(), &story, &name, &what);
+            assert!(
+                openings.iter().any(|allowed| allowed == outcome),
+                "{what}: opens {outcome}, by the manual {openings:?}"
+            );
+            *opened
+                .entry(key.clone())
                 .or_default()
-                .entry(damage)
-                .or_default()
-                .push(format!("{name}: {row}"));
+                .entry(outcome)
+                .or_default() += 1;
+            let outcome = repaired(&disk.duplicate(), &story, &what);
+            assert!(
+                repairs.iter().any(|allowed| allowed == outcome),
+                "{what}: repaired {outcome}, by the manual {repairs:?}"
+            );
+            *mended.entry(key).or_default().entry(outcome).or_default() += 1;
         }
     }
-    for (kind, damages) in table {
-        println!("== {kind}");
-        for (damage, rows) in damages {
-            println!("  -- {damage}");
-            let mut seen = BTreeMap::new();
-            for row in rows {
-                let (n, r) = row.split_once(": ").unwrap();
-                seen.entry(r.to_owned())
-                    .or_insert_with(Vec::new)
-                    .push(n.to_owned());
-            }
-            for (row, names) in seen {
-                println!("     {}x {row}", names.len());
-            }
-        }
+    for (key, (openings, _)) in &manual {
+        let seen = opened
+            .get(key)
+            .unwrap_or_else(|| panic!("nothing was done for {key:?}"));
+        say(&format!(
+            "{key:?}: opening {seen:?}, repaired {:?}",
+            mended[key]
+        ));
+        assert!(!openings.is_empty());
     }
+}
+
+fn is_long() -> bool {
+    std::env::var_os("CAMBIUM_LONG").is_some()
 }
