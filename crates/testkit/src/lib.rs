@@ -28,7 +28,7 @@ pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use bridged_batch::BridgedBatch;
 pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
-pub use engine::{EngineDriver, EngineParams, Random, TINY_FILES};
+pub use engine::{EngineDriver, EngineParams, FaultKinds, Random, TINY_FILES};
 pub use engine_chain::EngineChain;
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};

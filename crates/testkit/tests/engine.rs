@@ -1,7 +1,12 @@
 //! The engine beside the model, with and without crashes.
 
-use cambium_testkit::{EngineDriver, EngineParams, TINY_FILES, say};
+use cambium_testkit::{EngineDriver, EngineParams, FaultKinds, TINY_FILES, say};
 use std::collections::BTreeMap;
+
+const FAILURES: FaultKinds = FaultKinds {
+    failures: true,
+    ..FaultKinds::NONE
+};
 
 fn long() -> bool {
     std::env::var_os("CAMBIUM_LONG").is_some()
@@ -33,7 +38,7 @@ fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
-        faults: false,
+        faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
     run("engine against model", seeds, steps, params);
@@ -48,7 +53,7 @@ fn small_states_agree_down_to_the_last_account() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
-        faults: false,
+        faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
     run("small states", seeds, steps, params);
@@ -63,7 +68,7 @@ fn small_memory_makes_merges_run_beside_all_else() {
         memory_bytes: 4 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
-        faults: false,
+        faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (2, 150) };
     run("small memory", seeds, steps, params);
@@ -78,7 +83,7 @@ fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
-        faults: true,
+        faults: FAILURES,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
     run("failures", seeds, steps, params);
@@ -94,7 +99,7 @@ fn an_index_on_disk_gives_what_one_in_memory_does() {
         // No more than the tops and a few parts.
         index_bytes_max: Some(16 << 10),
         files: TINY_FILES,
-        faults: false,
+        faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
     let done = run("index on disk", seeds, steps, params);
@@ -109,9 +114,9 @@ fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
         changes_max: 200,
         memory_bytes: 64 << 20,
         // About what it takes.
-        index_bytes_max: Some(60 << 10),
+        index_bytes_max: Some(130 << 10),
         files: TINY_FILES,
-        faults: false,
+        faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
     let done = run("index at its limit", seeds, steps, params);
@@ -127,24 +132,57 @@ fn acknowledged_blocks_survive_failures_with_an_index_on_disk() {
         memory_bytes: 64 << 20,
         index_bytes_max: Some(0),
         files: TINY_FILES,
-        faults: true,
+        faults: FAILURES,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
     let done = run("failures, index on disk", seeds, steps, params);
     assert!(done["index on disk"] > 0);
 }
 
-/// A block index amended while opening, whose sync fails, looks whole to the next opening.
-#[test]
-fn what_an_opening_amended_and_could_not_sync_is_not_relied_on() {
-    let params = EngineParams {
-        seed: 3044,
+fn faulty(seed: u64, faults: FaultKinds) -> EngineParams {
+    EngineParams {
+        seed,
         accounts: 300,
         changes_max: 40,
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
-        faults: true,
+        faults,
+    }
+}
+
+#[test]
+fn reads_that_fail_stop_nothing_for_good() {
+    let faults = FaultKinds {
+        failures: true,
+        reads: true,
+        ..FaultKinds::NONE
     };
-    run("amended and not synced", 1, 180, params);
+    let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
+    let done = run("failed reads", seeds, steps, faulty(8000, faults));
+    assert!(done["went on after a failed read"] > 0);
+}
+
+#[test]
+fn a_file_that_rots_is_named_and_brought_back() {
+    let faults = FaultKinds {
+        rot: true,
+        ..FaultKinds::NONE
+    };
+    let (seeds, steps) = if long() { (200, 400) } else { (4, 150) };
+    let done = run("rot", seeds, steps, faulty(9000, faults));
+    for outcome in ["opens", "named", "whole after repair"] {
+        assert!(done[&*format!("rot: {outcome}")] > 0);
+    }
+}
+
+#[test]
+fn what_a_disk_has_lost_is_never_taken_for_what_was_written() {
+    let faults = FaultKinds {
+        lies: true,
+        ..FaultKinds::NONE
+    };
+    let (seeds, steps) = if long() { (2000, 400) } else { (30, 150) };
+    let done = run("lies", seeds, steps, faulty(10_000, faults));
+    assert!(done["lies: opens"] + done["lies: named"] > seeds / 2);
 }

@@ -6,18 +6,22 @@
 //! newest heights, whatever its branch.
 
 mod checks;
+mod faults;
+mod mistakes;
 mod operations;
 mod random;
 
+pub use faults::FaultKinds;
 pub use random::Random;
 
 use crate::Model;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{
-    BlockMeta, Db, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, Session, StateError,
-    StoreError, View,
+    BlockMeta, Db, FaultyDisk, FileSizes, Loader, Options, Sealed, Session, StateError, StoreError,
+    View,
 };
+use faults::is_of_the_disk;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -40,8 +44,8 @@ pub struct EngineParams {
     pub index_bytes_max: Option<u64>,
     /// How large files get.
     pub files: FileSizes,
-    /// Whether power fails, writes and syncs fail, and the disk is full now and then.
-    pub faults: bool,
+    /// What befalls the disk.
+    pub faults: FaultKinds,
 }
 
 /// Files so small that all that happens to files happens hundreds of times in a run.
@@ -98,15 +102,6 @@ enum Failed {
 
 /// Heights below the head, and above it, whose blocks can be built upon.
 const WINDOW: u64 = 8;
-/// The files whose writes or syncs are made to fail.
-const FILES: [&str; 5] = [
-    "log/",
-    "segments/",
-    "checkpoint-",
-    "blocks.idx",
-    "codes.dat",
-];
-
 impl EngineDriver {
     /// A database of a random genesis state.
     pub fn new(params: EngineParams) -> Self {
@@ -159,12 +154,18 @@ impl EngineDriver {
     /// differ, with seed and step.
     pub fn run(&mut self, steps: u64) {
         for step in 0..steps {
-            if self.params.faults && self.random.percent(5) {
-                self.ask_for_fault();
-            }
+            self.maybe_fault();
             let at = format!("seed {} step {step}", self.params.seed);
-            match self.operation(&at) {
+            let done = self.operation(&at);
+            if self.params.faults.lies && self.is_faulty {
+                // What was lost is seen when the system is started again.
+                if done.is_err() || self.random.percent(10) {
+                    return self.reckon(&at);
+                }
+            }
+            match done {
                 Ok(()) => {}
+                Err(Failed::Disk) if self.goes_on(&at) => {}
                 Err(Failed::Disk) => self.recover(&at),
                 Err(Failed::Memory) => {
                     self.count("refused for want of memory");
@@ -177,7 +178,9 @@ impl EngineDriver {
 
     fn operation(&mut self, at: &str) -> Result<(), Failed> {
         match self.random.below(100) {
-            0..50 => self.block(at)?,
+            0..46 => self.block(at)?,
+            46..48 => self.twin(at)?,
+            48..50 => self.mistake(at)?,
             50..56 => self.blocks_ahead(at)?,
             56..60 => self.side_blocks_ahead(at)?,
             60..64 => self.drop_block(at)?,
@@ -186,29 +189,13 @@ impl EngineDriver {
             75..82 => self.flush(at)?,
             82..86 => self.read_back(at)?,
             86..89 => self.read_kept_views(at)?,
+            89..92 if self.params.faults.rot => self.rot(at)?,
             89..92 => self.reopen(at)?,
             92..94 => self.check_all(at)?,
             94..97 => self.check_numbers(at)?,
             _ => self.prove(at)?,
         }
         self.check_head(at)
-    }
-
-    fn ask_for_fault(&mut self) {
-        self.is_faulty = true;
-        let file = FILES[self.random.below(FILES.len() as u64) as usize];
-        match self.random.below(10) {
-            0..6 => self.disk.lose_power_after(self.random.below(40)),
-            6 | 7 => self.disk.inject(Fault::FailedSync, file, 1),
-            8 => self.disk.inject(Fault::FailedWrite, file, 1),
-            _ => {
-                let names = self.disk.files();
-                let sizes = names.iter().filter_map(|name| self.disk.contents(name));
-                let used: u64 = sizes.map(|bytes| bytes.len() as u64).sum();
-                let room = self.random.below(1 << 18);
-                self.disk.limit_space(Some(used + room));
-            }
-        }
     }
 
     fn count(&mut self, name: &'static str) {
@@ -224,10 +211,9 @@ impl EngineDriver {
     fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Failed> {
         match result {
             Ok(value) => Ok(value),
-            Err(
-                StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
-                | StateError::Poisoned(_),
-            ) if self.is_faulty => Err(Failed::Disk),
+            Err(error) if self.is_faulty && is_of_the_disk(&error, self.params.faults) => {
+                Err(Failed::Disk)
+            }
             Err(StateError::TooFar { .. } | StateError::NoRoom { .. }) => Err(Failed::Memory),
             Err(error) => panic!("{at}, {}: {error}", self.doing),
         }
@@ -274,13 +260,9 @@ impl EngineDriver {
             self.disk = self.disk.crash();
             self.is_faulty = false;
         } else {
-            // Power may still be lost, if that was asked for.
             self.count("failure");
-            self.disk.limit_space(None);
-            for file in FILES {
-                self.disk.inject(Fault::FailedSync, file, 0);
-                self.disk.inject(Fault::FailedWrite, file, 0);
-            }
+            self.disk.clear_faults();
+            self.is_faulty = false;
         }
         let db = match self.open() {
             Ok(db) => db,

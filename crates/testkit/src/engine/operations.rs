@@ -32,8 +32,7 @@ impl EngineDriver {
             self.attempt_head(id.hash);
             let committed = sealed.commit();
             self.outcome(committed, at)?;
-            self.head = id.hash;
-            self.pending.clear();
+            self.is_the_head(id.hash);
         }
         self.is_durable(id.hash);
         Ok(())
@@ -114,12 +113,18 @@ impl EngineDriver {
     }
 
     /// A sealed block on `parent`.
-    fn sealed(&mut self, parent: B256, at: &str) -> Result<Sealed, Failed> {
+    pub(super) fn sealed(&mut self, parent: B256, at: &str) -> Result<Sealed, Failed> {
         let (staged, model) = self.staged(parent, at)?;
         let root = staged.root();
         let id = BlockId::new(self.known[&parent].id.number + 1, self.new_hash());
         let sealed = staged.seal(meta(id, parent, root));
         let sealed = self.outcome(sealed, at)?;
+        self.know(id, parent, model, root);
+        Ok(sealed)
+    }
+
+    /// Remembers a block that is sealed.
+    pub(super) fn know(&mut self, id: BlockId, parent: B256, model: Model, root: B256) {
         let known = Known {
             id,
             parent,
@@ -129,10 +134,9 @@ impl EngineDriver {
             kept: is_near(id.number, self.known[&self.head].id.number),
         };
         self.known.insert(id.hash, known);
-        Ok(sealed)
     }
 
-    fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
+    pub(super) fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
         let (changes, model) = self.changes(parent);
         let mut session = self.session(parent, at)?;
         if self.random.percent(20) {
@@ -266,7 +270,14 @@ impl EngineDriver {
         Ok(())
     }
 
-    fn attempt_head(&mut self, hash: B256) {
+    /// A block is durable and the head: that was acknowledged.
+    pub(super) fn is_the_head(&mut self, hash: B256) {
+        self.head = hash;
+        self.pending.clear();
+        self.is_durable(hash);
+    }
+
+    pub(super) fn attempt_head(&mut self, hash: B256) {
         self.pending.push(hash);
         let head = self.known[&hash].id.number;
         for known in self.known.values_mut() {
@@ -274,7 +285,7 @@ impl EngineDriver {
         }
     }
 
-    fn is_durable(&mut self, hash: B256) {
+    pub(super) fn is_durable(&mut self, hash: B256) {
         self.known.get_mut(&hash).expect("a block").durable = true;
     }
 
@@ -289,7 +300,7 @@ impl EngineDriver {
         random::changes(&mut self.random, model, params.accounts, params.changes_max)
     }
 
-    fn new_hash(&mut self) -> B256 {
+    pub(super) fn new_hash(&mut self) -> B256 {
         self.next_hash += 1;
         keccak256([self.params.seed.to_le_bytes(), self.next_hash.to_le_bytes()].concat())
     }

@@ -1,0 +1,346 @@
+//! What befalls the disk in a run, and what must be true after it.
+//!
+//! The rule after every fault: the database opens at the acknowledged head, or an error names the
+//! damaged file and what brings it back. Of what a device has lost though it had said that it was
+//! durable, the end of the log alone can be gone unnoticed.
+
+use super::{EngineDriver, Failed, options, random};
+use alloy_primitives::B256;
+use cambium_state::{
+    Db, Disk, Fault, FaultyDisk, RepairReport, StateError, StoreError, View, repair,
+};
+use std::{sync::Arc, thread, time::Duration};
+
+/// What may befall the disk in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultKinds {
+    /// Power fails, writes and syncs fail, and the disk is full now and then.
+    pub failures: bool,
+    /// Reads and openings of files fail, once or a few times.
+    pub reads: bool,
+    /// A file rots, is cut short or lost while the database is closed.
+    pub rot: bool,
+    /// Writes are lost, or go elsewhere, although they were reported as done.
+    pub lies: bool,
+}
+
+impl FaultKinds {
+    /// None at all.
+    pub const NONE: Self = Self {
+        failures: false,
+        reads: false,
+        rot: false,
+        lies: false,
+    };
+
+    fn are_any(self) -> bool {
+        self != Self::NONE
+    }
+}
+
+/// The files that faults are asked for.
+const FILES: [&str; 5] = [
+    "log/",
+    "segments/",
+    "checkpoint-",
+    "blocks.idx",
+    "codes.dat",
+];
+
+impl EngineDriver {
+    /// Asks for a fault now and then.
+    pub(super) fn maybe_fault(&mut self) {
+        let kinds = self.params.faults;
+        if !kinds.are_any() || !self.random.percent(5) {
+            return;
+        }
+        let mut asked: Vec<fn(&mut Self)> = Vec::new();
+        if kinds.failures {
+            asked.push(Self::ask_for_failure);
+        }
+        if kinds.reads {
+            asked.push(Self::ask_for_failed_reads);
+        }
+        if kinds.lies {
+            asked.push(Self::ask_for_lie);
+        }
+        if !asked.is_empty() {
+            let which = self.random.below(asked.len() as u64) as usize;
+            self.is_faulty = true;
+            asked[which](self);
+        }
+    }
+
+    fn file(&mut self) -> &'static str {
+        FILES[self.random.below(FILES.len() as u64) as usize]
+    }
+
+    fn ask_for_failure(&mut self) {
+        let file = self.file();
+        match self.random.below(12) {
+            0..6 => self.disk.lose_power_after(self.random.below(40)),
+            6 | 7 => self.disk.inject(Fault::FailedSync, file, 1),
+            8 => self.disk.inject(Fault::FailedWrite, file, 1),
+            9 => self.disk.fill_after(self.random.below(60)),
+            10 => self.disk.fail_call_after(self.random.below(200)),
+            _ => {
+                let names = self.disk.files();
+                let sizes = names.iter().filter_map(|name| self.disk.contents(name));
+                let used: u64 = sizes.map(|bytes| bytes.len() as u64).sum();
+                let room = self.random.below(1 << 18);
+                self.disk.limit_space(Some(used + room));
+            }
+        }
+    }
+
+    fn ask_for_failed_reads(&mut self) {
+        let (file, count) = (self.file(), self.random.below(4) as u32 + 1);
+        match self.random.below(3) {
+            0 => self.disk.inject(Fault::FailedOpen, file, count),
+            1 => self.disk.inject(Fault::FailedRead, file, count),
+            _ => self.disk.inject(Fault::FailedRead, "", count),
+        }
+    }
+
+    fn ask_for_lie(&mut self) {
+        let file = self.file();
+        let fault = match self.random.percent(70) {
+            true => Fault::LostWrite,
+            false => Fault::MisdirectedWrite,
+        };
+        self.disk
+            .inject(fault, file, self.random.below(3) as u32 + 1);
+    }
+
+    /// Whether the engine is as it was before a read failed, and can be used on.
+    pub(super) fn goes_on(&mut self, at: &str) -> bool {
+        let hits = self.disk.take_hits();
+        let only_reads = |hits: &[(Fault, String)]| {
+            let is_read = |(fault, _): &(Fault, String)| {
+                matches!(fault, Fault::FailedRead | Fault::FailedOpen)
+            };
+            !hits.is_empty() && hits.iter().all(is_read)
+        };
+        let Some(db) = self.db.clone() else {
+            return false;
+        };
+        if !only_reads(&hits) || self.disk.is_off() || db.flush(usize::MAX).is_err() {
+            return false;
+        }
+        // It does not say that it has stopped: so nothing was changed.
+        self.count("went on after a failed read");
+        self.disk.clear_faults();
+        self.is_faulty = false;
+        assert!(
+            db.head().hash == self.head || self.pending.contains(&db.head().hash),
+            "{at}: after a failed read the head is {}",
+            db.head()
+        );
+        self.head = db.head().hash;
+        self.pending.clear();
+        true
+    }
+
+    /// Waits until nobody has the database open, and no merge is under way.
+    fn wait_until_closed(&self) {
+        while cambium_store::lock_data_dir(&self.disk).is_err() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// One file of the closed database rots, or is cut short, or lost. It is repaired, or taken
+    /// from a copy.
+    pub(super) fn rot(&mut self, at: &str) -> Result<(), Failed> {
+        self.close();
+        self.wait_until_closed();
+        let copy = self.disk.duplicate();
+        let files = self.disk.files().into_iter();
+        let files: Vec<_> = files.filter(|name| name != "cambium.lock").collect();
+        let name = &files[self.random.below(files.len() as u64) as usize];
+        let len = self
+            .disk
+            .contents(name)
+            .map_or(0, |bytes| bytes.len() as u64);
+        let damaged = self.disk.duplicate();
+        let cuts = match self.random.below(8) {
+            _ if len == 0 => true,
+            0 => {
+                damaged.remove(name).expect("a file");
+                true
+            }
+            1 => {
+                let file = damaged.open(name).expect("a file");
+                file.set_len(self.random.below(len)).expect("a cut");
+                true
+            }
+            2 | 3 => {
+                damaged.spoil(name, self.random.below(len), 1);
+                false
+            }
+            _ => {
+                for _ in 0..self.random.below(3) + 1 {
+                    let at = self.random.below(len);
+                    damaged.flip_bit(name, at, self.random.below(8) as u8);
+                }
+                false
+            }
+        };
+        let at = format!("{at}, {name} damaged");
+        // Only a newest log file that is cut short may look like one that was never longer.
+        let may_be_below = cuts && name.starts_with("log/");
+        let seen = damaged.duplicate();
+        match self.open_on(&seen) {
+            Ok(db) => {
+                self.count("rot: opens");
+                self.assert_known(&db, may_be_below, &at);
+            }
+            Err(error) => {
+                self.count("rot: named");
+                assert_names_the_way_back(&error, &at);
+            }
+        }
+        match self.repair_and_look(&damaged, may_be_below, &at) {
+            Some(report) if report.is_whole() && report.head.hash == self.head => {
+                self.count("rot: whole after repair");
+                self.disk = damaged;
+            }
+            _ => {
+                self.count("rot: partly lost after repair");
+                self.disk = copy;
+            }
+        }
+        self.db = Some(self.open().unwrap_or_else(|error| panic!("{at}: {error}")));
+        self.check_durable(&at)
+    }
+
+    /// The disk has lied: whatever is left must be true, or be told to be damaged. The run ends
+    /// here.
+    pub(super) fn reckon(&mut self, at: &str) {
+        self.close();
+        let hits = self.disk.take_hits();
+        let log_was_hit = hits.iter().any(|(_, name)| name.starts_with("log/"));
+        let at = format!("{at}, {hits:?}");
+        self.disk = self.disk.crash();
+        self.is_faulty = false;
+        let seen = self.disk.duplicate();
+        match self.open_on(&seen) {
+            Ok(db) => {
+                self.count("lies: opens");
+                self.assert_known(&db, log_was_hit, &at);
+            }
+            Err(error) => {
+                self.count("lies: named");
+                assert_names_the_way_back(&error, &at);
+            }
+        }
+        let disk = self.disk.clone();
+        match self.repair_and_look(&disk, log_was_hit, &at) {
+            Some(report) if report.is_whole() => self.count("lies: whole after repair"),
+            Some(_) => self.count("lies: partly lost after repair"),
+            None => self.count("lies: lost"),
+        }
+    }
+
+    fn open_on(&self, disk: &FaultyDisk) -> Result<Db, StateError> {
+        let opened = Db::open(Arc::new(disk.clone()), options(&self.params));
+        opened.map(|(db, _)| db)
+    }
+
+    /// Repairs a disk, as a trial first. `None` if nothing helps, which an error says.
+    fn repair_and_look(
+        &mut self,
+        disk: &FaultyDisk,
+        may_be_below: bool,
+        at: &str,
+    ) -> Option<RepairReport> {
+        let (arc, options): (Arc<dyn Disk>, _) = (Arc::new(disk.clone()), options(&self.params));
+        let planned = repair(&arc, options, true, &mut |_| {});
+        let report = match repair(&arc, options, false, &mut |_| {}) {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(
+                    planned.is_err(),
+                    "{at}: a repair fails that was planned: {error}"
+                );
+                assert_names_the_way_back(&error, at);
+                return None;
+            }
+        };
+        let planned = planned.unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert_eq!(planned.findings, report.findings, "{at}");
+        assert_eq!(planned.head, report.head, "{at}");
+        let db = self
+            .open_on(disk)
+            .unwrap_or_else(|error| panic!("{at}: after a repair: {error}"));
+        assert_eq!(db.head(), report.head, "{at}");
+        self.assert_known(&db, may_be_below || report.lost_blocks, at);
+        if report.is_whole() && report.lost_history.is_empty() {
+            let damage = db.check(&mut |_| {}).expect("a check").damage;
+            assert!(damage.is_empty(), "{at}: after a repair: {damage:?}");
+        }
+        Some(report)
+    }
+
+    /// The head is one that there may be, and what can be read of it is right.
+    fn assert_known(&mut self, db: &Db, may_be_below: bool, at: &str) {
+        let head = db.head();
+        let known = self.known.get(&head.hash);
+        let known = known.unwrap_or_else(|| panic!("{at}: the head is {head}, which nobody made"));
+        let is_acknowledged = head.hash == self.head || self.pending.contains(&head.hash);
+        assert!(
+            is_acknowledged || (may_be_below && known.durable),
+            "{at}: the head is {head}, acknowledged was {}",
+            self.known[&self.head].id
+        );
+        let root = known.root;
+        let view = db.view().unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert_eq!(view.state_root(), root, "{at}: root of the head");
+        self.compare_where_readable(&view, head.hash, at);
+    }
+
+    /// Values are right, or an error says that they are damaged.
+    fn compare_where_readable(&mut self, view: &View, block: B256, at: &str) {
+        let model = self.known[&block].model.clone();
+        for _ in 0..60 {
+            let path = random::account_path(self.random.below(self.params.accounts * 5 / 4));
+            let slot = random::slot_path(self.random.below(40));
+            let expected = model.account(&path);
+            match view.account(&path) {
+                Ok(got) => {
+                    let account = expected.map(|entry| entry.account);
+                    assert_eq!(got, account, "{at}: account {path}");
+                }
+                Err(error) => assert_names_the_way_back(&error, at),
+            }
+            match view.slot(&path, &slot) {
+                Ok(got) => {
+                    let value = expected.and_then(|entry| entry.slots.get(&slot).copied());
+                    let value = value.unwrap_or_default();
+                    assert_eq!(got, value, "{at}: slot {slot} of {path}");
+                }
+                Err(error) => assert_names_the_way_back(&error, at),
+            }
+        }
+    }
+}
+
+/// An error of damage says what to do about it.
+fn assert_names_the_way_back(error: &StateError, at: &str) {
+    let told = error.to_string();
+    let ways = [
+        "cambium db repair",
+        "cambium db check",
+        "import the chain",
+        "import the",
+    ];
+    assert!(ways.iter().any(|way| told.contains(way)), "{at}: {told}");
+}
+
+/// Whether an error is one that a fault of the disk explains.
+pub(super) fn is_of_the_disk(error: &StateError, kinds: FaultKinds) -> bool {
+    match error {
+        StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
+        | StateError::Poisoned(_) => true,
+        error => kinds.lies && error.is_damage(),
+    }
+}
