@@ -3,7 +3,7 @@
 
 mod support;
 
-use cambium::{Chain, Options, StdDisk};
+use cambium::{Chain, FileSizes, Options, StdDisk};
 use std::{
     process::Stdio,
     sync::Arc,
@@ -26,23 +26,33 @@ impl Moments {
 
 #[test]
 fn every_restart_is_at_a_committed_block_with_the_right_root() {
-    let kills_wanted = if is_long() { 200 } else { 12 };
+    let kills_wanted = if is_long() { 1000 } else { 12 };
     let fixture = Fixture::generate(2_000, 120, 100);
     let headers: Vec<_> = fixture
         .blocks()
         .iter()
         .map(|raw| raw.decode().expect("a block").header)
         .collect();
-    // Little memory, so that merges and checkpoints are interrupted as well.
+    // Little memory and small files, so that merges, checkpoints, new files of the log and the
+    // removal of segments are interrupted as well.
     let options = Options {
         memory_bytes: 2 << 20,
+        files: FileSizes {
+            segment_bytes_max: 64 << 10,
+            segment_buffer_bytes: 16 << 10,
+            log_file_bytes_max: 64 << 10,
+            log_extend_bytes: 64 << 10,
+            ..FileSizes::default()
+        },
         ..Options::default()
     };
     // How long a whole import takes here and now.
     let import = |db: &str| {
         let mut command = program();
         command
-            .args(["import", "--memory", "2M", "--genesis"])
+            .args(["import", "--memory", "2M", "--segment-size", "64K"])
+            .args(["--segment-buffer", "16K", "--log-file-size", "64K"])
+            .arg("--genesis")
             .arg(fixture.genesis())
             .arg("--datadir")
             .arg(fixture.path(db))

@@ -11,14 +11,14 @@ use crate::{
     entries::Entries,
     error::StateError,
     forest::Forest,
-    index::{Found, Held, Index},
+    index::{Found, Held, Index, TrieRef},
     overlay::{Lineage, Overlay},
     pages::{Pages, ReadFor, decode_leaf},
     pool,
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, Path};
-use cambium_trie::{LeafValue, NodeView, PartialTrie, Stub};
+use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, Stub};
 use std::sync::Arc;
 
 /// The state at a block, on disk: the index, whose stubs name pages, and these.
@@ -32,63 +32,87 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// All slots of an account, by path.
-    pub(crate) fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
+    /// The slots of an account, in the order of their paths, a page at a time.
+    pub(crate) fn slots(&self, account: &B256) -> Result<Slots<'_>, StateError> {
         let path = Path::account(account);
-        let mut held = Held::default();
-        let mut slots = Vec::new();
-        if let Found::Page { stub, depth } = self.index.look_up(&path, &mut held)? {
-            self.slots_in_page(&stub, &path.prefix(depth), &path, &mut slots)?;
+        let mut slots = Slots {
+            snapshot: self,
+            account: path,
+            held: Held::default(),
+            todo: Vec::new(),
+            read: Vec::new().into_iter(),
+        };
+        if let Found::Page { stub, depth } = self.index.look_up(&path, &mut slots.held)? {
+            slots.read_page(&stub, &path.prefix(depth))?;
             return Ok(slots);
         }
-        let storage = self.index.node_at(&path, &mut held)?;
+        let storage = self.index.node_at(&path, &mut slots.held)?;
         let storage = storage.filter(|node| node.depth == path.len());
-        let mut todo: Vec<_> = storage
-            .map(|node| (node.trie, node.link, path))
-            .into_iter()
-            .collect();
-        while let Some((trie, link, at)) = todo.pop() {
-            match trie.visit(link) {
-                NodeView::Stub(stub) => match self.index.part_at(stub, &at, &mut held)? {
-                    Some(part) => todo.push((part.trie, part.link, at)),
-                    None => self.slots_in_page(stub, &at, &path, &mut slots)?,
-                },
-                NodeView::Branch { children } => {
-                    let nibbles = children
-                        .iter()
-                        .zip(0u8..)
-                        .filter(|(child, _)| !child.is_empty());
-                    todo.extend(
-                        nibbles.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble))),
-                    );
-                }
-                NodeView::Extension { path, child } => {
-                    todo.push((trie.clone(), child, at.join(&path)));
-                }
-                NodeView::Slot { key, value, .. } => slots.push((key, value)),
-                NodeView::Account { .. } | NodeView::Empty => {}
-            }
-        }
-        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        slots
+            .todo
+            .extend(storage.map(|node| (node.trie, node.link, path)));
         Ok(slots)
     }
+}
 
-    fn slots_in_page(
-        &self,
-        stub: &Stub,
-        prefix: &Path,
-        account: &Path,
-        into: &mut Vec<(B256, U256)>,
-    ) -> Result<(), StateError> {
-        let page = self.pages.read(stub, prefix, ReadFor::Value)?;
-        for (leaf, bytes) in page.leaves().filter(|(leaf, _)| is_under(leaf, account)) {
+/// See [`Snapshot::slots`].
+pub(crate) struct Slots<'a> {
+    snapshot: &'a Snapshot,
+    account: Path,
+    held: Held,
+    /// Nodes of the index that come next, the first one last.
+    todo: Vec<(TrieRef<'a>, Link, Path)>,
+    /// What is left of the page that was read last.
+    read: std::vec::IntoIter<(B256, U256)>,
+}
+
+impl Slots<'_> {
+    fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
+        let page = self.snapshot.pages.read(stub, prefix, ReadFor::Value)?;
+        let leaves = page.leaves();
+        let mut read = Vec::new();
+        for (leaf, bytes) in leaves.filter(|(leaf, _)| is_under(leaf, &self.account)) {
             if let (Some(slot), LeafValue::Slot(value)) =
                 (leaf.slot_part(), decode_leaf(&leaf, bytes)?)
             {
-                into.push((slot, value));
+                read.push((slot, value));
             }
         }
+        self.read = read.into_iter();
         Ok(())
+    }
+
+    /// The next slot.
+    pub(crate) fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+        loop {
+            if let Some(slot) = self.read.next() {
+                return Ok(Some(slot));
+            }
+            let Some((trie, link, at)) = self.todo.pop() else {
+                return Ok(None);
+            };
+            match trie.visit(link) {
+                NodeView::Stub(stub) => {
+                    let part = self.snapshot.index.part_at(stub, &at, &mut self.held)?;
+                    match part {
+                        Some(part) => self.todo.push((part.trie, part.link, at)),
+                        None => self.read_page(stub, &at)?,
+                    }
+                }
+                NodeView::Branch { children } => {
+                    let nibbles = children.iter().zip(0u8..16).rev();
+                    let there = nibbles.filter(|(child, _)| !child.is_empty());
+                    let there =
+                        there.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble)));
+                    self.todo.extend(there);
+                }
+                NodeView::Extension { path, child } => {
+                    self.todo.push((trie.clone(), child, at.join(&path)));
+                }
+                NodeView::Slot { key, value, .. } => return Ok(Some((key, value))),
+                NodeView::Account { .. } | NodeView::Empty => {}
+            }
+        }
     }
 }
 

@@ -45,6 +45,8 @@ impl RecentBlock {
 pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 
 struct State {
+    /// The lowest that there is.
+    genesis: BlockNumber,
     base: BlockId,
     recent: HashMap<B256, RecentBlock>,
     /// By the hash of their parents.
@@ -106,12 +108,14 @@ impl Blocks {
     /// are orphans that descend from no block that is known.
     pub(crate) fn new(
         index: BlockIndex,
+        genesis: BlockNumber,
         base: BlockId,
         mut recent: Vec<RecentBlock>,
     ) -> Result<Self, StateError> {
         let blocks = Self {
             index,
             state: RwLock::new(State {
+                genesis,
                 base,
                 recent: HashMap::new(),
                 orphans: HashMap::new(),
@@ -167,8 +171,8 @@ impl Blocks {
     ) -> Result<Option<BlockEntry>, StateError> {
         match state.base_chain.first_key_value() {
             Some((lowest, _)) if number >= *lowest => Ok(state.base_chain.get(&number).copied()),
-            _ if number > state.base.number => Ok(None),
-            _ => Ok(self.index.get(number)?),
+            _ if number > state.base.number || number < state.genesis => Ok(None),
+            _ => Ok(Some(self.index.expect(number)?)),
         }
     }
 
@@ -423,8 +427,13 @@ impl Blocks {
             return Ok(self.index.sync()?);
         };
         let mut new = chain.into_iter().peekable();
+        // What can't be read is written again.
+        let is_there = |number, entry: &BlockEntry| {
+            let found = self.index.get(number);
+            matches!(found, Ok(Some(found)) if found == *entry)
+        };
         while let Some((number, entry)) = new.peek()
-            && self.index.get(*number)?.as_ref() == Some(entry)
+            && is_there(*number, entry)
         {
             new.next();
         }
@@ -489,7 +498,7 @@ mod tests {
             let entry = block(0, number, B256::ZERO).entry();
             index.set(number, entry).unwrap();
         }
-        let blocks = Blocks::new(index, id(0, 10), vec![block(0, 10, parent(0, 10))]).unwrap();
+        let blocks = Blocks::new(index, 0, id(0, 10), vec![block(0, 10, parent(0, 10))]).unwrap();
         blocks.insert(block(1, 6, hash(0, 5)));
         for number in 7..=12 {
             blocks.insert(block(1, number, parent(1, number)));
@@ -582,7 +591,7 @@ mod tests {
         blocks.move_base(plan);
         blocks.extend_index().unwrap();
         let Blocks { index, .. } = blocks;
-        let blocks = Blocks::new(index, id(1, 12), recent).unwrap();
+        let blocks = Blocks::new(index, 0, id(1, 12), recent).unwrap();
         assert_eq!(blocks.orphans(), 4);
         assert!(blocks.is_parent_known(13, &hash(1, 12)).unwrap());
         assert!(!blocks.is_parent_known(14, &hash(1, 13)).unwrap());

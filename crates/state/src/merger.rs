@@ -448,7 +448,8 @@ impl Inner {
         log: LogState,
         dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
-        let mut reclaim = self.reclaim.lock();
+        // Nobody else changes it: only one merge is under way.
+        let retired_before = self.reclaim.lock().retired().to_vec();
         let (index, bytes) = checkpoint::write(
             index,
             &self.pages,
@@ -458,11 +459,12 @@ impl Inner {
             log,
             RetiredPages {
                 now: &dead,
-                before: reclaim.retired(),
+                before: &retired_before,
             },
         )?;
         self.counters.checkpoint_bytes_written.add(bytes);
         let segments = &self.pages.segments;
+        let mut reclaim = self.reclaim.lock();
         reclaim.advance(old, dead, segments);
         let removed = segments.remove_dead(|segment| !reclaim.is_needed(segment))?;
         reclaim.forget(&removed);

@@ -131,7 +131,7 @@ impl Db {
             parts,
             codes,
             log,
-            blocks: Blocks::new(block_index, state.block, log_state.recent)?,
+            blocks: Blocks::new(block_index, genesis.number, state.block, log_state.recent)?,
             retired,
             state,
             index,

@@ -131,6 +131,21 @@ impl BlockRecord {
         out
     }
 
+    /// Bytes that the payload takes at least: a slot's change takes its path and its value.
+    pub(crate) fn bytes_min(
+        meta: &BlockMeta,
+        changes: &Changes,
+        reverts: &Changes,
+        codes: &[(B256, Bytes)],
+    ) -> usize {
+        let codes: usize = codes.iter().map(|(_, code)| 32 + code.len()).sum();
+        let changes = [changes, reverts].map(|changes| {
+            let (accounts, slots) = changes.counts();
+            32 * (accounts + slots)
+        });
+        CHECKED_HEAD_BYTES + meta.body.len() + codes + changes.iter().sum::<usize>()
+    }
+
     /// Says in an encoded payload whether the block became the head.
     pub(crate) fn set_head(payload: &mut [u8], head: bool) {
         payload[0] = head.into();
@@ -225,6 +240,9 @@ mod tests {
         let block = sample();
         let mut bytes = encoded(&block);
         assert_eq!(BlockRecord::decode(&bytes).unwrap(), block);
+        let least =
+            BlockRecord::bytes_min(&block.meta, &block.changes, &block.reverts, &block.codes);
+        assert!(least <= bytes.len() && least * 3 > bytes.len());
         BlockRecord::set_head(&mut bytes, false);
         assert!(!BlockRecord::decode(&bytes).unwrap().head);
         assert_eq!(BlockRecord::decode_meta(&bytes).unwrap(), block.meta);

@@ -10,6 +10,7 @@
 
 use crate::{
     batch::{Ask, Key},
+    commit::check_record,
     db::{Db, Inner},
     error::StateError,
     overlay::size_of_changes,
@@ -195,6 +196,9 @@ impl Staged {
             });
         }
         let inner = self.view.inner.clone();
+        // Before it is put together, which takes memory for all of it.
+        let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &self.codes);
+        check_record("record of a block", least)?;
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &self.codes);
         let (parent, changes, reverts) = (self.view.block(), self.changes, self.reverts);
         let layer = inner.seal(parent, self.id, &meta, changes, reverts, record.len())?;

@@ -31,8 +31,19 @@ pub struct Stats {
     pub code_cache_bytes: u64,
     /// Memory of cached pages.
     pub page_cache_bytes: u64,
+    /// States of old blocks that views have brought back, and hold.
+    pub old_states: usize,
+    /// Memory that views keep although the engine is done with it: old states, and layers that are
+    /// merged.
+    pub pinned_bytes: usize,
+    /// Earlier snapshots that views hold: segments that only these need stay.
+    pub held_snapshots: usize,
+    /// Blocks of the log that wait for an ancestor whose record was lost.
+    pub waiting_blocks: usize,
     /// The merge under way, if there is one.
     pub merging: Option<Merging>,
+    /// Pages that could not be read, and are still in use or in the way.
+    pub unreadable_pages: usize,
     /// Segment files.
     pub segments: usize,
     /// Bytes in segments.
@@ -90,7 +101,12 @@ impl Db {
             entry_cache_bytes: snapshot.entries.memory_bytes(),
             code_cache_bytes: self.inner.code_cache.bytes(),
             page_cache_bytes: self.inner.pages.cached_bytes(),
+            old_states: self.inner.past.count(),
+            pinned_bytes: self.inner.pinned_bytes(),
+            held_snapshots: self.inner.reclaim.lock().held_snapshots(),
+            waiting_blocks: self.inner.blocks.orphans(),
             merging,
+            unreadable_pages: self.inner.pages.unreadable(),
             segments: segments.len(),
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),
             segment_live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),

@@ -8,7 +8,7 @@ use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
 };
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 /// The state after a block. Clones are cheap; threads may share it.
 ///
@@ -73,31 +73,80 @@ impl View {
             })
     }
 
-    /// All slots of an account that are not zero, by path.
+    /// All slots of an account that are not zero, by path. Takes memory for all of them:
+    /// [`View::each_slot`] does not.
     pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
-        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.lineage);
-        let mut layers = vec![newest];
-        if !wiped {
-            let middle = self.base.intermediate.as_ref();
-            let (older, wiped) = middle
-                .map(|middle| middle.overlay.slots_of(account, &middle.lineage))
-                .unwrap_or_default();
-            layers.push(older);
-            if !wiped {
-                layers.push(self.base.snapshot.slots(account)?);
-            }
-        }
-        let mut slots = BTreeMap::new();
-        for layer in layers.into_iter().rev() {
-            slots.extend(layer);
-        }
-        slots.retain(|_, value| !value.is_zero());
-        Ok(slots.into_iter().collect())
+        let mut slots = Vec::new();
+        self.each_slot(account, |slot, value| {
+            slots.push((slot, value));
+            ControlFlow::Continue(())
+        })?;
+        Ok(slots)
     }
 
-    /// Whether an account has any slot that is not zero.
+    /// Visits the slots of an account that are not zero, in the order of their paths, until told to
+    /// stop. Of what is in pages one page is in memory at a time.
+    pub fn each_slot(
+        &self,
+        account: &B256,
+        mut visit: impl FnMut(B256, U256) -> ControlFlow<()>,
+    ) -> Result<(), StateError> {
+        let (above, wiped) = self.slots_above(account);
+        let mut above = above.into_iter().peekable();
+        let mut below = match wiped {
+            true => None,
+            false => Some(self.base.snapshot.slots(account)?),
+        };
+        let mut next_below = match &mut below {
+            Some(below) => below.next()?,
+            None => None,
+        };
+        loop {
+            let is_above_next = match (above.peek(), &next_below) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((above, _)), Some((below, _))) => above <= below,
+            };
+            let (slot, value) = match is_above_next {
+                true => above.next().expect("just peeked at"),
+                false => next_below.expect("just looked at"),
+            };
+            if next_below.is_some_and(|(below, _)| below == slot) {
+                next_below = match &mut below {
+                    Some(below) => below.next()?,
+                    None => None,
+                };
+            }
+            if !value.is_zero() && visit(slot, value).is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The slots that the layers above the snapshot wrote, zeros included, and whether those in the
+    /// snapshot count no more.
+    fn slots_above(&self, account: &B256) -> (BTreeMap<B256, U256>, bool) {
+        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.lineage);
+        let mut slots = BTreeMap::new();
+        let mut all_wiped = wiped;
+        if !wiped && let Some(middle) = &self.base.intermediate {
+            let (older, wiped) = middle.overlay.slots_of(account, &middle.lineage);
+            slots.extend(older);
+            all_wiped = wiped;
+        }
+        slots.extend(newest);
+        (slots, all_wiped)
+    }
+
+    /// Whether an account has any slot that is not zero: known by the first one.
     pub fn has_storage(&self, account: &B256) -> Result<bool, StateError> {
-        Ok(!self.slots(account)?.is_empty())
+        let mut has_one = false;
+        self.each_slot(account, |_, _| {
+            has_one = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(has_one)
     }
 
     /// The code of that hash.

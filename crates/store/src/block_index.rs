@@ -150,6 +150,12 @@ impl BlockIndex {
         }
     }
 
+    /// The entry of `number`, which must be there: that there is none is damage, too.
+    pub fn expect(&self, number: u64) -> Result<BlockEntry, StoreError> {
+        self.get(number)?
+            .ok_or_else(|| self.corrupt(number, format!("block {number} is missing")))
+    }
+
     /// Sets the entry of `number`, written at leisure.
     pub fn set(&self, number: u64, entry: BlockEntry) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
@@ -309,14 +315,18 @@ impl BlockIndex {
         if record == [0; RECORD_BYTES] {
             return Ok(None);
         }
-        decode(number, &record)
-            .map(Some)
-            .ok_or_else(|| StoreError::Corrupt {
-                file: self.disk.display_path(NAME),
-                offset: offset_of(number),
-                what: format!("the checksum of block {number} does not match"),
-                advice: "remove the file, it is made again from the log at the next start",
-            })
+        let what = || format!("the checksum of block {number} does not match");
+        let entry = decode(number, &record);
+        entry.map(Some).ok_or_else(|| self.corrupt(number, what()))
+    }
+
+    fn corrupt(&self, number: u64, what: String) -> StoreError {
+        StoreError::Corrupt {
+            file: self.disk.display_path(NAME),
+            offset: offset_of(number),
+            what,
+            advice: "`cambium db repair` makes it again from the log",
+        }
     }
 
     /// How many of the numbers below `numbers`, which is not 0, the file holds; or that it is to

@@ -1,4 +1,4 @@
-//! Fail-stop: after a failed write or sync, no more writes.
+//! Fail-stop: after a failed write or sync, or a panic in the middle of one, no more writes.
 
 use crate::StoreError;
 use std::sync::OnceLock;
@@ -37,7 +37,35 @@ impl Poison {
         &self,
         step: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        /// Of a step that panics it is not known how far it came.
+        struct Unfinished<'a>(&'a Poison);
+
+        impl Drop for Unfinished<'_> {
+            fn drop(&mut self) {
+                let _ = self.0.cause.set("a panic".to_owned());
+            }
+        }
+
         self.check()?;
-        step().inspect_err(|e| _ = self.cause.set(e.to_string()))
+        let unfinished = Unfinished(self);
+        let done = step();
+        std::mem::forget(unfinished);
+        done.inspect_err(|e| _ = self.cause.set(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn after_a_panic_nothing_is_written() {
+        let poison = Poison::new("log");
+        assert!(poison.guard(|| Ok(())).is_ok());
+        let step = || poison.guard(|| -> Result<(), StoreError> { panic!("in a step") });
+        assert!(catch_unwind(AssertUnwindSafe(step)).is_err());
+        let error = poison.guard(|| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("no more writes to the log") && error.contains("a panic"));
     }
 }

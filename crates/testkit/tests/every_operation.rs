@@ -1,12 +1,18 @@
 //! A script with merges, cleaning, checkpoints, new log files, unwinds and reopening, in which each
-//! operation of the disk fails once, each is the one at which the disk is full, and each the one at
-//! which power is lost. After each the database opens at what was acknowledged.
+//! operation of the disk fails once, each is the one at which the disk is full, each the one at
+//! which power is lost, and each the one in which the engine panics. After each the database opens
+//! at what was acknowledged.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options, StateError, StoreError};
 use cambium_testkit::{Model, Random, TINY_FILES, plain::path, say};
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 fn options() -> Options {
     Options {
@@ -349,6 +355,7 @@ enum Kind {
     Fails,
     Full,
     PowerIsLost,
+    Panics,
 }
 
 /// Runs the script with a fault at operation `at`. Returns whether it came.
@@ -359,8 +366,16 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
         Kind::Fails => run.disk.fail_call_after(at),
         Kind::Full => run.disk.fill_after(at),
         Kind::PowerIsLost => run.disk.lose_power_after(at),
+        Kind::Panics => run.disk.panic_call_after(at),
     }
-    let done = run.go();
+    let mut panicked = false;
+    let done = loop {
+        match catch_unwind(AssertUnwindSafe(|| run.go())) {
+            Ok(done) => break done,
+            // Whoever catches it goes on with the engine, which is sound, or says that it is not.
+            Err(_) => panicked = true,
+        }
+    };
     let step = run.at.min(SCRIPT.len() - 1);
     let what = format!("{what}, in {:?} ({step})", SCRIPT[step]);
     run.db = None;
@@ -383,11 +398,22 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
         .unwrap_or_else(|error| panic!("{what}, going on: {error}"));
     run.look(&format!("{what}, at the end"));
     assert_eq!(run.head, run.id(12), "{what}");
-    failed || is_off
+    failed || is_off || panicked
+}
+
+/// Lets panics that were asked for say nothing.
+fn quiet_panics() {
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let asked = panic.payload_as_str() == Some("a panic that was asked for");
+        if !asked {
+            loud(panic);
+        }
+    }));
 }
 
 #[test]
-fn any_one_operation_can_fail_or_fill_the_disk_or_lose_power() {
+fn any_one_operation_can_fail_or_fill_the_disk_or_lose_power_or_panic() {
     let story = story();
     let mut whole = Run::new(&story);
     let before = (whole.disk.calls(), whole.disk.operations());
@@ -402,7 +428,9 @@ fn any_one_operation_can_fail_or_fill_the_disk_or_lose_power() {
         (Kind::Fails, calls),
         (Kind::Full, calls),
         (Kind::PowerIsLost, operations),
+        (Kind::Panics, calls),
     ];
+    quiet_panics();
     for (kind, count) in kinds {
         let runs = (0..count).step_by(every);
         let came = runs.clone().filter(|at| run(&story, kind, *at)).count();

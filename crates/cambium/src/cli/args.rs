@@ -143,13 +143,13 @@ pub(crate) struct DbArgs {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct FileArgs {
     /// Another segment is begun when one would be larger than this
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) segment_size: Option<u64>,
     /// Pages are written when they are so many bytes together
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) segment_buffer: Option<u64>,
     /// Another file of the block log is begun when one is larger than this
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) log_file_size: Option<u64>,
 }
 
@@ -435,7 +435,16 @@ pub(crate) struct DemoArgs {
 /// The least memory that a database is opened with.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
+/// A size of a file, of which none is smaller than a block of the device.
+fn parse_file_size(text: &str) -> Result<u64, String> {
+    parse_bytes(text, 4096, "the least is 4K")
+}
+
 fn parse_size(text: &str) -> Result<u64, String> {
+    parse_bytes(text, MEMORY_BYTES_MIN, "the least is 1M")
+}
+
+fn parse_bytes(text: &str, min: u64, too_few: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -450,8 +459,8 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| "a size is a number and K, M, G or T: 512M, 4G".to_owned())?;
     match number.checked_mul(1 << shift) {
-        Some(bytes) if bytes >= MEMORY_BYTES_MIN => Ok(bytes),
-        Some(_) => Err("the least is 1M".to_owned()),
+        Some(bytes) if bytes >= min => Ok(bytes),
+        Some(_) => Err(too_few.to_owned()),
         None => Err("that is more than any machine has".to_owned()),
     }
 }

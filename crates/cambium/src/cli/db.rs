@@ -35,6 +35,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("pages", count(stats.pages))
         .row("segments", segments(&stats))
         .row("in use", format!("{:.0} % of their bytes", 100.0 * live))
+        .row("unreadable pages", count(stats.unreadable_pages as u64))
         .row("contract codes", count(stats.codes as u64))
         .row("input and output", &stats.disk)
         .section("In memory")
@@ -48,9 +49,10 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("entry cache", bytes(stats.entry_cache_bytes as u64))
         .row("code cache", bytes(stats.code_cache_bytes))
         .row("page cache", bytes(stats.page_cache_bytes))
+        .row("kept by views", bytes(stats.pinned_bytes as u64))
         .section("Since it was opened");
     let table = figures::rows(chain.db(), table);
-    let (counters, commit_latency) = figures::json(chain.db());
+    let figures = figures::json(chain.db());
     Ok(Report::new(
         table.to_string(),
         json!({
@@ -75,6 +77,11 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "entry_cache_bytes": stats.entry_cache_bytes,
             "code_cache_bytes": stats.code_cache_bytes,
             "page_cache_bytes": stats.page_cache_bytes,
+            "pinned_bytes": stats.pinned_bytes,
+            "old_states": stats.old_states,
+            "held_snapshots": stats.held_snapshots,
+            "waiting_blocks": stats.waiting_blocks,
+            "unreadable_pages": stats.unreadable_pages,
             "segments": stats.segments,
             "segment_bytes": stats.segment_bytes,
             "segment_live_bytes": stats.segment_live_bytes,
@@ -87,8 +94,9 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
                 "is_direct": stats.disk.is_direct,
                 "not_direct_because": stats.disk.not_direct_because,
             },
-            "counters": counters,
-            "commit_latency": commit_latency,
+            "counters": figures.counters,
+            "commit_latency": figures.commit_latency,
+            "seal_waits": figures.seal_waits,
         }),
     ))
 }
@@ -199,8 +207,9 @@ pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure>
         repaired
     };
     // What it will cost is said before it is done.
-    let plan = run(true)?;
+    let mut plan = run(true)?;
     if args.dry_run || plan.is_sound() {
+        plan.is_trial = args.dry_run;
         return Ok(repaired(&plan));
     }
     out.note(format!("about to be done:\n{}", findings(&plan)));

@@ -30,10 +30,6 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
         ("commits", commits(&counters, &db.commit_latency())),
         ("merges", merges(&counters)),
         ("waits", waits(&db.seal_waits(), counters.seal_wait_ns)),
-        (
-            "unreadable",
-            some(counters.pages_unreadable).map(|pages| format!("{} pages", count(pages))),
-        ),
         ("disk", disk(&counters)),
     ];
     let happened = rows
@@ -42,21 +38,33 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
     happened.fold(table, |table, (name, text)| table.row(name, text))
 }
 
-/// The same for machines: counters by name, and the latency of commits.
-pub(crate) fn json(db: &Db) -> (Value, Value) {
+/// The same for machines.
+pub(crate) struct Json {
+    /// By name.
+    pub(crate) counters: Value,
+    pub(crate) commit_latency: Value,
+    pub(crate) seal_waits: Value,
+}
+
+pub(crate) fn json(db: &Db) -> Json {
     let named = db.counters().named().into_iter();
     let counters: Map<_, _> = named
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
-    let latency = db.commit_latency();
-    let latency = json!({
-        "count": latency.count,
-        "p50_ns": latency.p50_ns,
-        "p99_ns": latency.p99_ns,
-        "p999_ns": latency.p999_ns,
-        "max_ns": latency.max_ns,
-    });
-    (counters.into(), latency)
+    let times = |latency: Latency| {
+        json!({
+            "count": latency.count,
+            "p50_ns": latency.p50_ns,
+            "p99_ns": latency.p99_ns,
+            "p999_ns": latency.p999_ns,
+            "max_ns": latency.max_ns,
+        })
+    };
+    Json {
+        counters: counters.into(),
+        commit_latency: times(db.commit_latency()),
+        seal_waits: times(db.seal_waits()),
+    }
 }
 
 const fn some(number: u64) -> Option<u64> {

@@ -255,7 +255,7 @@ fn stage(part: Duration, whole: Duration, what: &str) -> String {
 /// The same for machines.
 pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
     let (done, timings) = (&summary.done, &summary.timings);
-    let (counters, commit_latency) = figures::json(db);
+    let figures = figures::json(db);
     json!({
         "blocks": done.blocks,
         "transactions": done.transactions,
@@ -275,7 +275,8 @@ pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
             "root": timings.root.as_secs_f64(),
             "commit": timings.commit.as_secs_f64(),
         },
-        "counters": counters,
-        "commit_latency": commit_latency,
+        "counters": figures.counters,
+        "commit_latency": figures.commit_latency,
+        "seal_waits": figures.seal_waits,
     })
 }

@@ -137,6 +137,13 @@ impl FaultyDisk {
         state.faults.failing_call = Some(state.calls + calls);
     }
 
+    /// Makes the operation panic that comes after `calls` more of any kind, before it has any
+    /// effect: whoever calls the disk is stopped in the middle of what it does.
+    pub fn panic_call_after(&self, calls: u64) {
+        let mut state = self.state();
+        state.faults.panicking_call = Some(state.calls + calls);
+    }
+
     /// Lets no file grow any more after `calls` more operations of any kind: the disk is full.
     pub fn fill_after(&self, calls: u64) {
         let mut state = self.state();
@@ -247,6 +254,8 @@ impl State {
         self.power()?;
         let call = self.calls;
         self.calls += 1;
+        let panics = self.faults.panicking_call.take_if(|at| *at == call);
+        assert!(panics.is_none(), "a panic that was asked for");
         if self.faults.full_at_call.is_some_and(|at| call >= at) {
             self.faults.full_at_call = None;
             self.faults.space_bytes = Some(self.used_bytes());

@@ -120,7 +120,7 @@ impl Loaded {
             parts: self.parts,
             codes: self.codes,
             log,
-            blocks: Blocks::new(index, meta.id, recent)?,
+            blocks: Blocks::new(index, meta.id.number, meta.id, recent)?,
             retired: Vec::new(),
             state,
             index: state_index,

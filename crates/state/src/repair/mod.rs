@@ -372,7 +372,7 @@ impl Repair<'_> {
             self.found(format!("{damage} is damaged"), remedy, true);
         }
         let mut numbers = genesis.number..=base.number;
-        if let Some(bad) = numbers.find_map(|number| index.get(number).err()) {
+        if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
             if !bad.is_corruption() {
                 return Err(bad.into());
             }

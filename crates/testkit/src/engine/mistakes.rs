@@ -24,7 +24,10 @@ impl EngineDriver {
                     0 => bad.parent = self.new_hash(),
                     1 => bad.id.number += self.random.below(3) + 1,
                     2 => bad.id.number = self.random.below(parent.number + 1),
-                    3 => bad.id.hash = self.recent(),
+                    3 => {
+                        let depth = self.random.below(4);
+                        bad.id.hash = self.ancestor(depth);
+                    }
                     _ => bad.state_root = self.new_hash(),
                 }
                 self.refused(staged.seal(bad))
