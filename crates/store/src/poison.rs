@@ -38,18 +38,26 @@ impl Poison {
         step: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         /// Of a step that panics it is not known how far it came.
-        struct Unfinished<'a>(&'a Poison);
+        struct Step<'a> {
+            poison: &'a Poison,
+            is_over: bool,
+        }
 
-        impl Drop for Unfinished<'_> {
+        impl Drop for Step<'_> {
             fn drop(&mut self) {
-                let _ = self.0.cause.set("a panic".to_owned());
+                if !self.is_over {
+                    let _ = self.poison.cause.set("a panic".to_owned());
+                }
             }
         }
 
         self.check()?;
-        let unfinished = Unfinished(self);
+        let mut guarded = Step {
+            poison: self,
+            is_over: false,
+        };
         let done = step();
-        std::mem::forget(unfinished);
+        guarded.is_over = true;
         done.inspect_err(|e| _ = self.cause.set(e.to_string()))
     }
 }

@@ -157,7 +157,7 @@ fn story() -> Story {
     drop(db);
     Story {
         disk: disk.duplicate(),
-        older: older.try_into().ok().expect("two"),
+        older: older.try_into().expect("two"),
         blocks,
         root,
     }
@@ -351,7 +351,7 @@ fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
         let id = made.meta.id;
         if missing.contains(&id.number) {
             made.commit(&db);
-        } else if id.number > missing.end().to_owned() {
+        } else if id.number > *missing.end() {
             assert!(db.has(id).unwrap(), "{what}: block {id} should be there");
             db.set_head(id).unwrap();
         }

@@ -115,6 +115,7 @@ pub fn repair(
     let lock = lock_data_dir(&*worked_on)?;
     let mut repair = Repair {
         disk: worked_on,
+        salvage,
         options,
         progress,
         report: RepairReport {
@@ -139,6 +140,8 @@ pub fn repair(
 struct Repair<'a> {
     /// Reads what it can, and gives zeros for the rest.
     disk: Arc<dyn Disk>,
+    /// What it reads from: tells what could not be read.
+    salvage: Arc<SalvageDisk>,
     options: Options,
     progress: &'a mut dyn FnMut(RepairProgress),
     report: RepairReport,
@@ -149,6 +152,7 @@ impl Repair<'_> {
         let manifest = self.manifest()?;
         let genesis = genesis_of(&manifest)?;
         let damaged = self.log(manifest.salt())?;
+        let lacks_end = self.unreadable_ends(&damaged)?;
         let read = self.state(&manifest)?;
         let (log, _) = BlockLog::open(
             self.disk.clone(),
@@ -157,7 +161,7 @@ impl Repair<'_> {
         )?;
         let index = self.block_index(&log, genesis, &read.meta)?;
         let replay = read.meta.log.replay;
-        self.report.lost_blocks = damaged.iter().any(|damage| {
+        let lacks_blocks = damaged.iter().any(|damage| {
             let (file, offset) = (damage.position.file, damage.end);
             match damage.kind {
                 LogDamageKind::Range => LogPosition { file, offset } > replay,
@@ -165,6 +169,7 @@ impl Repair<'_> {
                 LogDamageKind::Header | LogDamageKind::End => false,
             }
         });
+        self.report.lost_blocks = lacks_end || lacks_blocks;
         self.lost_history(&index, genesis, &read.meta, &damaged)?;
         let codes = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
         let state = pages::State {
@@ -248,6 +253,42 @@ impl Repair<'_> {
                 all.push(damage);
             }
         }
+    }
+
+    /// Writes zeros where the device can't read the log and no record is known to have been. Whether
+    /// there was such a place: the last blocks may have been in it.
+    fn unreadable_ends(&mut self, damaged: &[LogDamage]) -> Result<bool, StateError> {
+        let mut is_any = false;
+        for range in self.salvage.unreadable() {
+            let file = self.disk.display_path(&range.file);
+            let end = range.offset + range.len;
+            let is_taken_out = damaged.iter().any(|damage| {
+                damage.file == file
+                    && u64::from(damage.position.offset) < end
+                    && range.offset < damage.end.into()
+            });
+            if !range.file.starts_with("log/") || is_taken_out {
+                continue;
+            }
+            let write = |disk: &dyn Disk| -> Result<(), DiskError> {
+                let log = disk.open(&range.file)?;
+                let there = log.len()?.min(end).saturating_sub(range.offset);
+                log.write_at(&vec![0; there as usize], range.offset)?;
+                log.sync()
+            };
+            write(&*self.disk).map_err(StoreError::from)?;
+            let what = format!(
+                "{file} can't be read from byte {} to byte {end}",
+                range.offset
+            );
+            self.found(
+                what,
+                "zeros were written there: the last blocks may be lost",
+                false,
+            );
+            is_any = true;
+        }
+        Ok(is_any)
     }
 
     /// Where checkpoints say that records begin, or the log ended.

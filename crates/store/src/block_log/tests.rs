@@ -381,8 +381,8 @@ fn damage_to_a_mark_does_no_harm() {
     let disk = FaultyDisk::new(22);
     let (log, positions) = filled(&disk, SMALL, 12);
     drop(log);
-    for n in 0..11 {
-        let LogPosition { file, offset } = positions[n];
+    for (n, position) in positions.into_iter().enumerate().take(11) {
+        let LogPosition { file, offset } = position;
         let mark = offset as usize + record_bytes(payload(n as u64).len() as u64) as usize;
         for at in [0, 10, 12, 30] {
             disk.flip_bit(&name_of(file), mark as u64 + at, 1);
