@@ -197,6 +197,34 @@ impl Blocks {
         self.state.read().recent.get(hash).copied()
     }
 
+    /// Whether `hash` is that of `block` or of one of its ancestors, so many `heights` down. After
+    /// the head went far down, these are in the index alone.
+    pub(crate) fn is_near_ancestor(
+        &self,
+        hash: &B256,
+        mut block: BlockId,
+        heights: u64,
+    ) -> Result<bool, StateError> {
+        let state = self.state.read();
+        for _ in 0..heights {
+            if block.hash == *hash {
+                return Ok(true);
+            }
+            let Some(below) = block.number.checked_sub(1) else {
+                break;
+            };
+            let parent = match state.recent.get(&block.hash) {
+                Some(block) => Some(block.parent),
+                None => self.ancestor_in(&state, below)?.map(|entry| entry.hash),
+            };
+            let Some(parent) = parent else {
+                break;
+            };
+            block = BlockId::new(below, parent);
+        }
+        Ok(false)
+    }
+
     /// Whether the parent of a block of that number is recent, or an ancestor of the base.
     pub(crate) fn is_parent_known(
         &self,

@@ -400,6 +400,7 @@ impl Inner {
         }
         check_record("record of a block", record)?;
         self.check_new(id)?;
+        self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;
         let mut delta = self.delta_above(parent)?;
         // Nobody else adds layers while the delta is locked, but those of known blocks.
@@ -414,8 +415,31 @@ impl Inner {
 
     /// Refuses a block that is sealed, or committed and still known.
     fn check_new(&self, id: BlockId) -> Result<(), StateError> {
-        let is_there = self.find(&id.hash).is_some() || self.blocks.position_of(id)?.is_some();
-        match is_there || id.hash == self.genesis.hash {
+        let is_there = id.hash == self.genesis.hash
+            || self.find(&id.hash).is_some()
+            || self.blocks.position_of(id)?.is_some();
+        match is_there {
+            true => Err(StateError::BlockExists(id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a block with the hash of one of its near ancestors, of which only the block index
+    /// may know, if the head was far above them.
+    fn check_ancestors(&self, parent: BlockId, id: BlockId) -> Result<(), StateError> {
+        let mut below = parent;
+        {
+            // Layers are found by their hash.
+            let current = self.current.read();
+            while let Some(layer) = current.tree.by_hash(&below.hash) {
+                let Some(number) = below.number.checked_sub(1) else {
+                    return Ok(());
+                };
+                below = BlockId::new(number, layer.parent_hash);
+            }
+        }
+        let heights = self.options.unfinalized_blocks as u64;
+        match self.blocks.is_near_ancestor(&id.hash, below, heights)? {
             true => Err(StateError::BlockExists(id)),
             false => Ok(()),
         }

@@ -1,0 +1,829 @@
+//! What was broken once, each by itself, with files so small that all that happens to files happens
+//! often: see also `damage.rs`, `rebuild.rs`, `every_operation.rs` and the engine's random runs.
+
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{
+    Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY, put_varint,
+};
+use cambium_state::{
+    BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, StateError,
+    StoreError,
+};
+use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest, lock_data_dir};
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{account, change, commit, first_block, path, put, remove},
+    say,
+};
+use cambium_trie::Keys;
+use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
+
+const ACCOUNTS: u64 = 2000;
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        files: TINY_FILES,
+        ..Options::default()
+    }
+}
+
+fn database() -> (Db, FaultyDisk) {
+    database_of(ACCOUNTS, options())
+}
+
+fn database_of(accounts: u64, options: Options) -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(7);
+    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+    for index in 0..accounts {
+        let slots = match index % 100 {
+            0 => 800,
+            _ => index % 3,
+        };
+        let slots = (0..slots).map(|at| (path(at), U256::from(at + 1)));
+        loader.account(path(index), &account(0), slots).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    (loaded.create(meta, vec![]).unwrap(), disk)
+}
+
+fn open(disk: &FaultyDisk) -> Result<Db, StateError> {
+    Db::open(Arc::new(disk.clone()), options()).map(|(db, _)| db)
+}
+
+/// Changes of some accounts: mostly of their fields, and of some slots.
+fn some_changes(random: &mut Random, count: u64) -> Vec<AccountChange> {
+    let mut indices: Vec<_> = (0..count).map(|_| random.below(ACCOUNTS)).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let change = |index| match random.below(10) {
+        0 => remove(path(index)),
+        1 => AccountChange {
+            slots: vec![(path(random.below(800)), U256::from(random.below(1000)))],
+            ..put(path(index), random.below(1 << 40))
+        },
+        _ => put(path(index), random.below(1 << 40)),
+    };
+    indices.into_iter().map(change).collect()
+}
+
+/// A block on the head, and a merge of everything.
+fn commit_and_merge(db: &Db, random: &mut Random) {
+    commit(db, some_changes(random, 150), vec![]);
+    db.flush(0).unwrap();
+}
+
+fn sealed(db: &Db, changes: Vec<AccountChange>, body: Bytes) -> Result<Sealed, StateError> {
+    let head = db.head();
+    let staged = db.view()?.session().finish(Changes::new(changes), vec![])?;
+    let meta = BlockMeta {
+        body,
+        ..child_of(head, staged.root())
+    };
+    staged.seal(meta)
+}
+
+fn child_of(head: BlockId, state_root: B256) -> BlockMeta {
+    BlockMeta {
+        id: BlockId::new(head.number + 1, keccak256(head.hash)),
+        parent: head.hash,
+        state_root,
+        body: Bytes::new(),
+    }
+}
+
+fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
+    let is_one = |name: &String| {
+        name.strip_prefix("checkpoint-")
+            .is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    disk.files().into_iter().filter(is_one).collect()
+}
+
+fn segments(disk: &FaultyDisk) -> usize {
+    let files = disk.files();
+    files.iter().filter(|name| name.starts_with("seg")).count()
+}
+
+/// All files and what is in them, but for the lock.
+fn contents(disk: &FaultyDisk) -> Vec<(String, Vec<u8>)> {
+    let files = disk.files().into_iter();
+    files
+        .filter(|name| name != "cambium.lock")
+        .map(|name| {
+            let bytes = disk.contents(&name).unwrap();
+            (name, bytes)
+        })
+        .collect()
+}
+
+fn check(db: &Db) {
+    let report = db.check(&mut |_| {}).unwrap();
+    assert_eq!(report.damage, Vec::<String>::new());
+}
+
+/// A dropped database is closed once its threads have let go of it.
+fn wait_until_closed(disk: &FaultyDisk) {
+    while lock_data_dir(disk).is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keys of accounts alone.
+fn keys(indices: impl IntoIterator<Item = u64>) -> Keys {
+    let accounts = indices.into_iter().map(|index| (path(index), vec![]));
+    Keys::new(accounts.collect())
+}
+
+#[test]
+fn the_checkpoint_before_opens_after_any_merge() {
+    let (db, disk) = database();
+    let mut random = Random::new(1);
+    let mut removed = 0;
+    for round in 0..60 {
+        let before = disk.files();
+        commit_and_merge(&db, &mut random);
+        let after = disk.files();
+        let is_gone = |name: &&String| name.starts_with("seg") && !after.contains(name);
+        removed += usize::from(before.iter().any(|name| is_gone(&name)));
+        let copy = disk.duplicate();
+        let newest = checkpoints(&copy).pop().unwrap();
+        let len = copy.contents(&newest).unwrap().len() as u64;
+        copy.flip_bit(&newest, random.below(len), 3);
+        let copied = open(&copy).unwrap_or_else(|error| panic!("merge {round}: {error}"));
+        assert_eq!(copied.head(), db.head());
+        if round % 10 == 0 {
+            check(&copied);
+        }
+    }
+    say(&format!("{removed} of 60 merges removed a segment"));
+    assert!(removed > 20);
+}
+
+#[test]
+fn an_error_that_passes_is_no_damage() {
+    let (db, disk) = database();
+    let mut random = Random::new(2);
+    for _ in 0..5 {
+        commit_and_merge(&db, &mut random);
+    }
+    commit(&db, some_changes(&mut random, 60), vec![]);
+    let head = db.head();
+    drop(db);
+    wait_until_closed(&disk);
+    for fault in [Fault::FailedRead, Fault::FailedOpen] {
+        for name in [
+            "checkpoint-",
+            "segments/",
+            "log/",
+            "cambium.db",
+            "codes",
+            "blocks.idx",
+        ] {
+            for count in 1..4 {
+                let before = contents(&disk);
+                disk.inject(fault, name, count);
+                let opened = open(&disk);
+                let hits = disk.take_hits().len();
+                disk.clear_faults();
+                match opened {
+                    Ok(db) => assert_eq!(db.head(), head, "{fault:?} on {name}, {hits} hits"),
+                    Err(error) => {
+                        assert!(!error.is_damage(), "{fault:?} on {name}: {error}");
+                        assert_eq!(contents(&disk), before, "{fault:?} on {name}");
+                    }
+                }
+                let db = open(&disk).unwrap();
+                assert_eq!(db.head(), head);
+                assert!(disk.files().iter().all(|name| !name.contains("damaged")));
+            }
+        }
+    }
+    // Nor does it make a directory free for another database.
+    for fault in [Fault::FailedRead, Fault::FailedOpen] {
+        let before = contents(&disk);
+        disk.inject(fault, "checkpoint-", 1);
+        assert!(Loader::new(Arc::new(disk.clone()), options()).is_err());
+        disk.clear_faults();
+        assert_eq!(contents(&disk), before);
+        assert!(Loader::new(Arc::new(disk.clone()), options()).is_err());
+        assert_eq!(open(&disk).unwrap().head(), head);
+    }
+}
+
+#[test]
+fn a_rotten_page_that_nobody_reads_stops_nothing() {
+    let (db, disk) = database();
+    let mut random = Random::new(3);
+    commit_and_merge(&db, &mut random);
+    drop(db);
+    wait_until_closed(&disk);
+    // A bit in every segment, so that whatever is cleaned has a bad page.
+    for name in disk.files() {
+        if name.starts_with("seg") && name.contains('/') {
+            let len = disk.contents(&name).unwrap().len() as u64;
+            disk.flip_bit(&name, len / 2 + random.below(len / 4), 5);
+        }
+    }
+    // Accounts whose pages can still be read and written.
+    let db = open(&disk).unwrap();
+    let view = db.view().unwrap();
+    let good: Vec<_> = (0..ACCOUNTS)
+        .filter(|index| view.account(&path(*index)).is_ok())
+        .collect();
+    drop(view);
+    assert!(good.len() as u64 > ACCOUNTS / 2 && (good.len() as u64) < ACCOUNTS);
+    // What lies in one page with a good account is good; a neighbour that is joined may not be.
+    let mut seen = 0;
+    let mut db = db;
+    for round in 0..60 {
+        let changes = good.iter().step_by(3).map(|index| put(path(*index), round));
+        let mut changes: Vec<_> = changes.collect();
+        changes.sort_unstable_by_key(|change| change.path);
+        commit(&db, changes, vec![]);
+        db.flush(0)
+            .unwrap_or_else(|error| panic!("merge {round}: {error}"));
+        seen = seen.max(db.stats().unwrap().unreadable_pages);
+        if round % 20 == 19 {
+            let head = db.head();
+            drop(db);
+            wait_until_closed(&disk);
+            db = open(&disk).unwrap();
+            assert_eq!(db.head(), head);
+        }
+    }
+    say(&format!(
+        "{seen} pages could not be read; {} segments",
+        segments(&disk)
+    ));
+    assert!(seen > 0);
+    let report = db.check(&mut |_| {}).unwrap();
+    assert!(!report.damage.is_empty());
+    let view = db.view().unwrap();
+    for index in good.iter().step_by(3) {
+        assert_eq!(view.account(&path(*index)).unwrap().unwrap().nonce, 59);
+    }
+}
+
+/// Segments after 120 merges, beside what `hold` gives and keeps.
+fn segments_after_merges<T>(seed: u64, mut hold: impl FnMut(&Db, u64) -> T) -> usize {
+    let (db, disk) = database();
+    let mut random = Random::new(seed);
+    let mut held = Vec::new();
+    for round in 0..120 {
+        commit_and_merge(&db, &mut random);
+        held.push(hold(&db, round));
+    }
+    let most = segments(&disk);
+    drop(held);
+    commit_and_merge(&db, &mut random);
+    commit_and_merge(&db, &mut random);
+    let pinned = || {
+        thread::sleep(Duration::from_millis(10));
+        db.stats().unwrap().pinned_bytes
+    };
+    // A merge that is over may still be letting go.
+    let left = (0..500).map(|_| pinned()).find(|bytes| *bytes == 0);
+    assert_eq!(left, Some(0));
+    check(&db);
+    most
+}
+
+#[test]
+fn what_is_held_keeps_no_more_than_it_needs() {
+    let nothing = segments_after_merges(4, |_, _| ());
+    // A view at the beginning, and of it a proof that was served.
+    let one_view = segments_after_merges(4, |db, round| {
+        let view = (round == 0).then(|| db.view().unwrap());
+        if let Some(view) = &view {
+            let keys = &keys(0..50);
+            view.extract(keys).unwrap();
+        }
+        view
+    });
+    // A proof each time, of which nothing is kept.
+    let proofs = segments_after_merges(4, |db, round| {
+        let keys = &keys(round..round + 20);
+        db.view().unwrap().extract(keys).unwrap();
+    });
+    // A view of an old block, kept for all the time.
+    let old_view = segments_after_merges(4, |db, round| {
+        (round == 10).then(|| {
+            let view = db.view_at(3).unwrap();
+            view.account(&path(1)).unwrap();
+            view
+        })
+    });
+    say(&format!(
+        "segments after 120 merges: {nothing}; with one old view {one_view}, after proofs \
+         {proofs}, with a view of an old block {old_view}"
+    ));
+    assert!(
+        proofs <= nothing + nothing / 4 + 2,
+        "{proofs} for {nothing}"
+    );
+    // A view holds the segments of its time besides.
+    for held in [one_view, old_view] {
+        assert!(held <= 3 * nothing, "{held} for {nothing}");
+    }
+}
+
+#[test]
+fn views_of_old_blocks_take_their_memory_along() {
+    let (db, _disk) = database();
+    let mut random = Random::new(5);
+    for _ in 0..200 {
+        commit(&db, some_changes(&mut random, 40), vec![]);
+    }
+    db.flush(0).unwrap();
+    let genesis = db.view_at(0).unwrap();
+    assert_eq!(genesis.account(&path(1)).unwrap(), Some(account(0)));
+    let one = db.stats().unwrap().pinned_bytes;
+    drop(genesis);
+    for number in 0..190 {
+        let view = db.view_at(number).unwrap();
+        view.account(&path(1)).unwrap();
+        let keys = &keys([1]);
+        view.extract(keys).unwrap();
+        let stats = db.stats().unwrap();
+        assert_eq!(stats.old_states, 1);
+        assert!(stats.pinned_bytes < 3 * one, "{}", stats.pinned_bytes);
+        assert_eq!(
+            stats.layers, 0,
+            "what is brought back is no layer of the head's"
+        );
+    }
+    let stats = db.stats().unwrap();
+    assert_eq!((stats.old_states, stats.pinned_bytes), (0, 0));
+    // All of them at once have a budget, and say so.
+    let mut views = Vec::new();
+    let refused = (0..190).find_map(|number| {
+        match db.view_at(number) {
+            Ok(view) => views.push(view),
+            Err(error) => return Some(error),
+        }
+        None
+    });
+    let most = db.stats().unwrap().pinned_bytes;
+    say(&format!(
+        "{} views of old blocks took {most} bytes",
+        views.len()
+    ));
+    assert!(
+        matches!(refused, Some(StateError::TooFar { .. })),
+        "{refused:?}"
+    );
+    assert!(most <= 16 << 20);
+    // Neither commits nor other views wait for them.
+    commit_and_merge(&db, &mut random);
+    db.view().unwrap().account(&path(1)).unwrap();
+    drop(views);
+    assert!(db.view_at(150).is_ok());
+}
+
+#[test]
+fn segments_come_and_go_without_end() {
+    let files = FileSizes {
+        segments_max: 30,
+        ..TINY_FILES
+    };
+    let options = Options { files, ..options() };
+    let (db, disk) = database_of(500, options);
+    let mut random = Random::new(6);
+    let mut seen = BTreeSet::new();
+    for _ in 0..400 {
+        let changes = (0..60).map(|_| random.below(500)).collect::<BTreeSet<_>>();
+        let mut changes: Vec<_> = changes
+            .into_iter()
+            .map(|index| put(path(index), random.below(1 << 40)))
+            .collect();
+        changes.sort_unstable_by_key(|change| change.path);
+        commit(&db, changes, vec![]);
+        db.flush(0).unwrap();
+        seen.extend(
+            disk.files()
+                .into_iter()
+                .filter(|name| name.starts_with("seg")),
+        );
+    }
+    let written = db.counters().page_bytes_written;
+    let room = u64::from(files.segments_max) * files.segment_bytes_max;
+    say(&format!(
+        "{written} bytes of pages written, {} names of segments, room for {room} at a time",
+        seen.len()
+    ));
+    assert!(written > 4 * room);
+    check(&db);
+    drop(db);
+    wait_until_closed(&disk);
+    let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
+    check(&db);
+}
+
+#[test]
+fn what_a_commit_returns_is_true_of_its_block() {
+    for seed in 0..30 {
+        let (db, disk) = database();
+        let mut random = Random::new(seed);
+        commit_and_merge(&db, &mut random);
+        commit(&db, some_changes(&mut random, 60), vec![]);
+        // The merge fails, and with it the engine, at some operation of its.
+        disk.inject(Fault::FailedWrite, "seg", 1);
+        let merged = db.flush(0);
+        disk.clear_faults();
+        assert!(merged.is_err());
+        let before = db.head();
+        let outcome = sealed(&db, some_changes(&mut random, 60), Bytes::new())
+            .and_then(|sealed| sealed.commit());
+        let head = db.head();
+        drop(db);
+        wait_until_closed(&disk);
+        let db = open(&disk).unwrap();
+        match outcome {
+            Ok(committed) => assert_eq!(db.head(), committed.id()),
+            Err(_) => assert_eq!(db.head(), before),
+        }
+        assert_eq!(db.head(), head);
+        check(&db);
+    }
+}
+
+#[test]
+fn an_unknown_hash_costs_no_read() {
+    let (db, disk) = database();
+    let mut random = Random::new(8);
+    for _ in 0..300 {
+        commit(&db, some_changes(&mut random, 5), vec![]);
+    }
+    db.flush(0).unwrap();
+    for number in [0, 1, 150, 299, 300, 301, u64::MAX] {
+        let unknown = BlockId::new(number, B256::repeat_byte(0xee));
+        let before = disk.stats();
+        assert!(matches!(
+            db.view_of(unknown),
+            Err(StateError::UnknownBlock(_))
+        ));
+        assert!(matches!(
+            db.set_head(unknown),
+            Err(StateError::UnknownBlock(_))
+        ));
+        let entries = disk.stats().reads - before.reads;
+        let bytes = disk.stats().bytes_read - before.bytes_read;
+        assert!(
+            entries <= 4 && bytes <= 4 * 4096,
+            "{entries} reads of {bytes} bytes"
+        );
+    }
+}
+
+#[test]
+fn a_lost_block_index_is_made_from_the_heads_of_records() {
+    let (db, disk) = database();
+    let body = Bytes::from(vec![7; 100_000]);
+    let mut random = Random::new(9);
+    for _ in 0..50 {
+        let sealed = sealed(&db, some_changes(&mut random, 5), body.clone()).unwrap();
+        sealed.commit().unwrap();
+    }
+    db.flush(0).unwrap();
+    let head = db.head();
+    drop(db);
+    wait_until_closed(&disk);
+    let read_by_opening = |disk: &FaultyDisk| {
+        let before = disk.stats().bytes_read;
+        let db = open(disk).unwrap();
+        assert_eq!(db.head(), head);
+        for number in 0..=head.number {
+            assert!(db.block_id(number).unwrap().is_some());
+        }
+        disk.stats().bytes_read - before
+    };
+    let whole = read_by_opening(&disk.duplicate());
+    let without = disk.duplicate();
+    without.remove("blocks.idx").unwrap();
+    let lost = read_by_opening(&without);
+    say(&format!(
+        "opening reads {whole} bytes, without the block index {lost}"
+    ));
+    assert!(
+        lost < whole + (1 << 20),
+        "{lost} bytes, with 5 MB of bodies in the log"
+    );
+}
+
+#[test]
+fn what_is_too_large_is_refused_and_changes_nothing() {
+    let (db, disk) = database();
+    let head = db.head();
+    let before = contents(&disk);
+    // Of memory that is not touched, since nothing is put together for it.
+    let body = Bytes::from(vec![0; (1 << 30) + 1]);
+    let refused = sealed(&db, vec![put(path(1), 9)], body);
+    assert!(matches!(
+        refused.err(),
+        Some(StateError::Store(StoreError::TooLarge { .. }))
+    ));
+    assert_eq!((db.head(), contents(&disk)), (head, before));
+    let mut random = Random::new(10);
+    commit_and_merge(&db, &mut random);
+    check(&db);
+}
+
+#[test]
+fn the_head_goes_back_any_way() {
+    let (db, disk) = database();
+    let mut random = Random::new(11);
+    let mut roots = vec![db.view().unwrap().state_root()];
+    for _ in 0..1500 {
+        roots.push(commit(&db, some_changes(&mut random, 150), vec![]));
+    }
+    // More than all old states may take.
+    assert!(matches!(db.view_at(0), Err(StateError::TooFar { .. })));
+    for number in [700, 3] {
+        db.unwind(number).unwrap();
+        let view = db.view().unwrap();
+        assert_eq!(view.state_root(), roots[number as usize]);
+        let keys = &keys((0..ACCOUNTS).step_by(100));
+        assert_eq!(
+            view.extract(keys).unwrap().state_root(),
+            Some(roots[number as usize])
+        );
+    }
+    let head = db.head();
+    drop(db);
+    wait_until_closed(&disk);
+    let db = open(&disk).unwrap();
+    assert_eq!(db.head(), head);
+    let ancestor = db.block_id(1).unwrap().unwrap();
+    let mut child = child_of(head, roots[3]);
+    child.id.hash = ancestor.hash;
+    let staged = db
+        .view()
+        .unwrap()
+        .session()
+        .finish(Changes::default(), vec![]);
+    assert!(matches!(
+        staged.unwrap().seal(child),
+        Err(StateError::BlockExists(_))
+    ));
+    // The names of what was taken back stay taken.
+    assert!(matches!(
+        sealed(&db, vec![], Bytes::new()),
+        Err(StateError::BlockExists(_))
+    ));
+    let mut child = child_of(head, roots[3]);
+    child.id.hash = B256::repeat_byte(0xab);
+    let staged = db
+        .view()
+        .unwrap()
+        .session()
+        .finish(Changes::default(), vec![])
+        .unwrap();
+    staged.seal(child).unwrap().commit().unwrap();
+    check(&db);
+}
+
+/// The payload of a record, as the table at `BlockRecord::encode` has it.
+fn record(
+    is_head: bool,
+    meta: &BlockMeta,
+    changes: &[u8],
+    reverts: &[u8],
+    codes: &[u8],
+) -> Vec<u8> {
+    let mut out = vec![is_head.into()];
+    out.extend_from_slice(&meta.id.number.to_le_bytes());
+    for hash in [meta.id.hash, meta.parent, meta.state_root] {
+        out.extend_from_slice(hash.as_slice());
+    }
+    out.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(&out).to_le_bytes());
+    for part in [&meta.body[..], changes, reverts] {
+        put_varint(&mut out, part.len() as u64);
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(codes);
+    out
+}
+
+#[test]
+fn no_record_of_the_log_keeps_a_database_closed() {
+    let (db, disk) = database();
+    let mut random = Random::new(12);
+    commit_and_merge(&db, &mut random);
+    let root = commit(&db, some_changes(&mut random, 60), vec![]);
+    let head = db.head();
+    let parent = db.block(head.number).unwrap().unwrap().parent;
+    drop(db);
+    wait_until_closed(&disk);
+    let meta = |number, hash, parent, state_root| BlockMeta {
+        id: BlockId::new(number, hash),
+        parent,
+        state_root,
+        body: Bytes::new(),
+    };
+    let new = B256::repeat_byte(0xcc);
+    let next = head.number + 1;
+    let none = Changes::default().encode();
+    let lone_slot = Changes::new(vec![AccountChange {
+        path: path(0),
+        account: AccountUpdate::Keep,
+        wipe: false,
+        slots: vec![(path(0), U256::from(5))],
+    }]);
+    let of = |meta: &BlockMeta| record(true, meta, &none, &none, &[0]);
+    let head_record =
+        |number: u64, hash: B256| [&number.to_le_bytes()[..], hash.as_slice()].concat();
+    let own = |hash| meta(next, hash, head.hash, root);
+    let cases: Vec<(&str, u8, Vec<u8>)> = vec![
+        ("its parent's hash", 1, of(&own(head.hash))),
+        ("its grandparent's hash", 1, of(&own(parent))),
+        (
+            "a gap in heights",
+            1,
+            of(&meta(next + 1, new, head.hash, root)),
+        ),
+        (
+            "a height below",
+            1,
+            of(&meta(head.number, new, head.hash, root)),
+        ),
+        (
+            "the last height",
+            1,
+            of(&meta(u64::MAX, new, head.hash, root)),
+        ),
+        (
+            "an unknown parent",
+            1,
+            of(&meta(next, new, B256::repeat_byte(0xdd), root)),
+        ),
+        ("itself as its parent", 1, of(&meta(next, new, new, root))),
+        ("an unknown flag", 1, {
+            let mut bytes = of(&own(new));
+            bytes[0] = 7;
+            bytes
+        }),
+        ("a bad head checksum", 1, {
+            let mut bytes = of(&own(new));
+            bytes[110] ^= 1;
+            bytes
+        }),
+        (
+            "malformed changes",
+            1,
+            record(true, &own(new), b"nonsense", &none, &[0]),
+        ),
+        (
+            "malformed reverts",
+            1,
+            record(true, &own(new), &none, b"nonsense", &[0]),
+        ),
+        (
+            "too many codes",
+            1,
+            record(true, &own(new), &none, &none, &[0xff; 10]),
+        ),
+        (
+            "something behind",
+            1,
+            record(true, &own(new), &none, &none, &[0, 1]),
+        ),
+        ("a cut", 1, of(&own(new))[..50].to_vec()),
+        ("an unknown head", 2, head_record(next, new)),
+        (
+            "a head of another number",
+            2,
+            head_record(next + 5, head.hash),
+        ),
+        ("a malformed head", 2, vec![1, 2, 3]),
+        ("an unknown kind", 77, vec![1, 2, 3]),
+        ("another root", 1, {
+            let meta = meta(next, new, head.hash, B256::repeat_byte(0xab));
+            record(true, &meta, &lone_slot.encode(), &none, &[0])
+        }),
+        ("code of another hash", 1, {
+            let mut codes = vec![1];
+            codes.extend_from_slice(B256::repeat_byte(9).as_slice());
+            codes.extend_from_slice(&[1, 0xfe]);
+            record(true, &own(new), &none, &none, &codes)
+        }),
+        ("an account whose code nobody has", 1, {
+            let put = Account {
+                code_hash: B256::repeat_byte(9),
+                ..Account::default()
+            };
+            let changes = Changes::new(vec![change(path(0), AccountUpdate::Put(put))]);
+            record(true, &own(new), &changes.encode(), &none, &[0])
+        }),
+    ];
+    for (what, kind, payload) in cases {
+        let copy = disk.duplicate();
+        let salt = Manifest::open(&copy).unwrap().salt();
+        let log_options = LogOptions {
+            file_bytes_max: TINY_FILES.log_file_bytes_max,
+            extend_bytes: TINY_FILES.log_extend_bytes,
+            salt,
+        };
+        let arc: Arc<dyn Disk> = Arc::new(copy.clone());
+        let (log, _) = BlockLog::open(arc, log_options, LogPosition::START).unwrap();
+        log.settle().unwrap();
+        log.append(kind, &[&payload]).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        let (db, recovery) = Db::open(Arc::new(copy.clone()), options())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let is_taken = db.head() != head;
+        if is_taken {
+            // What a record can't tell by itself comes out at its root, or at its code.
+            assert!(
+                [
+                    "another root",
+                    "an account whose code nobody has",
+                    "code of another hash"
+                ]
+                .contains(&what),
+                "{what}: the head is {}",
+                db.head()
+            );
+        } else {
+            assert!(!recovery.notes.is_empty(), "{what}: nothing is said of it");
+            // The database goes on as if the record had not been.
+            let mut random = Random::new(13);
+            commit_and_merge(&db, &mut random);
+            commit_and_merge(&db, &mut random);
+            check(&db);
+        }
+        let head = db.head();
+        drop(db);
+        wait_until_closed(&copy);
+        assert_eq!(open(&copy).unwrap().head(), head, "{what}");
+    }
+}
+
+#[test]
+fn blocks_and_codes_of_others_are_refused() {
+    let (one, _) = database();
+    let (other, disk) = database();
+    let before = contents(&disk);
+    let sealed_in_one = sealed(&one, vec![put(path(1), 5)], Bytes::new()).unwrap();
+    assert!(matches!(
+        other.commit_all(vec![sealed_in_one]),
+        Err(StateError::OtherDatabase(_))
+    ));
+    assert_eq!(contents(&disk), before);
+    assert_eq!(one.head().number, 0);
+    let unknown = Account {
+        code_hash: keccak256(b"nobody has it"),
+        ..Account::default()
+    };
+    let finish = |changes, codes| {
+        let session = other.view().unwrap().session();
+        session.finish(Changes::new(changes), codes).err()
+    };
+    let with = |code_hash| {
+        let account = Account {
+            code_hash,
+            ..unknown
+        };
+        vec![change(path(1), AccountUpdate::Put(account))]
+    };
+    assert!(matches!(
+        finish(with(unknown.code_hash), vec![]),
+        Some(StateError::UnknownCode { .. })
+    ));
+    let code = Bytes::from_static(b"code");
+    assert!(matches!(
+        finish(
+            with(keccak256(&code)),
+            vec![(keccak256(b"other"), code.clone())]
+        ),
+        Some(StateError::WrongCode { .. })
+    ));
+    assert!(finish(with(KECCAK_EMPTY), vec![]).is_none());
+    assert!(finish(with(keccak256(&code)), vec![(keccak256(&code), code)]).is_none());
+    // Both go on.
+    for db in [one, other] {
+        commit(&db, vec![put(path(1), 6)], vec![]);
+        check(&db);
+    }
+}
+
+#[test]
+fn a_block_that_is_dropped_leaves_its_name_to_others() {
+    let (db, _disk) = database();
+    let first = sealed(&db, vec![put(path(1), 5)], Bytes::new()).unwrap();
+    assert!(matches!(
+        sealed(&db, vec![put(path(1), 6)], Bytes::new()),
+        Err(StateError::BlockExists(_))
+    ));
+    drop(first);
+    let second = sealed(&db, vec![put(path(1), 6)], Bytes::new()).unwrap();
+    second.commit().unwrap();
+    assert_eq!(
+        db.view().unwrap().account(&path(1)).unwrap().unwrap().nonce,
+        6
+    );
+    db.flush(0).unwrap();
+    check(&db);
+}
