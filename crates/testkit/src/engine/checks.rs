@@ -148,6 +148,19 @@ impl EngineDriver {
             let value = expected.unwrap_or_default();
             assert_eq!(got, value, "{at}: slot {slot} of {path}");
         }
+        // All slots, often of an account that has many.
+        let path = random::account_path(self.random.below(2 * random::LARGE_ACCOUNTS));
+        let expected = model.account(&path).map(|entry| &entry.slots);
+        let expected: Vec<_> = expected
+            .into_iter()
+            .flatten()
+            .map(|(slot, value)| (*slot, *value))
+            .collect();
+        let has_storage = self.outcome(view.has_storage(&path), at)?;
+        assert_eq!(has_storage, !expected.is_empty(), "{at}: storage of {path}");
+        let mut got = self.outcome(view.slots(&path), at)?;
+        got.sort_unstable();
+        assert_eq!(got, expected, "{at}: all slots of {path}");
         Ok(())
     }
 }
