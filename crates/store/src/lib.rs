@@ -4,12 +4,14 @@
 //! trie. Everything goes through a [`cambium_disk::Disk`], under these names:
 //!
 //! ```text
-//! cambium.db             Manifest     what the directory is, written once cambium.lock
-//! lock_data_dir log/00000001.log ...   BlockLog     each block's changes, in order: a commit is
-//! one append + sync segments/00000001.seg  Segments     leaf pages, appended by merges, never
-//! overwritten codes.dat              Codes        contract code by hash blocks.idx
-//! BlockIndex   canonical number -> place in the log; can be rebuilt from it checkpoint-00000007
-//! Checkpoint   whatever else a start needs; the last two are kept, and what these are on
+//! cambium.db             Manifest       what the directory is, written once
+//! cambium.lock           lock_data_dir  who has it open
+//! log/00000001.log ...   BlockLog       each block's changes, in order: a commit is one append + sync
+//! segments/00000001.seg  Segments       leaf pages, appended by merges, never overwritten
+//! codes.dat              Codes          contract code by hash
+//! blocks.idx             BlockIndex     canonical number -> place in the log; can be made again from it
+//! checkpoint-00000007    Checkpoint     whatever else a start needs; the last two are kept, and what
+//!                                       these are on
 //! ```
 //!
 //! ```
