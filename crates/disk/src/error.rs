@@ -102,7 +102,13 @@ impl DiskError {
             io::ErrorKind::ReadOnlyFilesystem => {
                 Some("the file system is read-only: mount it for writing and run again")
             }
-            io::ErrorKind::UnexpectedEof => Some("the file is shorter than it should be"),
+            io::ErrorKind::NotFound if self.op == "open" => {
+                Some("a file is gone: `cambium db repair` brings back what other files tell")
+            }
+            io::ErrorKind::UnexpectedEof => Some(
+                "the file is shorter than it should be: `cambium db repair` brings back what other \
+                 files tell",
+            ),
             _ => None,
         }
     }
