@@ -21,6 +21,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
+use cambium_store::StoreError;
 use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
 use std::sync::{
@@ -205,7 +206,7 @@ impl Staged {
         // Dropped after an error, the layer goes as well.
         let sealed = Sealed::new(inner, layer, record);
         for (hash, code) in &self.codes {
-            sealed.inner.codes.put(*hash, code)?;
+            sealed.inner.put_code(*hash, code)?;
         }
         Ok(sealed)
     }
@@ -315,6 +316,16 @@ impl Db {
 }
 
 impl Inner {
+    /// Keeps a block's code. After a failed write no later block can be.
+    fn put_code(&self, hash: B256, code: &[u8]) -> Result<(), StateError> {
+        match self.codes.put(hash, code) {
+            Err(error @ (StoreError::Disk(_) | StoreError::Poisoned { .. })) => {
+                self.poison(Err(error))
+            }
+            put => Ok(put.map(drop)?),
+        }
+    }
+
     /// Holds given codes against their hashes, and those of accounts against what there is.
     fn check_codes(&self, changes: &Changes, codes: &[(B256, Bytes)]) -> Result<(), StateError> {
         for (expected, code) in codes {

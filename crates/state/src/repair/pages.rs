@@ -84,7 +84,7 @@ impl Repair<'_> {
             missing_codes,
             ..
         } = looked;
-        if let Some(first) = missing_codes.iter().next() {
+        if let Some(first) = missing_codes.iter().min() {
             let damage = match missing_codes.len() {
                 1 => format!("code {first} is missing"),
                 all => format!("{all} codes are missing, code {first} one of them"),

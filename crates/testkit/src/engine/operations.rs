@@ -137,7 +137,11 @@ impl EngineDriver {
     }
 
     pub(super) fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
-        let (changes, model) = self.changes(parent);
+        let (changes, mut model) = self.changes(parent);
+        // What a block before has brought need not come again.
+        let mut codes = random::codes(&changes);
+        codes.retain(|(hash, _)| model.code(hash).is_none());
+        model.add_codes(codes.iter().cloned());
         let mut session = self.session(parent, at)?;
         if self.random.percent(20) {
             self.roots_on_the_way(&mut session, parent, at)?;
@@ -149,7 +153,7 @@ impl EngineDriver {
         if self.next_hash.is_multiple_of(8) {
             self.witness(&session, &changes, model.root(), at)?;
         }
-        let staged = session.finish(changes, vec![]);
+        let staged = session.finish(changes, codes);
         let staged = self.outcome(staged, at)?;
         let id = self.known[&parent].id;
         assert_eq!(staged.root(), model.root(), "{at}: root of a block on {id}");

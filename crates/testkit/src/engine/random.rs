@@ -1,8 +1,8 @@
 //! What is random about a run: numbers, paths, accounts, changes.
 
 use crate::Model;
-use alloy_primitives::{B256, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use std::collections::HashMap;
 
 /// A small fast generator of random numbers (splitmix64): the same on every machine.
@@ -135,11 +135,34 @@ pub(super) fn slot_path(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
 }
 
+/// One account in five has code.
 fn random_account(random: &mut Random) -> Account {
-    let code_hash = Account::default().code_hash;
+    let nonce = random.below(300);
+    let code_hash = match nonce % 5 {
+        0 => keccak256(code(nonce)),
+        _ => Account::default().code_hash,
+    };
     Account {
-        nonce: random.below(300),
+        nonce,
         balance: U256::from(random.next()),
         code_hash,
     }
+}
+
+/// The code of accounts that were made with that nonce.
+pub(super) fn code(nonce: u64) -> Bytes {
+    Bytes::from(vec![nonce as u8; 1 + nonce as usize * 11])
+}
+
+/// The codes of accounts that are put.
+pub(super) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
+    let accounts = changes
+        .accounts()
+        .iter()
+        .filter_map(|change| match change.account {
+            AccountUpdate::Put(account) if account.code_hash != KECCAK_EMPTY => Some(account),
+            _ => None,
+        });
+    let codes = accounts.map(|account| (account.code_hash, code(account.nonce)));
+    codes.collect()
 }
