@@ -41,6 +41,12 @@ impl RecentBlock {
     }
 }
 
+/// See [`Blocks::find`].
+pub(crate) enum FoundBlock {
+    BaseAncestor,
+    Recent(RecentBlock),
+}
+
 /// A chain's blocks by number.
 pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 
@@ -190,6 +196,17 @@ impl Blocks {
         let entry = self.ancestor_in(&state, id.number)?;
         let entry = entry.filter(|entry| entry.hash == id.hash);
         Ok(entry.map(|entry| entry.position))
+    }
+
+    /// Whether a block is the base or an ancestor of it, or else recent. `None` if it is neither.
+    pub(crate) fn find(&self, id: BlockId) -> Result<Option<FoundBlock>, StateError> {
+        // At one moment: when the base moves, what was recent may become an ancestor of it.
+        let state = self.state.read();
+        if self.is_base_ancestor(&state, id)? {
+            return Ok(Some(FoundBlock::BaseAncestor));
+        }
+        let recent = state.recent.get(&id.hash).copied();
+        Ok(recent.map(FoundBlock::Recent))
     }
 
     /// The recent block of that hash.

@@ -1,8 +1,22 @@
 //! Threads on one database, with files so small that merges, cleaning, checkpoints and new log files
 //! come hundreds of times, and with faults that come meanwhile.
 
-use cambium_testkit::{ConcurrentDriver, ConcurrentParams, RoundFaults, TINY_FILES, say};
-use std::{collections::BTreeMap, sync::Once};
+use alloy_primitives::{Bytes, keccak256};
+use cambium_primitives::{BlockId, Changes};
+use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options};
+use cambium_testkit::{
+    ConcurrentDriver, ConcurrentParams, RoundFaults, TINY_FILES,
+    plain::{account, first_block, path, put},
+    say,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
 fn long() -> bool {
     std::env::var_os("CAMBIUM_LONG").is_some()
@@ -110,4 +124,99 @@ fn a_panic_in_an_update_or_a_merge_leaves_readers_and_the_disk_as_they_were() {
         assert!(done["panics in an update"] > 0 && done["panics in a merge"] > 0);
     }
     assert!(done["rounds"] == seeds * rounds);
+}
+
+/// A block on `parent` whose account 0 has the nonce `name`.
+fn sealed(db: &Db, parent: BlockId, name: u64) -> cambium_state::Sealed {
+    let session = db.view_of(parent).unwrap().session();
+    let changes = Changes::new(vec![put(path(0), name)]);
+    let staged = session.finish(changes, vec![]).unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(parent.number + 1, keccak256(name.to_be_bytes())),
+        parent: parent.hash,
+        state_root: staged.root(),
+        body: Bytes::new(),
+    };
+    staged.seal(meta).unwrap()
+}
+
+/// Two branches, of blocks 1 to 4 and of block 2', whose names are their nonces.
+fn two_branches() -> (Db, Vec<(BlockId, u64)>, (BlockId, u64)) {
+    let options = Options {
+        memory_bytes: 16 << 20,
+        files: TINY_FILES,
+        ..Options::default()
+    };
+    let mut loader = Loader::new(Arc::new(FaultyDisk::new(1)), options).unwrap();
+    loader.account(path(0), &account(0), []).unwrap();
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let first = first_block(loaded.root());
+    let db = loaded.create(first.clone(), vec![]).unwrap();
+    let mut main = vec![(first.id, 0)];
+    for nonce in 1..=4 {
+        let block = sealed(&db, main[main.len() - 1].0, nonce);
+        main.push((block.id(), nonce));
+        block.commit().unwrap();
+    }
+    let side = sealed(&db, main[1].0, 100);
+    let aside = (side.id(), 100);
+    side.commit_aside().unwrap();
+    (db, main, aside)
+}
+
+#[test]
+fn blocks_that_come_back_as_layers_or_become_ancestors_of_the_base_are_there_all_the_time() {
+    let (db, main, aside) = two_branches();
+    let asked: Vec<_> = main[1..].iter().copied().chain([aside]).collect();
+    let is_over = AtomicBool::new(false);
+    let turns = if long() { 10_000 } else { 150 };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (db, asked, is_over) = (&db, &asked, &is_over);
+                scope.spawn(move || {
+                    for at in reader.. {
+                        if is_over.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        let (id, nonce) = asked[at % asked.len()];
+                        let view = db.view_of(id).unwrap();
+                        assert_eq!(view.account(&path(0)).unwrap(), Some(account(nonce)));
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..turns {
+            for (head, _) in [aside, main[4]] {
+                db.set_head(head).unwrap();
+                db.flush(0).unwrap();
+            }
+            if readers.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_check_beside_moves_of_the_head_finds_no_damage() {
+    let (db, main, aside) = two_branches();
+    let is_over = AtomicBool::new(false);
+    let checks = if long() { 2000 } else { 60 };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                for (head, _) in [aside, main[4]] {
+                    db.set_head(head).unwrap();
+                }
+            }
+        });
+        for _ in 0..checks {
+            let damage = db.check(&mut |_| {}).unwrap().damage;
+            is_over.fetch_or(!damage.is_empty(), Ordering::SeqCst);
+            assert_eq!(damage, Vec::<String>::new());
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
 }

@@ -228,7 +228,7 @@ impl Writer {
         );
         self.head = head.hash;
         self.is_durable(head.hash);
-        self.pending.clear();
+        // What was attempted may yet be found in the log, until something else is acknowledged.
         true
     }
 
