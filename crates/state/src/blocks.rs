@@ -41,6 +41,12 @@ impl RecentBlock {
     }
 }
 
+/// See [`Blocks::find`].
+pub(crate) enum FoundBlock {
+    BaseAncestor,
+    Recent(RecentBlock),
+}
+
 /// A chain's blocks by number.
 pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 
@@ -192,6 +198,17 @@ impl Blocks {
         Ok(entry.map(|entry| entry.position))
     }
 
+    /// Whether a block is the base or an ancestor of it, or else recent. `None` if it is neither.
+    pub(crate) fn find(&self, id: BlockId) -> Result<Option<FoundBlock>, StateError> {
+        // At one moment: when the base moves, what was recent may become an ancestor of it.
+        let state = self.state.read();
+        if self.is_base_ancestor(&state, id)? {
+            return Ok(Some(FoundBlock::BaseAncestor));
+        }
+        let recent = state.recent.get(&id.hash).copied();
+        Ok(recent.map(FoundBlock::Recent))
+    }
+
     /// The recent block of that hash.
     pub(crate) fn recent(&self, hash: &B256) -> Option<RecentBlock> {
         self.state.read().recent.get(hash).copied()
@@ -238,7 +255,7 @@ impl Blocks {
     }
 
     /// The hash of the ancestor at `number` of the block `id`, which is recent or an ancestor of
-    /// the base.
+    /// the base. [`StateError::UnknownBlock`] if it is neither: its branch was given up.
     pub(crate) fn ancestor_hash(
         &self,
         mut id: BlockId,
@@ -253,9 +270,8 @@ impl Blocks {
             if self.is_base_ancestor(&state, id)? {
                 return Ok(hash_of(self.ancestor_in(&state, number)?));
             }
-            let Some(block) = state.recent.get(&id.hash) else {
-                return Ok(None);
-            };
+            let block = state.recent.get(&id.hash);
+            let block = block.ok_or(StateError::UnknownBlock(id.hash))?;
             id = BlockId::new(id.number - 1, block.parent);
         }
         Ok(Some(id.hash))
@@ -584,6 +600,28 @@ mod tests {
         blocks.move_base(plan);
         assert_eq!(blocks.position_of(id(0, 10)).unwrap(), None);
         assert!(blocks.position_of(id(1, 13)).unwrap().is_some());
+    }
+
+    #[test]
+    fn ancestors_of_a_block_that_was_given_up_are_an_error() {
+        let blocks = two_branches();
+        let head = id(1, 12);
+        blocks.set_head(blocks.chain_of(head).unwrap());
+        for number in 13..=20 {
+            blocks.insert(block(1, number, hash(1, number - 1)));
+        }
+        let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
+        blocks.move_base(plan);
+        assert_eq!(
+            blocks.ancestor_hash(id(1, 20), 3).unwrap(),
+            Some(hash(0, 3))
+        );
+        // A view of it may be held still. Absence would be the hash of no block.
+        let found = blocks.ancestor_hash(id(0, 10), 7);
+        assert!(
+            matches!(found, Err(StateError::UnknownBlock(_))),
+            "{found:?}"
+        );
     }
 
     #[test]

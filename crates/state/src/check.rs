@@ -282,15 +282,15 @@ impl Db {
         let (head, genesis) = (self.head(), self.genesis());
         let mut parent = None;
         for number in genesis.number..=head.number {
-            match self.check_block(number, parent) {
-                Ok(hash) => {
-                    report.blocks += 1;
-                    parent = Some(hash);
-                }
-                Err(damage) => {
-                    report.damage(damage);
-                    parent = None;
-                }
+            let checked = self.check_block(number, parent);
+            let checked = checked.or_else(|_| self.check_block_again(number));
+            if checked == Ok(None) {
+                break;
+            }
+            parent = checked.as_ref().ok().copied().flatten();
+            match checked {
+                Ok(_) => report.blocks += 1,
+                Err(damage) => report.damage(damage),
             }
             let (done, of) = (
                 number - genesis.number + 1,
@@ -300,7 +300,20 @@ impl Db {
         }
     }
 
-    fn check_block(&self, number: u64, parent: Option<B256>) -> Result<B256, String> {
+    /// As [`Db::check_block`], while nobody moves the head: if it was moved between two blocks, they
+    /// are of two chains. `None` if the head is below that number now.
+    fn check_block_again(&self, number: u64) -> Result<Option<B256>, String> {
+        let _head_stays = self.inner.head_moves.lock();
+        if number > self.head().number {
+            return Ok(None);
+        }
+        let below = number.checked_sub(1);
+        let below = below.filter(|below| *below >= self.genesis().number);
+        let parent = below.and_then(|below| self.check_block(below, None).ok().flatten());
+        self.check_block(number, parent)
+    }
+
+    fn check_block(&self, number: u64, parent: Option<B256>) -> Result<Option<B256>, String> {
         let entry = self.inner.blocks.canonical(number);
         let Some(entry) = entry.map_err(|error| error.to_string())? else {
             return Err(format!("block {number} is not in the block index"));
@@ -317,7 +330,7 @@ impl Db {
                 "block {number} does not follow the block before it"
             ));
         }
-        Ok(record.meta.id.hash)
+        Ok(Some(record.meta.id.hash))
     }
 }
 

@@ -14,7 +14,7 @@
 
 use crate::{
     base::Base,
-    blocks::RecentBlock,
+    blocks::{FoundBlock, RecentBlock},
     budget::past_bytes,
     commit::describe,
     db::Inner,
@@ -22,7 +22,7 @@ use crate::{
     error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
     records::{BlockMeta, BlockRecord},
-    tree::{Fold, Layer},
+    tree::{Fold, Layer, Tree},
     view::View,
 };
 use alloy_primitives::B256;
@@ -165,19 +165,20 @@ impl Inner {
     fn bring_back(&self, id: BlockId, at_any_price: bool) -> Result<Arc<Layer>, StateError> {
         let mut jump = None;
         loop {
-            let root = {
+            let tree = {
                 let current = self.current.read();
                 if let Some(layer) = current.tree.by_hash(&id.hash) {
                     return Ok(layer.clone());
                 }
-                current.tree.root().clone()
+                current.tree.clone()
             };
-            let Branch { fork, side } = self.branch_of(id)?;
+            let root = tree.root();
+            let Branch { fork, side } = self.branch_of(&tree, id)?;
             let mut allowance = self.allowance(id, root.block);
             if at_any_price {
                 allowance.left = usize::MAX;
             }
-            if self.current.read().tree.by_hash(&fork.hash).is_none() {
+            if tree.by_hash(&fork.hash).is_none() {
                 jump = self.jump_to(fork, root.block, jump, &mut allowance)?;
             }
             let mut records = Vec::with_capacity(side.len());
@@ -189,12 +190,17 @@ impl Inner {
             let mut current = self.current.write();
             // The base may have moved while all this was read: only the rest of the way is to be
             // read then.
-            if !Arc::ptr_eq(current.tree.root(), &root) {
+            if !Arc::ptr_eq(current.tree.root(), root) {
                 continue;
             }
             let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), jump) {
                 (Some(layer), _) => layer,
-                (None, Some(jump)) => current.add(&root, &jump.target, jump.changes, jump.reverts),
+                (None, Some(jump)) => current.add(root, &jump.target, jump.changes, jump.reverts),
+                // Its layer was let go of meanwhile: it is to be brought back as well.
+                (None, None) if tree.by_hash(&fork.hash).is_some() => {
+                    jump = None;
+                    continue;
+                }
                 (None, None) => return Err(StateError::UnknownBlock(id.hash)),
             };
             for record in records {
@@ -207,15 +213,16 @@ impl Inner {
         }
     }
 
-    fn branch_of(&self, id: BlockId) -> Result<Branch, StateError> {
+    /// Where the branch of `id` leaves `tree`, or the ancestors of the base. What is added to the
+    /// tree meanwhile is none of it, so the caller finds there what is found here.
+    fn branch_of(&self, tree: &Tree, id: BlockId) -> Result<Branch, StateError> {
         let unknown = || StateError::UnknownBlock(id.hash);
         let (mut fork, mut side) = (id, Vec::new());
-        while self.current.read().tree.by_hash(&fork.hash).is_none() {
-            let ancestor = self.blocks.base_ancestor(fork.number)?;
-            if ancestor.is_some_and(|entry| entry.hash == fork.hash) {
-                break;
-            }
-            let block = self.blocks.recent(&fork.hash).ok_or_else(unknown)?;
+        while tree.by_hash(&fork.hash).is_none() {
+            let block = match self.blocks.find(fork)?.ok_or_else(unknown)? {
+                FoundBlock::BaseAncestor => break,
+                FoundBlock::Recent(block) => block,
+            };
             let below = fork.number.checked_sub(1).ok_or_else(unknown)?;
             fork = BlockId::new(below, block.parent);
             side.push(block);
@@ -312,12 +319,12 @@ impl Inner {
             return Ok(self.past_view(state));
         }
         loop {
-            let (base, root, above) = {
+            let (base, above) = {
                 let current = self.current.read();
-                let tree = &current.tree;
-                (current.base.clone(), tree.root().block, tree.clone())
+                (current.base.clone(), current.tree.clone())
             };
-            let Branch { fork, side } = self.branch_of(id)?;
+            let root = above.root().block;
+            let Branch { fork, side } = self.branch_of(&above, id)?;
             let mut allowance = self.allowance(id, root);
             let mut fold = Fold::forwards();
             match above.by_hash(&fork.hash) {
@@ -331,7 +338,7 @@ impl Inner {
                 None => {
                     if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
                         // The base has moved meanwhile, or the block is none of its ancestors.
-                        if self.current.read().tree.root().block == root {
+                        if self.current.read().tree.root().id == above.root().id {
                             return Err(StateError::UnknownBlock(id.hash));
                         }
                         continue;
@@ -426,8 +433,9 @@ impl Inner {
             let step = match self.layer_of(id) {
                 Ok(_) => id,
                 Err(StateError::TooFar { .. }) => {
-                    let Branch { fork, .. } = self.branch_of(id)?;
-                    match self.current.read().tree.by_hash(&fork.hash) {
+                    let tree = self.current.read().tree.clone();
+                    let Branch { fork, .. } = self.branch_of(&tree, id)?;
+                    match tree.by_hash(&fork.hash) {
                         Some(_) => id,
                         None => self.step_towards(fork)?,
                     }

@@ -162,7 +162,12 @@ impl View {
         self.inner.code_cache.get(hash, &self.inner.codes)
     }
 
-    /// The hash of an ancestor, or of this block itself; `None` above it.
+    /// The hash of an ancestor, or of this block itself; `None` above it, and below the first block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if the view has outlived its block: once a branch is given up,
+    /// nobody knows its blocks any more.
     pub fn block_hash(&self, number: BlockNumber) -> Result<Option<B256>, StateError> {
         if number > self.layer.block.number {
             return Ok(None);

@@ -30,6 +30,8 @@ pub(super) struct Faults {
     pub(super) failing_call: Option<u64>,
     /// The call that panics.
     pub(super) panicking_call: Option<u64>,
+    /// The operation that panics, of those that change or sync something.
+    pub(super) panicking_operation: Option<u64>,
     /// The operation during which power is lost.
     pub(super) power_lost_at: Option<u64>,
     /// By the beginning of names, how many operations go wrong.

@@ -144,6 +144,13 @@ impl FaultyDisk {
         state.faults.panicking_call = Some(state.calls + calls);
     }
 
+    /// As [`FaultyDisk::panic_call_after`], counted in writes, syncs and changes of names: whoever
+    /// only reads is never stopped.
+    pub fn panic_operation_after(&self, operations: u64) {
+        let mut state = self.state();
+        state.faults.panicking_operation = Some(state.operations + operations);
+    }
+
     /// Lets no file grow any more after `calls` more operations of any kind: the disk is full.
     pub fn fill_after(&self, calls: u64) {
         let mut state = self.state();
@@ -275,6 +282,12 @@ impl State {
     /// power is lost, or a later one.
     fn step(&mut self) -> io::Result<()> {
         self.power()?;
+        let operation = self.operations;
+        let panics = self
+            .faults
+            .panicking_operation
+            .take_if(|at| *at == operation);
+        assert!(panics.is_none(), "a panic that was asked for");
         self.is_dead = self
             .faults
             .power_lost_at

@@ -9,7 +9,7 @@ mod checks;
 mod faults;
 mod mistakes;
 mod operations;
-mod random;
+pub(crate) mod random;
 
 pub use faults::FaultKinds;
 pub use random::Random;
@@ -22,6 +22,7 @@ use cambium_state::{
     View,
 };
 use faults::is_of_the_disk;
+pub(crate) use operations::is_near;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -335,7 +336,7 @@ const fn options(params: &EngineParams) -> Options {
     }
 }
 
-fn meta(id: BlockId, parent: B256, state_root: B256) -> BlockMeta {
+pub(crate) fn meta(id: BlockId, parent: B256, state_root: B256) -> BlockMeta {
     BlockMeta {
         id,
         parent,

@@ -311,6 +311,6 @@ impl EngineDriver {
 }
 
 /// Whether a block is of one of the heights that are kept while the head has that number.
-const fn is_near(number: u64, head: u64) -> bool {
+pub(crate) const fn is_near(number: u64, head: u64) -> bool {
     number + WINDOW > head && number <= head + WINDOW
 }

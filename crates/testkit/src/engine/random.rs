@@ -36,10 +36,10 @@ impl Random {
 }
 
 /// Storage of the large accounts is spread over pages of its own.
-pub(super) const LARGE_ACCOUNTS: u64 = 3;
+pub(crate) const LARGE_ACCOUNTS: u64 = 3;
 
 /// The first state: `accounts` accounts, a few of them with storage.
-pub(super) fn genesis(random: &mut Random, accounts: u64) -> Changes {
+pub(crate) fn genesis(random: &mut Random, accounts: u64) -> Changes {
     let mut genesis = Vec::new();
     for index in 0..accounts {
         let slots = match index {
@@ -60,7 +60,7 @@ pub(super) fn genesis(random: &mut Random, accounts: u64) -> Changes {
 }
 
 /// One to `changes_max` random changes to the state `before`, and the state after them.
-pub(super) fn changes(
+pub(crate) fn changes(
     random: &mut Random,
     before: &Model,
     accounts: u64,
@@ -121,7 +121,7 @@ fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountChang
 }
 
 /// Spread like hashes, but for one account in eight: those share long prefixes.
-pub(super) fn account_path(index: u64) -> B256 {
+pub(crate) fn account_path(index: u64) -> B256 {
     if index % 8 == 7 {
         let mut path = B256::repeat_byte(0x5a);
         path.0[10..18].copy_from_slice(&(index / 16).to_be_bytes());
@@ -131,7 +131,7 @@ pub(super) fn account_path(index: u64) -> B256 {
     keccak256(index.to_le_bytes())
 }
 
-pub(super) fn slot_path(index: u64) -> B256 {
+pub(crate) fn slot_path(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
 }
 

@@ -1,0 +1,263 @@
+//! Whoever makes blocks.
+
+use super::{IN_UPDATE, Known, Refused, Shared, is_near, meta, random};
+use crate::{Model, Random};
+use alloy_primitives::{B256, keccak256};
+use cambium_primitives::BlockId;
+use cambium_state::{Db, Sealed, StateError};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Makes blocks, branches and unwinds, and knows what was acknowledged.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    random: Random,
+    /// Acknowledged.
+    pub(super) head: B256,
+    /// What the head may be besides, if a failure came while it was being made.
+    pub(super) pending: Vec<B256>,
+    next_hash: u64,
+}
+
+impl Writer {
+    pub(super) const fn new(shared: Arc<Shared>, random: Random, head: B256) -> Self {
+        Self {
+            shared,
+            random,
+            head,
+            pending: Vec::new(),
+            next_hash: 0,
+        }
+    }
+
+    pub(super) fn step(&mut self, db: &Db, at: &str) -> Result<(), Refused> {
+        let done = match self.random.below(100) {
+            0..56 => self.block(db, self.head, at),
+            56..66 => {
+                let parent = self.recent();
+                self.block(db, parent, at)
+            }
+            66..76 => self.blocks_ahead(db, at),
+            76..80 => self.dropped(db, at),
+            80..92 => {
+                let target = self.recent();
+                self.move_head(db, target, at)
+            }
+            _ => {
+                let far = self.random.percent(20);
+                let depth = self.random.below(if far { 40 } else { 6 });
+                let target = self.shared.ancestor(&self.head, depth).id.hash;
+                self.move_head(db, target, at)
+            }
+        };
+        match done {
+            Err(Refused::Memory) => {
+                // Nothing was done.
+                self.shared.count("refused for want of memory", 1);
+                self.pending.clear();
+                Ok(())
+            }
+            Err(Refused::Unknown) => panic!("{at}: a block is not there that must be kept"),
+            done => done,
+        }
+    }
+
+    /// A block on `parent`, as the head or aside.
+    pub(super) fn block(&mut self, db: &Db, parent: B256, at: &str) -> Result<(), Refused> {
+        let aside = parent != self.head && self.random.percent(50);
+        let sealed = self.sealed(db, parent, at)?;
+        let hash = sealed.id().hash;
+        if aside {
+            self.shared.count("blocks aside", 1);
+            self.shared.outcome(sealed.commit_aside(), at)?;
+            self.is_durable(hash);
+        } else {
+            self.shared.count("blocks", 1);
+            self.attempt_head(hash);
+            self.shared.outcome(sealed.commit(), at)?;
+            self.is_the_head(hash);
+        }
+        Ok(())
+    }
+
+    /// Blocks that are executed on each other before any is durable.
+    fn blocks_ahead(&mut self, db: &Db, at: &str) -> Result<(), Refused> {
+        let (mut ahead, mut parent) = (Vec::new(), self.head);
+        for _ in 0..self.random.below(4) + 1 {
+            let sealed = self.sealed(db, parent, at)?;
+            parent = sealed.id().hash;
+            ahead.push(sealed);
+        }
+        let lost = self.random.below(2) as usize;
+        ahead.truncate(ahead.len().saturating_sub(lost));
+        let hashes: Vec<_> = ahead.iter().map(|sealed| sealed.id().hash).collect();
+        let Some(last) = hashes.last() else {
+            return Ok(());
+        };
+        self.shared.count("blocks ahead", hashes.len() as u64);
+        for hash in &hashes {
+            self.attempt_head(*hash);
+        }
+        self.shared.outcome(db.commit_all(ahead), at)?;
+        for hash in &hashes {
+            self.is_durable(*hash);
+        }
+        self.is_the_head(*last);
+        Ok(())
+    }
+
+    /// A block that is staged or sealed, and then given up.
+    fn dropped(&mut self, db: &Db, at: &str) -> Result<(), Refused> {
+        self.shared.count("blocks dropped", 1);
+        let parent = self.recent();
+        drop(self.sealed(db, parent, at)?);
+        Ok(())
+    }
+
+    fn move_head(&mut self, db: &Db, target: B256, at: &str) -> Result<(), Refused> {
+        self.shared.count("heads set", 1);
+        self.attempt_head(target);
+        let target = self.shared.known(&target).id;
+        self.shared.outcome(db.set_head(target), at)?;
+        self.head = target.hash;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn sealed(&mut self, db: &Db, parent: B256, at: &str) -> Result<Sealed, Refused> {
+        let shared = self.shared.clone();
+        let parent = shared.known(&parent);
+        let (accounts, changes_max) = (shared.params.accounts, shared.params.changes_max);
+        let (changes, model): (_, Model) =
+            random::changes(&mut self.random, &parent.model, accounts, changes_max);
+        let view = shared.outcome(db.view_of(parent.id), at)?;
+        let session = view.session();
+        if self.random.percent(20) {
+            // As whoever executes a block by its access list does.
+            let paths: Vec<_> = changes.accounts().iter().map(|one| one.path).collect();
+            let found = shared.outcome(session.accounts(&paths), at)?;
+            for (path, found) in paths.iter().zip(found) {
+                let expected = parent.model.account(path).map(|entry| entry.account);
+                assert_eq!(found, expected, "{at}: account {path} in a session");
+            }
+        }
+        let staged = shared.outcome(session.finish(changes, vec![]), at)?;
+        let root = model.root();
+        assert_eq!(
+            staged.root(),
+            root,
+            "{at}: root of a block on {}",
+            parent.id
+        );
+        let id = BlockId::new(parent.id.number + 1, self.new_hash());
+        let head = shared.known(&self.head).id.number;
+        // Readers may meet it from here on.
+        shared.know(Known {
+            id,
+            parent: parent.id.hash,
+            model,
+            root,
+            durable: AtomicBool::new(false),
+            kept: AtomicBool::new(is_near(id.number, head)),
+        });
+        shared.outcome(staged.seal(meta(id, parent.id.hash, root)), at)
+    }
+
+    /// A block that can be built upon.
+    fn recent(&mut self) -> B256 {
+        let depth = self.random.below(WAY_BACK);
+        let low = self.shared.ancestor(&self.head, depth).id.hash;
+        if self.random.percent(30) {
+            return low;
+        }
+        let blocks = self.shared.blocks.read();
+        let newest = blocks.in_order.iter().rev().take(64);
+        let newest: Vec<_> = newest.filter(|known| known.must_be_there()).collect();
+        match newest.len() {
+            0 => low,
+            len => newest[self.random.below(len as u64) as usize].id.hash,
+        }
+    }
+
+    /// The engine is asked to make this the head.
+    fn attempt_head(&mut self, hash: B256) {
+        self.pending.push(hash);
+        let blocks = self.shared.blocks.read();
+        let head = blocks.by_hash[&hash].id.number;
+        for known in &blocks.in_order {
+            if !is_near(known.id.number, head) {
+                known.kept.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn is_the_head(&mut self, hash: B256) {
+        self.head = hash;
+        self.pending.clear();
+        self.is_durable(hash);
+    }
+
+    fn is_durable(&self, hash: B256) {
+        let known = self.shared.known(&hash);
+        known.durable.store(true, Ordering::SeqCst);
+    }
+
+    fn new_hash(&mut self) -> B256 {
+        self.next_hash += 1;
+        let seed = self.shared.params.seed;
+        keccak256([seed.to_le_bytes(), self.next_hash.to_le_bytes()].concat())
+    }
+
+    /// Whether the engine is as it was before a fault, and can be used on.
+    pub(super) fn goes_on(&mut self, db: &Db, at: &str) -> bool {
+        // It says whether it has stopped.
+        let kept = self.shared.guarded(IN_UPDATE, || {
+            let flushed = db.flush(usize::MAX);
+            self.shared.outcome(flushed, at)
+        });
+        if kept.is_err() {
+            return false;
+        }
+        self.shared.count("went on after a fault", 1);
+        let head = db.head();
+        assert!(
+            head.hash == self.head || self.pending.contains(&head.hash),
+            "{at}: after a fault the head is {head}"
+        );
+        self.head = head.hash;
+        self.is_durable(head.hash);
+        // What was attempted may yet be found in the log, until something else is acknowledged.
+        true
+    }
+
+    /// An engine that has stopped takes no more blocks, whatever it is asked for.
+    pub(super) fn nothing_is_committed(&mut self, db: &Db, at: &str) {
+        self.shared.count("stopped", 1);
+        if let Err(StateError::Poisoned(why)) = db.flush(0)
+            && why.contains("a merge panicked")
+        {
+            self.shared.count("panics in a merge", 1);
+        }
+        for _ in 0..4 {
+            let head = self.shared.known(&self.head).id;
+            let stopped = |result: Result<(), StateError>| match result {
+                Err(StateError::Poisoned(_) | StateError::Store(_)) => {}
+                other => panic!("{at}: an engine that has stopped says {other:?}"),
+            };
+            stopped(db.set_head(head).map(drop));
+            stopped(db.flush(0));
+        }
+    }
+}
+
+/// Blocks below the head that are built upon now and then.
+const WAY_BACK: u64 = 12;
+
+impl Known {
+    /// Whether no head was far from it since it was committed.
+    pub(super) fn must_be_there(&self) -> bool {
+        self.durable.load(Ordering::SeqCst) && self.kept.load(Ordering::SeqCst)
+    }
+}
