@@ -1,0 +1,106 @@
+//! What a block changes: as it is encoded in the block log, and as a caller gives it.
+
+use crate::input::Input;
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, ChangesError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Decodes the bytes as changes, and makes changes of them by hand.
+///
+/// What decodes is encoded to the same bytes. What is given by hand is refused if, and only if, it
+/// names something twice or gives slots to what it deletes. Two change sets as one do what both do.
+pub fn changes(bytes: &[u8]) {
+    if let Ok(decoded) = Changes::decode(bytes) {
+        assert_eq!(
+            decoded.encode(),
+            bytes,
+            "another encoding of the same changes"
+        );
+        let mut accounts = decoded.clone().into_accounts();
+        accounts.reverse();
+        assert_eq!(Changes::try_new(accounts), Ok(decoded));
+    }
+    let mut input = Input::new(bytes);
+    let sets: Vec<_> = (0..3).map(|_| given(&mut input)).collect();
+    let mut apart = State::new();
+    let mut together = Changes::default();
+    for set in sets {
+        let made = Changes::try_new(set.clone());
+        let fault = fault_of(&set);
+        assert_eq!(made.is_err(), fault, "{set:?}");
+        let Ok(made) = made else { return };
+        assert_eq!(Changes::decode(&made.encode()).as_ref(), Ok(&made));
+        assert_eq!(made.counts().0, set.len());
+        apply(&mut apart, &made);
+        together = together.then(made);
+    }
+    let mut at_once = State::new();
+    apply(&mut at_once, &together);
+    assert_eq!(at_once, apart, "changes put together do something else");
+    assert_eq!(Changes::decode(&together.encode()), Ok(together));
+}
+
+/// A few changes of four accounts and four slots: also such as are not to be.
+fn given(input: &mut Input<'_>) -> Vec<AccountChange> {
+    let count = input.below(5);
+    (0..count)
+        .map(|_| {
+            let (path, head) = (input.below(4) as u8, input.u8());
+            let account = match head & 3 {
+                0 => AccountUpdate::Keep,
+                1 => AccountUpdate::Delete,
+                _ => AccountUpdate::Put(Account {
+                    nonce: input.u16().into(),
+                    balance: U256::from_be_slice(input.take(usize::from(head >> 3))),
+                    ..Account::default()
+                }),
+            };
+            let slots = (0..input.below(4)).map(|_| {
+                let slot = B256::repeat_byte(input.below(4) as u8);
+                (slot, U256::from(input.below(3)))
+            });
+            AccountChange {
+                path: B256::repeat_byte(path),
+                account,
+                wipe: head & 4 != 0,
+                slots: slots.collect(),
+            }
+        })
+        .collect()
+}
+
+/// Whether changes are none, as [`ChangesError`] says.
+fn fault_of(accounts: &[AccountChange]) -> bool {
+    let _: fn(B256) -> ChangesError = ChangesError::AccountTwice;
+    let paths: BTreeSet<_> = accounts.iter().map(|change| change.path).collect();
+    let is_false = |change: &AccountChange| {
+        let slots: BTreeSet<_> = change.slots.iter().map(|(slot, _)| slot).collect();
+        let is_deleted = change.account == AccountUpdate::Delete;
+        slots.len() < change.slots.len() || (is_deleted && !slots.is_empty())
+    };
+    paths.len() < accounts.len() || accounts.iter().any(is_false)
+}
+
+/// Of each account: what it is, and its slots. Slots may be there without an account: whether that
+/// can be is not for changes to say.
+type State = BTreeMap<B256, (Option<Account>, BTreeMap<B256, U256>)>;
+
+fn apply(state: &mut State, changes: &Changes) {
+    for change in changes.accounts() {
+        let (account, slots) = state.entry(change.path).or_default();
+        match change.account {
+            AccountUpdate::Keep => {}
+            AccountUpdate::Put(fields) => *account = Some(fields),
+            AccountUpdate::Delete => *account = None,
+        }
+        if change.wipe {
+            slots.clear();
+        }
+        for (slot, value) in &change.slots {
+            match value.is_zero() {
+                true => slots.remove(slot),
+                false => slots.insert(*slot, *value),
+            };
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Fuzz targets: whatever Cambium reads that somebody else may have written, or a disk spoilt.
+//!
+//! A target is a function of bytes. It does not only wait for a panic: it holds what comes out
+//! against what the format promises, or against a model that is too simple to be wrong.
+//!
+//! ```text
+//!   fuzz_targets/page.rs   libFuzzer finds bytes     scripts/fuzz page 300, or cargo fuzz run page
+//!   ../crates/testkit/tests/fuzz_targets.rs          seeds and random changes of them, in ./test
+//!            \
+//!             run(name, bytes) -> memory -> page(bytes)
+//! ```
+//!
+//! Bytes that have a checksum or are named by a hash get the right one first ([`page()`] seals its
+//! page, [`log()`] its records, [`proof()`] links its nodes): else nothing behind the checksum would
+//! ever be reached.
+//!
+//! ```
+//! let target = cambium_fuzz::target("changes").expect("a target of that name");
+//! for (name, bytes) in cambium_fuzz::seeds("changes") {
+//!     println!("{name}: {} bytes", bytes.len());
+//!     target.run(&bytes);
+//! }
+//! ```
+
+mod access_list;
+mod block_record;
+mod changes;
+mod checkpoint;
+mod database;
+mod files;
+mod index;
+mod input;
+mod links;
+mod log;
+mod memory;
+mod page;
+mod proof;
+mod seeds;
+mod stateless;
+mod trie_part;
+mod witness;
+
+pub use access_list::access_list;
+pub use block_record::block_record;
+pub use changes::changes;
+pub use checkpoint::checkpoint;
+pub use files::{block_file, era1};
+pub use index::index;
+pub use log::log;
+pub use page::page;
+pub use proof::proof;
+pub use seeds::seeds;
+pub use stateless::stateless;
+pub use trie_part::trie_part;
+pub use witness::witness;
+
+/// One thing that is read, and what it must hold to.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: of its program, and of its folder in `corpus`.
+    pub name: &'static str,
+    /// Reads bytes; panics if what comes of them is not what was promised.
+    body: fn(&[u8]),
+    /// Memory that it may take whatever its input, in bytes.
+    base_bytes: usize,
+    /// Memory that it may take besides for each byte of its input.
+    each_byte: usize,
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target::new("page", page, 256 * KIB, 512),
+    Target::new("checkpoint", checkpoint, 512 * KIB, 64),
+    Target::new("trie_part", trie_part, 256 * KIB, 512),
+    Target::new("index", index, 48 * MIB, 512),
+    Target::new("log", log, 8 * MIB, 64),
+    Target::new("block_record", block_record, 48 * MIB, 512),
+    Target::new("changes", changes, 64 * KIB, 512),
+    Target::new("access_list", access_list, 64 * KIB, 512),
+    // Blocks may have 64 MiB, packed into next to nothing.
+    Target::new("block_file", block_file, 256 * MIB, 64),
+    Target::new("era1", era1, 256 * MIB, 64),
+    Target::new("proof", proof, 256 * KIB, 1024),
+    // Nodes may be named again and again: up to 2^20 of them are unfolded.
+    Target::new("witness", witness, 512 * MIB, 64 * KIB),
+    Target::new("stateless", stateless, 512 * MIB, 64 * KIB),
+];
+
+impl Target {
+    const fn new(name: &'static str, body: fn(&[u8]), base_bytes: usize, each_byte: usize) -> Self {
+        Self {
+            name,
+            body,
+            base_bytes,
+            each_byte,
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    ///
+    /// If it finds a mistake, or takes more memory than its input justifies.
+    pub fn run(&self, bytes: &[u8]) {
+        let ((), taken) = memory::peak_of(|| (self.body)(bytes));
+        let limit = self.base_bytes + self.each_byte * bytes.len();
+        assert!(
+            taken <= limit,
+            "{}: {taken} bytes of memory for {} bytes of input, {limit} are allowed",
+            self.name,
+            bytes.len()
+        );
+    }
+}
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Runs the target of that name, which must be one.
+pub fn run(name: &str, bytes: &[u8]) {
+    target(name).expect("a target of that name").run(bytes);
+}

@@ -1,0 +1,270 @@
+//! The block log: files of records, whole, torn, rotten and in the wrong place.
+
+use crate::{checkpoint::write, input::Input};
+use cambium_disk::{Disk, FaultyDisk};
+use cambium_store::{BlockLog, LogOptions, LogPosition, StoreError};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const SALT: u64 = 0x5a17;
+const OPTIONS: LogOptions = LogOptions {
+    file_bytes_max: 1 << 20,
+    extend_bytes: 0,
+    salt: SALT,
+};
+const HEADER_BYTES: usize = 32;
+const FRAME_BYTES: usize = 40;
+const MARK: u8 = 0xf0;
+const END: u8 = 0xf1;
+const GAP: u8 = 0xf2;
+
+/// A record of the user's, as it was put into a file.
+#[derive(Clone, Debug)]
+struct Put {
+    position: LogPosition,
+    kind: u8,
+    payload: Vec<u8>,
+    is_whole: bool,
+}
+
+/// Up to three files; of each a byte that says how its header and its end are wrong, its records,
+/// and how many zeros follow. Of each record its kind, how it is damaged, up to where all was
+/// durable, and its payload. Checksums are right unless the input wants them wrong.
+///
+/// A log that opens has exactly the whole records before its end, none damaged among them, and goes
+/// on from there, also after a crash. One that does not names its file, and opens after a repair.
+pub fn log(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let disk = FaultyDisk::new(1);
+    disk.create_dir("log").expect("a disk that works");
+    let mut puts = Vec::new();
+    let count = input.below(3) as u32 + 1;
+    let mut previous_bytes = 0;
+    for number in 1..=count {
+        let file = file_of(&mut input, number, count, previous_bytes, &mut puts);
+        previous_bytes = file.1;
+        let name = format!("log/{number:08}.log");
+        if let Some(bytes) = file.0 {
+            write(&disk, &name, &bytes);
+        }
+    }
+    let disk = disk.duplicate();
+    match open(&disk, LogPosition::START) {
+        Ok((log, end)) => {
+            check_records(&log, &puts, end);
+            drop(log);
+            check_later_starts(&disk, &puts, end);
+            go_on(disk, &puts, end);
+        }
+        Err(error) => {
+            check_error(&error);
+            repair(&disk);
+            let (log, end) = open(&disk, LogPosition::START).expect("a log that was repaired");
+            let found = records(&log);
+            let is_known = |record: &(LogPosition, u8, Vec<u8>)| {
+                puts.iter().any(|put| {
+                    (put.position, put.kind, &put.payload) == (record.0, record.1, &record.2)
+                })
+            };
+            assert!(found.iter().all(is_known), "a repair made up a record");
+            drop(log);
+            let whole = puts
+                .iter()
+                .filter(|put| found.iter().any(|it| it.0 == put.position));
+            let whole: Vec<_> = whole.cloned().collect();
+            go_on(disk, &whole, end);
+        }
+    }
+}
+
+fn open(disk: &FaultyDisk, from: LogPosition) -> Result<(BlockLog, LogPosition), StoreError> {
+    let (log, recovery) = BlockLog::open(Arc::new(disk.clone()), OPTIONS, from)?;
+    Ok((log, recovery.end))
+}
+
+fn records(log: &BlockLog) -> Vec<(LogPosition, u8, Vec<u8>)> {
+    log.scan(LogPosition::START)
+        .map(|record| {
+            let (position, record) = record.expect("all before the end is whole");
+            assert_eq!(log.read(position).as_ref().ok(), Some(&record));
+            (position, record.kind, record.payload)
+        })
+        .collect()
+}
+
+fn check_error(error: &StoreError) {
+    assert!(error.is_corruption(), "{error}");
+    assert!(error.to_string().contains("log/0000000"), "{error}");
+}
+
+fn check_records(log: &BlockLog, puts: &[Put], end: LogPosition) {
+    let before = puts.iter().filter(|put| put.position < end);
+    let expected = before.clone().filter(|put| put.is_whole);
+    let expected = expected.map(|put| (put.position, put.kind, put.payload.clone()));
+    assert!(
+        records(log).into_iter().eq(expected),
+        "other records than were put"
+    );
+    let damaged = before.clone().find(|put| !put.is_whole);
+    assert!(damaged.is_none(), "a damaged record passes: {damaged:?}");
+}
+
+/// Opens the log by a position that a checkpoint may have.
+fn check_later_starts(disk: &FaultyDisk, puts: &[Put], end: LogPosition) {
+    let whole = puts.iter().filter(|put| put.is_whole && put.position < end);
+    for put in whole.take(3) {
+        match open(disk, put.position) {
+            Ok((_, other)) => assert_eq!(other, end, "another end from {:?}", put.position),
+            Err(error) => check_error(&error),
+        }
+    }
+}
+
+/// Appends a record, and finds it again, with all before it.
+fn go_on(disk: FaultyDisk, puts: &[Put], end: LogPosition) {
+    let (log, _) = open(&disk, LogPosition::START).expect("it was open before");
+    log.settle().expect("a disk that works");
+    let position = log.append(9, &[b"new"]).expect("a disk that works");
+    assert_eq!(position, end);
+    log.sync().expect("a disk that works");
+    drop(log);
+    let disk = disk.crash();
+    let (log, end) = open(&disk, LogPosition::START).expect("a log that was just written");
+    let mut puts: Vec<_> = puts
+        .iter()
+        .filter(|put| put.position < position)
+        .cloned()
+        .collect();
+    puts.push(Put {
+        position,
+        kind: 9,
+        payload: b"new".to_vec(),
+        is_whole: true,
+    });
+    check_records(&log, &puts, end);
+}
+
+/// Takes out all damage, as a repair of a database does.
+fn repair(disk: &FaultyDisk) {
+    let mut all = Vec::new();
+    for _ in 0..64 {
+        let found = BlockLog::find_damage(disk, SALT, &[]).expect("a disk that works");
+        let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for damage in new {
+            let copy = disk
+                .create(&format!("copy-{}", all.len()))
+                .expect("a new name");
+            BlockLog::take_out(disk, SALT, &[], &damage, &*copy).expect("a disk that works");
+            all.push(damage);
+        }
+    }
+    panic!("a repair without an end");
+}
+
+/// A file, unless it is missing, and where its records end.
+fn file_of(
+    input: &mut Input<'_>,
+    number: u32,
+    last: u32,
+    previous_bytes: u32,
+    puts: &mut Vec<Put>,
+) -> (Option<Vec<u8>>, u32) {
+    let how = input.u8();
+    let mut file = header_of(number, previous_bytes.wrapping_add(u32::from(how & 2) * 8));
+    if how & 1 != 0 {
+        file[20] ^= 1;
+    }
+    let is_there = how & 0x10 == 0 || number == 1;
+    for _ in 0..input.below(6) {
+        let put = put_record(input, number, &mut file);
+        puts.extend(put.map(|put| Put {
+            is_whole: put.is_whole && is_there,
+            ..put
+        }));
+    }
+    let is_ended = (number < last) != (how & 4 != 0);
+    if is_ended {
+        put_frame(&mut file, number, END, u64::MAX, &[]);
+    }
+    let len = file.len();
+    file.resize(len + input.below(16) * 8, 0);
+    if how & 8 != 0 {
+        file[..HEADER_BYTES].fill(0);
+    }
+    (is_there.then_some(file), len as u32)
+}
+
+fn put_record(input: &mut Input<'_>, number: u32, file: &mut Vec<u8>) -> Option<Put> {
+    let (kind, how, durable) = (input.u8(), input.u8(), input.u8());
+    let payload = input.piece();
+    let offset = file.len();
+    let position = LogPosition {
+        file: number,
+        offset: offset as u32,
+    };
+    if how & 0x10 != 0 {
+        file.extend_from_slice(payload);
+        file.resize(file.len().next_multiple_of(8), 0);
+        return None;
+    }
+    let durable_to = match durable {
+        0 => 0,
+        0xf0.. => u64::MAX,
+        back => position.to_u64().saturating_sub(u64::from(back - 1) * 8),
+    };
+    let (kind, payload) = match kind {
+        0xf8.. => (GAP, payload),
+        MARK.. => (MARK, &[][..]),
+        kind if payload.is_empty() => (kind, &b"-"[..]),
+        kind => (kind, payload),
+    };
+    put_frame(file, number, kind, durable_to, payload);
+    let last = file.len() - 1;
+    match how & 0xf {
+        0..=7 => {}
+        8 | 9 => file[offset + 24] ^= 1,
+        10 | 11 => file[offset + FRAME_BYTES.min(last - offset)] ^= 0x80,
+        12 => file.truncate(offset + FRAME_BYTES - 8),
+        13 => file[offset..].fill(0),
+        14 => file[offset] ^= 1,
+        _ => file.truncate(last + 1 - 8),
+    }
+    let is_user = kind < MARK;
+    is_user.then(|| Put {
+        position,
+        kind,
+        payload: payload.to_vec(),
+        is_whole: how & 8 == 0,
+    })
+}
+
+/// Appends a record. All before it was durable if `durable_to` is higher.
+fn put_frame(file: &mut Vec<u8>, number: u32, kind: u8, durable_to: u64, payload: &[u8]) {
+    let start = file.len();
+    let position = u64::from(number) << 32 | start as u64;
+    file.extend([0; 8]);
+    file.extend(b"CbRc");
+    file.extend([kind, 0, 0, 0]);
+    file.extend(position.to_le_bytes());
+    file.extend(durable_to.min(position).to_le_bytes());
+    file.extend((payload.len() as u32).to_le_bytes());
+    let sum = xxh3_64_with_seed(&file[start + 8..], SALT) as u32;
+    file.extend(sum.to_le_bytes());
+    file.extend_from_slice(payload);
+    let sum = xxh3_64_with_seed(&file[start + 8..], SALT);
+    file[start..start + 8].copy_from_slice(&sum.to_le_bytes());
+    file.resize(file.len().next_multiple_of(8), 0);
+}
+
+fn header_of(number: u32, previous_bytes: u32) -> Vec<u8> {
+    let mut header = b"CambiLog".to_vec();
+    header.extend(2u32.to_le_bytes());
+    header.extend(number.to_le_bytes());
+    header.extend(u64::from(previous_bytes).to_le_bytes());
+    let sum = xxh3_64_with_seed(&header, SALT);
+    header.extend(sum.to_le_bytes());
+    header
+}
