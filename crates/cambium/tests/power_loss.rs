@@ -1,0 +1,483 @@
+//! Power fails under a real kernel: the database is on ext4, on a drive whose writes and flushes
+//! are recorded. The drive is cut off again and again, with all that was flushed and any part of
+//! what was not; the kernel mounts what is left, and the database must open at the acknowledged
+//! head or beyond, with no damage.
+//!
+//! Needs root, ext4, loop devices, and FUSE or device-mapper's `log-writes`. Says so where it is
+//! skipped. All mounts are in a namespace of their own, and go with the process.
+
+mod power;
+mod support;
+
+use cambium::{Chain, ChainError, Db, FileSizes, Options, RawBlock, StateError, StdDisk};
+use power::{
+    Cut, Event, Ext4, FuseDrive, Image, LogWrites, LoopDevice, Mark, Random, Recording,
+    missing_for_fuse, missing_for_log_writes, missing_for_mounts, parse_log,
+};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+use support::{Fixture, is_long, say};
+use tempfile::TempDir;
+
+const BLOCKS: u64 = 90;
+const DRIVE_BYTES: u64 = 96 << 20;
+
+/// Little memory and small files, so that merges, checkpoints, new files of the log and the removal
+/// of segments are cut short as well.
+fn options() -> Options {
+    Options {
+        memory_bytes: 2 << 20,
+        files: FileSizes {
+            segment_bytes_max: 64 << 10,
+            segment_buffer_bytes: 16 << 10,
+            log_file_bytes_max: 64 << 10,
+            log_extend_bytes: 64 << 10,
+            ..FileSizes::default()
+        },
+        ..Options::default()
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_loss_of_power_under_ext4() {
+    if let Some(lab) = Lab::in_a_namespace(
+        "what_was_acknowledged_survives_every_loss_of_power_under_ext4",
+        missing_for_fuse(),
+    ) {
+        let (rounds, cuts) = if is_long() { (12, 50) } else { (2, 8) };
+        lab.lose_power("FUSE and a loop device", rounds, cuts, &Lab::on_fuse);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_loss_of_power_under_device_mapper() {
+    if let Some(lab) = Lab::in_a_namespace(
+        "what_was_acknowledged_survives_every_loss_of_power_under_device_mapper",
+        missing_for_log_writes(),
+    ) {
+        let (rounds, cuts) = if is_long() { (6, 50) } else { (1, 8) };
+        lab.lose_power("log-writes", rounds, cuts, &Lab::on_log_writes);
+    }
+}
+
+/// What the tests above assert is something that fails: on a drive that says of its newest writes
+/// that they are durable, and has not written them.
+#[test]
+fn a_drive_that_lies_about_flushes_is_found_out() {
+    let Some(lab) = Lab::in_a_namespace(
+        "a_drive_that_lies_about_flushes_is_found_out",
+        missing_for_fuse(),
+    ) else {
+        return;
+    };
+    let recording = lab.on_fuse(&lab.empty(), "defaults", &|place, mark| {
+        lab.make(place, mark);
+        lab.import(place, 1..=40, mark);
+    });
+    let (mut random, mut lost, mut whole) = (Random(1), 0, 0);
+    for _ in 0..12 {
+        let at = lab.moment(&recording, &mut random);
+        let cut = recording.cut_of_a_liar(at, 60);
+        match lab.look(&cut, "defaults", false) {
+            Ok(_) => whole += 1,
+            Err(why) => {
+                lost += 1;
+                say(&format!("a lying drive: {why}"));
+            }
+        }
+    }
+    say(&format!(
+        "a lying drive: {lost} losses found, {whole} cuts with no loss"
+    ));
+    assert!(lost >= 6, "{lost} losses");
+}
+
+#[test]
+fn the_log_of_log_writes_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(dir.path().join("log"))
+        .unwrap();
+    let sector = |numbers: &[u64], text: &str| {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        let mut bytes: Vec<_> = bytes.chain(text.bytes()).collect();
+        bytes.resize(512, 0);
+        bytes
+    };
+    let bytes = [
+        sector(&[0x006a_7366_7773_6872, 1, 6, 512], ""),
+        sector(&[0, 0, 8, 5], "-,0,0"),
+        sector(&[3, 2, 16, 0], ""),
+        vec![7; 1024],
+        sector(&[0, 0, 1, 0], ""),
+        sector(&[9, 4, 4, 0], ""),
+        sector(&[5, 1, 3, 0], ""),
+        vec![8; 512],
+        sector(&[0, 0, 8, 17], "dm-log-writes-end"),
+    ];
+    log.write_all_at(&bytes.concat(), 0).unwrap();
+    let events = parse_log(&log);
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| match event {
+            Event::Write {
+                offset,
+                bytes,
+                is_forced,
+            } => {
+                format!(
+                    "{} bytes of {} at {offset}, {is_forced}",
+                    bytes.len(),
+                    bytes[0]
+                )
+            }
+            Event::Flush => "flush".to_owned(),
+            Event::Mark(mark) => format!("{:?}, {} to {}", mark.head, mark.low, mark.high),
+        })
+        .collect();
+    let expected = [
+        "None, 0 to 0",
+        "1024 bytes of 7 at 1536, false",
+        "flush",
+        "flush",
+        "512 bytes of 8 at 2560, true",
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Where a database is, and where to tell what is known of its head.
+type Tell<'a> = &'a dyn Fn(Mark);
+type Work<'a> = &'a dyn Fn(&Path, Tell<'_>);
+type Recorder<'a> = &'a dyn Fn(&Lab, &Image, &str, Work<'_>) -> Recording;
+
+/// A chain, and room for drives.
+struct Lab {
+    fixture: Fixture,
+    blocks: Vec<RawBlock>,
+    headers: Vec<(cambium::B256, cambium::B256)>,
+    scratch: TempDir,
+}
+
+/// How a database was found after a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// None yet: it was being made.
+    None,
+    /// With that head.
+    Head(u64),
+}
+
+impl Lab {
+    /// `None` if something is missing, which is said, or if this is the outer process: then the
+    /// test was run in another one, which has mounts of its own.
+    fn in_a_namespace(test: &str, missing: Option<String>) -> Option<Self> {
+        const INSIDE: &str = "CAMBIUM_TEST_HAS_OWN_MOUNTS";
+        if std::env::var_os(INSIDE).is_some() {
+            return Some(Self::new());
+        }
+        let missing: Vec<_> = missing.into_iter().chain(missing_for_mounts()).collect();
+        if !missing.is_empty() {
+            say(&format!(
+                "SKIPPED: {test}: this system lacks {}",
+                missing.join(", ")
+            ));
+            return None;
+        }
+        let status = Command::new("unshare")
+            .args(["--mount", "--propagation", "private"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(INSIDE, "1")
+            .status();
+        assert!(status.expect("unshare runs").success(), "see above");
+        None
+    }
+
+    fn new() -> Self {
+        let fixture = Fixture::generate(1_500, BLOCKS, 60);
+        let blocks = fixture.blocks();
+        let headers = blocks.iter().map(|raw| {
+            let header = raw.decode().expect("a block").header;
+            (header.hash_slow(), header.state_root)
+        });
+        Self {
+            headers: headers.collect(),
+            blocks,
+            fixture,
+            scratch: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// A drive with an empty file system.
+    fn empty(&self) -> Image {
+        Ext4::make(DRIVE_BYTES, self.scratch.path())
+    }
+
+    /// Records what a drive behind FUSE is told meanwhile.
+    fn on_fuse(&self, image: &Image, options: &str, work: Work<'_>) -> Recording {
+        let drive = FuseDrive::mount(image.clone(), &self.path("drive.img"));
+        let device = LoopDevice::on(drive.file());
+        let mounted = Ext4::mount(device.path(), options, &self.path("mounted")).expect("ext4");
+        work(&mounted.path().join("db"), &|mark| drive.mark(mark));
+        let recording = drive.recording();
+        drop(mounted);
+        drop(device);
+        recording
+    }
+
+    /// Records what a drive of device-mapper's is told meanwhile.
+    fn on_log_writes(&self, image: &Image, options: &str, work: Work<'_>) -> Recording {
+        let drive = LogWrites::create(image.clone(), self.scratch.path());
+        let mounted = Ext4::mount(&drive.device(), options, &self.path("mounted")).expect("ext4");
+        work(&mounted.path().join("db"), &|mark| drive.mark(mark));
+        drop(mounted);
+        drive.recording()
+    }
+
+    /// Rounds of work, each on what a loss of power in the one before has left, or on nothing.
+    fn lose_power(&self, by: &str, rounds: u64, cuts: u64, record: Recorder<'_>) {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let (mut none, mut at_head, mut beyond, mut below) = (0, 0, 0, 0);
+        let (mut unflushed, mut kept, mut torn, mut flushes, mut writes) = (0, 0, 0, 0, 0);
+        let mut next: Option<(Image, u64)> = None;
+        for round in 0..rounds {
+            let options = ["defaults", "data=writeback", "commit=1"][round as usize % 3];
+            let (image, head) = match next.take() {
+                Some((image, head)) => (image, Some(head)),
+                None => (self.empty(), None),
+            };
+            let seed = random.below(u64::MAX);
+            let recording = record(self, &image, options, &|place, tell| {
+                self.round(place, head, &mut Random(seed | 1), tell);
+            });
+            flushes += recording.flushes();
+            writes += recording.events.len();
+            for number in 0..cuts {
+                let at = self.moment(&recording, &mut random);
+                let cut = recording.cut(at, &mut random);
+                (unflushed, kept, torn) =
+                    (unflushed + cut.unflushed, kept + cut.kept, torn + cut.torn);
+                let goes_on = number % 10 == 0;
+                let place = format!("round {round}, {options}, cut after event {at}");
+                let found = self.look(&cut, options, goes_on);
+                let found = found.unwrap_or_else(|why| panic!("{place}: {why}"));
+                match (found, cut.mark.head) {
+                    (Found::None, _) => none += 1,
+                    (Found::Head(head), Some(known)) if head == known => at_head += 1,
+                    (Found::Head(head), Some(known)) if head < known => below += 1,
+                    (Found::Head(_), _) => beyond += 1,
+                }
+                // Every third round begins with nothing.
+                if let Found::Head(head) = found
+                    && round % 3 != 2
+                    && head < BLOCKS
+                    && (next.is_none() || random.below(8) == 0)
+                {
+                    next = Some((cut.image, head));
+                }
+            }
+        }
+        say(&format!(
+            "power lost {} times under ext4 ({by}) in {rounds} rounds of {flushes} flushes in \
+             {writes} events: opened {at_head} times at the acknowledged head, {beyond} beyond it, \
+             {below} below it during an unwinding, {none} times before there was a database; of \
+             {unflushed} writes not flushed {kept} were there and {torn} torn; no failure",
+            rounds * cuts,
+        ));
+        assert!(at_head > 0);
+    }
+
+    /// What a drive is recorded for: the way of a database that is made, grows and is unwound.
+    fn round(&self, place: &Path, head: Option<u64>, random: &mut Random, tell: Tell<'_>) {
+        let mut head = match head {
+            Some(head) => {
+                let known = Some(head);
+                tell(Mark {
+                    head: known,
+                    low: head,
+                    high: head,
+                });
+                head
+            }
+            None => {
+                self.make(place, tell);
+                0
+            }
+        };
+        for _ in 0..3 {
+            let to = (head + 10 + random.below(20)).min(BLOCKS);
+            self.import(place, head + 1..=to, tell);
+            head = to;
+            if random.below(2) == 0 {
+                let to = head - random.below(head.min(30));
+                let (known, low) = (Some(head), to);
+                tell(Mark {
+                    head: known,
+                    low,
+                    high: head,
+                });
+                let chain = open(place).expect("a sound database");
+                chain.db().unwind(to).expect("an unwinding");
+                tell(Mark {
+                    head: Some(to),
+                    low,
+                    high: to,
+                });
+                close(chain, place);
+                head = to;
+            }
+        }
+    }
+
+    fn make(&self, place: &Path, tell: Tell<'_>) {
+        tell(Mark {
+            head: None,
+            low: 0,
+            high: 0,
+        });
+        let disk = Arc::new(StdDisk::new(place));
+        let made = Chain::init(disk, self.fixture.genesis(), options(), &mut |_| {});
+        tell(Mark {
+            head: Some(0),
+            low: 0,
+            high: 0,
+        });
+        close(made.expect("a new database"), place);
+    }
+
+    fn import(&self, place: &Path, blocks: std::ops::RangeInclusive<u64>, tell: Tell<'_>) {
+        let (first, high) = blocks.into_inner();
+        let low = first - 1;
+        tell(Mark {
+            head: Some(low),
+            low,
+            high,
+        });
+        let chain = open(place).expect("a sound database");
+        let source = self.blocks[low as usize..high as usize]
+            .iter()
+            .cloned()
+            .map(Ok);
+        let import = chain.import(source, &mut |done| {
+            let low = done.head.number;
+            tell(Mark {
+                head: Some(low),
+                low,
+                high,
+            });
+        });
+        assert_eq!(import.expect("an import").done.head.number, high);
+        if high.is_multiple_of(3) {
+            chain.db().flush(0).expect("a merge");
+        }
+        close(chain, place);
+    }
+
+    /// A moment to lose power at: any, after an acknowledgement, or before a flush.
+    fn moment(&self, recording: &Recording, random: &mut Random) -> usize {
+        let events = &recording.events;
+        let first = events
+            .iter()
+            .position(|event| matches!(event, Event::Mark(_)));
+        let first = first.expect("a mark") + 1;
+        let any = first + random.below((events.len() - first) as u64) as usize;
+        let after = match random.below(4) {
+            0 => |event: &Event| matches!(event, Event::Mark(_)),
+            1 => |event: &Event| matches!(event, Event::Flush),
+            _ => return any,
+        };
+        let found = events[first..any].iter().rposition(after);
+        match found.map(|at| first + at) {
+            // With the acknowledgement, and without the flush.
+            Some(at) if matches!(events[at], Event::Mark(_)) => at + 1,
+            Some(at) => at,
+            None => any,
+        }
+    }
+
+    /// Mounts what a loss of power has left, and looks at the database. An error is what is wrong.
+    fn look(&self, cut: &Cut, options: &str, goes_on: bool) -> Result<Found, String> {
+        let file = self.path("cut.img");
+        cut.image.save(&file);
+        let device = LoopDevice::on(&file);
+        let mounted = Ext4::mount(device.path(), options, &self.path("cut"))?;
+        let place = mounted.path().join("db");
+        let Mark { head, low, high } = cut.mark;
+        let exists = Db::exists(&StdDisk::new(&place)).map_err(|error| error.to_string())?;
+        let chain = match exists.then(|| open(&place)) {
+            None | Some(Err(ChainError::State(StateError::Unfinished))) => {
+                if head.is_some() {
+                    return Err(format!("no database, after {head:?} was acknowledged"));
+                }
+                if goes_on {
+                    self.make(&place, &|_| {});
+                    self.import(&place, 1..=5, &|_| {});
+                }
+                return Ok(Found::None);
+            }
+            Some(chain) => chain.map_err(|error| format!("{error}, acknowledged was {head:?}"))?,
+        };
+        let looked = self.look_into(&chain, low..=high);
+        close(chain, &place);
+        let number = looked.map_err(|why| format!("{why}, acknowledged was {head:?}"))?;
+        if goes_on && number < BLOCKS {
+            self.import(&place, number + 1..=BLOCKS, &|_| {});
+            let chain = open(&place).map_err(|error| error.to_string())?;
+            let looked = self.look_into(&chain, BLOCKS..=BLOCKS);
+            close(chain, &place);
+            looked?;
+        }
+        Ok(Found::Head(number))
+    }
+
+    fn look_into(
+        &self,
+        chain: &Chain,
+        heads: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, String> {
+        let view = chain.db().view().map_err(|error| error.to_string())?;
+        let number = view.block().number;
+        if !heads.contains(&number) {
+            return Err(format!("the head is {number}, and not of {heads:?}"));
+        }
+        if number > 0 {
+            let got = (view.block().hash, view.state_root());
+            assert_eq!(got, self.headers[number as usize - 1], "block {number}");
+        }
+        let check = chain
+            .db()
+            .check(&mut |_| {})
+            .map_err(|error| error.to_string())?;
+        match check.damage.is_empty() {
+            true => Ok(number),
+            false => Err(format!("damage: {:?}", check.damage)),
+        }
+    }
+}
+
+fn open(place: &Path) -> Result<Chain, ChainError> {
+    Chain::open(Arc::new(StdDisk::new(place)), options()).map(|(chain, _)| chain)
+}
+
+/// Waits for a merge that may be under way, which uses files.
+fn close(chain: Chain, place: &Path) {
+    drop(chain);
+    let disk = StdDisk::new(place);
+    while cambium_store::lock_data_dir(&disk).is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
