@@ -387,25 +387,24 @@ impl Lab {
         close(chain, place);
     }
 
-    /// A moment to lose power at: any, after an acknowledgement, or before a flush.
+    /// A moment to lose power at: any, right after an acknowledgement, or one at which many writes
+    /// wait for a flush.
     fn moment(&self, recording: &Recording, random: &mut Random) -> usize {
         let events = &recording.events;
-        let first = events
-            .iter()
-            .position(|event| matches!(event, Event::Mark(_)));
-        let first = first.expect("a mark") + 1;
-        let any = first + random.below((events.len() - first) as u64) as usize;
-        let after = match random.below(4) {
-            0 => |event: &Event| matches!(event, Event::Mark(_)),
-            1 => |event: &Event| matches!(event, Event::Flush),
-            _ => return any,
-        };
-        let found = events[first..any].iter().rposition(after);
-        match found.map(|at| first + at) {
-            // With the acknowledgement, and without the flush.
-            Some(at) if matches!(events[at], Event::Mark(_)) => at + 1,
-            Some(at) => at,
-            None => any,
+        let is_mark = |event: &Event| matches!(event, Event::Mark(_));
+        let first = events.iter().position(is_mark).expect("a mark") + 1;
+        let mut any = || first + random.below((events.len() - first) as u64 + 1) as usize;
+        let at = any();
+        let many = (0..30)
+            .map(|_| any())
+            .max_by_key(|at| recording.unflushed(*at));
+        match random.below(4) {
+            0 => {
+                let mark = events[..at].iter().rposition(is_mark);
+                mark.map_or(at, |mark| mark + 1)
+            }
+            1 | 2 => many.unwrap_or(at),
+            _ => at,
         }
     }
 

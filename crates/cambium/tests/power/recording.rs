@@ -119,6 +119,15 @@ impl Recording {
         self.events.iter().filter(is_flush).count()
     }
 
+    /// Writes after the last flush, when so many events have come.
+    pub(crate) fn unflushed(&self, at: usize) -> usize {
+        let newest = self.events[..at].iter().rev();
+        let newest = newest.take_while(|event| !matches!(event, Event::Flush));
+        newest
+            .filter(|event| matches!(event, Event::Write { .. }))
+            .count()
+    }
+
     /// The power goes after so many events: what was flushed is there, and of later writes any
     /// part.
     pub(crate) fn cut(&self, at: usize, random: &mut Random) -> Cut {
