@@ -4,7 +4,8 @@
 //! head or beyond, with no damage.
 //!
 //! Needs root, ext4, loop devices, and FUSE or device-mapper's `log-writes`. Says so where it is
-//! skipped. All mounts are in a namespace of their own, and go with the process.
+//! skipped. All mounts are in a namespace of their own and go with the process, and loop devices go
+//! with their mounts. (A target of device-mapper's stays if the process is killed.)
 
 mod power;
 mod support;
@@ -15,10 +16,11 @@ use power::{
     missing_for_fuse, missing_for_log_writes, missing_for_mounts, parse_log,
 };
 use std::{
+    fmt,
     fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::Duration,
@@ -177,12 +179,66 @@ enum Found {
     Head(u64),
 }
 
+/// How often what was found.
+#[derive(Default)]
+struct Tally {
+    none: usize,
+    at_head: usize,
+    beyond: usize,
+    below: usize,
+    unflushed: usize,
+    kept: usize,
+    torn: usize,
+    flushes: usize,
+    events: usize,
+}
+
+impl Tally {
+    fn add(&mut self, cut: &Cut, found: Found) {
+        self.unflushed += cut.unflushed;
+        self.kept += cut.kept;
+        self.torn += cut.torn;
+        let count = match (found, cut.mark.head) {
+            (Found::None, _) => &mut self.none,
+            (Found::Head(head), Some(known)) if head == known => &mut self.at_head,
+            (Found::Head(head), Some(known)) if head < known => &mut self.below,
+            (Found::Head(_), _) => &mut self.beyond,
+        };
+        *count += 1;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            none,
+            at_head,
+            beyond,
+            below,
+            ..
+        } = self;
+        write!(
+            f,
+            "power lost {} times: opened {at_head} times at the acknowledged head, {beyond} beyond \
+             it, {below} on the way down in an unwinding, {none} times before there was a \
+             database; of {} writes not flushed {} were there and {} torn; {} flushes in {} events",
+            none + at_head + beyond + below,
+            self.unflushed,
+            self.kept,
+            self.torn,
+            self.flushes,
+            self.events,
+        )
+    }
+}
+
 impl Lab {
     /// `None` if something is missing, which is said, or if this is the outer process: then the
     /// test was run in another one, which has mounts of its own.
     fn in_a_namespace(test: &str, missing: Option<String>) -> Option<Self> {
         const INSIDE: &str = "CAMBIUM_TEST_HAS_OWN_MOUNTS";
         if std::env::var_os(INSIDE).is_some() {
+            Self::end_with_the_outer_process();
             return Some(Self::new());
         }
         let missing: Vec<_> = missing.into_iter().chain(missing_for_mounts()).collect();
@@ -193,14 +249,26 @@ impl Lab {
             ));
             return None;
         }
-        let status = Command::new("unshare")
+        let mut inner = Command::new("unshare")
             .args(["--mount", "--propagation", "private"])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(INSIDE, "1")
-            .status();
-        assert!(status.expect("unshare runs").success(), "see above");
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("unshare runs");
+        // Closed when this process ends, however it does.
+        let _watched = inner.stdin.take();
+        assert!(inner.wait().expect("its end").success(), "see above");
         None
+    }
+
+    /// Ends this process, and its mounts with it, when the outer one has ended.
+    fn end_with_the_outer_process() {
+        thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            std::process::abort();
+        });
     }
 
     fn new() -> Self {
@@ -214,7 +282,7 @@ impl Lab {
             headers: headers.collect(),
             blocks,
             fixture,
-            scratch: tempfile::tempdir().expect("a folder"),
+            scratch: scratch().expect("a folder"),
         }
     }
 
@@ -232,10 +300,10 @@ impl Lab {
         let drive = FuseDrive::mount(image.clone(), &self.path("drive.img"));
         let device = LoopDevice::on(drive.file());
         let mounted = Ext4::mount(device.path(), options, &self.path("mounted")).expect("ext4");
+        drop(device);
         work(&mounted.path().join("db"), &|mark| drive.mark(mark));
         let recording = drive.recording();
         drop(mounted);
-        drop(device);
         recording
     }
 
@@ -250,9 +318,7 @@ impl Lab {
 
     /// Rounds of work, each on what a loss of power in the one before has left, or on nothing.
     fn lose_power(&self, by: &str, rounds: u64, cuts: u64, record: Recorder<'_>) {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        let (mut none, mut at_head, mut beyond, mut below) = (0, 0, 0, 0);
-        let (mut unflushed, mut kept, mut torn, mut flushes, mut writes) = (0, 0, 0, 0, 0);
+        let (mut random, mut tally) = (Random(0x9e37_79b9_7f4a_7c15), Tally::default());
         let mut next: Option<(Image, u64)> = None;
         for round in 0..rounds {
             let options = ["defaults", "data=writeback", "commit=1"][round as usize % 3];
@@ -264,23 +330,15 @@ impl Lab {
             let recording = record(self, &image, options, &|place, tell| {
                 self.round(place, head, &mut Random(seed | 1), tell);
             });
-            flushes += recording.flushes();
-            writes += recording.events.len();
+            tally.flushes += recording.flushes();
+            tally.events += recording.events.len();
             for number in 0..cuts {
                 let at = self.moment(&recording, &mut random);
                 let cut = recording.cut(at, &mut random);
-                (unflushed, kept, torn) =
-                    (unflushed + cut.unflushed, kept + cut.kept, torn + cut.torn);
-                let goes_on = number % 10 == 0;
                 let place = format!("round {round}, {options}, cut after event {at}");
-                let found = self.look(&cut, options, goes_on);
+                let found = self.look(&cut, options, number % 10 == 0);
                 let found = found.unwrap_or_else(|why| panic!("{place}: {why}"));
-                match (found, cut.mark.head) {
-                    (Found::None, _) => none += 1,
-                    (Found::Head(head), Some(known)) if head == known => at_head += 1,
-                    (Found::Head(head), Some(known)) if head < known => below += 1,
-                    (Found::Head(_), _) => beyond += 1,
-                }
+                tally.add(&cut, found);
                 // Every third round begins with nothing.
                 if let Found::Head(head) = found
                     && round % 3 != 2
@@ -290,15 +348,14 @@ impl Lab {
                     next = Some((cut.image, head));
                 }
             }
+            if is_long() || round + 1 == rounds {
+                say(&format!(
+                    "under ext4, by {by}, {} rounds: {tally}",
+                    round + 1
+                ));
+            }
         }
-        say(&format!(
-            "power lost {} times under ext4 ({by}) in {rounds} rounds of {flushes} flushes in \
-             {writes} events: opened {at_head} times at the acknowledged head, {beyond} beyond it, \
-             {below} below it during an unwinding, {none} times before there was a database; of \
-             {unflushed} writes not flushed {kept} were there and {torn} torn; no failure",
-            rounds * cuts,
-        ));
-        assert!(at_head > 0);
+        assert!(tally.at_head > 0);
     }
 
     /// What a drive is recorded for: the way of a database that is made, grows and is unwound.
@@ -387,8 +444,8 @@ impl Lab {
         close(chain, place);
     }
 
-    /// A moment to lose power at: any, right after an acknowledgement, or one at which many writes
-    /// wait for a flush.
+    /// A moment to lose power at: any, right after an acknowledgement or before it, or one at which
+    /// many writes wait for a flush.
     fn moment(&self, recording: &Recording, random: &mut Random) -> usize {
         let events = &recording.events;
         let is_mark = |event: &Event| matches!(event, Event::Mark(_));
@@ -398,10 +455,11 @@ impl Lab {
         let many = (0..30)
             .map(|_| any())
             .max_by_key(|at| recording.unflushed(*at));
+        let back = random.below(4) as usize;
         match random.below(4) {
             0 => {
-                let mark = events[..at].iter().rposition(is_mark);
-                mark.map_or(at, |mark| mark + 1)
+                let mark = events[first..at].iter().rposition(is_mark);
+                mark.map_or(at, |mark| first + mark + 1 - back)
             }
             1 | 2 => many.unwrap_or(at),
             _ => at,
@@ -414,6 +472,7 @@ impl Lab {
         cut.image.save(&file);
         let device = LoopDevice::on(&file);
         let mounted = Ext4::mount(device.path(), options, &self.path("cut"))?;
+        drop(device);
         let place = mounted.path().join("db");
         let Mark { head, low, high } = cut.mark;
         let exists = Db::exists(&StdDisk::new(&place)).map_err(|error| error.to_string())?;
@@ -466,6 +525,11 @@ impl Lab {
             false => Err(format!("damage: {:?}", check.damage)),
         }
     }
+}
+
+/// A folder in memory where the system has one, so that flushes of what is left wait for no disk.
+fn scratch() -> std::io::Result<TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
 fn open(place: &Path) -> Result<Chain, ChainError> {

@@ -78,7 +78,7 @@ pub(crate) fn unmount(at: &Path) {
     let _ = try_run("umount", &[OsStr::new("--lazy"), at.as_os_str()]);
 }
 
-/// A loop device on a file.
+/// A loop device on a file. Dropped while it is mounted, it goes with the mount.
 pub(crate) struct LoopDevice(PathBuf);
 
 impl LoopDevice {

@@ -34,8 +34,6 @@ pub(crate) struct LogWrites {
     before: Image,
     name: String,
     log: PathBuf,
-    /// Both are released after the target.
-    _devices: [LoopDevice; 2],
 }
 
 impl LogWrites {
@@ -53,11 +51,12 @@ impl LogWrites {
             "dmsetup",
             &["create", &name, "--noudevsync", "--table", &table],
         );
+        // From now on they go with the target.
+        drop(devices);
         let drive = Self {
             before: image,
             name,
             log,
-            _devices: devices,
         };
         run("dmsetup", &["mknodes", &drive.name]);
         drive
