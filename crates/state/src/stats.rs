@@ -111,7 +111,7 @@ impl Db {
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),
             segment_live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
             segments_by_live,
-            codes: self.inner.codes.hashes().len(),
+            codes: self.inner.codes.count(),
             disk: self.inner.disk.describe(),
         })
     }

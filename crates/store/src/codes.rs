@@ -369,9 +369,17 @@ impl Codes {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// All hashes, in no order.
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.offsets.read().len()
+    }
+
+    /// All hashes, in the order of their codes in the file.
     pub fn hashes(&self) -> Vec<B256> {
-        self.offsets.read().keys().copied().collect()
+        let offsets = self.offsets.read();
+        let mut found: Vec<_> = offsets.iter().map(|(hash, at)| (*at, *hash)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, hash)| hash).collect()
     }
 
     /// Makes all codes put so far durable, and returns the length to keep in the checkpoint.

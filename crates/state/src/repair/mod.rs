@@ -471,7 +471,7 @@ impl Repair<'_> {
         checkpointed: u64,
     ) -> Result<Option<Codes>, StateError> {
         let (codes, found) = Codes::open(self.disk.clone(), salt, checkpointed)?;
-        let mut damage: Vec<_> = found.damage;
+        let mut damage: Vec<_> = found.damage.iter().map(ToString::to_string).collect();
         let mut unreadable = 0;
         let hashes = codes.hashes();
         for (done, hash) in hashes.iter().enumerate() {
@@ -480,10 +480,13 @@ impl Repair<'_> {
             }
             match codes.get(hash) {
                 Ok(Some(code)) if keccak256(&code) == *hash => {}
-                Ok(_) => unreadable += 1,
+                Ok(_) => {
+                    unreadable += 1;
+                    damage.push(format!("code {hash} in codes.dat is of another hash"));
+                }
                 Err(error) if error.is_corruption() => {
                     unreadable += 1;
-                    damage.push(error);
+                    damage.push(error.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
