@@ -81,22 +81,29 @@ fn fault_of(accounts: &[AccountChange]) -> bool {
     paths.len() < accounts.len() || accounts.iter().any(is_false)
 }
 
-/// Of each account: what it is, and its slots. Slots may be there without an account: whether that
-/// can be is not for changes to say.
-type State = BTreeMap<B256, (Option<Account>, BTreeMap<B256, U256>)>;
+/// Of each account: what it is, if that is known, and the slots that are. What is deleted has none.
+type State = BTreeMap<B256, (Known, BTreeMap<B256, U256>)>;
+
+#[derive(Debug, Default, PartialEq)]
+enum Known {
+    #[default]
+    Nothing,
+    Deleted,
+    Is(Account),
+}
 
 fn apply(state: &mut State, changes: &Changes) {
     for change in changes.accounts() {
         let (account, slots) = state.entry(change.path).or_default();
         match change.account {
             AccountUpdate::Keep => {}
-            AccountUpdate::Put(fields) => *account = Some(fields),
-            AccountUpdate::Delete => *account = None,
+            AccountUpdate::Put(fields) => *account = Known::Is(fields),
+            AccountUpdate::Delete => *account = Known::Deleted,
         }
         if change.wipe {
             slots.clear();
         }
-        for (slot, value) in &change.slots {
+        for (slot, value) in change.slots.iter().filter(|_| *account != Known::Deleted) {
             match value.is_zero() {
                 true => slots.remove(slot),
                 false => slots.insert(*slot, *value),

@@ -27,7 +27,8 @@ struct Put {
     is_whole: bool,
 }
 
-/// Up to three files; of each a byte that says how its header and its end are wrong, its records,
+/// Up to three files; of each a byte that says how its header (with two for the
+/// length that it gives the file before) and its end are wrong, its records,
 /// and how many zeros follow. Of each record its kind, how it is damaged, up to where all was
 /// durable, and its payload. Checksums are right unless the input wants them wrong.
 ///
@@ -39,9 +40,16 @@ pub fn log(bytes: &[u8]) {
     disk.create_dir("log").expect("a disk that works");
     let mut puts = Vec::new();
     let count = input.below(3) as u32 + 1;
-    let mut previous_bytes = 0;
+    let (mut previous_bytes, mut lies) = (0, false);
     for number in 1..=count {
-        let file = file_of(&mut input, number, count, previous_bytes, &mut puts);
+        let file = file_of(
+            &mut input,
+            number,
+            count,
+            previous_bytes,
+            &mut puts,
+            &mut lies,
+        );
         previous_bytes = file.1;
         let name = format!("log/{number:08}.log");
         if let Some(bytes) = file.0 {
@@ -58,8 +66,15 @@ pub fn log(bytes: &[u8]) {
         }
         Err(error) => {
             check_error(&error);
-            repair(&disk);
-            let (log, end) = open(&disk, LogPosition::START).expect("a log that was repaired");
+            if let Err(error) = repair(&disk) {
+                return check_error(&error);
+            }
+            let (log, end) = match open(&disk, LogPosition::START) {
+                Ok(opened) => opened,
+                // No accident gives a header another length, and the right checksum.
+                Err(error) if lies => return check_error(&error),
+                Err(error) => panic!("after its repair: {error}"),
+            };
             let found = records(&log);
             let is_known = |record: &(LogPosition, u8, Vec<u8>)| {
                 puts.iter().any(|put| {
@@ -144,20 +159,20 @@ fn go_on(disk: FaultyDisk, puts: &[Put], end: LogPosition) {
     check_records(&log, &puts, end);
 }
 
-/// Takes out all damage, as a repair of a database does.
-fn repair(disk: &FaultyDisk) {
+/// Takes out all damage, as a repair of a database does. What nobody can have written by accident
+/// it may refuse.
+fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
     let mut all = Vec::new();
     for _ in 0..64 {
-        let found = BlockLog::find_damage(disk, SALT, &[]).expect("a disk that works");
+        let found = BlockLog::find_damage(disk, SALT, &[])?;
         let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
         if new.is_empty() {
-            return;
+            return Ok(());
         }
         for damage in new {
-            let copy = disk
-                .create(&format!("copy-{}", all.len()))
-                .expect("a new name");
-            BlockLog::take_out(disk, SALT, &[], &damage, &*copy).expect("a disk that works");
+            let name = format!("copy-{}", all.len());
+            let copy = disk.create(&name).expect("a new name");
+            BlockLog::take_out(disk, SALT, &[], &damage, &*copy)?;
             all.push(damage);
         }
     }
@@ -171,9 +186,15 @@ fn file_of(
     last: u32,
     previous_bytes: u32,
     puts: &mut Vec<Put>,
+    lies: &mut bool,
 ) -> (Option<Vec<u8>>, u32) {
     let how = input.u8();
-    let mut file = header_of(number, previous_bytes.wrapping_add(u32::from(how & 2) * 8));
+    *lies |= how & 2 != 0;
+    let claimed = match how & 2 {
+        0 => previous_bytes,
+        _ => input.u16().into(),
+    };
+    let mut file = header_of(number, claimed);
     if how & 1 != 0 {
         file[20] ^= 1;
     }

@@ -262,6 +262,15 @@ fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
         AccountUpdate::Keep => old.account,
         update => update,
     };
+    // What is deleted has no slots, whatever the later changes say of them.
+    if account == AccountUpdate::Delete {
+        return AccountChange {
+            path: new.path,
+            account,
+            wipe: true,
+            slots: Vec::new(),
+        };
+    }
     if new.wipe {
         return AccountChange {
             account,
@@ -415,6 +424,24 @@ mod tests {
             (a, true)
         );
         assert_eq!(fine.accounts()[1].slots[0].0, a);
+    }
+
+    #[test]
+    fn a_deletion_and_slots_after_it_are_a_deletion() {
+        let change = |account, wipe, slots| AccountChange {
+            path: B256::ZERO,
+            account,
+            wipe,
+            slots,
+        };
+        let deleted = Changes::new(vec![change(AccountUpdate::Delete, true, vec![])]);
+        for wipe in [false, true] {
+            let slots = vec![(B256::ZERO, U256::from(1))];
+            let later = Changes::new(vec![change(AccountUpdate::Keep, wipe, slots)]);
+            let both = deleted.clone().then(later);
+            assert_eq!(both, deleted);
+            assert_eq!(Changes::decode(&both.encode()), Ok(both));
+        }
     }
 
     #[test]

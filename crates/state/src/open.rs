@@ -84,7 +84,7 @@ impl Db {
             segments: table,
             retired,
             index: found_index,
-            ..
+            sequence,
         } = read;
         let (segments, damage) = Segments::open(
             disk.clone(),
@@ -142,9 +142,27 @@ impl Db {
             ..Unsettled::default()
         };
         let mut replay = Replay::new(&inner, unsettled, notes);
-        replay.run(log_state.head, log_state.replay)?;
+        replay
+            .start(log_state.head, log_state.replay)
+            .map_err(|error| no_head(sequence, error))?;
+        replay.run(log_state.replay)?;
         let recovery = replay.finish()?;
         Ok((Self { inner }, recovery))
+    }
+}
+
+/// A head that neither the checkpoint which names it nor the log knows is not a mistake of the
+/// caller.
+fn no_head(sequence: u64, error: StateError) -> StateError {
+    match error {
+        StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. } => StateError::Damaged {
+            what: format!("section meta of checkpoint {sequence}"),
+            source: DecodeError {
+                what: "a head that is not there",
+                offset: 0,
+            },
+        },
+        error => error,
     }
 }
 
@@ -232,5 +250,56 @@ impl Inner {
         }
         self.log.settle()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockMeta, Loader};
+    use cambium_disk::FaultyDisk;
+    use cambium_store::CheckpointWriter;
+
+    /// A database of nothing, with the checkpoint that it has in its place with another head.
+    fn with_head(head: BlockId) -> Arc<dyn Disk> {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
+        let loaded = Loader::new(disk.clone(), Options::default()).unwrap();
+        let loaded = loaded.finish(&mut |_| {}).unwrap();
+        let genesis = BlockMeta {
+            id: BlockId::new(0, B256::with_last_byte(1)),
+            parent: B256::ZERO,
+            state_root: loaded.root(),
+            body: Bytes::new(),
+        };
+        drop(loaded.create(genesis, vec![]).unwrap());
+        let checkpoint = Checkpoint::open(&disk, 1).unwrap();
+        let mut writer = CheckpointWriter::create(disk.clone(), None).unwrap();
+        for name in checkpoint.sections() {
+            let mut bytes = checkpoint.read_section(name).unwrap();
+            if name == "meta" {
+                bytes[112..120].copy_from_slice(&head.number.to_le_bytes());
+                bytes[120..152].copy_from_slice(head.hash.as_slice());
+            }
+            writer.section(name).unwrap();
+            writer.write(&bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        disk
+    }
+
+    #[test]
+    fn a_checkpoint_with_a_head_that_nobody_knows_is_damage_and_is_named() {
+        let open = |head| Db::open(with_head(head), Options::default());
+        assert!(open(BlockId::new(0, B256::with_last_byte(1))).is_ok());
+        for head in [
+            BlockId::new(0, B256::ZERO),
+            BlockId::new(9, B256::with_last_byte(1)),
+            BlockId::new(9, B256::repeat_byte(9)),
+            BlockId::new(u64::MAX, B256::repeat_byte(9)),
+        ] {
+            let error = open(head).map(|_| ()).unwrap_err();
+            assert!(error.is_damage(), "{error}");
+            assert!(error.to_string().contains("checkpoint 2"), "{error}");
+        }
     }
 }

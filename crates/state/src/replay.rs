@@ -42,10 +42,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Makes `head` the head, as it was when the checkpoint was made, and takes what the log has
-    /// from `from` on into layers.
-    pub(crate) fn run(&mut self, head: BlockId, from: LogPosition) -> Result<(), StateError> {
-        self.follow(head, from)?;
+    /// Makes `head` the head, as it was when the checkpoint was made that goes on from `from`.
+    pub(crate) fn start(&mut self, head: BlockId, from: LogPosition) -> Result<(), StateError> {
+        self.follow(head, from)
+    }
+
+    /// Takes what the log has from `from` on into layers.
+    pub(crate) fn run(&mut self, from: LogPosition) -> Result<(), StateError> {
         for record in self.inner.log.scan(from) {
             let (position, record) = record?;
             match record.kind {

@@ -111,7 +111,9 @@ impl LogFile {
             let mut header = [0; HEADER_BYTES as usize];
             file.read_at(&mut header, 0)?;
             let claimed = u32::from_le_bytes(header[16..20].try_into().expect("4 bytes"));
-            if header == header_of(number, claimed, salt) {
+            // A file has a header and an end at least.
+            let is_possible = number == 1 || claimed >= HEADER_BYTES + OWN_BYTES;
+            if is_possible && header == header_of(number, claimed, salt) {
                 previous_bytes = Some(claimed.into());
             }
         }
@@ -224,7 +226,11 @@ pub(super) fn find_end(
             None => true,
             Some(_) if offset == limit => false,
             // Its header is durable before this one's end is.
-            Some(next) if !next.has_content()? && numbers.last() == Some(&next.number) => true,
+            Some(next)
+                if !is_ended && !next.has_content()? && numbers.last() == Some(&next.number) =>
+            {
+                true
+            }
             Some(_) if offset + u64::from(OWN_BYTES) == limit => false,
             Some(_) => return Err(corrupt(disk, at, what)),
         };

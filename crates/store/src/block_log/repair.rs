@@ -131,9 +131,9 @@ impl BlockLog {
             LogDamageKind::Header | LogDamageKind::File => {
                 let before = match number {
                     1 => None,
-                    number => end_of(disk, salt, number - 1)?,
+                    number => records_end(disk, salt, number - 1)?,
                 };
-                let before = before.map(|end| end + OWN_BYTES);
+                let before = before.map(|(end, _)| end + OWN_BYTES);
                 bytes.extend(header_of(number, before.unwrap_or_default(), salt));
                 from = 0;
                 if *kind == LogDamageKind::File {
@@ -175,6 +175,13 @@ fn known_end(boundaries: &[LogPosition], number: u32) -> Option<u32> {
 
 /// Where the record is that ends a file. `None` if there is no such file, or no end in it.
 fn end_of(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<u32>, StoreError> {
+    let end = records_end(disk, salt, number)?;
+    Ok(end.and_then(|(end, is_ended)| is_ended.then_some(end)))
+}
+
+/// Where the record is that ends a file, or, with false, where its last whole record ends. `None`
+/// if there is no such file.
+fn records_end(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<(u32, bool)>, StoreError> {
     if !disk.exists(&name_of(number))? {
         return Ok(None);
     }
@@ -183,15 +190,15 @@ fn end_of(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<u32>, StoreE
     let mut offset = u64::from(HEADER_BYTES);
     while offset < file.len {
         match records.record(offset)? {
-            Found::Record(frame, _) if frame.kind == END => return Ok(Some(offset as u32)),
+            Found::Record(frame, _) if frame.kind == END => return Ok(Some((offset as u32, true))),
             Found::Record(frame, _) => offset += frame.size(),
             Found::End | Found::Damage(_) => match records.witness(offset + 8, 0)? {
                 Some(behind) => offset = behind,
-                None => return Ok(None),
+                None => break,
             },
         }
     }
-    Ok(None)
+    Ok(Some((offset as u32, false)))
 }
 
 struct Search<'a> {

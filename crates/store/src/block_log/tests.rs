@@ -358,6 +358,75 @@ fn a_repair_goes_on_without_a_header_an_end_or_a_file() {
     assert_eq!(left.len(), 40 - *lost.borrow());
 }
 
+/// As a repair of a database does: what is taken out may show more.
+fn repaired_in_rounds(disk: &FaultyDisk) {
+    for round in 0..9 {
+        let found = BlockLog::find_damage(disk, SALT, &[]).unwrap();
+        if found.is_empty() {
+            return;
+        }
+        for (at, damage) in found.iter().enumerate() {
+            let copy = disk.create(&format!("copy-{round}-{at}")).unwrap();
+            BlockLog::take_out(disk, SALT, &[], damage, &*copy).unwrap();
+        }
+    }
+    panic!("there is always more damage");
+}
+
+#[test]
+fn a_repair_makes_a_header_again_although_the_end_before_it_is_lost_too() {
+    let disk = FaultyDisk::new(30);
+    let (log, _) = filled(&disk, SMALL, 20);
+    drop(log);
+    let end = disk.contents(&name_of(1)).unwrap().len() as u64 - FRAME_BYTES as u64;
+    disk.flip_bit(&name_of(1), end, 1);
+    disk.flip_bit(&name_of(2), 3, 1);
+    repaired_in_rounds(&disk);
+    let (log, _) = open(&disk, SMALL).unwrap();
+    assert_eq!(records(&log), (0..20).map(record).collect::<Vec<_>>());
+}
+
+/// Puts a header into a file that says of the one before that it has so many bytes.
+fn claim(disk: &FaultyDisk, file: u32, previous_bytes: u32) {
+    let header = header_of(file, previous_bytes, SALT);
+    let file = disk.open(&name_of(file)).unwrap();
+    file.write_at(&header, 0).unwrap();
+}
+
+#[test]
+fn a_header_that_leaves_the_file_before_no_room_is_a_bad_one() {
+    for claimed in [
+        0,
+        1,
+        HEADER_BYTES,
+        HEADER_BYTES + 7,
+        HEADER_BYTES + OWN_BYTES - 1,
+    ] {
+        let disk = FaultyDisk::new(31);
+        drop(filled(&disk, SMALL, 20));
+        claim(&disk, 2, claimed);
+        let (_, at) = expect_corrupt(open(&disk, SMALL));
+        assert_eq!((at.file, at.offset), (2, 0));
+        repaired_in_rounds(&disk);
+        let (log, _) = open(&disk, SMALL).unwrap();
+        assert_eq!(records(&log), (0..20).map(record).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn nothing_is_appended_to_a_file_that_has_ended() {
+    let disk = FaultyDisk::new(32);
+    let (log, _) = filled(&disk, NO_STEPS, 20);
+    let last = log.end().file;
+    drop(log);
+    let file = disk.open(&name_of(last)).unwrap();
+    file.set_len(HEADER_BYTES.into()).unwrap();
+    let previous = disk.contents(&name_of(last - 1)).unwrap().len() as u32;
+    claim(&disk, last, previous + 16);
+    let (_, at) = expect_corrupt(open(&disk, NO_STEPS));
+    assert_eq!(at.file, last - 1);
+}
+
 #[test]
 fn the_newest_file_is_missed_and_even_the_newest_record_is_not_dropped_for_its_damage() {
     let disk = FaultyDisk::new(18);
