@@ -57,13 +57,16 @@ pub(crate) enum Cell {
     Slot(u64, u64),
 }
 
+/// What had a value before, and which; `None` if it had none.
+type Overwritten = Vec<(Cell, Option<u64>)>;
+
 /// The state as it must be, with what it was some blocks ago.
 pub(crate) struct World {
     pub(crate) random: Random,
     /// What there is now.
     pub(crate) values: HashMap<Cell, u64>,
     /// The newest blocks, the newest last, with what each overwrote.
-    blocks: VecDeque<(BlockId, Vec<(Cell, Option<u64>)>)>,
+    blocks: VecDeque<(BlockId, Overwritten)>,
     hashes: u64,
 }
 
@@ -133,7 +136,8 @@ impl World {
             changed.insert(at, change(at, update, slots));
         }
         for turn in 0..18 {
-            let at = turn % LARGE;
+            // One of each kind after another, of the same account.
+            let at = turn / 3 % LARGE;
             let is_new = turn % 3 == 0;
             let entry = changed.entry(at);
             let entry = entry.or_insert_with(|| change(at, AccountUpdate::Keep, vec![]));
@@ -161,7 +165,7 @@ impl World {
         (Changes::new(changes), codes.into_iter().collect())
     }
 
-    fn set(&mut self, cell: Cell, value: Option<u64>, before: &mut Vec<(Cell, Option<u64>)>) {
+    fn set(&mut self, cell: Cell, value: Option<u64>, before: &mut Overwritten) {
         let old = match value {
             Some(value) => self.values.insert(cell, value),
             None => self.values.remove(&cell),
