@@ -20,7 +20,7 @@ use cambium_state::{
 };
 use cambium_testkit::say;
 use cambium_trie::{Keys, NoResolve, StorageKey, verify_account_proof};
-use samples::{Sample, assert_flat, print_table};
+use samples::{Sample, assert_flat};
 use std::{
     collections::{HashMap, VecDeque},
     path::Path,
@@ -52,7 +52,6 @@ fn what_is_not_history_stays_as_large_as_it_is() {
     let span = span();
     let mut run = Run::new(dir.path());
     let samples = run.endure(span);
-    print_table(&samples);
     let Run {
         db, pinned, world, ..
     } = run;
@@ -183,12 +182,15 @@ impl<'a> Run<'a> {
             }
             if start.elapsed() > sample_every * samples.len() as u32 {
                 self.compare();
-                samples.push(Sample::take(
-                    self.dir,
-                    &self.db,
-                    start.elapsed(),
-                    self.done.blocks,
-                ));
+                let blocks = self.done.blocks;
+                let sample = Sample::take(self.dir, &self.db, start.elapsed(), blocks);
+                if samples.is_empty() {
+                    sample.print_names();
+                }
+                if samples.len() % 9 == 0 {
+                    sample.print();
+                }
+                samples.push(sample);
                 if samples.len() % 10 == 0 {
                     self.compare_root();
                 }

@@ -84,25 +84,30 @@ fn resident_bytes() -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-pub(crate) fn print_table(samples: &[Sample]) {
-    let names: Vec<_> = samples[0].flat.iter().map(|(name, _)| *name).collect();
-    let mut table = format!(
-        "{:>7} {:>8} {:>11} {:>11}",
-        "seconds", "blocks", "log", "blocks.idx"
-    );
-    for name in &names {
-        table += &format!(" {name:>11}");
-    }
-    for sample in samples.iter().step_by(samples.len().div_ceil(20)) {
-        table += &format!(
-            "\n{:>7.1} {:>8} {:>11} {:>11}",
-            sample.seconds, sample.blocks, sample.log_bytes, sample.block_index_bytes
+impl Sample {
+    /// Prints the names of the figures.
+    pub(crate) fn print_names(&self) {
+        let mut row = format!(
+            "{:>7} {:>8} {:>11} {:>11}",
+            "seconds", "blocks", "log", "blocks.idx"
         );
-        for (_, value) in &sample.flat {
-            table += &format!(" {value:>11}");
+        for (name, _) in &self.flat {
+            row += &format!(" {name:>11}");
         }
+        say(&row);
     }
-    say(&table);
+
+    /// Prints the figures.
+    pub(crate) fn print(&self) {
+        let mut row = format!(
+            "{:>7.1} {:>8} {:>11} {:>11}",
+            self.seconds, self.blocks, self.log_bytes, self.block_index_bytes
+        );
+        for (_, value) in &self.flat {
+            row += &format!(" {value:>11}");
+        }
+        say(&row);
+    }
 }
 
 /// How much may be added from the middle third to the last, as a share: in the short form caches
