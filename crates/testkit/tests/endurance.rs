@@ -34,7 +34,8 @@ use steady_world::{CODES, Cell, World, address, code, path, slot_path, slots_of}
 const BLOCKS_A_SECOND_MAX: u64 = 150;
 
 const OPTIONS: Options = Options {
-    memory_bytes: 12 << 20,
+    // So that a merge comes every few dozens of blocks: rings for reads take 8 MiB of it.
+    memory_bytes: 40 << 20,
     unfinalized_blocks: 16,
     index_bytes_max: None,
     files: FileSizes {
