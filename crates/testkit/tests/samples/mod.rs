@@ -114,7 +114,7 @@ impl Sample {
 /// are still filling, and there are few samples of what comes and goes.
 const fn allowance(is_long: bool) -> f64 {
     match is_long {
-        true => 0.08,
+        true => 0.15,
         false => 0.50,
     }
 }
