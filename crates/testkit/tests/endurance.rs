@@ -10,40 +10,32 @@
 //! What is sampled must not grow from the middle third to the last third; the first is for caches to
 //! fill. The block log and its index grow with blocks, at a constant rate.
 
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+mod samples;
+mod steady_world;
+
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::BlockId;
 use cambium_state::{
     BlockMeta, Db, FileSizes, Loader, Options, StateError, StdDisk, StoreError, View,
 };
-use cambium_testkit::{Model, Random, say};
+use cambium_testkit::say;
 use cambium_trie::{Keys, NoResolve, StorageKey, verify_account_proof};
+use samples::{Sample, assert_flat};
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    fs, io,
-    os::unix::fs::MetadataExt,
+    collections::{HashMap, VecDeque},
     path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use steady_world::{CODES, Cell, World, address, code, path, slot_path, slots_of};
 
-/// Accounts that there may be; half of them are there at any time.
-const ACCOUNTS: u64 = 16_000;
-/// The first of these are never removed, and have most of the slots.
-const LARGE: u64 = 4;
-/// Slots that each large account may have; half of them are set at any time.
-const LARGE_SLOTS: u64 = 4_000;
-/// Slots that any other account may have; one of them is set.
-const SMALL_SLOTS: u64 = 2;
-/// Contract codes. Each is given with every block that creates an account of it.
-const CODES: u64 = 16;
-/// Blocks whose states the model knows, below the head.
-const HISTORY_BLOCKS: u64 = 400;
 /// More blocks would only make the log longer.
 const BLOCKS_A_SECOND_MAX: u64 = 150;
 
 const OPTIONS: Options = Options {
-    memory_bytes: 12 << 20,
+    // So that a merge comes every few dozens of blocks: rings for reads take 8 MiB of it.
+    memory_bytes: 40 << 20,
     unfinalized_blocks: 16,
     index_bytes_max: None,
     files: FileSizes {
@@ -61,7 +53,6 @@ fn what_is_not_history_stays_as_large_as_it_is() {
     let span = span();
     let mut run = Run::new(dir.path());
     let samples = run.endure(span);
-    print_table(&samples);
     let Run {
         db, pinned, world, ..
     } = run;
@@ -87,7 +78,9 @@ fn what_is_not_history_stays_as_large_as_it_is() {
         run.done.page_bytes >> 20,
         run.done.pages_moved,
     ));
-    assert_flat(&samples, span);
+    // The newest file of the log, and the one made ready.
+    let log_bytes_ahead = 2 * u64::from(OPTIONS.files.log_file_bytes_max);
+    assert_flat(&samples, span, log_bytes_ahead);
 }
 
 fn span() -> Duration {
@@ -190,12 +183,15 @@ impl<'a> Run<'a> {
             }
             if start.elapsed() > sample_every * samples.len() as u32 {
                 self.compare();
-                samples.push(Sample::take(
-                    self.dir,
-                    &self.db,
-                    start.elapsed(),
-                    self.done.blocks,
-                ));
+                let blocks = self.done.blocks;
+                let sample = Sample::take(self.dir, &self.db, start.elapsed(), blocks);
+                if samples.is_empty() {
+                    sample.print_names();
+                }
+                if samples.len() % 9 == 0 {
+                    sample.print();
+                }
+                samples.push(sample);
                 if samples.len() % 10 == 0 {
                     self.compare_root();
                 }
@@ -314,379 +310,4 @@ fn read(view: &View, cell: Cell) -> Option<u64> {
             (!value.is_zero()).then(|| value.to())
         }
     }
-}
-
-fn address(account: u64) -> Address {
-    Address::left_padding_from(&(account + 1).to_be_bytes())
-}
-
-fn path(account: u64) -> B256 {
-    keccak256(address(account))
-}
-
-fn slot_path(slot: u64) -> B256 {
-    keccak256(B256::from(U256::from(slot)))
-}
-
-const fn slots_of(account: u64) -> u64 {
-    match account {
-        0..LARGE => LARGE_SLOTS,
-        _ => SMALL_SLOTS,
-    }
-}
-
-fn code(index: u64) -> (B256, Bytes) {
-    let code = Bytes::from(vec![index as u8; 200]);
-    (keccak256(&code), code)
-}
-
-fn account(index: u64, nonce: u64) -> Account {
-    Account {
-        nonce,
-        balance: U256::from(1_000_000_000 + index),
-        code_hash: code(index % CODES).0,
-    }
-}
-
-/// What has a value: an account its nonce, a slot its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Cell {
-    Account(u64),
-    Slot(u64, u64),
-}
-
-/// The state as it must be, with what it was some blocks ago.
-struct World {
-    random: Random,
-    values: HashMap<Cell, u64>,
-    /// The newest blocks, the newest last, with what each overwrote.
-    blocks: VecDeque<(BlockId, Vec<(Cell, Option<u64>)>)>,
-    hashes: u64,
-}
-
-impl World {
-    fn new(seed: u64) -> Self {
-        let mut values = HashMap::new();
-        for account in 0..ACCOUNTS {
-            if account >= LARGE && account % 2 == 0 {
-                continue;
-            }
-            values.insert(Cell::Account(account), 1);
-            let slots = match account {
-                0..LARGE => (0..LARGE_SLOTS).step_by(2).collect(),
-                _ => vec![account % SMALL_SLOTS],
-            };
-            for slot in slots {
-                values.insert(Cell::Slot(account, slot), slot + 1);
-            }
-        }
-        Self {
-            random: Random::new(seed),
-            values,
-            blocks: [(BlockId::new(0, keccak256("first")), vec![])].into(),
-            hashes: 0,
-        }
-    }
-
-    fn id(&self) -> BlockId {
-        self.blocks.back().expect("a block").0
-    }
-
-    fn head(&self) -> u64 {
-        self.id().number
-    }
-
-    /// A block that overwrites, removes and creates equally many accounts, and slots.
-    fn block(&mut self) -> (Changes, Vec<(B256, Bytes)>) {
-        let mut changed = HashMap::<u64, AccountChange>::new();
-        let (mut codes, mut before) = (BTreeMap::new(), Vec::new());
-        let nonce = self.head() + 2;
-        for turn in 0..9 {
-            // Some account that is there, or, for every third change, one that is not.
-            let is_new = turn % 3 == 0;
-            let at = loop {
-                let at = LARGE + self.random.below(ACCOUNTS - LARGE);
-                let is_there = self.values.contains_key(&Cell::Account(at));
-                if is_there != is_new && !changed.contains_key(&at) {
-                    break at;
-                }
-            };
-            let is_removed = turn % 3 == 1;
-            let mut slots = vec![];
-            let value = (!is_removed).then_some(nonce);
-            let slot = at % SMALL_SLOTS;
-            self.set(Cell::Slot(at, slot), value, &mut before);
-            if !is_removed {
-                slots.push((slot_path(slot), U256::from(nonce)));
-            }
-            let update = match is_removed {
-                true => AccountUpdate::Delete,
-                false => AccountUpdate::Put(account(at, nonce)),
-            };
-            if is_new {
-                codes.extend([code(at % CODES)]);
-            }
-            self.set(Cell::Account(at), value, &mut before);
-            changed.insert(at, change(at, update, slots));
-        }
-        for turn in 0..18 {
-            let at = turn % LARGE;
-            let is_new = turn % 3 == 0;
-            let entry = changed.entry(at);
-            let entry = entry.or_insert_with(|| change(at, AccountUpdate::Keep, vec![]));
-            let (slot, slot_path) = loop {
-                let slot = self.random.below(LARGE_SLOTS);
-                let is_there = self.values.contains_key(&Cell::Slot(at, slot));
-                let path = slot_path(slot);
-                if is_there != is_new && entry.slots.iter().all(|(taken, _)| *taken != path) {
-                    break (slot, path);
-                }
-            };
-            let value = (turn % 3 != 1).then_some(nonce);
-            entry
-                .slots
-                .push((slot_path, U256::from(value.unwrap_or(0))));
-            self.set(Cell::Slot(at, slot), value, &mut before);
-        }
-        self.hashes += 1;
-        let id = BlockId::new(self.head() + 1, keccak256(self.hashes.to_be_bytes()));
-        self.blocks.push_back((id, before));
-        if self.blocks.len() as u64 > HISTORY_BLOCKS {
-            self.blocks.pop_front();
-        }
-        let changes = changed.into_values().collect();
-        (Changes::new(changes), codes.into_iter().collect())
-    }
-
-    fn set(&mut self, cell: Cell, value: Option<u64>, before: &mut Vec<(Cell, Option<u64>)>) {
-        let old = match value {
-            Some(value) => self.values.insert(cell, value),
-            None => self.values.remove(&cell),
-        };
-        before.push((cell, old));
-    }
-
-    fn unwind(&mut self, to: u64) {
-        while self.head() > to {
-            let (_, before) = self.blocks.pop_back().expect("a block");
-            for (cell, old) in before.into_iter().rev() {
-                self.set(cell, old, &mut vec![]);
-            }
-        }
-    }
-
-    /// A value as it was after an earlier block.
-    fn at(&self, cell: Cell, number: u64) -> Option<u64> {
-        let later = self.blocks.iter().rev();
-        let later = later.take_while(|(id, _)| id.number > number);
-        let mut value = self.values.get(&cell).copied();
-        for (_, before) in later {
-            if let Some((_, old)) = before.iter().find(|(changed, _)| *changed == cell) {
-                value = *old;
-            }
-        }
-        value
-    }
-
-    fn any_account(&mut self) -> u64 {
-        match self.random.percent(30) {
-            true => self.random.below(LARGE),
-            false => self.random.below(ACCOUNTS),
-        }
-    }
-
-    fn any_cell(&mut self) -> Cell {
-        let account = self.any_account();
-        match self.random.percent(50) {
-            true => Cell::Account(account),
-            false => Cell::Slot(account, self.random.below(slots_of(account))),
-        }
-    }
-
-    /// All of it, as a state whose root can be computed.
-    fn model(&self) -> Model {
-        let mut changes = HashMap::<u64, AccountChange>::new();
-        for (cell, value) in &self.values {
-            let (Cell::Account(at) | Cell::Slot(at, _)) = *cell;
-            let entry = changes.entry(at);
-            let entry = entry.or_insert_with(|| change(at, AccountUpdate::Keep, vec![]));
-            match *cell {
-                Cell::Account(_) => entry.account = AccountUpdate::Put(account(at, *value)),
-                Cell::Slot(_, slot) => {
-                    entry.slots.push((slot_path(slot), U256::from(*value)));
-                }
-            }
-        }
-        let mut model = Model::default();
-        model.apply(&Changes::new(changes.into_values().collect()));
-        model
-    }
-}
-
-fn change(at: u64, account: AccountUpdate, slots: Vec<(B256, U256)>) -> AccountChange {
-    AccountChange {
-        path: path(at),
-        wipe: account == AccountUpdate::Delete,
-        account,
-        slots,
-    }
-}
-
-/// Figures by name.
-struct Sample {
-    seconds: f64,
-    blocks: u64,
-    /// Bytes of the block log and its index on disk: these grow.
-    log_bytes: u64,
-    block_index_bytes: u64,
-    /// What stays as large as it is.
-    flat: Vec<(&'static str, u64)>,
-}
-
-impl Sample {
-    fn take(dir: &Path, db: &Db, elapsed: Duration, blocks: u64) -> Self {
-        let stats = db.stats().unwrap();
-        let on_disk = |names: &[&str]| -> u64 {
-            names
-                .iter()
-                .map(|name| disk_bytes(&dir.join(name)).unwrap())
-                .sum()
-        };
-        let log_bytes = on_disk(&["log"]);
-        let block_index_bytes = on_disk(&["blocks.idx"]);
-        let all = on_disk(&[""]);
-        let flat = vec![
-            ("disk", all.saturating_sub(log_bytes + block_index_bytes)),
-            ("files", entries(dir) + entries(&dir.join("segments"))),
-            ("descriptors", entries(Path::new("/proc/self/fd"))),
-            ("threads", entries(Path::new("/proc/self/task"))),
-            ("rss", resident_bytes()),
-            ("segments", stats.segments as u64),
-            ("seg_bytes", stats.segment_bytes),
-            ("live_bytes", stats.segment_live_bytes),
-            ("overlay", stats.overlay_bytes as u64),
-            ("delta", stats.delta_bytes as u64),
-            ("pinned", stats.pinned_bytes as u64),
-            ("index", stats.index_bytes as u64),
-            ("pages", stats.pages),
-            ("caches", stats.page_cache_bytes + stats.code_cache_bytes),
-            ("entries", stats.entry_cache_bytes as u64),
-            ("held", stats.held_snapshots as u64),
-            ("old_states", stats.old_states as u64),
-            ("codes", stats.codes as u64),
-        ];
-        Self {
-            seconds: elapsed.as_secs_f64(),
-            blocks,
-            log_bytes,
-            block_index_bytes,
-            flat,
-        }
-    }
-}
-
-/// What a file or a directory with all in it takes of the disk.
-fn disk_bytes(path: &Path) -> io::Result<u64> {
-    let own = match fs::symlink_metadata(path) {
-        // Files come and go while they are counted.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        own => own?,
-    };
-    let mut bytes = own.blocks() * 512;
-    if own.is_dir() {
-        for entry in fs::read_dir(path)? {
-            bytes += disk_bytes(&entry?.path())?;
-        }
-    }
-    Ok(bytes)
-}
-
-fn entries(dir: &Path) -> u64 {
-    fs::read_dir(dir).unwrap().count() as u64
-}
-
-fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() << 10
-}
-
-fn print_table(samples: &[Sample]) {
-    let names: Vec<_> = samples[0].flat.iter().map(|(name, _)| *name).collect();
-    let mut table = format!(
-        "{:>7} {:>8} {:>11} {:>11}",
-        "seconds", "blocks", "log", "blocks.idx"
-    );
-    for name in &names {
-        table += &format!(" {name:>11}");
-    }
-    for sample in samples.iter().step_by(samples.len().div_ceil(20)) {
-        table += &format!(
-            "\n{:>7.1} {:>8} {:>11} {:>11}",
-            sample.seconds, sample.blocks, sample.log_bytes, sample.block_index_bytes
-        );
-        for (_, value) in &sample.flat {
-            table += &format!(" {value:>11}");
-        }
-    }
-    say(&table);
-}
-
-/// How much may be added from the middle third to the last, as a share: in the short form caches
-/// are still filling, and there are few samples of what comes and goes.
-const fn allowance(is_long: bool) -> f64 {
-    match is_long {
-        true => 0.08,
-        false => 0.50,
-    }
-}
-
-/// And as a number: of small counts one more is many per cent.
-const COUNT_ALLOWED: f64 = 3.0;
-
-/// By so much the log is longer than its records: files are made ready before they are begun.
-const LOG_BYTES_AHEAD: u64 = 2 * OPTIONS.files.log_file_bytes_max as u64;
-
-fn assert_flat(samples: &[Sample], span: Duration) {
-    let third = samples.len() / 3;
-    let (middle, last) = (&samples[third..2 * third], &samples[2 * third..]);
-    let is_long = span >= Duration::from_secs(600);
-    let mut grown = Vec::new();
-    let mut told = String::from("endurance: middle third -> last third, median and 9th tenth:");
-    for (at, (name, _)) in samples[0].flat.iter().enumerate() {
-        let of = |samples: &[Sample], part: f64| {
-            let mut values: Vec<_> = samples.iter().map(|sample| sample.flat[at].1).collect();
-            values.sort_unstable();
-            values[(values.len() as f64 * part) as usize] as f64
-        };
-        for part in [0.5, 0.9] {
-            let (before, after) = (of(middle, part), of(last, part));
-            told += &format!("\n  {name:>11} {before:>12} -> {after:>12}");
-            if after > before * (1.0 + allowance(is_long)) + COUNT_ALLOWED {
-                grown.push(format!("{name}: {before} -> {after}"));
-            }
-        }
-    }
-    let rate = |samples: &[Sample], of: fn(&Sample) -> u64| {
-        let (first, last) = (&samples[0], &samples[samples.len() - 1]);
-        (of(last) - of(first)) as f64 / (last.blocks - first.blocks) as f64
-    };
-    for (name, of) in [
-        (
-            "log",
-            (|sample: &Sample| sample.log_bytes) as fn(&Sample) -> u64,
-        ),
-        ("blocks.idx", |sample: &Sample| sample.block_index_bytes),
-    ] {
-        let (before, after) = (rate(middle, of), rate(last, of));
-        told += &format!("\n  {name:>11} {before:>12.1} -> {after:>12.1} bytes a block");
-        let blocks = last[last.len() - 1].blocks - last[0].blocks;
-        let ahead = LOG_BYTES_AHEAD as f64 / blocks as f64;
-        if after > before * (1.0 + allowance(is_long)) + ahead {
-            grown.push(format!("{name}: {before:.1} -> {after:.1} bytes a block"));
-        }
-    }
-    say(&told);
-    assert!(grown.is_empty(), "these grow: {grown:#?}");
 }
