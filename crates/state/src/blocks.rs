@@ -378,7 +378,7 @@ impl Blocks {
             let block = self.known_in(&state, towards)?;
             newest.splice(0..0, block);
         }
-        let max = RECENT_PER_HEIGHT_MAX * (window.heights as usize + 1);
+        let max = RECENT_PER_HEIGHT_MAX.saturating_mul((window.heights as usize).saturating_add(1));
         let mut recent = HashMap::new();
         for block in newest {
             let is_below_head = state.head_chain.get(&block.id.number) == Some(&block.entry());

@@ -17,6 +17,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+/// So many layers are merged however little they take: an opening replays them one by one.
+const LAYERS_MAX: usize = 4096;
 /// Buffers of segments and logs, blocks by hash, and the program itself.
 const FIXED_BYTES: u64 = 40 << 20;
 /// Of what is left, the part of layers, and of the pages that their tries have taken apart.
@@ -138,7 +140,7 @@ impl Inner {
 
     /// Whether the layers that are not being merged take enough for a merge, if none is under way.
     pub(crate) fn is_merge_due(&self) -> bool {
-        self.layer_bytes() > self.layer_limit.due()
+        self.layer_bytes() > self.layer_limit.due() || self.current.read().tree.len() > LAYERS_MAX
     }
 
     /// How many of the oldest layers on the head's way are to be merged before tries are made of

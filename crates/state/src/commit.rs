@@ -21,8 +21,9 @@ use std::{sync::Arc, time::Instant};
 enum HeadMove {
     /// It is a descendant of the head.
     Up,
-    /// The chain up to the parent of the first new block, or up to the head itself.
-    Along(Chain),
+    /// The chain up to a block, and those above it that are being committed: these alone lead on to
+    /// the head.
+    Along(Chain, Vec<BlockId>),
 }
 
 impl Inner {
@@ -44,7 +45,9 @@ impl Inner {
         let writer = self.writer.lock();
         self.check_sound()?;
         let mut group = Vec::with_capacity(sealed.len());
-        for id in sealed.iter().map(Sealed::id) {
+        for block in &sealed {
+            block.check_alive()?;
+            let id = block.id();
             let layer = self.layer_of(id)?;
             if !group.contains(&layer.parent_hash) && !self.has_committed_parent(&layer)? {
                 return Err(StateError::ParentNotCommitted(id));
@@ -111,14 +114,21 @@ impl Inner {
                 is_next
             })
         };
-        match sealed.first() {
-            Some(first) if !is_up => {
-                let number = first.id().number.saturating_sub(1);
-                let parent = BlockId::new(number, first.parent());
-                Ok(HeadMove::Along(self.blocks.chain_of(parent)?))
-            }
-            _ => Ok(HeadMove::Up),
+        if is_up {
+            return Ok(HeadMove::Up);
         }
+        let Some(newest) = sealed.last() else {
+            return Ok(HeadMove::Up);
+        };
+        // Others of the group may be of other branches.
+        let (mut next, mut on_top) = (newest.id(), Vec::new());
+        for block in sealed.iter().rev().filter(|block| !block.is_durable()) {
+            if block.id() == next {
+                on_top.push(next);
+                next = BlockId::new(next.number.saturating_sub(1), block.parent());
+            }
+        }
+        Ok(HeadMove::Along(self.blocks.chain_of(next)?, on_top))
     }
 
     /// Makes a block that has a layer the head, in memory. The log says so already.
@@ -133,10 +143,10 @@ impl Inner {
                     self.blocks.push_head(block.id);
                 }
             }
-            HeadMove::Along(mut chain) => {
-                // One that is on the way already had been committed before.
+            HeadMove::Along(mut chain, on_top) => {
                 let on_top = committed
                     .iter()
+                    .filter(|block| on_top.contains(&block.id))
                     .map(|block| (block.id.number, block.entry()));
                 chain.extend(on_top);
                 self.blocks.set_head(chain);
@@ -163,7 +173,7 @@ impl Inner {
         self.poison(self.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
         self.sync_log()?;
         if !is_far {
-            self.move_head_to(id, HeadMove::Along(chain), &[]);
+            self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
             drop(writer);
         } else {
             drop(writer);
@@ -177,11 +187,21 @@ impl Inner {
 
     /// Makes a block that has a layer the head, as the log says.
     pub(crate) fn follow_head(&self, id: BlockId) -> Result<(), StateError> {
-        let chain = self.blocks.chain_of(id)?;
-        if self.current.read().tree.by_hash(&id.hash).is_none() {
-            return Err(StateError::UnknownBlock(id.hash));
+        {
+            let current = &mut *self.current.write();
+            let tree = &mut current.tree;
+            let Some(layer) = tree.by_hash(&id.hash).cloned() else {
+                return Err(StateError::UnknownBlock(id.hash));
+            };
+            // Not the whole chain for each block of a replay.
+            if layer.parent_hash == tree.head().block.hash && !tree.is_jump(&layer) {
+                tree.set_head(layer.id);
+                self.blocks.push_head(id);
+                return Ok(());
+            }
         }
-        self.move_head_to(id, HeadMove::Along(chain), &[]);
+        let chain = self.blocks.chain_of(id)?;
+        self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_store::{BlockLog, Codes, DataDirLock, LogPosition, Manifest};
-use cambium_trie::{Keys, PartialTrie};
+use cambium_trie::{Keys, PartialTrie, TrieError};
 use parking_lot::{Mutex, RwLock};
 use std::{
     sync::{
@@ -294,10 +294,10 @@ impl Inner {
         let mut delta = self.delta_above(parent)?;
         self.counters.roots.add(1);
         if delta.floats(owner) {
-            return delta.float(owner, changes, reverts);
+            return delta.float(owner, changes, reverts).map_err(of_changes);
         }
         self.take_to(&mut delta, parent)?;
-        delta.float(owner, all, reverts)
+        delta.float(owner, all, reverts).map_err(of_changes)
     }
 
     /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
@@ -319,8 +319,8 @@ impl Inner {
         let taken = start.elapsed().as_nanos() as u64;
         self.counters.revert_ns.add(taken);
         self.counters.roots.add(1);
-        let root = delta.float(owner, changes, reverts.clone())?;
-        Ok((root, reverts))
+        let root = delta.float(owner, changes, reverts.clone());
+        Ok((root.map_err(of_changes)?, reverts))
     }
 
     /// Reads leaves of the state after `parent`, sorted by their paths, and loads what is on the
@@ -427,18 +427,22 @@ impl Inner {
     /// Refuses a block with the hash of one of its near ancestors, of which only the block index
     /// may know, if the head was far above them.
     fn check_ancestors(&self, parent: BlockId, id: BlockId) -> Result<(), StateError> {
+        let heights = self.options.unfinalized_blocks as u64;
         let mut below = parent;
         {
             // Layers are found by their hash.
             let current = self.current.read();
-            while let Some(layer) = current.tree.by_hash(&below.hash) {
+            for _ in 0..=heights {
+                let Some(layer) = current.tree.by_hash(&below.hash) else {
+                    break;
+                };
                 let Some(number) = below.number.checked_sub(1) else {
                     return Ok(());
                 };
                 below = BlockId::new(number, layer.parent_hash);
             }
         }
-        let heights = self.options.unfinalized_blocks as u64;
+        let heights = heights.saturating_sub(parent.number - below.number);
         match self.blocks.is_near_ancestor(&id.hash, below, heights)? {
             true => Err(StateError::BlockExists(id)),
             false => Ok(()),
@@ -450,27 +454,45 @@ impl Inner {
         let mut delta = self.delta.lock();
         let mut current = self.current.write();
         let Current { tree, overlay, .. } = &mut *current;
-        // A freeze may have put another layer in its place.
-        let layer = match tree
-            .get(layer.id)
-            .or_else(|| tree.by_hash(&layer.block.hash))
-        {
+        // A freeze may have put another layer in its place; or it went with one below it.
+        let found = match layer.is_given_up() {
+            true => None,
+            false => tree
+                .get(layer.id)
+                .or_else(|| tree.by_hash(&layer.block.hash)),
+        };
+        let found = match found {
             Some(found) if found.block == layer.block => found.clone(),
             _ => return,
         };
         if self.blocks.recent(&layer.block.hash).is_some() {
             return;
         }
-        let lost = tree.descendants(layer.id);
+        let lost = tree.descendants(found.id);
         if lost.contains(&delta.at()) {
-            let way = delta.way_to(tree, layer.parent);
+            let way = delta.way_to(tree, found.parent);
             // After an error the trie is at the base.
-            let _ = delta.take_way(&way, layer.parent);
+            let _ = delta.take_way(&way, found.parent);
         }
+        let mut gone = Vec::with_capacity(lost.len());
         for id in lost.into_iter().rev() {
-            if let Some(layer) = tree.get(id).cloned() {
-                overlay.remove(id, &layer.changes);
-                tree.remove(id);
+            gone.extend(tree.get(id).cloned());
+            tree.remove(id);
+        }
+        drop(found);
+        let mut held = 0;
+        for lost in &gone {
+            lost.give_up();
+            // Here, and with whoever drops the block.
+            let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
+            held += Arc::strong_count(lost).saturating_sub(expected);
+        }
+        match held {
+            0 => gone.iter().for_each(|layer| layer.take_out_of(overlay)),
+            // Somebody may have a view of them, which stays what it is.
+            _ => {
+                let old = std::mem::replace(overlay, Arc::new(tree.overlay()));
+                self.note_kept(&old);
             }
         }
     }
@@ -498,7 +520,15 @@ impl Current {
         reverts: Changes,
     ) -> Arc<Layer> {
         let layer = self.tree.add(parent.id, meta, changes, reverts);
-        self.overlay.insert(layer.id, &layer.changes);
+        layer.put_into(&self.overlay);
         layer
+    }
+}
+
+/// What the trie says of changes by a caller.
+fn of_changes(error: StateError) -> StateError {
+    match error {
+        StateError::Trie(error @ TrieError::NoAccount { .. }) => StateError::BadChanges(error),
+        error => error,
     }
 }

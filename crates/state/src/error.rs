@@ -12,9 +12,18 @@ pub enum StateError {
     /// The disk or a file on it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Changes or nodes that contradict the trie.
+    /// Nodes that contradict each other.
     #[error("state trie: {0}")]
     Trie(#[from] TrieError),
+    /// Changes that contradict the state that they are made to.
+    #[error("changes that can't be made: {0}")]
+    BadChanges(TrieError),
+    /// Options that are outside their limits.
+    #[error("these options can't be used: {0}")]
+    BadOptions(String),
+    /// A first block, or what is to be kept with it, that can't be.
+    #[error("a database can't begin like this: {0}")]
+    BadStart(String),
     /// A block to build on that is not kept.
     #[error(
         "block {0} is not in the database, or is on a branch that was given up: import its \

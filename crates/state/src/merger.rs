@@ -22,11 +22,12 @@ use crate::{
     index::{Index, IndexWriter, WrittenIndex},
     merge::merge,
     overlay::{LayerId, Overlay},
+    pages::RETRY_AFTER,
     pool,
     tree::Tree,
 };
 use cambium_primitives::BlockId;
-use cambium_store::PageAddr;
+use cambium_store::{PageAddr, StoreError};
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -212,6 +213,7 @@ impl Inner {
     fn freeze(&self, keep: usize, log_head: Option<BlockId>) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layer_bytes();
         let parts_before = self.counters.merge_parts.get();
+        let mut pauses = RETRY_AFTER.iter();
         // Roots wait from here on, and commits only for the second part.
         let mut delta = self.delta.lock();
         let (target, writer) = loop {
@@ -228,7 +230,19 @@ impl Inner {
                 let way = delta.way_to(tree, target.id);
                 (target, way)
             };
-            delta.take_way(&way, target.id)?;
+            match delta.take_way(&way, target.id) {
+                // The trie is at the base again, and nothing was moved.
+                Err(StateError::Store(StoreError::Disk(error))) if !error.is_end_of_file() => {
+                    let Some(pause) = pauses.next() else {
+                        return Err(StoreError::Disk(error).into());
+                    };
+                    drop(delta);
+                    thread::sleep(*pause);
+                    delta = self.delta.lock();
+                    continue;
+                }
+                taken => taken?,
+            }
             let writer = self.writer.lock();
             // The head may be another one by now.
             let current = self.current.read();
@@ -322,13 +336,9 @@ impl Inner {
             .collect();
         stay.extend(self.uncommitted(tree)?);
         let cut = tree.cut(root, |layer| stay.contains(&layer.id), stays);
-        let overlay = Overlay::new();
-        for layer in cut.above_root() {
-            overlay.insert(layer.id, &layer.changes);
-        }
         Ok(Current {
             base,
-            overlay: Arc::new(overlay),
+            overlay: Arc::new(cut.overlay()),
             tree: cut,
         })
     }
@@ -359,7 +369,7 @@ impl Inner {
     }
 
     /// Counts what views may keep of values that nobody else needs.
-    fn note_kept(&self, overlay: &Arc<Overlay>) {
+    pub(crate) fn note_kept(&self, overlay: &Arc<Overlay>) {
         let kept = (Arc::downgrade(overlay) as Weak<_>, overlay.bytes());
         self.merged.lock().push(kept);
     }

@@ -16,7 +16,7 @@ use crate::{
     assemble::{Parts, pages},
     block_index::{complete_index, note_of},
     blocks::Blocks,
-    checkpoint::{self, Meta},
+    checkpoint::{self, LogState, Meta},
     counters::Counters,
     db::{Db, Inner},
     error::StateError,
@@ -33,7 +33,7 @@ use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, Manifest, Segments, StoreError,
     load_latest_checkpoint, lock_data_dir, set_aside,
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Name of the manifest's property that holds the hash of the genesis block.
 pub(crate) const GENESIS_HASH: &str = "genesis_hash";
@@ -70,6 +70,7 @@ impl Db {
     ///
     /// An error names the file and what to do about it, and leaves the directory as it was.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
+        options.check()?;
         let lock = lock_data_dir(&*disk)?;
         let manifest = Manifest::open(&*disk)?;
         let genesis = genesis_of(&manifest)?;
@@ -97,7 +98,7 @@ impl Db {
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
         notes.extend(found.damage.iter().map(ToString::to_string));
         let replay = meta.log.replay;
-        let (log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
+        let (block_log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
         if let Some(torn) = found.torn_tail {
             notes.push(format!(
                 "{}: {} bytes after byte {} were never acknowledged and have been dropped",
@@ -106,7 +107,7 @@ impl Db {
         }
         let base = meta.state.block;
         let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&block_index, &log, genesis, &meta)?;
+        let was_remade = complete_index(&block_index, &block_log, genesis, &meta)?;
         notes.extend(note_of(found, was_remade, base));
         let index = match found_index {
             FoundIndex::Index(index) => index,
@@ -115,11 +116,9 @@ impl Db {
                 checkpoint::write_whole(writer, &meta, table, &manifest, &retired)?
             }
         };
-        let Meta {
-            state,
-            log: log_state,
-            ..
-        } = meta;
+        let Meta { state, log, .. } = meta;
+        let (log_state, lost) = without_lost(&block_log, &block_index, state.block, log)?;
+        notes.extend(lost);
         let inner = Parts {
             options,
             disk,
@@ -130,7 +129,7 @@ impl Db {
             counters,
             parts,
             codes,
-            log,
+            log: block_log,
             blocks: Blocks::new(block_index, genesis.number, state.block, log_state.recent)?,
             retired,
             state,
@@ -164,6 +163,68 @@ fn no_head(sequence: u64, error: StateError) -> StateError {
         },
         error => error,
     }
+}
+
+/// What a checkpoint says of the log, where a repair has taken records out of it that come before
+/// the replay: of recent blocks those are left that are there, and the head is the newest block below
+/// its own to which all records lead. With a note if that is another one.
+pub(crate) fn without_lost(
+    log: &BlockLog,
+    index: &BlockIndex,
+    base: BlockId,
+    mut told: LogState,
+) -> Result<(LogState, Option<String>), StateError> {
+    // What is damaged and not taken out yet is told when it is needed.
+    let is_there = |position| match log.holds_record(position) {
+        Err(error) if error.is_corruption() => Ok(true),
+        told => told,
+    };
+    let mut recent = HashMap::new();
+    for block in &told.recent {
+        let is_there = is_there(block.position)?;
+        recent.insert(block.id.hash, (*block, is_there));
+    }
+    let on_base = |id: BlockId| -> Result<bool, StateError> {
+        let is_above = id.number > base.number;
+        let entry = if is_above {
+            None
+        } else {
+            index.get(id.number)?
+        };
+        Ok(entry.is_some_and(|entry| entry.hash == id.hash))
+    };
+    let (mut next, mut head) = (told.head, told.head);
+    while !on_base(next)? {
+        let Some((block, is_there)) = recent.get(&next.hash) else {
+            break;
+        };
+        next = BlockId::new(next.number.saturating_sub(1), block.parent);
+        if !is_there {
+            head = next;
+        }
+    }
+    // Below the base the ways back lead on.
+    for number in next.number + 1..=base.number {
+        if let Some(entry) = index.get(number)?
+            && !is_there(entry.position)?
+        {
+            head = base;
+        }
+    }
+    let note = (head != told.head).then(|| {
+        format!(
+            "the head was block {}, but records before it were damaged and taken out of the block \
+             log: it is block {head}",
+            told.head
+        )
+    });
+    told.head = head;
+    told.recent.retain(|block| {
+        recent
+            .get(&block.id.hash)
+            .is_some_and(|(_, is_there)| *is_there)
+    });
+    Ok((told, note))
 }
 
 /// The state that a start goes by.
@@ -241,6 +302,9 @@ pub(crate) fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
 impl Inner {
     /// Makes what was looked at ready to be written to: all is open.
     pub(crate) fn settle(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
+        if !unsettled.codes.is_empty() {
+            self.codes.check()?;
+        }
         remove_spilled(&*self.disk).map_err(StoreError::from)?;
         set_aside(&*self.disk, &std::mem::take(&mut unsettled.aside))?;
         self.pages.segments.settle()?;

@@ -1,6 +1,10 @@
 //! How a database is opened.
 
+use crate::error::StateError;
 use cambium_store::{LogOptions, SegmentOptions};
+
+/// Most segments that there can be at a time.
+const SEGMENTS_MAX: u32 = (1 << 23) - 1;
 
 /// How a database is opened.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +12,7 @@ pub struct Options {
     /// Memory for all of the engine, in bytes: index, layers and caches.
     pub memory_bytes: u64,
     /// Blocks of so many of the newest heights can be built upon and made the head, whatever
-    /// their branch.
+    /// their branch; of each height 64 on average, the newest first.
     pub unfinalized_blocks: usize,
     /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
     /// larger, its lower levels stay on disk: a cold read then takes two device reads.
@@ -25,11 +29,11 @@ pub struct FileSizes {
     pub segment_bytes_max: u64,
     /// Pages are written when so many bytes of them have gathered.
     pub segment_buffer_bytes: usize,
-    /// Segments that there can be at a time. At most 2^23 - 1.
+    /// Segments that there can be at a time: 2 to 2^23 - 1.
     pub segments_max: u32,
     /// Another file of the block log is begun when one has so many bytes. At most 2 GiB.
     pub log_file_bytes_max: u32,
-    /// A file of the block log is extended by so many bytes at a time, or by none.
+    /// A file of the block log is extended by so many bytes at a time, or by none. At most 2 GiB.
     pub log_extend_bytes: u64,
 }
 
@@ -76,6 +80,32 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Refuses what is outside the limits.
+    pub(crate) fn check(&self) -> Result<(), StateError> {
+        let files = &self.files;
+        let segments_max = u64::from(files.segments_max);
+        let refused = [
+            ("segments_max", segments_max, 2..=u64::from(SEGMENTS_MAX)),
+            (
+                "log_file_bytes_max",
+                files.log_file_bytes_max.into(),
+                0..=1 << 31,
+            ),
+            ("log_extend_bytes", files.log_extend_bytes, 0..=1 << 31),
+        ];
+        match refused
+            .iter()
+            .find(|(_, value, limits)| !limits.contains(value))
+        {
+            Some((name, value, limits)) => {
+                let (least, most) = (limits.start(), limits.end());
+                let what = format!("{name} is {value}: it can be {least} to {most}");
+                Err(StateError::BadOptions(what))
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(crate) const fn index_bytes_max(&self) -> u64 {
         match self.index_bytes_max {
             Some(bytes) => bytes,

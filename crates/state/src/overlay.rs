@@ -121,7 +121,8 @@ impl Overlay {
     }
 
     /// Adds the values that `layer` wrote. Layers come in the order of their ids.
-    pub(crate) fn insert(&self, layer: LayerId, changes: &Changes) {
+    /// `extra` is what the layer takes besides.
+    pub(crate) fn insert(&self, layer: LayerId, changes: &Changes, extra: usize) {
         for change in changes.accounts() {
             let mut shard = self.shard(&change.path).write();
             let entry = shard.entry(change.path).or_default();
@@ -145,11 +146,11 @@ impl Overlay {
             }
         }
         self.bytes
-            .fetch_add(size_of_changes(changes), Ordering::Relaxed);
+            .fetch_add(size_of_changes(changes) + extra, Ordering::Relaxed);
     }
 
-    /// Takes the values of `layer` out again.
-    pub(crate) fn remove(&self, layer: LayerId, changes: &Changes) {
+    /// Takes the values of `layer` out again, as they were added.
+    pub(crate) fn remove(&self, layer: LayerId, changes: &Changes, extra: usize) {
         for change in changes.accounts() {
             let mut shard = self.shard(&change.path).write();
             let Some(entry) = shard.get_mut(&change.path) else {
@@ -175,7 +176,7 @@ impl Overlay {
             }
         }
         self.bytes
-            .fetch_sub(size_of_changes(changes), Ordering::Relaxed);
+            .fetch_sub(size_of_changes(changes) + extra, Ordering::Relaxed);
     }
 
     /// The account as the newest visible layer left it; outer `None` if no layer wrote it.
@@ -311,7 +312,7 @@ mod tests {
     fn a_view_sees_its_ancestors_and_no_other_branch() {
         let overlay = Overlay::new();
         for (layer, value) in [(1, 10), (2, 20), (3, 30)] {
-            overlay.insert(LayerId(layer), &slot_change(value, false));
+            overlay.insert(LayerId(layer), &slot_change(value, false), 0);
         }
         let read = |seen: &Lineage| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
         assert_eq!(read(&lineage(0, &[])), None);
@@ -323,15 +324,15 @@ mod tests {
     #[test]
     fn a_wipe_hides_older_slots_but_not_those_set_with_it() {
         let overlay = Overlay::new();
-        overlay.insert(LayerId(1), &slot_change(10, false));
+        overlay.insert(LayerId(1), &slot_change(10, false), 0);
         let wipe = Changes::new(vec![AccountChange {
             path: B256::ZERO,
             account: AccountUpdate::Delete,
             wipe: true,
             slots: vec![],
         }]);
-        overlay.insert(LayerId(2), &wipe);
-        overlay.insert(LayerId(3), &slot_change(30, true));
+        overlay.insert(LayerId(2), &wipe, 0);
+        overlay.insert(LayerId(3), &slot_change(30, true), 0);
         let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &lineage(newest, &[]));
         assert_eq!(read(1), Some(U256::from(10)));
         assert_eq!(read(2), Some(U256::ZERO));
@@ -339,8 +340,8 @@ mod tests {
         let seen = |newest| overlay.changes(&lineage(newest, &[]));
         assert_eq!(seen(1), slot_change(10, false));
         assert_eq!(seen(2), wipe);
-        overlay.remove(LayerId(2), &wipe);
-        overlay.remove(LayerId(3), &slot_change(30, true));
+        overlay.remove(LayerId(2), &wipe, 0);
+        overlay.remove(LayerId(3), &slot_change(30, true), 0);
         assert_eq!(read(3), Some(U256::from(10)));
     }
 }

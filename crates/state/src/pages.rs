@@ -83,7 +83,7 @@ struct Unreadable {
 /// So many pages that can't be read are remembered: where there are more, a whole file is lost.
 const UNREADABLE_MAX: usize = 1 << 16;
 /// How long a merge waits before it tries once more to read what could not be read.
-const RETRY_AFTER: [Duration; 3] = [
+pub(crate) const RETRY_AFTER: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(100),

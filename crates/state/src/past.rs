@@ -389,7 +389,7 @@ impl Inner {
     fn past_state(&self, base: Arc<Base>, meta: BlockMeta, changes: &Changes) -> Arc<PastState> {
         let id = LayerId(1);
         let overlay = Overlay::new();
-        overlay.insert(id, changes);
+        overlay.insert(id, changes, 0);
         let bytes = overlay.bytes();
         let state = PastState {
             base,
@@ -406,6 +406,7 @@ impl Inner {
                 state_root: meta.state_root,
                 changes: Changes::default(),
                 reverts: Changes::default(),
+                given_up: Arc::default(),
             }),
             prover: Mutex::new(None),
             bytes: AtomicUsize::new(0),

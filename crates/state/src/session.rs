@@ -13,7 +13,6 @@ use crate::{
     commit::check_record,
     db::{Db, Inner},
     error::StateError,
-    overlay::size_of_changes,
     pool,
     records::{BlockMeta, BlockRecord},
     tree::Layer,
@@ -197,15 +196,17 @@ impl Staged {
             });
         }
         let inner = self.view.inner.clone();
+        let mut codes = self.codes;
+        codes.extend(inner.borrowed_codes(&self.changes, &self.reverts, &codes)?);
         // Before it is put together, which takes memory for all of it.
-        let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &self.codes);
+        let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &codes);
         check_record("record of a block", least)?;
-        let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &self.codes);
+        let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
         let (parent, changes, reverts) = (self.view.block(), self.changes, self.reverts);
         let layer = inner.seal(parent, self.id, &meta, changes, reverts, record.len())?;
         // Dropped after an error, the layer goes as well.
         let sealed = Sealed::new(inner, layer, record);
-        for (hash, code) in &self.codes {
+        for (hash, code) in &codes {
             sealed.inner.put_code(*hash, code)?;
         }
         Ok(sealed)
@@ -222,7 +223,7 @@ pub struct Sealed {
 
 impl Sealed {
     fn new(inner: Arc<Inner>, layer: Arc<Layer>, record: Vec<u8>) -> Self {
-        let bytes = size_of_changes(&layer.changes);
+        let bytes = layer.bytes();
         inner.sealed_bytes.fetch_add(bytes, Ordering::Relaxed);
         Self {
             inner,
@@ -237,8 +238,22 @@ impl Sealed {
     }
 
     /// The state after the block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if it went with a block below it that was dropped.
     pub fn view(&self) -> Result<View, StateError> {
+        self.check_alive()?;
         self.inner.view_of(self.layer.block)
+    }
+
+    /// Whether its layer, or one that took its place, is there: another of the same name is none
+    /// of its.
+    pub(crate) fn check_alive(&self) -> Result<(), StateError> {
+        match self.layer.is_given_up() {
+            true => Err(StateError::UnknownBlock(self.layer.block.hash)),
+            false => Ok(()),
+        }
     }
 
     /// Whether it is a block of this database.
@@ -265,6 +280,11 @@ impl Sealed {
         self.layer.parent_hash
     }
 
+    /// Whether the log has the block.
+    pub(crate) const fn is_durable(&self) -> bool {
+        self.record.is_none()
+    }
+
     pub(crate) fn record(&mut self) -> Option<&mut [u8]> {
         self.record.as_deref_mut()
     }
@@ -278,7 +298,7 @@ impl Sealed {
     fn stop_waiting(&mut self) -> bool {
         let waited = self.record.take().is_some();
         if waited {
-            let bytes = size_of_changes(&self.layer.changes);
+            let bytes = self.layer.bytes();
             self.inner.sealed_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         waited
@@ -324,6 +344,39 @@ impl Inner {
             }
             put => Ok(put.map(drop)?),
         }
+    }
+
+    /// Codes that accounts have from this block on, and that are in the database only since a block
+    /// brought them that may never be committed: the record needs them as well.
+    fn borrowed_codes(
+        &self,
+        changes: &Changes,
+        reverts: &Changes,
+        given: &[(B256, Bytes)],
+    ) -> Result<Vec<(B256, Bytes)>, StateError> {
+        let mut borrowed: Vec<(B256, Bytes)> = Vec::new();
+        let before = |path: &B256| {
+            let accounts = reverts.accounts();
+            let at = accounts.binary_search_by(|change| change.path.cmp(path));
+            match accounts[at.ok()?].account {
+                AccountUpdate::Put(account) => Some(account.code_hash),
+                _ => None,
+            }
+        };
+        for change in changes.accounts() {
+            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+                continue;
+            };
+            let is_known = code_hash == KECCAK_EMPTY
+                || before(&change.path) == Some(code_hash)
+                || given.iter().any(|(hash, _)| *hash == code_hash)
+                || borrowed.iter().any(|(hash, _)| *hash == code_hash)
+                || self.codes.is_durable(&code_hash);
+            if !is_known && let Some(code) = self.codes.get(&code_hash)? {
+                borrowed.push((code_hash, code.into()));
+            }
+        }
+        Ok(borrowed)
     }
 
     /// Holds given codes against their hashes, and those of accounts against what there is.

@@ -8,14 +8,17 @@
 //! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
 
 use crate::{
-    overlay::{LayerId, Lineage},
+    overlay::{LayerId, Lineage, Overlay, size_of_changes},
     records::BlockMeta,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{BlockId, Changes};
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// A block above the base.
@@ -31,9 +34,43 @@ pub(crate) struct Layer {
     pub(crate) changes: Changes,
     /// The way back.
     pub(crate) reverts: Changes,
+    /// Whether it was taken back. Shared with the layers that took its place in a tree that was cut.
+    pub(crate) given_up: Arc<AtomicBool>,
 }
 
+/// What a layer takes besides its values: the block's name, its places in the tree and in the chain.
+const LAYER_BYTES: usize = 640;
+
 impl Layer {
+    /// What it takes of memory besides what [`size_of_changes`] says of its values.
+    fn extra_bytes(&self) -> usize {
+        let reverts = size_of_changes(&self.reverts);
+        // The way back is taken to be as long as the way: that from a wipe is longer.
+        let longer = reverts.saturating_sub(size_of_changes(&self.changes));
+        LAYER_BYTES + size_of_val(&*self.lineage.others) + longer
+    }
+
+    /// All that it takes of memory, its tries apart.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_changes(&self.changes) + self.extra_bytes()
+    }
+
+    pub(crate) fn put_into(&self, overlay: &Overlay) {
+        overlay.insert(self.id, &self.changes, self.extra_bytes());
+    }
+
+    pub(crate) fn take_out_of(&self, overlay: &Overlay) {
+        overlay.remove(self.id, &self.changes, self.extra_bytes());
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
     fn meta(&self) -> BlockMeta {
         BlockMeta {
             id: self.block,
@@ -69,6 +106,7 @@ impl Tree {
             state_root,
             changes: Changes::default(),
             reverts: Changes::default(),
+            given_up: Arc::default(),
         });
         Self {
             root: id,
@@ -108,6 +146,17 @@ impl Tree {
         changes: Changes,
         reverts: Changes,
     ) -> Arc<Layer> {
+        self.add_as(parent, meta, changes, reverts, Arc::default())
+    }
+
+    fn add_as(
+        &mut self,
+        parent: LayerId,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+        given_up: Arc<AtomicBool>,
+    ) -> Arc<Layer> {
         let id = LayerId(self.next);
         self.next += 1;
         let parent = &self.layers[&parent];
@@ -136,6 +185,7 @@ impl Tree {
             state_root: meta.state_root,
             changes,
             reverts,
+            given_up,
         });
         self.insert(layer.clone());
         layer
@@ -269,7 +319,8 @@ impl Tree {
                 }
             };
             let (changes, reverts) = (layer.changes.clone(), layer.reverts.clone());
-            let new = cut.add(parent, &layer.meta(), changes, reverts);
+            let given_up = layer.given_up.clone();
+            let new = cut.add_as(parent, &layer.meta(), changes, reverts, given_up);
             new_ids.insert(layer.id, new.id);
         }
         cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
@@ -287,6 +338,15 @@ impl Tree {
             }
         }
         found
+    }
+
+    /// The values of all layers.
+    pub(crate) fn overlay(&self) -> Overlay {
+        let overlay = Overlay::new();
+        for layer in self.above_root() {
+            layer.put_into(&overlay);
+        }
+        overlay
     }
 
     /// All layers but the root, parents before children.

@@ -295,6 +295,23 @@ impl Codes {
         self.append(hash, code, false)
     }
 
+    /// An error if the file lacks what it had: no code can be added then.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self.lost {
+            Some(what) => Err(corrupt(&*self.disk, self.writer.lock().end, what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the code of `hash` is here, and durable.
+    pub fn is_durable(&self, hash: &B256) -> bool {
+        let durable_to = self.writer.lock().durable_to;
+        self.offsets
+            .read()
+            .get(hash)
+            .is_some_and(|at| *at < durable_to)
+    }
+
     /// Adds `code` although there is one of its hash, which can't be read.
     pub fn restore(&self, hash: B256, code: &[u8]) -> Result<(), StoreError> {
         self.append(hash, code, true).map(drop)

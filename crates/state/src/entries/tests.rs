@@ -34,7 +34,7 @@ fn entries(bytes: u64) -> Entries {
 /// The table after a merge of some changes.
 fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
     let overlay = Overlay::new();
-    overlay.insert(LayerId(1), &Changes::new(changes));
+    overlay.insert(LayerId(1), &Changes::new(changes), 0);
     let seen = Lineage {
         newest: LayerId(1),
         others: Arc::new([]),

@@ -19,6 +19,9 @@ use cambium_primitives::Changes;
 use cambium_store::{BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest};
 use std::sync::{Arc, atomic::Ordering};
 
+/// The block index has a place for each number from 0 on: a file of 13 TB then, nearly all of it a hole.
+const FIRST_NUMBER_MAX: u64 = 1 << 38;
+
 /// A first state that is on disk, but not named yet.
 pub struct Loaded {
     pub(super) disk: Arc<dyn Disk>,
@@ -42,6 +45,12 @@ impl Loaded {
 
     /// Names the first block and opens the database at it. `properties` are kept with the
     /// database and given back by [`Db::property`].
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongRoot`] for another root than the loaded state's, and
+    /// [`StateError::BadStart`] for a number over 2^38, or a property of the names `genesis_number`
+    /// and `genesis_hash`.
     pub fn create(
         self,
         meta: BlockMeta,
@@ -54,6 +63,18 @@ impl Loaded {
                 got,
                 expected,
             });
+        }
+        if meta.id.number > FIRST_NUMBER_MAX {
+            let what = format!(
+                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
+                meta.id
+            );
+            return Err(StateError::BadStart(what));
+        }
+        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
+        if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
+            let what = format!("the property {name} is its own");
+            return Err(StateError::BadStart(what));
         }
         let disk = self.disk;
         let own = [

@@ -250,6 +250,7 @@ impl Loader {
     /// Begins a database on `disk`, which must hold none. What an attempt that was cut short left
     /// there is removed. It is none until [`Loaded::create`] names its block.
     pub fn new(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StateError> {
+        options.check()?;
         disk.create_dir("").map_err(StoreError::from)?;
         let lock = lock_data_dir(&*disk)?;
         leftovers::refuse_database(&disk)?;

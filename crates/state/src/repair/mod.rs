@@ -22,7 +22,7 @@ use crate::{
     db::Db,
     error::StateError,
     index::{FoundIndex, PartCache},
-    open::{FoundState, find_state, genesis_of},
+    open::{FoundState, find_state, genesis_of, without_lost},
     options::Options,
     records::{BlockRecord, KIND_BLOCK},
 };
@@ -104,6 +104,7 @@ pub fn repair(
     is_trial: bool,
     progress: &mut dyn FnMut(RepairProgress),
 ) -> Result<RepairReport, StateError> {
+    options.check()?;
     let salvage = Arc::new(SalvageDisk::new(disk.clone()));
     let (worked_on, opened): (Arc<dyn Disk>, Arc<dyn Disk>) = match is_trial {
         true => {
@@ -169,7 +170,9 @@ impl Repair<'_> {
                 LogDamageKind::Header | LogDamageKind::End => false,
             }
         });
-        self.report.lost_blocks = lacks_end || lacks_blocks;
+        let base = read.meta.state.block;
+        let (_, lower_head) = without_lost(&log, &index, base, read.meta.log.clone())?;
+        self.report.lost_blocks = lacks_end || lacks_blocks || lower_head.is_some();
         self.lost_history(&index, genesis, &read.meta, &damaged)?;
         let codes = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
         let state = pages::State {
@@ -297,7 +300,10 @@ impl Repair<'_> {
         for sequence in Checkpoint::all(&self.disk)? {
             let checkpoint = Checkpoint::open(&self.disk, sequence).map_err(StateError::from);
             match checkpoint.and_then(|found| read_meta(&found)) {
-                Ok(meta) => known.push(meta.log.replay),
+                Ok(meta) => {
+                    known.push(meta.log.replay);
+                    known.extend(meta.log.recent.iter().map(|block| block.position));
+                }
                 Err(error) if error.is_damage() => {}
                 Err(error) => return Err(error),
             }

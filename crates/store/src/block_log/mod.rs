@@ -395,6 +395,15 @@ impl BlockLog {
         }
     }
 
+    /// Whether a record is at `position`, where there was one: false if it was damaged, and was
+    /// taken out by a repair.
+    pub fn holds_record(&self, position: LogPosition) -> Result<bool, StoreError> {
+        let file = self.file(position.file)?;
+        let len = self.content_len(position.file, &*file)?;
+        let (record, _) = self.read_from(&*file, len, position, Some(0))?;
+        Ok(record.kind < OWN_KINDS)
+    }
+
     /// The records from `from` to the present end, in order.
     pub fn scan(&self, from: LogPosition) -> LogScan<'_> {
         LogScan {

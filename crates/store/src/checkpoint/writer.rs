@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{StoreError, WritePace};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, thread, time::Duration};
 use xxhash_rust::xxh3::Xxh3;
 
 /// A checkpoint being written: sections one after the other, each in any number of pieces.
@@ -36,10 +36,27 @@ pub struct FinishedCheckpoint {
     sections: Vec<Section>,
 }
 
+/// When a file that can't be opened is tried again.
+const RETRY_AFTER: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(20),
+    Duration::from_millis(200),
+];
+
 impl FinishedCheckpoint {
-    /// As [`Checkpoint::read_pieces`].
+    /// As [`Checkpoint::read_pieces`]. There is no way back from a checkpoint that is finished: so
+    /// an error that may pass is waited for.
     pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
-        SectionReader::open(&self.disk, self.id.sequence, &self.sections, name)
+        let open = || SectionReader::open(&self.disk, self.id.sequence, &self.sections, name);
+        let mut opened = open();
+        for pause in RETRY_AFTER {
+            match &opened {
+                Err(error) if !error.is_corruption() => thread::sleep(pause),
+                _ => break,
+            }
+            opened = open();
+        }
+        opened
     }
 
     /// The length of a section. `None` if there is none of that name.

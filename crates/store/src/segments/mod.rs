@@ -230,7 +230,11 @@ impl Segments {
             .map(|segment| (segment.sequence, segment))
             .collect();
         for name in self.disk.list(DIR)? {
-            match sequence_of(&name).and_then(|sequence| known.get(&sequence)) {
+            // Of other names, files are none of its own.
+            let Some(sequence) = sequence_of(&name) else {
+                continue;
+            };
+            match known.get(&sequence) {
                 None => {
                     self.disk.remove(&format!("{DIR}/{name}"))?;
                     recovery.removed_segments += 1;
