@@ -265,12 +265,15 @@ fn kept() -> FaultyDisk {
     close(db, &disk)
 }
 
+/// Damages a file at a place.
+type Damage = fn(&FaultyDisk, &str, u64, u64);
+
 /// whatever one file is damaged, it opens, or names the file and that
 /// repair helps, and opens after the repair.
 fn damage_each(
     disk: &FaultyDisk,
     head: u64,
-    damages: &[(&str, fn(&FaultyDisk, &str, u64, u64))],
+    damages: &[(&str, Damage)],
     steps: u64,
 ) -> Vec<String> {
     let mut broken = Vec::new();
