@@ -13,15 +13,17 @@ const KIND_BLOCK: u8 = 1;
 /// Bytes before the checksum of a block's head.
 pub(crate) const HEAD_BYTES: usize = 105;
 
-/// A byte of which bit 0 takes another database; then up to three records: a kind, how it is mended
-/// (bit 0: it follows the head, or the record before; bit 1: its head keeps the checksum that it
-/// has), and the payload. They are appended to the log of a database as it appends its own.
+/// A byte of which bit 0 takes another database, and others are for what is done with it; then up to
+/// three records: a kind, how it is mended (bit 0: it follows the head, or the record before; bit 1:
+/// its head keeps the checksum that it has), and the payload. They are appended to the log of a
+/// database as it appends its own.
 ///
 /// Whatever they are, the database opens: a record that makes no sense is passed over. A block that
 /// is there is as its record has it, and all else answers as damage does, or truly.
 pub fn block_record(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let template = template(input.u8() & 1 != 0);
+    let how = input.u8();
+    let template = template(how & 1 != 0);
     let disk = template.disk.duplicate();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let salt = Manifest::open(&*shared).expect("a sound one").salt();
@@ -72,7 +74,7 @@ pub fn block_record(bytes: &[u8]) {
     } else if payloads.is_empty() {
         assert!(notes.is_empty(), "{notes:?}");
     }
-    use_all(&db, template, &mut input);
+    use_all(&db, template, how);
 }
 
 /// A block that was taken from the log is what its record has, to the byte.

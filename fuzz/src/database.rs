@@ -1,6 +1,5 @@
 //! A small database in memory, of which a target replaces a part.
 
-use crate::input::Input;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::FaultyDisk;
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
@@ -179,10 +178,11 @@ fn apply(state: &mut State, changes: &Changes) {
     }
 }
 
-/// Asks an open database for everything, and goes on with it. It may have been made of lies that
-/// have their checksums right; what it answers is an error that says so, or an answer. If a check
-/// of all of it finds nothing wrong and its root is the true one, all answers are true.
-pub(crate) fn use_all(db: &Db, template: &Database, input: &mut Input<'_>) {
+/// Asks an open database for everything, and commits another block, which is also merged if bit 3
+/// of `how` is not set. It may have been made of lies that have their checksums right; what it
+/// answers is an error that says so, or an answer. If a check of all of it finds nothing wrong and
+/// its root is the true one, all answers are true.
+pub(crate) fn use_all(db: &Db, template: &Database, how: u8) {
     let view = match db.view() {
         Ok(view) => view,
         Err(error) => return check_error(&error),
@@ -216,7 +216,7 @@ pub(crate) fn use_all(db: &Db, template: &Database, input: &mut Input<'_>) {
     });
     let _ = counted.inspect_err(check_error);
 
-    let changes = changes_of(BLOCKS + 1 + u64::from(input.u8() & 3));
+    let changes = changes_of(BLOCKS + 1 + u64::from(how >> 4 & 3));
     let head = db.head();
     let number = match head.number.checked_add(1) {
         Some(number) => number,
@@ -234,7 +234,10 @@ pub(crate) fn use_all(db: &Db, template: &Database, input: &mut Input<'_>) {
         ..meta(number, head.hash, staged.root())
     };
     let committed = staged.seal(block).and_then(|sealed| sealed.commit());
-    let flushed = committed.and_then(|_| db.flush(0));
+    let flushed = committed.and_then(|_| match how & 8 {
+        0 => db.flush(0),
+        _ => Ok(()),
+    });
     match flushed {
         Ok(()) => {}
         Err(StateError::Poisoned(_)) => assert!(!is_true),

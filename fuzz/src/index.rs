@@ -27,9 +27,10 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// A byte of which bit 0 takes the database whose newest checkpoint is on another, bit 1 keeps all
-/// that it can of the index on disk, and bit 2 keeps checksums of parts as they are. Then, as often
-/// as there is something, what is different in the newest checkpoint: the number of a section, how
-/// (put in its place, at an offset, or inserted there), the offset, and a piece of bytes.
+/// that it can of the index on disk, and bit 2 keeps checksums of parts as they are; others are for
+/// what is done with the database. Then, as often as there is something, what is different in the
+/// newest checkpoint: the number of a section, how (put in its place, at an offset, or inserted
+/// there), the offset, and a piece of bytes.
 ///
 /// The database opens, or says that it is damaged; and what it answers then is damage, or true.
 pub fn index(bytes: &[u8]) {
@@ -51,7 +52,7 @@ pub fn index(bytes: &[u8]) {
     sections.write(&disk, shared);
     let index_bytes_max = (how & 2 != 0).then_some(0);
     match open(&disk, options(index_bytes_max)) {
-        Ok((db, _)) => use_all(&db, template, &mut input),
+        Ok((db, _)) => use_all(&db, template, how),
         Err(error) => {
             check_error(&error);
             let text = error.to_string();

@@ -27,10 +27,10 @@ struct Put {
     is_whole: bool,
 }
 
-/// Up to three files; of each a byte that says how its header (with two for the
-/// length that it gives the file before) and its end are wrong, its records,
-/// and how many zeros follow. Of each record its kind, how it is damaged, up to where all was
-/// durable, and its payload. Checksums are right unless the input wants them wrong.
+/// Up to three files; of each a byte that says how its header and its end are wrong (with two more
+/// for a length that its header makes up), its records, and how many zeros follow. Of each record
+/// its kind, how it is damaged, up to where all was durable, and its payload. Checksums are right
+/// unless the input wants them wrong.
 ///
 /// A log that opens has exactly the whole records before its end, none damaged among them, and goes
 /// on from there, also after a crash. One that does not names its file, and opens after a repair.
@@ -210,8 +210,9 @@ fn file_of(
     if is_ended {
         put_frame(&mut file, number, END, u64::MAX, &[]);
     }
-    let len = file.len();
-    file.resize(len + input.below(16) * 8, 0);
+    // What the next file says of this one, which has lost its end then.
+    let len = file.len() + if is_ended { 0 } else { FRAME_BYTES };
+    file.resize(file.len() + input.below(16) * 8, 0);
     if how & 8 != 0 {
         file[..HEADER_BYTES].fill(0);
     }

@@ -224,7 +224,7 @@ pub(super) fn find_end(
                 return Err(corrupt(disk, lost, "the file is missing"));
             }
             None => true,
-            Some(_) if offset == limit => false,
+            Some(_) if is_ended && offset == limit => false,
             // Its header is durable before this one's end is.
             Some(next)
                 if !is_ended && !next.has_content()? && numbers.last() == Some(&next.number) =>

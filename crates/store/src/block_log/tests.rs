@@ -414,6 +414,20 @@ fn a_header_that_leaves_the_file_before_no_room_is_a_bad_one() {
 }
 
 #[test]
+fn a_header_that_takes_the_last_record_for_the_end_is_found_by_opening() {
+    let disk = FaultyDisk::new(33);
+    drop(filled(&disk, SMALL, 20));
+    let len = disk.contents(&name_of(1)).unwrap().len() as u32;
+    claim(&disk, 2, len - OWN_BYTES);
+    disk.open(&name_of(1))
+        .unwrap()
+        .punch_hole(u64::from(len - OWN_BYTES), OWN_BYTES.into())
+        .unwrap();
+    let (_, at) = expect_corrupt(open(&disk, SMALL));
+    assert_eq!((at.file, at.offset), (1, len - OWN_BYTES));
+}
+
+#[test]
 fn nothing_is_appended_to_a_file_that_has_ended() {
     let disk = FaultyDisk::new(32);
     let (log, _) = filled(&disk, NO_STEPS, 20);
