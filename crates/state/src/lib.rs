@@ -77,6 +77,7 @@ mod replay;
 mod resolve;
 mod session;
 mod stats;
+mod sync;
 mod tree;
 mod view;
 

@@ -54,11 +54,14 @@ mod checkpoint;
 mod codes;
 mod error;
 mod manifest;
+#[cfg(all(test, feature = "shuttle"))]
+mod modelled;
 mod pace;
 mod page;
 mod poison;
 mod record;
 mod segments;
+mod sync;
 
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{

@@ -1,8 +1,9 @@
 //! Writing at a pace that leaves room for others.
 
+use crate::sync::AtomicBool;
 use cambium_disk::DiskError;
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };

@@ -28,6 +28,8 @@
 //! Readers never wait: where the lock is taken they find nothing, and put nothing.
 
 mod bucket;
+#[cfg(all(test, feature = "loom"))]
+mod model;
 #[cfg(test)]
 mod tests;
 
@@ -36,16 +38,13 @@ use crate::{
     batch::Key,
     counters::Counters,
     overlay::{Lineage, Overlay, Written},
+    sync::{AtomicU32, Mutex},
 };
 use alloy_primitives::{B256, map::B256Set};
 use bucket::{Aligned, BUCKET_BYTES, Bucket};
-use parking_lot::Mutex;
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 /// Whose entry it is.

@@ -11,11 +11,11 @@ use std::{
     thread,
 };
 
-fn path(index: u64) -> B256 {
+pub(super) fn path(index: u64) -> B256 {
     keccak256(index.to_le_bytes())
 }
 
-fn account(nonce: u64) -> Option<Account> {
+pub(super) fn account(nonce: u64) -> Option<Account> {
     Some(Account {
         nonce,
         balance: U256::from(1_000_000_000),
@@ -23,7 +23,7 @@ fn account(nonce: u64) -> Option<Account> {
     })
 }
 
-fn entries(bytes: u64) -> Entries {
+pub(super) fn entries(bytes: u64) -> Entries {
     Entries::with_seeds(
         bytes,
         [2, 3].map(|seed| words(&path(seed))[0]),
@@ -32,7 +32,7 @@ fn entries(bytes: u64) -> Entries {
 }
 
 /// The table after a merge of some changes.
-fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
+pub(super) fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
     let overlay = Overlay::new();
     overlay.insert(LayerId(1), &Changes::new(changes), 0);
     let seen = Lineage {
@@ -42,7 +42,7 @@ fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
     entries.after_changes(&overlay, &seen)
 }
 
-fn put(path: B256, account: Option<Account>) -> AccountChange {
+pub(super) fn put(path: B256, account: Option<Account>) -> AccountChange {
     AccountChange {
         path,
         account: account.map_or(AccountUpdate::Delete, AccountUpdate::Put),

@@ -33,16 +33,13 @@ use crate::{
     StoreError,
     poison::Poison,
     record::{FRAME_BYTES, Found, PAYLOAD_BYTES_MAX, RecordFile, put_record, record_bytes},
+    sync::{AtomicBool, AtomicU64, Mutex, RwLock},
 };
 use cambium_disk::{BLOCK_BYTES, Disk, DiskError, DiskFile};
-use parking_lot::{Mutex, RwLock};
 use recovery::Unsettled;
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -701,5 +698,7 @@ fn missing(disk: &dyn Disk, number: u32, error: DiskError) -> StoreError {
     }
 }
 
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use cambium_disk::{Fault, FaultyDisk};
 use proptest::{collection::vec, prelude::*};
 
 const SALT: u64 = 0x5eed;
-const SMALL: LogOptions = LogOptions {
+pub(super) const SMALL: LogOptions = LogOptions {
     file_bytes_max: 2_000,
     extend_bytes: 512,
     salt: SALT,

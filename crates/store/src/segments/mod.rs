@@ -42,17 +42,18 @@ mod tail;
 pub use addr::PageAddr;
 pub use scan::SegmentScan;
 
-use crate::{PAGE_BYTES_MAX, Page, StoreError, WritePace, pace::PIECE_BYTES, poison::Poison};
+use crate::{
+    PAGE_BYTES_MAX, Page, StoreError, WritePace,
+    pace::PIECE_BYTES,
+    poison::Poison,
+    sync::{AtomicU64, AtomicUsize, Mutex, RwLock},
+};
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
 use cambium_disk::{Disk, DiskFile, ReadRequest};
-use parking_lot::{Mutex, RwLock};
 use segment::{HEADER_BYTES, Segment, header_of, name_of, sequence_of};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 use table::Table;
 use tail::{Tail, combine};
@@ -676,5 +677,7 @@ fn decode(table: &[u8]) -> Result<Table, StoreError> {
     Table::decode(table).map_err(|error| StoreError::corrupt(of(), 0, error))
 }
 
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 #[cfg(test)]
 mod tests;

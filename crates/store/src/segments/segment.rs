@@ -1,12 +1,9 @@
 //! One segment: its file, its header, and how full it is.
 
 use super::{DIR, SegmentStats};
-use crate::StoreError;
+use crate::{StoreError, sync::AtomicU64};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 // Segment. Numbers are little-endian.
 //

@@ -1,8 +1,8 @@
 //! The end of the active segment that is not in its file yet.
 
 use super::segment::{Segment, header_of};
+use crate::sync::RwLock;
 use cambium_disk::BLOCK_BYTES;
-use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
 
 /// What was appended and not yet written: a piece on its way to the file, then the buffer.

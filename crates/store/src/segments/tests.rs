@@ -6,12 +6,12 @@ use cambium_primitives::Path;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 
-const SMALL: SegmentOptions = SegmentOptions {
+pub(super) const SMALL: SegmentOptions = SegmentOptions {
     segment_bytes_max: 12_288,
     buffer_bytes: 5_000,
     segments_max: SEGMENT_MAX,
 };
-const SALT: u64 = 0x5eed;
+pub(super) const SALT: u64 = 0x5eed;
 
 /// A page that can be told from others, of a length that depends on `n`.
 fn page(n: u64) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn page(n: u64) -> Vec<u8> {
         .finish()
 }
 
-fn same(page: &Page, bytes: Vec<u8>) -> bool {
+pub(super) fn same(page: &Page, bytes: Vec<u8>) -> bool {
     let expected = Page::parse(bytes).unwrap();
     page.leaves().eq(expected.leaves())
 }

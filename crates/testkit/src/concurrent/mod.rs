@@ -292,6 +292,18 @@ impl Shared {
         known
     }
 
+    /// Height of the newest common ancestor of two blocks.
+    fn fork(&self, one: B256, other: B256) -> u64 {
+        let (mut one, mut other) = (self.known(&one), self.known(&other));
+        while one.id.hash != other.id.hash {
+            match one.id.number >= other.id.number {
+                true => one = self.known(&one.parent),
+                false => other = self.known(&other.parent),
+            }
+        }
+        one.id.number
+    }
+
     fn is_faulty(&self) -> bool {
         self.is_faulty.load(Ordering::SeqCst)
     }

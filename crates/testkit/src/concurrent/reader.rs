@@ -113,7 +113,12 @@ impl<'a> Reader<'a> {
         let view = self.shared.outcome(self.db.view_of(known.id), self.at);
         if matches!(view, Err(Refused::Unknown)) {
             let is_there = was_there && known.must_be_there();
-            assert!(!is_there, "{}: block {} is gone", self.at, known.id);
+            let (at, block) = (self.at, known.id);
+            let (head, base) = (self.db.head(), self.db.snapshot_block());
+            assert!(
+                !is_there,
+                "{at}: block {block} is gone, head {head}, base {base}"
+            );
         }
         view
     }

@@ -18,6 +18,8 @@ pub(super) struct Writer {
     pub(super) head: B256,
     /// What the head may be besides, if a failure came while it was being made.
     pub(super) pending: Vec<B256>,
+    /// Heads that there were, the newest last, when the head was moved.
+    heads: Vec<B256>,
     next_hash: u64,
 }
 
@@ -28,6 +30,7 @@ impl Writer {
             random,
             head,
             pending: Vec::new(),
+            heads: Vec::new(),
             next_hash: 0,
         }
     }
@@ -75,6 +78,9 @@ impl Writer {
             self.is_durable(hash);
         } else {
             self.shared.count("blocks", 1);
+            if parent != self.head {
+                self.heads.push(self.head);
+            }
             self.attempt_head(hash);
             self.shared.outcome(sealed.commit(), at)?;
             self.is_the_head(hash);
@@ -118,7 +124,11 @@ impl Writer {
 
     fn move_head(&mut self, db: &Db, target: B256, at: &str) -> Result<(), Refused> {
         self.shared.count("heads set", 1);
+        let lowest = self.lowest_on_the_way(db, target);
         self.attempt_head(target);
+        // Where readers have taken the memory, the way is gone in steps, which are the head for a
+        // moment: down to where the branches of the base and of the target part.
+        self.forget_far_from(lowest);
         let target = self.shared.known(&target).id;
         self.shared.outcome(db.set_head(target), at)?;
         self.head = target.hash;
@@ -184,13 +194,28 @@ impl Writer {
     /// The engine is asked to make this the head.
     fn attempt_head(&mut self, hash: B256) {
         self.pending.push(hash);
-        let blocks = self.shared.blocks.read();
-        let head = blocks.by_hash[&hash].id.number;
-        for known in &blocks.in_order {
+        self.forget_far_from(self.shared.known(&hash).id.number);
+    }
+
+    /// Blocks far from that height need not be there any more, since it is the head's.
+    fn forget_far_from(&self, head: u64) {
+        for known in &self.shared.blocks.read().in_order {
             if !is_near(known.id.number, head) {
                 known.kept.store(false, Ordering::SeqCst);
             }
         }
+    }
+
+    /// The lowest height at which the branch of `target` leaves those that the base may be on: it
+    /// was an ancestor of the head not long ago.
+    fn lowest_on_the_way(&mut self, db: &Db, target: B256) -> u64 {
+        if self.heads.last() != Some(&self.head) {
+            self.heads.push(self.head);
+        }
+        let bases = self.heads.iter().rev().take(HEADS_BACK).copied();
+        let bases = bases.chain([db.snapshot_block().hash]);
+        let forks = bases.map(|base| self.shared.fork(base, target));
+        forks.min().expect("the head is one")
     }
 
     fn is_the_head(&mut self, hash: B256) {
@@ -252,6 +277,8 @@ impl Writer {
     }
 }
 
+/// Heads before the present one of which the base may be an ancestor: merges take a moment.
+const HEADS_BACK: usize = 10;
 /// Blocks below the head that are built upon now and then.
 const WAY_BACK: u64 = 12;
 
