@@ -410,7 +410,7 @@ fn an_error_names_what_was_tried_where_and_what_may_help() {
     assert_eq!(
         file.read_at(&mut bytes, 8).unwrap_err().to_string(),
         "cannot read blocks.log at byte 8: unexpected end of file (the file is shorter than it \
-         should be)"
+         should be: `cambium db repair` brings back what other files tell)"
     );
     disk.limit_space(Some(2));
     let error = file.write_at(&bytes, 0).unwrap_err();

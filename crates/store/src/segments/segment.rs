@@ -79,10 +79,13 @@ impl Segment {
             Ok(file) => {
                 let len = file.len()?;
                 let mut header = [0; HEADER_BYTES as usize];
+                let mut what_of_header = "bad header";
                 if len >= HEADER_BYTES {
                     match file.read_at(&mut header, 0) {
                         // Nothing needs it but whoever looks at the file alone.
-                        Err(error) if error.is_unreadable() => {}
+                        Err(error) if error.is_unreadable() => {
+                            what_of_header = "its header can't be read";
+                        }
                         read => read?,
                     }
                 }
@@ -92,7 +95,7 @@ impl Segment {
                     damage = damaged(len, what);
                 } else if header != header_of(stats.sequence) {
                     // Each page tells by itself whether it is the one that is wanted.
-                    damage = damaged(0, "bad header");
+                    damage = damaged(0, what_of_header);
                 }
                 segment.file = Some(file);
             }
