@@ -26,6 +26,9 @@ pub(super) struct Unsettled {
 #[derive(Debug)]
 pub(super) struct FoundEnd {
     file: Arc<dyn DiskFile>,
+    /// The file before it, if nothing tells that all of that is durable: whoever ended it may have
+    /// been stopped before it was synced.
+    before: Option<LogFile>,
     pub(super) end: LogPosition,
     /// All before this position is known to be durable.
     durable_to: u64,
@@ -70,6 +73,12 @@ impl Unsettled {
         }
         // A killed process, or one whose sync failed, may have left what was found in the system's
         // cache alone.
+        if let Some(before) = &found.before {
+            let durable_to = found.durable_to.saturating_sub(base_of(before.number));
+            let records = before.records(before.len);
+            records.rewrite(durable_to.min(before.len), before.len)?;
+            before.file.sync()?;
+        }
         let records = RecordFile {
             file: &*found.file,
             salt,
@@ -83,6 +92,7 @@ impl Unsettled {
 }
 
 /// One log file, opened.
+#[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) number: u32,
@@ -199,6 +209,7 @@ pub(super) fn find_end(
     } else {
         from.to_u64()
     };
+    let mut before = None;
     let mut file = LogFile::open(disk, at.file, salt)?;
     if file.previous_bytes.is_none() {
         return Err(corrupt(disk, LogPosition { offset: 0, ..at }, "bad header"));
@@ -235,10 +246,14 @@ pub(super) fn find_end(
             Some(_) => return Err(corrupt(disk, at, what)),
         };
         match next {
-            Some(next) if !is_last => file = next,
+            Some(next) if !is_last => before = Some(std::mem::replace(&mut file, next)),
             _ => {
                 let drop = drop_from(at.file + 1);
-                let end = end_in(disk, file, at, what, durable_to)?;
+                let is_known = durable_to >= base_of(at.file);
+                let end = FoundEnd {
+                    before: before.filter(|_| !is_known),
+                    ..end_in(disk, file, at, what, durable_to)?
+                };
                 return Ok(Unsettled {
                     end: Some(end),
                     drop,
@@ -303,6 +318,7 @@ fn end_in(
     }
     Ok(FoundEnd {
         file: file.file,
+        before: None,
         end,
         durable_to,
         torn_to,

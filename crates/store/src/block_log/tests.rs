@@ -568,6 +568,36 @@ fn a_failed_write_or_sync_poisons_the_log_for_writing() {
 }
 
 #[test]
+fn a_file_that_was_ended_and_not_synced_is_made_durable_before_the_next_is_appended_to() {
+    for seed in 0..40 {
+        let disk = FaultyDisk::new(seed);
+        let (log, _) = open(&disk, SMALL).unwrap();
+        // The newest file is full, with records that no sync has covered.
+        let mut n = 0;
+        while log.end().offset < SMALL.file_bytes_max {
+            log.append(kind(n), &[&payload(n)]).unwrap();
+            n += 1;
+        }
+        disk.inject(Fault::FailedSync, "log/00000001.log", 1);
+        log.append(kind(n), &[&payload(n)]).unwrap_err();
+        drop(log);
+        // As after the process was killed: what was written can be read, durable or not.
+        let (log, recovery) = open(&disk, SMALL).unwrap();
+        let found = records(&log);
+        for more in n..n + 3 {
+            log.append(kind(more), &[&payload(more)]).unwrap();
+        }
+        log.sync().unwrap();
+        drop(log);
+        let (log, _) = open(&disk.crash(), SMALL)
+            .unwrap_or_else(|error| panic!("seed {seed}, from {:?}: {error}", recovery.end));
+        let kept = records(&log);
+        assert!(kept.starts_with(&found), "seed {seed}");
+        assert_eq!(kept.len(), found.len() + 3, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_named_and_costs_nothing_acknowledged() {
     let disk = FaultyDisk::new(9);
     let (log, _) = filled(&disk, SMALL, 5);
