@@ -174,14 +174,11 @@ pub(crate) fn without_lost(
     base: BlockId,
     mut told: LogState,
 ) -> Result<(LogState, Option<String>), StateError> {
-    // What is damaged and not taken out yet is told when it is needed.
-    let is_there = |position| match log.holds_record(position) {
-        Err(error) if error.is_corruption() => Ok(true),
-        told => told,
-    };
+    // What can't be read is told when it is needed.
+    let is_there = |position| log.holds_record(position).unwrap_or(true);
     let mut recent = HashMap::new();
     for block in &told.recent {
-        let is_there = is_there(block.position)?;
+        let is_there = is_there(block.position);
         recent.insert(block.id.hash, (*block, is_there));
     }
     let on_base = |id: BlockId| -> Result<bool, StateError> {
@@ -207,7 +204,7 @@ pub(crate) fn without_lost(
     // Below the base the ways back lead on.
     for number in next.number + 1..=base.number {
         if let Some(entry) = index.get(number)?
-            && !is_there(entry.position)?
+            && !is_there(entry.position)
         {
             head = base;
         }

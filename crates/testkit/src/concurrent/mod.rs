@@ -142,6 +142,7 @@ impl ConcurrentDriver {
         let mut model = Model::default();
         let genesis = random::genesis(&mut random, params.accounts);
         model.apply(&genesis);
+        let codes = random::codes(&genesis);
         let mut loader =
             Loader::new(Arc::new(disk.clone()), options(&params)).expect("a loader on a new disk");
         for change in genesis.accounts() {
@@ -151,6 +152,10 @@ impl ConcurrentDriver {
                 taken.expect("an account is taken");
             }
         }
+        for (hash, code) in &codes {
+            loader.code(*hash, code).expect("code is taken");
+        }
+        model.add_codes(codes);
         let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
         let root = model.root();
         assert_eq!(loaded.root(), root, "genesis root");

@@ -160,6 +160,10 @@ impl<'a> Reader<'a> {
             let (path, slot) = (self.account(), self.slot());
             let got = self.shared.outcome(view.account(&path), self.at)?;
             self.assert_account(known, &path, got);
+            if let Some(hash) = random::code_of(got) {
+                let code = self.shared.outcome(view.code(&hash), self.at)?;
+                assert_eq!(Some(&code), known.model.code(&hash), "{}", self.at);
+            }
             let got = self.shared.outcome(view.slot(&path, &slot), self.at)?;
             self.assert_slot(known, &path, &slot, got);
         }

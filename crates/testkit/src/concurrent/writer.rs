@@ -140,8 +140,11 @@ impl Writer {
         let shared = self.shared.clone();
         let parent = shared.known(&parent);
         let (accounts, changes_max) = (shared.params.accounts, shared.params.changes_max);
-        let (changes, model): (_, Model) =
+        let (changes, mut model): (_, Model) =
             random::changes(&mut self.random, &parent.model, accounts, changes_max);
+        let mut codes = random::codes(&changes);
+        codes.retain(|(hash, _)| model.code(hash).is_none());
+        model.add_codes(codes.iter().cloned());
         let view = shared.outcome(db.view_of(parent.id), at)?;
         let session = view.session();
         if self.random.percent(20) {
@@ -153,7 +156,7 @@ impl Writer {
                 assert_eq!(found, expected, "{at}: account {path} in a session");
             }
         }
-        let staged = shared.outcome(session.finish(changes, vec![]), at)?;
+        let staged = shared.outcome(session.finish(changes, codes), at)?;
         let root = model.root();
         assert_eq!(
             staged.root(),

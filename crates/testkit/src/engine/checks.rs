@@ -2,7 +2,7 @@
 
 use super::{EngineDriver, Failed, random};
 use alloy_primitives::B256;
-use cambium_primitives::{Account, BlockId, KECCAK_EMPTY, Path};
+use cambium_primitives::{BlockId, Path};
 use cambium_state::View;
 use cambium_trie::{Keys, Lookup};
 
@@ -142,7 +142,7 @@ impl EngineDriver {
             let got = self.outcome(view.account(&path), at)?;
             let account = expected.map(|entry| entry.account);
             assert_eq!(got, account, "{at}: account {path}");
-            if let Some(code_hash) = code_of(account) {
+            if let Some(code_hash) = random::code_of(account) {
                 let code = self.outcome(view.code(&code_hash), at)?;
                 assert_eq!(Some(&code), model.code(&code_hash), "{at}: code of {path}");
             }
@@ -167,10 +167,4 @@ impl EngineDriver {
         assert_eq!(got, expected, "{at}: all slots of {path}");
         Ok(())
     }
-}
-
-/// The hash of an account's code, if it has any.
-pub(super) fn code_of(account: Option<Account>) -> Option<B256> {
-    let hash = account?.code_hash;
-    (hash != KECCAK_EMPTY).then_some(hash)
 }

@@ -4,7 +4,7 @@
 //! damaged file and what brings it back. Of what a device has lost though it had said that it was
 //! durable, the end of the log alone can be gone unnoticed.
 
-use super::{EngineDriver, Failed, checks::code_of, options, random};
+use super::{EngineDriver, Failed, options, random};
 use alloy_primitives::B256;
 use cambium_state::{
     Db, Disk, Fault, FaultyDisk, RepairReport, StateError, StoreError, View, repair,
@@ -309,7 +309,7 @@ impl EngineDriver {
                 Ok(got) => {
                     let account = expected.map(|entry| entry.account);
                     assert_eq!(got, account, "{at}: account {path}");
-                    if let Some(code_hash) = code_of(account) {
+                    if let Some(code_hash) = random::code_of(account) {
                         match view.code(&code_hash) {
                             Ok(code) => assert_eq!(Some(&code), model.code(&code_hash), "{at}"),
                             Err(error) => assert_names_the_way_back(&error, at),

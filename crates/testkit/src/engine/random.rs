@@ -155,7 +155,7 @@ pub(super) fn code(nonce: u64) -> Bytes {
 }
 
 /// The codes of accounts that are put.
-pub(super) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
+pub(crate) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
     let accounts = changes
         .accounts()
         .iter()
@@ -165,4 +165,10 @@ pub(super) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
         });
     let codes = accounts.map(|account| (account.code_hash, code(account.nonce)));
     codes.collect()
+}
+
+/// The hash of an account's code, if it has any.
+pub(crate) fn code_of(account: Option<Account>) -> Option<B256> {
+    let hash = account?.code_hash;
+    (hash != KECCAK_EMPTY).then_some(hash)
 }
