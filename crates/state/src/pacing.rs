@@ -50,13 +50,12 @@ impl Inner {
                     waited = true;
                     self.merging.wait(&mut phase, LOOK);
                 }
-                Phase::Idle if self.is_merge_due() && self.can_merge() => {
+                // A merge that is due, and no more, is begun once the block is committed: this one
+                // takes its changes out of the tries, which must be put there again.
+                Phase::Idle if self.is_full(bytes) && self.can_merge() => {
                     self.pages.segments.pace().set_gentle(!waited);
                     drop(phase);
                     self.start_merge(0, None);
-                    if !self.is_full(bytes) {
-                        break;
-                    }
                 }
                 // Only whoever commits can make room now.
                 Phase::Idle | Phase::Finishing
