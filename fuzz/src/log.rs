@@ -244,22 +244,24 @@ fn put_record(input: &mut Input<'_>, number: u32, file: &mut Vec<u8>) -> Option<
         kind => (kind, payload),
     };
     put_frame(file, number, kind, durable_to, payload);
+    let whole = file[offset..].to_vec();
     let last = file.len() - 1;
     match how & 0xf {
         0..=7 => {}
         8 | 9 => file[offset + 24] ^= 1,
         10 | 11 => file[offset + FRAME_BYTES.min(last - offset)] ^= 0x80,
-        12 => file.truncate(offset + FRAME_BYTES - 8),
+        // Nothing behind it moves: records are written to their positions.
+        12 => file[offset + FRAME_BYTES - 8..].fill(0),
         13 => file[offset..].fill(0),
         14 => file[offset] ^= 1,
-        _ => file.truncate(last + 1 - 8),
+        _ => file[last - 7..].fill(0),
     }
     let is_user = kind < MARK;
     is_user.then(|| Put {
         position,
         kind,
         payload: payload.to_vec(),
-        is_whole: how & 8 == 0,
+        is_whole: file[offset..] == whole,
     })
 }
 

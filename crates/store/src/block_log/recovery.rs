@@ -121,8 +121,7 @@ impl LogFile {
             let mut header = [0; HEADER_BYTES as usize];
             file.read_at(&mut header, 0)?;
             let claimed = u32::from_le_bytes(header[16..20].try_into().expect("4 bytes"));
-            // A file has a header and an end at least.
-            let is_possible = number == 1 || claimed >= HEADER_BYTES + OWN_BYTES;
+            let is_possible = number == 1 || is_length(claimed);
             if is_possible && header == header_of(number, claimed, salt) {
                 previous_bytes = Some(claimed.into());
             }
@@ -186,6 +185,13 @@ impl LogFile {
             is_ended,
         })
     }
+}
+
+/// Whether a file that has ended can have this length: a header, records if any, and an end. What a
+/// header claims is computed with.
+const fn is_length(bytes: u32) -> bool {
+    let least = HEADER_BYTES + OWN_BYTES;
+    bytes.is_multiple_of(8) && (bytes == least || bytes >= least + OWN_BYTES)
 }
 
 /// Finds the end of the log by its records from `from` on.

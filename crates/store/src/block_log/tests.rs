@@ -394,14 +394,9 @@ fn claim(disk: &FaultyDisk, file: u32, previous_bytes: u32) {
 }
 
 #[test]
-fn a_header_that_leaves_the_file_before_no_room_is_a_bad_one() {
-    for claimed in [
-        0,
-        1,
-        HEADER_BYTES,
-        HEADER_BYTES + 7,
-        HEADER_BYTES + OWN_BYTES - 1,
-    ] {
+fn a_header_that_gives_the_file_before_an_impossible_length_is_a_bad_one() {
+    let least = HEADER_BYTES + OWN_BYTES;
+    for claimed in [0, 1, 32, 39, least - 8, least + 8, least + 32, least + 41] {
         let disk = FaultyDisk::new(31);
         drop(filled(&disk, SMALL, 20));
         claim(&disk, 2, claimed);
