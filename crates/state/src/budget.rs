@@ -40,7 +40,7 @@ const DUE_PART: f64 = 0.4;
 /// checkpoint must be read again for the first root, at 50,000 to 100,000 pages a second.
 const DUE_BYTES_MAX: usize = 192 << 20;
 /// What a change takes once it is in the tries, its page included, about.
-pub(crate) const CHANGE_BYTES: usize = 3 << 10;
+const CHANGE_BYTES: usize = 3 << 10;
 /// However small the budget, a cache and layers of this size.
 const BYTES_MIN: u64 = 256 << 10;
 /// What views of old blocks may take, of all memory.

@@ -401,7 +401,7 @@ impl Inner {
         check_record("record of a block", record)?;
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
-        self.wait_to_seal(size_of_changes(&changes))?;
+        self.wait_for_room(size_of_changes(&changes))?;
         let mut delta = self.delta_above(parent)?;
         // Nobody else adds layers while the delta is locked, but those of known blocks.
         self.check_new(id)?;

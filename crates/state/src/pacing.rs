@@ -1,5 +1,5 @@
-//! Blocks wait for memory before they are begun, so that merges keep up and nobody who commits
-//! waits for one. Once a block has loaded its tries, to wait would save nothing.
+//! Blocks wait for memory before they are sealed, so that merges keep up and nobody who commits
+//! waits for one.
 //!
 //! ```text
 //!   layers:  | being merged |  grown since  |      room left      |
@@ -12,11 +12,9 @@
 //! memory of what is merged is free again, nobody waits any more, whatever the merge has yet to do.
 
 use crate::{
-    budget::CHANGE_BYTES,
     db::Inner,
     error::StateError,
     merger::{MergeJob, Phase},
-    tree::Layer,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -31,27 +29,16 @@ const COMMIT_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(500);
 
 impl Inner {
-    /// Waits until there is memory for a block that is begun on `parent`, and takes about as much as
-    /// that one. Starts a merge if one is due. An error if twice the memory is taken by blocks that
-    /// nobody commits.
-    pub(crate) fn wait_to_begin(self: &Arc<Self>, parent: &Layer) -> Result<(), StateError> {
-        let (accounts, slots) = parent.changes.counts();
-        self.wait_for_room((accounts + slots) * CHANGE_BYTES, true)
-    }
-
-    /// As above, before a block of so many bytes is sealed.
-    pub(crate) fn wait_to_seal(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
-        self.wait_for_room(bytes, false)
-    }
-
-    fn wait_for_room(self: &Arc<Self>, bytes: usize, begins: bool) -> Result<(), StateError> {
+    /// Waits until there is memory for a block's changes, which take so many bytes. Starts a merge
+    /// if one is due. An error if twice the memory is taken by blocks that nobody commits.
+    pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut waited = false;
         loop {
             self.check_sound()?;
             let mut phase = self.merging.phase();
             match *phase {
-                Phase::Merging(job) if begins && self.is_too_far_ahead(&job, bytes) => {
+                Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
                     if waited {
                         // Not gently, since somebody waits.
                         self.pages.segments.pace().set_gentle(false);
@@ -59,20 +46,20 @@ impl Inner {
                     waited = true;
                     self.merging.wait(&mut phase, LOOK);
                 }
-                Phase::Freezing if begins && self.is_full(bytes) => {
+                Phase::Freezing if self.is_full(bytes) => {
                     waited = true;
                     self.merging.wait(&mut phase, LOOK);
                 }
-                // Within a block it would take its changes out of the tries, which must be put there
-                // again.
-                Phase::Idle if begins && self.is_merge_due() && self.can_merge() => {
+                // A merge that is due, and no more, is begun once the block is committed: this one
+                // takes its changes out of the tries, which must be put there again.
+                Phase::Idle if self.is_full(bytes) && self.can_merge() => {
                     self.pages.segments.pace().set_gentle(!waited);
                     drop(phase);
                     self.start_merge(0, None);
                 }
                 // Only whoever commits can make room now.
                 Phase::Idle | Phase::Finishing
-                    if !begins && self.is_far_too_full(bytes) && !self.can_merge() =>
+                    if self.is_far_too_full(bytes) && !self.can_merge() =>
                 {
                     if start.elapsed() > COMMIT_MAX {
                         return Err(StateError::NoRoom {
@@ -89,7 +76,7 @@ impl Inner {
                     break;
                 }
                 // The next merge can't begin before this one is through.
-                Phase::Finishing if begins && self.is_full(bytes) && self.can_merge() => {
+                Phase::Finishing if self.is_full(bytes) && self.can_merge() => {
                     waited = true;
                     self.merging.wait(&mut phase, LOOK);
                 }

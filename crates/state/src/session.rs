@@ -25,7 +25,7 @@ use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
@@ -37,13 +37,10 @@ pub struct Session {
     /// The changes of which roots were asked for already, and the way back from them.
     floating: Changes,
     floating_reverts: Changes,
-    /// Whether there was memory for it.
-    has_begun: AtomicBool,
 }
 
 impl View {
-    /// Begins a block on this state, which may be that of any block that is here. Its first read or
-    /// root waits for memory, if blocks come faster than they can be merged.
+    /// Begins a block on this state, which may be that of any block that is here.
     pub fn session(self) -> Session {
         Session::new(self)
     }
@@ -57,16 +54,7 @@ impl Session {
             id,
             floating: Changes::default(),
             floating_reverts: Changes::default(),
-            has_begun: AtomicBool::new(false),
         }
-    }
-
-    /// Waits for memory before anything of the block is loaded into the tries.
-    fn begin(&self) -> Result<(), StateError> {
-        if !self.has_begun.swap(true, Ordering::Relaxed) {
-            self.view.inner.wait_to_begin(&self.view.layer)?;
-        }
-        Ok(())
     }
 
     /// The state before the block.
@@ -92,7 +80,6 @@ impl Session {
             // The trie is past the state before the block.
             return self.view.read_all(keys, Ask::Entries);
         }
-        self.begin()?;
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());
         let (sorted, places): (Vec<K>, Vec<usize>) = sorted.into_iter().unzip();
@@ -123,7 +110,6 @@ impl Session {
     /// The state root after `changes` on top of those of earlier calls, before the block ends:
     /// what a receipt before Byzantium holds.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        self.begin()?;
         let older = std::mem::take(&mut self.floating_reverts);
         let reverts = older.then(self.view.reverts_of(changes)?);
         self.floating_reverts = reverts.clone();
@@ -141,7 +127,6 @@ impl Session {
     /// account whose code is neither given nor in the database.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
         self.view.inner.check_codes(&changes, &codes)?;
-        self.begin()?;
         let Self {
             view,
             id,
@@ -192,15 +177,15 @@ impl Staged {
         &self.changes
     }
 
-    /// Names the block, so that others can be built on it.
+    /// Names the block, so that others can be built on it. Waits for memory, if blocks come faster
+    /// than they can be merged.
     ///
     /// # Errors
     ///
     /// Nothing is kept of a block that is refused: [`StateError::WrongRoot`] if it claims another
     /// state root, [`StateError::NotAChild`] another parent or a number that does not follow it,
-    /// [`StateError::BlockExists`] the hash of a block that is there, [`StoreError::TooLarge`]
-    /// if it does not fit into a record of the log, and [`StateError::NoRoom`] if blocks that are
-    /// sealed and not committed take too much, and nobody commits any for ten seconds.
+    /// [`StateError::BlockExists`] the hash of a block that is there, and [`StoreError::TooLarge`]
+    /// if it does not fit into a record of the log.
     pub fn seal(self, meta: BlockMeta) -> Result<Sealed, StateError> {
         if meta.state_root != self.root {
             let (got, expected) = (self.root, meta.state_root);
