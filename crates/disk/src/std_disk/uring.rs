@@ -399,6 +399,25 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn slots_are_apart_and_can_be_read_to_their_ends() {
+        let mut slots = Slots::new();
+        for slot in [0, 1, DEPTH - 1] {
+            // SAFETY: all of a slot, which nobody else uses.
+            unsafe { slots.pointer(slot).write_bytes(slot as u8 + 1, SLOT_BYTES) };
+        }
+        for slot in [0, 1, DEPTH - 1] {
+            // SAFETY: nobody writes.
+            let bytes = unsafe { slots.bytes(slot, SLOT_BYTES) };
+            assert_eq!(
+                (bytes[0], bytes[SLOT_BYTES - 1]),
+                (slot as u8 + 1, slot as u8 + 1)
+            );
+        }
+        // SAFETY: it is not used any more.
+        unsafe { slots.free() };
+    }
+
+    #[test]
     fn more_pieces_than_slots_are_all_read() {
         let Some(rings) = rings() else { return };
         let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
