@@ -426,7 +426,7 @@ fn header(number: u64) -> Header {
 
 fn block_files() -> Seeds {
     let body = BlockBody::<Transaction> {
-        ommers: vec![header(1).into()],
+        ommers: vec![header(1)],
         ..BlockBody::default()
     };
     let mut row = Vec::new();
