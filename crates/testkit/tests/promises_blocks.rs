@@ -225,7 +225,8 @@ fn a_first_block_of_number_1000() {
 
 #[test]
 fn a_first_block_of_a_number_without_end_is_refused() {
-    genesis_at(1 << 38);
+    // The disk of a test has no holes.
+    genesis_at(1 << 16);
     for number in [(1 << 38) + 1, u64::MAX - 1, u64::MAX] {
         let disk = FaultyDisk::new(1);
         let loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
