@@ -169,7 +169,7 @@ fn blocks_that_come_back_as_layers_or_become_ancestors_of_the_base_are_there_all
     let (db, main, aside) = two_branches();
     let asked: Vec<_> = main[1..].iter().copied().chain([aside]).collect();
     let is_over = AtomicBool::new(false);
-    let turns = if long() { 10_000 } else { 150 };
+    let turns = if long() { 3000 } else { 150 };
     thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|reader| {
