@@ -47,7 +47,7 @@ impl SalvageDisk {
         }
     }
 
-    /// What was found unreadable so far, in no order, each block once.
+    /// What was found unreadable so far, in no order: of very many ranges the first alone.
     pub fn unreadable(&self) -> Vec<UnreadableRange> {
         self.ranges().clone()
     }
@@ -65,15 +65,26 @@ impl SalvageDisk {
         })
     }
 
-    fn note(&self, file: &str, offset: u64, len: u64) {
+    /// Notes the block at `offset`.
+    fn note(&self, file: &str, offset: u64) {
+        let block = BLOCK_BYTES as u64;
         let mut ranges = self.ranges();
-        let range = UnreadableRange {
-            file: file.to_owned(),
-            offset,
-            len,
-        };
-        if ranges.len() < RANGES_MAX && !ranges.contains(&range) {
-            ranges.push(range);
+        for range in ranges.iter_mut().filter(|range| range.file == file) {
+            let end = range.offset + range.len;
+            if (range.offset..end).contains(&offset) {
+                return;
+            }
+            if offset == end {
+                range.len += block;
+                return;
+            }
+        }
+        if ranges.len() < RANGES_MAX {
+            ranges.push(UnreadableRange {
+                file: file.to_owned(),
+                offset,
+                len: block,
+            });
         }
     }
 }
@@ -188,7 +199,7 @@ impl DiskFile for SalvageFile {
             let part = &mut buf[(at - offset) as usize..(next - offset) as usize];
             if !self.can_read(part, at, TRIES)? {
                 part.fill(0);
-                self.disk.note(&self.path, at / block * block, block);
+                self.disk.note(&self.path, at / block * block);
             }
             at = next;
         }

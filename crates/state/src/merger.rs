@@ -4,10 +4,10 @@
 //!   idle -> freezing    the layers are taken from under their views     merge_if_due, merge_now
 //!        -> merging     pages, index, checkpoint                        run_merge
 //!        -> finishing   their memory is free; the log's next file is made ready
-//!        -> idle
+//!        -> idle, or freezing again if the next merge is due before that file is ready
 //! ```
 //!
-//! All of it runs on a thread of its own. Nobody who commits waits for it: blocks wait for memory
+//! All of it runs on a thread of its own for each merge. Nobody who commits waits for it: blocks wait for memory
 //! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
 
 use crate::{
@@ -41,12 +41,23 @@ use std::{
 /// Whether a merge is under way, and how far it is.
 #[derive(Default)]
 pub(crate) struct Merging {
-    phase: Mutex<Phase>,
+    state: Mutex<MergeState>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct MergeState {
+    /// Of the merge that was begun last.
+    pub(crate) phase: Phase,
+    /// How many have been begun.
+    begun: u64,
+    /// How many of them have not ended. All but the newest make the log's next file ready.
+    alive: usize,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Phase {
+    /// No thread of a merge is alive.
     #[default]
     Idle,
     Freezing,
@@ -71,24 +82,48 @@ impl MergeJob {
 }
 
 impl Merging {
-    pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock()
+    pub(crate) fn state(&self) -> MutexGuard<'_, MergeState> {
+        self.state.lock()
     }
 
     fn set(&self, phase: Phase) {
-        *self.phase.lock() = phase;
+        self.state.lock().phase = phase;
+        self.changed.notify_all();
+    }
+
+    /// Begins a merge, unless one has the layers still: none then. Gives its number.
+    fn begin(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Freezing | Phase::Merging(_)) {
+            return None;
+        }
+        state.phase = Phase::Freezing;
+        state.begun += 1;
+        state.alive += 1;
+        Some(state.begun)
+    }
+
+    /// Ends the merge of that number.
+    fn end(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.alive -= 1;
+        if state.alive == 0 {
+            state.phase = Phase::Idle;
+        } else if state.begun == number {
+            state.phase = Phase::Finishing;
+        }
         self.changed.notify_all();
     }
 
     /// Waits for a change of the phase, but not for long: a merge goes on without one.
-    pub(crate) fn wait(&self, phase: &mut MutexGuard<'_, Phase>, time: Duration) {
-        let _ = self.changed.wait_for(phase, time);
+    pub(crate) fn wait(&self, state: &mut MutexGuard<'_, MergeState>, time: Duration) {
+        let _ = self.changed.wait_for(state, time);
     }
 
     fn wait_until_idle(&self) {
-        let mut phase = self.phase.lock();
-        while !matches!(*phase, Phase::Idle) {
-            self.changed.wait(&mut phase);
+        let mut state = self.state.lock();
+        while !matches!(state.phase, Phase::Idle) {
+            self.changed.wait(&mut state);
         }
     }
 }
@@ -143,11 +178,11 @@ impl Inner {
 
     /// Waits until the layers that are to be merged have been taken from under their views.
     pub(crate) fn wait_until_frozen(&self) -> Result<(), StateError> {
-        let mut phase = self.merging.phase();
-        while matches!(*phase, Phase::Freezing) {
-            self.merging.changed.wait(&mut phase);
+        let mut state = self.merging.state();
+        while matches!(state.phase, Phase::Freezing) {
+            self.merging.changed.wait(&mut state);
         }
-        drop(phase);
+        drop(state);
         self.check_sound()
     }
 
@@ -157,16 +192,12 @@ impl Inner {
         self.check_sound()
     }
 
-    /// Starts a merge unless one is under way: false then. A merge that fails poisons the engine,
-    /// and so does one that can't be started.
+    /// Starts a merge unless one has layers to merge still: false then. A merge that fails poisons
+    /// the engine, and so does one that can't be started.
     pub(crate) fn start_merge(self: &Arc<Self>, keep: usize, head: Option<BlockId>) -> bool {
-        {
-            let mut phase = self.merging.phase();
-            if !matches!(*phase, Phase::Idle) {
-                return false;
-            }
-            *phase = Phase::Freezing;
-        }
+        let Some(number) = self.merging.begin() else {
+            return false;
+        };
         let inner = self.clone();
         let run = move || {
             pool::lower_priority();
@@ -177,13 +208,13 @@ impl Inner {
             let merging = inner.merging.clone();
             // Whoever waits may want to open the database again at once.
             drop(inner);
-            merging.set(Phase::Idle);
+            merging.end(number);
         };
         let thread = thread::Builder::new().name("cambium-merge".to_owned());
         if let Err(error) = thread.spawn(run) {
             let what = format!("no thread to merge in could be started: {error}");
             let _ = self.poison(Err::<(), _>(StateError::Poisoned(what)));
-            self.merging.set(Phase::Idle);
+            self.merging.end(number);
         }
         true
     }

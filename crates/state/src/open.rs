@@ -1,13 +1,14 @@
 //! Opening a database: the newest checkpoint, and a short replay of the log.
 //!
 //! ```text
-//!   look     checkpoint, segments, codes, end of the log, block index     nothing is changed
+//!   look     checkpoint, segments, codes, end of the log, block index     what is there stays
 //!   replay   what the log has since the checkpoint, into layers           replay.rs
 //!   settle   what crashes and damage left is set aside, cut off, removed
 //! ```
 //!
-//! So an opening that fails has deleted nothing, and can be tried again. Only what is damaged for
-//! certain is passed over; an error that may pass ends the opening.
+//! So an opening that fails has deleted nothing that is needed, and can be tried again: at most it
+//! has added a checkpoint, where the index had to be made again. Only what is damaged for certain is
+//! passed over; an error that may pass ends the opening.
 //!
 //! Replay does no trie work: the log has each block's changes both ways, so the layers above the
 //! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
@@ -68,7 +69,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// An error names the file and what to do about it, and leaves the directory as it was.
+    /// An error names the file and what to do about it, and leaves the directory as it was, but for
+    /// an index that had to be made again: that is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         let lock = lock_data_dir(&*disk)?;

@@ -36,31 +36,29 @@ impl Inner {
         let mut waited = false;
         loop {
             self.check_sound()?;
-            let mut phase = self.merging.phase();
-            match *phase {
+            let mut state = self.merging.state();
+            match state.phase {
                 Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
                     if waited {
                         // Not gently, since somebody waits.
                         self.pages.segments.pace().set_gentle(false);
                     }
                     waited = true;
-                    self.merging.wait(&mut phase, LOOK);
+                    self.merging.wait(&mut state, LOOK);
                 }
                 Phase::Freezing if self.is_full(bytes) => {
                     waited = true;
-                    self.merging.wait(&mut phase, LOOK);
+                    self.merging.wait(&mut state, LOOK);
                 }
                 // A merge that is due, and no more, is begun once the block is committed: this one
                 // takes its changes out of the tries, which must be put there again.
-                Phase::Idle if self.is_full(bytes) && self.can_merge() => {
+                Phase::Idle | Phase::Finishing if self.is_full(bytes) && self.can_merge() => {
                     self.pages.segments.pace().set_gentle(!waited);
-                    drop(phase);
+                    drop(state);
                     self.start_merge(0, None);
                 }
                 // Only whoever commits can make room now.
-                Phase::Idle | Phase::Finishing
-                    if self.is_far_too_full(bytes) && !self.can_merge() =>
-                {
+                Phase::Idle | Phase::Finishing if self.is_far_too_full(bytes) => {
                     if start.elapsed() > COMMIT_MAX {
                         return Err(StateError::NoRoom {
                             bytes: self.sealed_bytes.load(Ordering::Relaxed) as u64,
@@ -68,17 +66,12 @@ impl Inner {
                         });
                     }
                     waited = true;
-                    self.merging.wait(&mut phase, LOOK);
+                    self.merging.wait(&mut state, LOOK);
                 }
-                Phase::Idle if self.is_full(bytes) && !self.can_merge() => {
-                    drop(phase);
+                Phase::Idle | Phase::Finishing if self.is_full(bytes) => {
+                    drop(state);
                     self.let_go_of_branches()?;
                     break;
-                }
-                // The next merge can't begin before this one is through.
-                Phase::Finishing if self.is_full(bytes) && self.can_merge() => {
-                    waited = true;
-                    self.merging.wait(&mut phase, LOOK);
                 }
                 _ => break,
             }

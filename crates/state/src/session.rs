@@ -110,12 +110,14 @@ impl Session {
     /// The state root after `changes` on top of those of earlier calls, before the block ends:
     /// what a receipt before Byzantium holds.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        let older = std::mem::take(&mut self.floating_reverts);
-        let reverts = older.then(self.view.reverts_of(changes)?);
-        self.floating_reverts = reverts.clone();
-        self.floating = std::mem::take(&mut self.floating).then(changes.clone());
+        // After an error the session is as it was, and can be asked again.
+        let reverts = self.view.reverts_of(changes)?;
+        let reverts = self.floating_reverts.clone().then(reverts);
+        let all = self.floating.clone().then(changes.clone());
         let View { inner, layer, .. } = &self.view;
-        inner.float(layer.block, self.id, changes, &self.floating, reverts)
+        let root = inner.float(layer.block, self.id, changes, &all, reverts.clone())?;
+        (self.floating, self.floating_reverts) = (all, reverts);
+        Ok(root)
     }
 
     /// Takes all that the block changed (what earlier calls gave included) and the code it

@@ -159,10 +159,10 @@ impl<'a> Run<'a> {
     /// Blocks and all else until the time is over. Returns samples from all of it.
     fn endure(&mut self, span: Duration) -> Vec<Sample> {
         let sample_every = (span / 180).max(Duration::from_millis(200));
-        // Held for five stretches in each third, and not held for a while in between.
-        let stretch = span / 18;
+        // Of blocks, so that what a view holds does not depend on how fast they come. Five or more in
+        // each third.
+        let held = (span.as_secs() * BLOCKS_A_SECOND_MAX / 36).max(80);
         let (start, mut samples) = (Instant::now(), Vec::new());
-        let mut stretches = 0;
         while start.elapsed() < span {
             let ahead = self.done.blocks / BLOCKS_A_SECOND_MAX;
             thread::sleep(Duration::from_secs(ahead).saturating_sub(start.elapsed()));
@@ -173,13 +173,12 @@ impl<'a> Run<'a> {
                 n if n % 10 == 5 => self.prove(),
                 _ => {}
             }
-            if start.elapsed() > stretch * stretches {
-                stretches += 1;
-                self.pinned = None;
-            } else if self.pinned.is_none()
-                && start.elapsed() > stretch * stretches - stretch * 4 / 5
-            {
-                self.pinned = Some((self.db.view().unwrap(), self.world.values.clone()));
+            match self.done.blocks % held {
+                0 => self.pinned = None,
+                n if n == held / 5 => {
+                    self.pinned = Some((self.db.view().unwrap(), self.world.values.clone()));
+                }
+                _ => {}
             }
             if start.elapsed() > sample_every * samples.len() as u32 {
                 self.compare();

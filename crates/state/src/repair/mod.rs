@@ -27,7 +27,7 @@ use crate::{
     records::{BlockRecord, KIND_BLOCK},
 };
 use alloy_primitives::keccak256;
-use cambium_disk::{Disk, DiskError, SalvageDisk, TrialDisk};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskError, SalvageDisk, TrialDisk};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, LogDamage, LogDamageKind, LogPosition, Manifest,
@@ -261,31 +261,38 @@ impl Repair<'_> {
     /// Writes zeros where the device can't read the log and no record is known to have been. Whether
     /// there was such a place: the last blocks may have been in it.
     fn unreadable_ends(&mut self, damaged: &[LogDamage]) -> Result<bool, StateError> {
+        let block_bytes = BLOCK_BYTES as u64;
         let mut is_any = false;
         for range in self.salvage.unreadable() {
-            let file = self.disk.display_path(&range.file);
-            let end = range.offset + range.len;
-            let is_taken_out = damaged.iter().any(|damage| {
-                damage.file == file
-                    && u64::from(damage.position.offset) < end
-                    && range.offset < damage.end.into()
-            });
-            if !range.file.starts_with("log/") || is_taken_out {
+            if !range.file.starts_with("log/") {
                 continue;
             }
+            let file = self.disk.display_path(&range.file);
+            let is_taken_out = |block: u64| {
+                damaged.iter().any(|damage| {
+                    damage.file == file
+                        && u64::from(damage.position.offset) < block + block_bytes
+                        && block < damage.end.into()
+                })
+            };
+            let blocks = (range.offset..range.offset + range.len).step_by(BLOCK_BYTES);
+            let left: Vec<_> = blocks.filter(|block| !is_taken_out(*block)).collect();
+            let (Some(first), Some(last)) = (left.first(), left.last()) else {
+                continue;
+            };
             let write = |disk: &dyn Disk| -> Result<(), DiskError> {
                 let log = disk.open(&range.file)?;
-                let there = log.len()?.min(end).saturating_sub(range.offset);
-                log.write_at(&vec![0; there as usize], range.offset)?;
+                let len = log.len()?;
+                for block in &left {
+                    let there = len.saturating_sub(*block).min(block_bytes);
+                    log.write_at(&[0; BLOCK_BYTES][..there as usize], *block)?;
+                }
                 log.sync()
             };
             write(&*self.disk).map_err(StoreError::from)?;
-            let what = format!(
-                "{file} can't be read from byte {} to byte {end}",
-                range.offset
-            );
+            let end = last + block_bytes;
             self.found(
-                what,
+                format!("{file} can't be read from byte {first} to byte {end}"),
                 "zeros were written there: the last blocks may be lost",
                 false,
             );
