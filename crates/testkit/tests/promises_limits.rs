@@ -309,11 +309,13 @@ fn net(from: &BTreeMap<u64, (u64, Slots)>, to: &BTreeMap<u64, (u64, Slots)>) -> 
     Changes::new(changes)
 }
 
-/// `intermediate_root`, of several sessions at once, some of which are dropped.
+/// `intermediate_root`, of several sessions at once, some of which are dropped. One that could not
+/// read is asked again.
 #[test]
 fn intermediate_roots_of_several_sessions() {
+    let mut asked_again = 0;
     for seed in 0..60 {
-        let (db, _disk) = database_with(options());
+        let (db, disk) = database_with(options());
         let mut random = Random::new(seed);
         let mut state = BTreeMap::new();
         let mut roots = vec![db.view().unwrap().state_root()];
@@ -325,7 +327,15 @@ fn intermediate_roots_of_several_sessions() {
                 let at = random.below(sessions.len() as u64) as usize;
                 let (session, after) = &mut sessions[at];
                 let changes = step(&mut random, after);
-                let root = session.intermediate_root(&changes).unwrap();
+                if random.below(2) == 0 {
+                    disk.inject(Fault::FailedRead, "segments/", 1);
+                }
+                let root = session.intermediate_root(&changes);
+                disk.clear_faults();
+                let root = root.unwrap_or_else(|_| {
+                    asked_again += 1;
+                    session.intermediate_root(&changes).unwrap()
+                });
                 let plain = db.view().unwrap().session();
                 if random.below(2) == 0 {
                     let expected = plain.finish(net(&state, after), vec![]).unwrap();
@@ -381,6 +391,10 @@ fn intermediate_roots_of_several_sessions() {
             }
         }
     }
+    say(&format!(
+        "{asked_again} intermediate roots were asked for again"
+    ));
+    assert!(asked_again > 20, "{asked_again}");
 }
 
 /// Slots of an account that is not there, by what a block has done before.
