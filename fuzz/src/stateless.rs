@@ -12,7 +12,7 @@ use alloy_primitives::{Bytes, keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_chain::{
     Block, BlockFault, BlockSize, BlockWitness, Chain, ChainSealer, HeaderError, StatelessError,
-    StatelessReport, VerifyError, Workload, WorkloadParams,
+    StatelessReport, StatelessRules, VerifyError, Workload, WorkloadParams,
 };
 use cambium_disk::FaultyDisk;
 use cambium_state::Options;
@@ -25,6 +25,12 @@ struct Template {
     parent: Header,
     /// The witness's nodes with marks for hashes.
     nodes: Vec<Vec<u8>>,
+}
+
+impl Template {
+    fn rules(&self) -> StatelessRules<'_> {
+        StatelessRules::of(self.chain.spec())
+    }
 }
 
 fn template() -> &'static Template {
@@ -109,7 +115,7 @@ pub fn stateless(bytes: &[u8]) {
     }
     if let Some(raw) = raw_block {
         made.block = raw;
-        let executed = made.execute();
+        let executed = made.execute(&template.rules());
         return check(template, &made, &executed);
     }
     if mends {
@@ -121,7 +127,7 @@ pub fn stateless(bytes: &[u8]) {
     }
     for _ in 0..8 {
         made.block = alloy_rlp::encode(&block).into();
-        let executed = made.execute();
+        let executed = made.execute(&template.rules());
         if !mends || !mend(&mut block.header, &executed) {
             return check(template, &made, &executed);
         }
@@ -185,8 +191,8 @@ fn check(
         return assert!(executed.is_err(), "another encoding of a block");
     }
     let parent = cambium_primitives::BlockId::new(template.parent.number, block.header.parent_hash);
-    let prepared = template.chain.prepare(block, made.block.clone(), None);
-    let on_chain = template.chain.execute(prepared, parent);
+    let prepared = template.chain.prepare(made.block.clone(), None);
+    let on_chain = prepared.and_then(|prepared| template.chain.execute(prepared, parent));
     assert_eq!(
         on_chain.is_ok(),
         is_told,

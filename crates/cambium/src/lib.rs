@@ -56,9 +56,9 @@ pub use cambium_chain::{
     BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
     ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, Fork, Genesis, GenesisAccount,
     GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool,
-    Progress, ROUTER, RawBlock, SLOT_READER, Spread, StatelessError, StatelessReport, TOKEN,
-    Timings, Transaction, WithAccessLists, WitnessGap, Workload, WorkloadError, WorkloadParams,
-    token_balance_slot,
+    Progress, ROUTER, RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError,
+    StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists, WitnessForm,
+    WitnessGap, Workload, WorkloadError, WorkloadParams, token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,

@@ -174,17 +174,72 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
 #[test]
 fn blocks_are_executed_from_their_witness_alone() {
     let (fixture, _) = imported();
+    let genesis = &fixture.genesis();
     for number in [1, 6, BLOCKS] {
         let raw = &fixture.blocks()[number as usize - 1];
         let header = raw.decode().unwrap().header;
         let number = number.to_string();
         let witness = cambium!("witness", number, "--datadir", fixture.db()).done();
         let file = fixture.write("witness.json", witness.stdout.as_bytes());
-        let held = cambium!("stateless", file, "--json").done().json();
+        let held = cambium!("stateless", file, "--json", "--genesis", genesis)
+            .done()
+            .json();
         assert_eq!(held["hash"], json!(header.hash_slow()));
         assert_eq!(held["state_root"], json!(header.state_root));
         assert_eq!(held["gas"], header.gas_used);
         assert_eq!(held["receipts_checked"], true);
+        assert_eq!(held["parent"], json!(header.parent_hash));
+        assert_eq!(held["parent_was_given"], false);
+        let parent = header.parent_hash.to_string();
+        let rules = ["--genesis", genesis.to_str().unwrap(), "--parent"];
+        let held = cambium!(
+            "stateless",
+            file,
+            "--json",
+            rules[0],
+            rules[1],
+            rules[2],
+            parent
+        );
+        assert_eq!(held.done().json()["parent_was_given"], true);
+        // By the rules of another chain its transactions are signed for another chain.
+        cambium!("stateless", file, "--chain", "mainnet").fails(3, &["invalid"]);
+        let other = header.state_root.to_string();
+        cambium!("stateless", file, rules[0], rules[1], rules[2], other)
+            .fails(5, &["parent", &other]);
+        cambium!(
+            "stateless",
+            file,
+            rules[0],
+            rules[1],
+            "--gas-limit-max",
+            "1000"
+        )
+        .fails(5, &["gas limit", "1000"]);
+        cambium!("stateless", file).fails(2, &["--chain", "--genesis"]);
+
+        // In the forms of other clients, with the block beside.
+        for (form, as_hex) in [("reth", false), ("geth", true)] {
+            let witness =
+                cambium!("witness", number, "--datadir", fixture.db(), "--form", form).done();
+            let answer = json!({"jsonrpc": "2.0", "id": 1, "result": witness.json()});
+            let file = fixture.write("other-form.json", answer.to_string().as_bytes());
+            let block = match as_hex {
+                true => fixture.write("block", format!("{}\n", raw.rlp).as_bytes()),
+                false => fixture.write("block", &raw.rlp),
+            };
+            let held = cambium!(
+                "stateless",
+                file,
+                "--block",
+                block,
+                "--json",
+                "--genesis",
+                genesis
+            );
+            assert_eq!(held.done().json()["hash"], json!(header.hash_slow()));
+            cambium!("stateless", file, "--genesis", genesis).fails(5, &["no block with it"]);
+        }
 
         let mut lacking = witness.json();
         lacking["witness"]["state"]
@@ -192,14 +247,14 @@ fn blocks_are_executed_from_their_witness_alone() {
             .unwrap()
             .remove(3);
         let file = fixture.write("lacking.json", lacking.to_string().as_bytes());
-        cambium!("stateless", file).fails(5, &["the witness does not hold"]);
+        cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
 
         let mut forged = witness.json();
         let node = forged["witness"]["state"][0].as_str().unwrap().to_owned();
         let last = if node.ends_with('0') { '1' } else { '0' };
         forged["witness"]["state"][0] = json!(format!("{}{last}", &node[..node.len() - 1]));
         let file = fixture.write("forged.json", forged.to_string().as_bytes());
-        cambium!("stateless", file).fails(5, &["the witness does not hold"]);
+        cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
 
         let mut block = raw.decode().unwrap();
         block.header.gas_used += 1;
@@ -208,12 +263,12 @@ fn blocks_are_executed_from_their_witness_alone() {
         let mut other = witness.json();
         other["block"] = json!(cambium::Bytes::from(rlp));
         let file = fixture.write("other.json", other.to_string().as_bytes());
-        cambium!("stateless", file).fails(3, &["invalid", "gasUsed"]);
+        cambium!("stateless", file, "--genesis", genesis).fails(3, &["invalid", "gasUsed"]);
     }
     cambium!("witness", "0", "-d", fixture.db()).fails(1, &["no block 0"]);
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
     let file = fixture.write("no.json", b"[]");
-    cambium!("stateless", file).fails(5, &["no.json", "no witness"]);
+    cambium!("stateless", file, "--genesis", genesis).fails(5, &["no.json", "no witness"]);
 }
 
 #[test]

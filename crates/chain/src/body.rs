@@ -12,6 +12,13 @@ use cambium_primitives::{AccessList, AccessListError, AccessListLimits};
 /// Bytes of a block's RLP, at most, from Osaka on (EIP-7934): 10 MiB with a margin of 2 MiB.
 pub const BLOCK_RLP_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// What a byte of a transaction costs at least: a zero of its data.
+const GAS_PER_BYTE_MIN: u64 = 4;
+/// What a transaction costs at least, refunds included.
+const GAS_PER_TRANSACTION_MIN: u64 = 10_000;
+/// Bytes of a block that no gas is paid for: header, uncles, blob hashes, withdrawals.
+const FREE_BYTES_MAX: u64 = 1 << 20;
+
 /// Uncles in a block, at most.
 const OMMERS_MAX: usize = 2;
 
@@ -34,6 +41,10 @@ pub enum BodyError {
     MissingWithdrawals,
     #[error("the block has {got} bytes, over the {max} allowed")]
     Size { got: usize, max: usize },
+    #[error("the block has {got} bytes, and its gas limit pays for no more than {max}")]
+    UnpaidBytes { got: usize, max: u64 },
+    #[error("the block has {got} transactions, and its gas limit pays for no more than {max}")]
+    UnpaidTransactions { got: usize, max: u64 },
     #[error("the block has {got} uncles, over the {max} allowed")]
     OmmerCount { got: usize, max: usize },
     #[error("uncle {hash} is listed twice")]
@@ -50,6 +61,47 @@ pub enum BodyError {
     AccessListHash { got: B256, expected: B256 },
     #[error("access list: {0}")]
     AccessList(#[from] AccessListError),
+}
+
+/// Checks that a block has no more bytes than are allowed, and than its gas limit can pay for,
+/// before any of it but its header is decoded: so a few bytes of gas limit bound what decoding
+/// takes.
+pub fn validate_size(
+    spec: &ChainSpec,
+    header: &Header,
+    rlp: &[u8],
+    post_merge: bool,
+) -> Result<(), BodyError> {
+    let fork = spec.fork_at(header.number, header.timestamp, post_merge);
+    let (got, max) = (rlp.len(), BLOCK_RLP_BYTES_MAX);
+    if fork >= Fork::Osaka && got > max {
+        return Err(BodyError::Size { got, max });
+    }
+    let max = (header.gas_limit / GAS_PER_BYTE_MIN).saturating_add(FREE_BYTES_MAX);
+    if got as u64 > max {
+        return Err(BodyError::UnpaidBytes { got, max });
+    }
+    // What can't be counted can't be decoded either.
+    let got = count_transactions(rlp).unwrap_or(0);
+    let max = header.gas_limit / GAS_PER_TRANSACTION_MIN;
+    if got as u64 > max {
+        return Err(BodyError::UnpaidTransactions { got, max });
+    }
+    Ok(())
+}
+
+/// Items in the second list of a block's RLP.
+fn count_transactions(mut rlp: &[u8]) -> Option<usize> {
+    let mut block = alloy_rlp::Header::decode_bytes(&mut rlp, true).ok()?;
+    alloy_rlp::Header::decode_bytes(&mut block, true).ok()?;
+    let mut transactions = alloy_rlp::Header::decode_bytes(&mut block, true).ok()?;
+    let mut count = 0;
+    while !transactions.is_empty() {
+        let item = alloy_rlp::Header::decode(&mut transactions).ok()?;
+        transactions = transactions.get(item.payload_length..)?;
+        count += 1;
+    }
+    Some(count)
 }
 
 /// Checks that the body is the one that the header names, and its size. Uncles themselves are

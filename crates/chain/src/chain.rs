@@ -30,6 +30,9 @@ pub enum ChainError {
     /// A file of blocks.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Bytes that are no block's.
+    #[error("the bytes given as a block: {0}")]
+    NotABlock(String),
     /// A block that is not valid.
     #[error("block {id} is invalid: {fault}")]
     Block {

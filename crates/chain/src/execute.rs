@@ -2,17 +2,16 @@
 
 use crate::{
     Ancestor, Block, BodyError, Chain, ChainError, ChainSpec, HeaderError, OMMER_ANCESTORS,
-    VerifyError,
+    PreparedBlock, VerifyError,
     chain::{KnownBlock, meta},
     reads::TimedReads,
-    validate_access_list, validate_body, validate_header, validate_ommers, verify_outcome,
-    verify_state_root,
+    validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes};
 use cambium_evm::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, SignatureError,
-    listed_changes, recover_senders,
+    listed_changes,
 };
 use cambium_primitives::{AccessList, BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged, StateError, View};
@@ -71,17 +70,6 @@ impl std::ops::AddAssign for Timings {
     }
 }
 
-/// A block with all that can be known of it without the state.
-#[derive(Debug)]
-pub struct PreparedBlock {
-    pub(crate) id: BlockId,
-    pub(crate) block: Block,
-    pub(crate) rlp: Bytes,
-    /// Nothing if they may not be needed.
-    pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
-    pub(crate) access_list: Option<Result<AccessList, BodyError>>,
-}
-
 /// A block that is valid and sealed, but not durable.
 pub struct ExecutedBlock {
     pub(crate) sealed: Sealed,
@@ -104,39 +92,14 @@ struct Done {
 }
 
 impl Chain {
-    /// Finds out what can be known of a block without the state: its hash and its senders.
-    /// `access_list` is the RLP of the list that came with the block. It is held against the header
-    /// and, when the block is executed, against what it touches and changes.
-    pub fn prepare(&self, block: Block, rlp: Bytes, access_list: Option<&[u8]>) -> PreparedBlock {
-        let (number, transactions) = (block.header.number, block.body.transactions.len());
-        // What is not executed needs no senders.
-        let believed = self.is_applying() && access_list.is_some();
-        let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));
-        PreparedBlock {
-            id: BlockId::new(number, block.header.hash_slow()),
-            senders: (!believed).then(|| self.senders(&block)),
-            access_list: list,
-            block,
-            rlp,
-        }
-    }
-
-    /// Who signed a block's transactions.
-    pub(crate) fn senders(&self, block: &Block) -> Result<Vec<Address>, SignatureError> {
-        let homestead = self.spec().homestead_block;
-        let homestead = homestead.is_some_and(|fork| fork <= block.header.number);
-        recover_senders(&block.body.transactions, homestead)
-    }
-
-    /// Validates, executes and commits one block. `access_list` is the RLP of its access list, if
-    /// that came with it.
+    /// Validates, executes and commits one block, given its RLP. `access_list` is the RLP of its
+    /// access list, if that came with it.
     pub fn import_block(
         &self,
-        block: Block,
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<BlockId, ChainError> {
-        let prepared = self.prepare(block, rlp, access_list);
+        let prepared = self.prepare(rlp, access_list)?;
         let executed = self.execute(prepared, self.db().head())?;
         let id = executed.sealed.id();
         if executed.becomes_head {

@@ -47,6 +47,8 @@ pub enum HeaderError {
     ExtraDataLength { got: usize, max: usize },
     #[error("extraData is {got}, the DAO fork demands 0x64616f2d686172642d666f726b")]
     DaoExtraData { got: Bytes },
+    #[error("extraData is the mark of the DAO fork, which the chain opposes")]
+    DaoMark,
     #[error("difficulty is {got}, the parent's makes it {expected}")]
     Difficulty { got: U256, expected: U256 },
     #[error("nonce is {got}, a proof-of-stake block's is zero")]
@@ -212,12 +214,14 @@ fn check_extra_data(spec: &ChainSpec, header: &Header) -> Result<(), HeaderError
             max: EXTRA_DATA_BYTES_MAX,
         });
     }
-    if spec.is_dao_marked(header.number) && *header.extra_data != *DAO_EXTRA_DATA {
-        return Err(HeaderError::DaoExtraData {
+    let is_marked = *header.extra_data == *DAO_EXTRA_DATA;
+    match (spec.dao_mark(header.number), is_marked) {
+        (Some(true), false) => Err(HeaderError::DaoExtraData {
             got: header.extra_data.clone(),
-        });
+        }),
+        (Some(false), true) => Err(HeaderError::DaoMark),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn check_seal(

@@ -1,15 +1,19 @@
 //! Importing: three stages that run side by side, each handing its noun to the next.
 //!
 //! ```text
-//!   prepare   decode, recover senders of many blocks in parallel     PreparedBlock
-//!   execute   validate, run, root, one block after another           ExecutedBlock
-//!   commit    append, and one sync for all that is waiting           durable
+//!   prepare   headers one after the other; then bodies, and senders,  PreparedBlock
+//!             of many blocks in parallel
+//!   execute   validate, run, root, one block after another            ExecutedBlock
+//!   commit    append, and one sync for all that is waiting            durable
 //! ```
 //!
 //! Execution of a block does not wait for its parent to be durable. After an error all blocks
 //! before the bad one are committed.
 
-use crate::{Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings};
+use crate::{
+    Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
+    prepare::OnTheirWay,
+};
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
 use cambium_primitives::BlockId;
@@ -23,8 +27,13 @@ use std::{
 
 /// Blocks whose senders are recovered together, so that even empty blocks keep all cores busy.
 const PREPARE_BLOCKS: usize = 32;
-/// Transactions after which such a batch is full.
-const PREPARE_TRANSACTIONS: usize = 1024;
+/// Bytes after which such a batch is full: of a thousand transactions or two.
+const PREPARE_BYTES: usize = 256 << 10;
+/// Such a share of the engine's memory may be taken by the bytes of a batch in any case: decoded
+/// they are some times as many, and several batches are on their way.
+const BATCH_SHARE: usize = 64;
+/// Headers that are remembered of blocks on their way: of more than can be on it at once.
+const HEADERS_MIN: usize = 512;
 /// Batches that may wait for execution.
 const QUEUE_BATCHES: usize = 2;
 /// Blocks that may wait to be committed.
@@ -120,7 +129,8 @@ impl Chain {
         let mut summary = ImportSummary::default();
         let (run, committed) = thread::scope(|scope| {
             scope.spawn(move || {
-                while let Some(batch) = self.prepare_batch(&mut source, &pool) {
+                let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
+                while let Some(batch) = self.prepare_batch(&mut source, &mut on_their_way, &pool) {
                     if to_execute.send(batch).is_err() {
                         return;
                     }
@@ -149,51 +159,40 @@ impl Chain {
     fn prepare_batch(
         &self,
         source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
+        on_their_way: &mut OnTheirWay,
         pool: &ThreadPool,
     ) -> Option<Batch> {
         let start = Instant::now();
-        let mut decoded = Vec::new();
-        let (mut transactions, mut failed) = (0, None);
+        let mut steps = Vec::new();
+        let (mut bytes, mut failed) = (0, None);
         // What is executed at once is prepared at once.
-        while decoded.len() < self.batch()
-            || decoded.len() < PREPARE_BLOCKS && transactions < PREPARE_TRANSACTIONS
+        while bytes < self.batch_bytes_max()
+            && (steps.len() < self.batch() || steps.len() < PREPARE_BLOCKS && bytes < PREPARE_BYTES)
         {
             let Some(raw) = source.next() else { break };
-            match raw.and_then(|raw| Ok((raw.decode()?, raw))) {
-                Ok((block, raw)) => {
-                    transactions += block.body.transactions.len();
-                    decoded.push((block, raw));
-                }
+            let announced = raw.map_err(ChainError::from).and_then(|raw| {
+                bytes += raw.rlp.len();
+                self.announce_raw(raw, on_their_way)
+            });
+            match announced {
+                Ok(step) => steps.push(step),
                 Err(error) => {
-                    failed = Some(Err(error.into()));
+                    failed = Some(Err(error));
                     break;
                 }
             }
         }
-        if decoded.is_empty() && failed.is_none() {
+        if steps.is_empty() && failed.is_none() {
             return None;
         }
         // Only work without locks goes to other threads.
-        let with_id = |(block, raw): (crate::Block, _)| {
-            let id = BlockId::new(block.header.number, block.header.hash_slow());
-            (id, block, raw)
-        };
-        let named: Vec<_> = pool.install(|| decoded.into_par_iter().map(with_id).collect());
-        let steps: Vec<_> = named
-            .into_iter()
-            .map(|(id, block, raw)| {
-                Ok(match self.is_there(id)? {
-                    true => Step::Known(id),
-                    false => Step::New((block, raw)),
-                })
-            })
-            .collect();
-        let prepare = |step: Result<Step<(_, RawBlock)>, ChainError>| {
-            Ok(match step? {
+        let prepare = |step: Step<(BlockId, RawBlock)>| {
+            Ok(match step {
                 Step::Known(id) => Step::Known(id),
-                Step::New((block, raw)) => {
+                Step::New((id, raw)) => {
+                    let block = raw.decode()?;
                     let list = raw.access_list.as_deref();
-                    Step::New(self.prepare(block, raw.rlp, list.map(AsRef::as_ref)))
+                    Step::New(self.prepare_block(id, block, raw.rlp, list.map(AsRef::as_ref)))
                 }
             })
         };
@@ -203,6 +202,27 @@ impl Chain {
             blocks,
             recover: start.elapsed(),
         })
+    }
+
+    /// Bytes of blocks that are prepared together, unless one has more.
+    fn batch_bytes_max(&self) -> usize {
+        self.db().options().memory_bytes as usize / BATCH_SHARE
+    }
+
+    /// Looks at a block's header alone, unless the block is there already.
+    fn announce_raw(
+        &self,
+        raw: RawBlock,
+        on_their_way: &mut OnTheirWay,
+    ) -> Result<Step<(BlockId, RawBlock)>, ChainError> {
+        let header = raw.header()?;
+        let id = BlockId::new(header.number, header.hash_slow());
+        if self.is_there(id)? {
+            return Ok(Step::Known(id));
+        }
+        let announced = self.announce(header, &raw.rlp, on_their_way)?;
+        on_their_way.insert(announced);
+        Ok(Step::New((id, raw)))
     }
 
     /// Whether a block can be skipped. An error if it is another chain's first.

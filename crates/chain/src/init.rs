@@ -46,6 +46,7 @@ impl Chain {
         let file = open(path)?;
         let mut loader = Loader::new(disk, options)?;
         let genesis = read(file, path, progress, |part| take(&mut loader, part))?;
+        genesis.check_rules()?;
         let loaded = loader
             .finish(&mut |built| progress(InitProgress::State(built)))
             .map_err(|error| given_twice(path, error.into()))?;
@@ -129,6 +130,7 @@ impl Chain {
             }
             GenesisPart::Slots(address, slots) => loader.slots(keccak256(address), by_path(&slots)),
         })?;
+        genesis.check_rules()?;
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
         let root = root.map_err(|error| given_twice(path, error.into()))?;
         let header = genesis.header(&genesis.spec(root)?, root);

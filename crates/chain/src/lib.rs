@@ -12,23 +12,25 @@ mod genesis;
 mod header;
 mod import;
 mod init;
+mod prepare;
 mod reads;
 mod sealer;
 mod spec;
 mod stateless;
 mod verify;
+mod witness_json;
 mod workload;
 
 pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_access_list, validate_body,
-    validate_ommers,
+    validate_ommers, validate_size,
 };
 pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
 };
 pub use chain::{Chain, ChainError};
 pub use dry_run::{DryRun, DryRunError};
-pub use execute::{BlockFault, ExecutedBlock, PreparedBlock, Timings};
+pub use execute::{BlockFault, ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, Place, Progress, RawBlock, WithAccessLists,
@@ -37,11 +39,16 @@ pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
 pub use init::InitProgress;
+pub use prepare::PreparedBlock;
 pub use reads::TimedReads;
 pub use sealer::ChainSealer;
 pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
-pub use stateless::{BlockWitness, StatelessError, StatelessReport, WitnessGap};
+pub use stateless::{
+    BlockWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport, StatelessRules,
+    WitnessGap,
+};
 pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
+pub use witness_json::WitnessForm;
 pub use workload::{
     BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,
     WorkloadError, WorkloadParams, token_balance_slot,

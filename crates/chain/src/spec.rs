@@ -4,6 +4,7 @@
 //! it at a time. So a block's fork depends on its number, its time and on which side of the merge
 //! it is; [`ChainSpec::is_post_merge`] decides the last from its parent's total difficulty.
 
+use alloy_consensus::Header;
 use alloy_eips::{eip7594::MAX_BLOBS_PER_TX_FUSAKA, eip7840::BLOB_BASE_COST, eip7840::BlobParams};
 use alloy_primitives::{Address, U256, address};
 use cambium_evm::Rules;
@@ -100,9 +101,6 @@ pub struct ChainSpec {
 
     /// The merge: children of a block whose chain has reached this are proof of stake.
     pub terminal_total_difficulty: Option<U256>,
-    /// Said of chains that have merged. Decides the merge only where no terminal total difficulty
-    /// is given.
-    pub terminal_total_difficulty_passed: bool,
 
     pub shanghai_time: Option<u64>,
     pub cancun_time: Option<u64>,
@@ -140,7 +138,6 @@ impl Default for ChainSpec {
             gray_glacier_block: None,
             merge_netsplit_block: None,
             terminal_total_difficulty: None,
-            terminal_total_difficulty_passed: false,
             shanghai_time: None,
             cancun_time: None,
             prague_time: None,
@@ -165,7 +162,7 @@ impl ChainSpec {
     pub fn is_post_merge(&self, number: u64, parent_total_difficulty: U256) -> bool {
         match self.terminal_total_difficulty {
             Some(terminal) => parent_total_difficulty >= terminal,
-            None => self.terminal_total_difficulty_passed || at(self.merge_netsplit_block, number),
+            None => at(self.merge_netsplit_block, number),
         }
     }
 
@@ -202,6 +199,12 @@ impl ChainSpec {
             return latest(&by_time, timestamp).unwrap_or(Fork::Paris);
         }
         latest(&by_number, number).unwrap_or(Fork::Frontier)
+    }
+
+    /// Whether signatures must be of the lower half (EIP-2) in a block. One without difficulty is
+    /// past the merge.
+    pub(crate) fn has_low_signatures(&self, header: &Header) -> bool {
+        header.difficulty.is_zero() || self.fork_at(header.number, 0, false) >= Fork::Homestead
     }
 
     /// Blob parameters in force at a time, `None` before Cancun.
@@ -274,16 +277,60 @@ impl ChainSpec {
         delay.map_or(0, |(_, blocks)| *blocks)
     }
 
-    /// Whether a block's extra data must be the fork's mark, `dao-hard-fork`.
-    pub fn is_dao_marked(&self, number: u64) -> bool {
-        let Some(fork) = self.dao_fork_block else {
-            return false;
-        };
-        self.dao_fork_support
-            && number
-                .checked_sub(fork)
-                .is_some_and(|n| n < DAO_EXTRA_DATA_BLOCKS)
+    /// Whether a block's extra data must be the DAO fork's mark, `dao-hard-fork`, or, on a chain that
+    /// opposes the fork, must not be. `None` where it may be anything.
+    pub fn dao_mark(&self, number: u64) -> Option<bool> {
+        let since = number.checked_sub(self.dao_fork_block?)?;
+        (since < DAO_EXTRA_DATA_BLOCKS).then_some(self.dao_fork_support)
     }
+
+    /// Two forks, by their names in a genesis file, of which the first is to come after the other
+    /// and comes before it. A fork that is left out comes with the next that is not.
+    pub fn forks_out_of_order(&self) -> Option<(&'static str, &'static str)> {
+        let by_number = [
+            ("homesteadBlock", self.homestead_block),
+            ("daoForkBlock", self.dao_fork_block),
+            ("eip150Block", self.eip150_block),
+            ("eip155Block", self.eip155_block),
+            ("eip158Block", self.eip158_block),
+            ("byzantiumBlock", self.byzantium_block),
+            ("constantinopleBlock", self.constantinople_block),
+            ("petersburgBlock", self.petersburg_block),
+            ("istanbulBlock", self.istanbul_block),
+            ("muirGlacierBlock", self.muir_glacier_block),
+            ("berlinBlock", self.berlin_block),
+            ("londonBlock", self.london_block),
+            ("arrowGlacierBlock", self.arrow_glacier_block),
+            ("grayGlacierBlock", self.gray_glacier_block),
+            ("mergeNetsplitBlock", self.merge_netsplit_block),
+        ];
+        let [bpo1, bpo2, bpo3, bpo4, bpo5] = self.bpo_times;
+        let by_time = [
+            ("shanghaiTime", self.shanghai_time),
+            ("cancunTime", self.cancun_time),
+            ("pragueTime", self.prague_time),
+            ("osakaTime", self.osaka_time),
+            ("bpo1Time", bpo1),
+            ("bpo2Time", bpo2),
+            ("bpo3Time", bpo3),
+            ("bpo4Time", bpo4),
+            ("bpo5Time", bpo5),
+            ("amsterdamTime", self.amsterdam_time),
+        ];
+        out_of_order(&by_number).or_else(|| out_of_order(&by_time))
+    }
+}
+
+fn out_of_order(forks: &[(&'static str, Option<u64>)]) -> Option<(&'static str, &'static str)> {
+    let mut given = forks.iter().filter_map(|(name, at)| Some((*name, (*at)?)));
+    let (mut earlier, mut from) = given.next()?;
+    for (later, at) in given {
+        if at < from {
+            return Some((later, earlier));
+        }
+        (earlier, from) = (later, at);
+    }
+    None
 }
 
 /// Whether a fork that comes at `activation` has come at `point`.

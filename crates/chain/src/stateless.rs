@@ -2,17 +2,19 @@
 //!
 //! Nothing in a witness is believed: the state's nodes hang together by hash from the parent's
 //! state root, codes are found by their hash, and earlier headers by the hashes that the next one
-//! names. What binds the parent is the block's own header.
+//! names. What binds the parent is the block's own header. The rules of its chain are the
+//! verifier's to say ([`StatelessRules`]), and so is which block the parent is.
 
 use crate::{
-    Block, Chain, ChainError, ChainSpec, HeaderError,
+    Chain, ChainError, ChainSpec, Fork, HeaderError,
     execute::{BlockFault, execution_error},
+    files::{decode_block, decode_header},
     reads::TimedReads,
-    validate_body, validate_header, verify_outcome, verify_state_root,
+    validate_body, validate_header, validate_size, verify_outcome, verify_state_root,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
-use alloy_rlp::{Decodable, Encodable};
+use alloy_rlp::Encodable;
 use cambium_evm::{
     ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, recover_senders,
 };
@@ -24,20 +26,61 @@ use cambium_trie::{
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// A block, and all that is needed to execute it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// More gas than blocks have by far: executing it takes minutes at most, not hours.
+pub const STATELESS_GAS_LIMIT_MAX: u64 = 1_000_000_000;
+
+/// A block, and all that is needed to execute it. See [`BlockWitness::from_json`] for the forms
+/// that others write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockWitness {
-    /// The fork rules of its chain.
-    pub spec: ChainSpec,
-    /// Difficulty of its parent and of all before that: whether it is past the merge.
-    pub parent_total_difficulty: U256,
     /// RLP of the block.
     pub block: Bytes,
     /// In the form of `debug_executionWitness`.
     pub witness: Witness,
+}
+
+/// What a verifier goes by, and no witness brings with it.
+#[derive(Clone, Copy, Debug)]
+pub struct StatelessRules<'a> {
+    /// The fork rules of the chain that the block claims to be of.
+    pub spec: &'a ChainSpec,
+    /// The hash of its parent, where that is known. Otherwise what is shown is that the block
+    /// follows from the parent which it names, whatever that is.
+    pub parent: Option<B256>,
+    /// Difficulty of the parent and of all before it, where that is known. Otherwise a block on a
+    /// parent with proof of work is past the merge if it has no difficulty itself.
+    pub parent_total_difficulty: Option<U256>,
+    /// A block with a higher gas limit is not executed.
+    pub gas_limit_max: u64,
+}
+
+impl<'a> StatelessRules<'a> {
+    /// The rules of a chain, and nothing known of the parent.
+    pub const fn of(spec: &'a ChainSpec) -> Self {
+        Self {
+            spec,
+            parent: None,
+            parent_total_difficulty: None,
+            gas_limit_max: STATELESS_GAS_LIMIT_MAX,
+        }
+    }
+
+    fn is_post_merge(&self, header: &Header, parent: &Header) -> bool {
+        let number = header.number;
+        let Some(terminal) = self.spec.terminal_total_difficulty else {
+            return self.spec.is_post_merge(number, U256::ZERO);
+        };
+        match self.parent_total_difficulty {
+            Some(difficulty) => self.spec.is_post_merge(number, difficulty),
+            // Proof of work never comes back.
+            None => {
+                let parent_is_post_merge = parent.difficulty.is_zero() && parent.number > 0;
+                terminal.is_zero() || parent_is_post_merge || header.difficulty.is_zero()
+            }
+        }
+    }
 }
 
 /// What executing a block from its witness showed.
@@ -45,6 +88,12 @@ pub struct BlockWitness {
 pub struct StatelessReport {
     /// The block.
     pub id: BlockId,
+    /// Its parent, from whose state it follows.
+    pub parent: BlockId,
+    /// The chain whose rules it was executed by.
+    pub chain_id: u64,
+    /// The fork whose rules it was executed by.
+    pub fork: Fork,
     /// State root before it, by the parent's header.
     pub pre_root: B256,
     /// State root after it: computed, and equal to the header's.
@@ -64,8 +113,24 @@ pub struct StatelessReport {
 #[derive(Debug, thiserror::Error)]
 pub enum StatelessError {
     /// The block's bytes.
-    #[error("the block is no RLP of a block: {0}")]
-    Block(alloy_rlp::Error),
+    #[error("{0}")]
+    Block(String),
+    /// The block is not a child of the one that is known to be its parent.
+    #[error("the block's parent is {got}, and not {expected}")]
+    OtherParent {
+        /// The block's parent.
+        got: B256,
+        /// The one that was given.
+        expected: B256,
+    },
+    /// More gas than the verifier spends.
+    #[error("the block's gas limit is {got}, over the {max} that are executed")]
+    GasLimit {
+        /// The block's gas limit.
+        got: u64,
+        /// The verifier's.
+        max: u64,
+    },
     /// A header's bytes.
     #[error("header {index} of the witness is no RLP of a header: {source}")]
     Header {
@@ -152,8 +217,6 @@ impl Chain {
             headers: headers.collect::<Result<_, ChainError>>()?,
         };
         Ok(BlockWitness {
-            spec: self.spec().clone(),
-            parent_total_difficulty,
             block: self.block_rlp(number)?,
             witness,
         })
@@ -185,26 +248,31 @@ fn raw_keys(touched: &Touched) -> Vec<Bytes> {
 impl BlockWitness {
     /// Executes the block from the witness alone, and checks all that its header claims. Uncles
     /// are checked by hash only: their ancestors are no part of a witness.
-    pub fn execute(&self) -> Result<StatelessReport, StatelessError> {
-        let block = self.decode_block().map_err(StatelessError::Block)?;
-        let header = &block.header;
+    pub fn execute(&self, rules: &StatelessRules<'_>) -> Result<StatelessReport, StatelessError> {
+        let spec = rules.spec;
+        let header = decode_header(&self.block).map_err(StatelessError::Block)?;
         let id = BlockId::new(header.number, header.hash_slow());
         let invalid = |fault: BlockFault| StatelessError::Invalid {
             id,
             fault: Box::new(fault),
         };
-        let (parent, hashes) = self.ancestors(header)?;
-        let post_merge = self
-            .spec
-            .is_post_merge(header.number, self.parent_total_difficulty);
-        validate_header(&self.spec, header, &parent, header.parent_hash, post_merge)
+        let got = header.parent_hash;
+        if let Some(expected) = rules.parent.filter(|parent| *parent != got) {
+            return Err(StatelessError::OtherParent { got, expected });
+        }
+        let (got, max) = (header.gas_limit, rules.gas_limit_max);
+        if got > max {
+            return Err(StatelessError::GasLimit { got, max });
+        }
+        let (parent, hashes) = self.ancestors(&header)?;
+        let post_merge = rules.is_post_merge(&header, &parent);
+        validate_header(spec, &header, &parent, header.parent_hash, post_merge)
             .map_err(|error: HeaderError| invalid(error.into()))?;
-        validate_body(&self.spec, &block, post_merge).map_err(|error| invalid(error.into()))?;
-        let homestead = self
-            .spec
-            .homestead_block
-            .is_some_and(|fork| fork <= header.number);
-        let senders = recover_senders(&block.body.transactions, homestead)
+        validate_size(spec, &header, &self.block, post_merge)
+            .map_err(|error| invalid(error.into()))?;
+        let block = decode_block(&self.block).map_err(StatelessError::Block)?;
+        validate_body(spec, &block, post_merge).map_err(|error| invalid(error.into()))?;
+        let senders = recover_senders(&block.body.transactions, spec.has_low_signatures(&header))
             .map_err(|error| invalid(error.into()))?;
 
         let (trie, unused_nodes) =
@@ -219,7 +287,7 @@ impl BlockWitness {
             codes: codes.collect(),
             hashes,
         };
-        let input = self.spec.input(&block, &senders, post_merge);
+        let input = spec.input(&block, &senders, post_merge);
         let outcome = Sequential
             .execute(&input, &state, Hooks::default())
             .map_err(|error| match error {
@@ -227,7 +295,7 @@ impl BlockWitness {
                 fault => invalid(BlockFault::Execution(fault.to_string())),
             })?;
         let verified =
-            verify_outcome(header, &outcome, None).map_err(|error| invalid(error.into()))?;
+            verify_outcome(&header, &outcome, None).map_err(|error| invalid(error.into()))?;
         let changes = outcome.changes.accounts();
         state
             .trie
@@ -238,9 +306,12 @@ impl BlockWitness {
             })?;
         commit(&mut [&mut state.trie], &mut Default::default());
         let state_root = state.trie.state_root().unwrap_or_default();
-        verify_state_root(header, state_root).map_err(|error| invalid(error.into()))?;
+        verify_state_root(&header, state_root).map_err(|error| invalid(error.into()))?;
         Ok(StatelessReport {
             id,
+            parent: BlockId::new(parent.number, header.parent_hash),
+            chain_id: spec.chain_id,
+            fork: spec.fork_at(header.number, header.timestamp, post_merge),
             pre_root: parent.state_root,
             state_root,
             transactions: block.body.transactions.len(),
@@ -250,18 +321,6 @@ impl BlockWitness {
         })
     }
 
-    /// Decodes the block, in the one encoding that there is of it: what is hashed is what was
-    /// decoded, and a decoder passes over lengths that are wrong.
-    fn decode_block(&self) -> Result<Block, alloy_rlp::Error> {
-        let block: Block = alloy_rlp::decode_exact(&self.block)?;
-        let mut again = Vec::with_capacity(self.block.len());
-        block.encode(&mut again);
-        if again != self.block {
-            return Err(alloy_rlp::Error::Custom("not in its canonical encoding"));
-        }
-        Ok(block)
-    }
-
     /// The parent's header, and the hashes of as many ancestors as the headers link up to.
     fn ancestors(
         &self,
@@ -269,7 +328,7 @@ impl BlockWitness {
     ) -> Result<(Header, HashMap<BlockNumber, B256>), StatelessError> {
         let mut by_hash: HashMap<B256, Header> = HashMap::default();
         for (index, rlp) in self.witness.headers.iter().enumerate() {
-            let header = Header::decode(&mut &rlp[..])
+            let header: Header = alloy_rlp::decode_exact(rlp)
                 .map_err(|source| StatelessError::Header { index, source })?;
             by_hash.insert(keccak256(rlp), header);
         }

@@ -2,10 +2,15 @@
 
 mod support;
 
+use alloy_consensus::{Header, constants::EMPTY_WITHDRAWALS};
 use alloy_primitives::{Address, B256, U256, address, b256, bytes};
-use cambium_chain::{BlockSource, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart};
+use alloy_rlp::Decodable;
+use cambium_chain::{
+    BlockSource, Chain, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
+};
+use cambium_state::{Db, Disk, Options, StdDisk};
 use proptest::prelude::*;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 use support::{data, state_root};
 
 fn parse(json: &str) -> Result<(Genesis, Vec<(Address, GenesisAccount)>), GenesisError> {
@@ -154,13 +159,14 @@ fn every_form_of_a_value_is_read() {
                 "balance": "0x0012", "nonce": "3", "code": "6001", "comment": {"a": [1]},
                 "storage": {"0x1": "0x02", "": "", "0xabc": "ff"}
             },
-            "00000000000000000000000000000000000000cc": {"balance": "", "nonce": null, "secretKey": "00"}
+            "00000000000000000000000000000000000000cc": {"nonce": null, "secretKey": "00"}
         },
         "GASLIMIT": "5000", "difficulty": "0x20", "extraData": "", "mixhash": "0x05",
-        "baseFeePerGas": null, "number": 0, "stateRoot": 7, "hash": "no",
+        "baseFeePerGas": null, "number": 1, "stateRoot": 7, "hash": "no",
         "config": {
-            "chainId": "0x539", "homesteadBlock": "1", "daoForkSupport": true, "londonBlock": 0,
+            "chainId": "0x539", "homesteadBlock": "1", "daoForkSupport": true, "londonBlock": 1,
             "terminalTotalDifficulty": 58750000000000000000000, "ethash": {}, "clique": {"period": 0},
+            "verkleTime": 7,
             "shanghaiTime": null, "cancunTime": "0x0",
             "blobSchedule": {"cancun": {"target": "0x1", "max": 2, "baseFeeUpdateFraction": "3"}, "bpo9": {}}
         }
@@ -194,7 +200,7 @@ fn every_form_of_a_value_is_read() {
     let ignored = [
         "stateRoot",
         "hash",
-        "config.clique",
+        "config.verkleTime",
         "config.blobSchedule.bpo9",
         "alloc.*.comment",
         "alloc.*.secretKey",
@@ -227,11 +233,106 @@ fn every_form_of_a_value_is_read() {
 
     let header = genesis.header(&spec, B256::ZERO);
     assert_eq!(header.base_fee_per_gas, Some(1_000_000_000));
+    // Cancun brings what Shanghai does, which is left out.
     assert_eq!(
         (header.withdrawals_root, header.excess_blob_gas),
-        (None, Some(0))
+        (Some(EMPTY_WITHDRAWALS), Some(0))
     );
     assert_eq!(header.requests_hash, None);
+    assert_eq!(genesis.refused, ["clique"]);
+}
+
+#[test]
+fn forks_that_are_left_out_come_with_the_next() {
+    let header = |config: &str| {
+        let (genesis, _) = parse(&format!(
+            r#"{{"config": {{"chainId": 1, "londonBlock": 0, {config}}}, "difficulty": 0,
+                "gasLimit": 1, "alloc": {{}}}}"#
+        ))
+        .unwrap();
+        let spec = genesis.config.clone().unwrap();
+        genesis.header(&spec, B256::ZERO)
+    };
+    let all = header(r#""shanghaiTime": 0, "cancunTime": 0, "pragueTime": 0, "osakaTime": 0"#);
+    for some in [
+        r#""osakaTime": 0"#,
+        r#""osakaTime": 0, "cancunTime": 0"#,
+        r#""pragueTime": 0, "shanghaiTime": 0"#,
+        r#""bpo1Time": 9, "pragueTime": 0"#,
+    ] {
+        assert_eq!(header(some), all, "{some}");
+    }
+    assert_eq!(header(r#""pragueTime": 1"#).withdrawals_root, None);
+    // Its header can be read again.
+    let cancun = header(r#""cancunTime": 0"#);
+    let rlp = alloy_rlp::encode(&cancun);
+    assert_eq!(Header::decode(&mut &rlp[..]).unwrap(), cancun);
+}
+
+#[test]
+fn what_makes_other_rules_is_named_and_refused() {
+    for (field, name) in [
+        (r#""clique": {"period": 15, "epoch": 30000}"#, "`clique`"),
+        (r#""ibft2": {}, "qbft": {}"#, "`ibft2`, `qbft`"),
+        (r#""IBFT": {}"#, "`IBFT`"),
+        (
+            r#""ethash": {"fixeddifficulty": 100}"#,
+            "`ethash.fixeddifficulty`",
+        ),
+        (r#""contractSizeLimit": 2147483647"#, "`contractSizeLimit`"),
+    ] {
+        let json = format!(
+            r#"{{"config": {{"chainId": 1, {field}}}, "difficulty": 0, "gasLimit": 1, "alloc": {{
+                "00000000000000000000000000000000000000bb": {{"balance": "1"}}}}}}"#
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("genesis.json");
+        std::fs::write(&file, json).unwrap();
+        let db: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path().join("db")));
+        let made = Chain::init(db.clone(), &file, Options::default(), &mut |_| {});
+        let error = made.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+        assert!(!Db::exists(&*db).unwrap(), "{name}");
+    }
+    let (silent, _) = parse(
+        r#"{"config": {"chainId": 1, "clique": null, "ethash": null, "ethash": {"other": 1}},
+            "difficulty": 0, "gasLimit": 1, "alloc": {}}"#,
+    )
+    .unwrap();
+    silent.check_rules().unwrap();
+}
+
+#[test]
+fn a_chain_with_no_terminal_difficulty_never_merges() {
+    let (genesis, _) = parse(
+        r#"{"config": {"chainId": 1, "londonBlock": 0, "terminalTotalDifficultyPassed": true,
+            "ethash": {}}, "difficulty": "0x20000", "gasLimit": 1, "alloc": {}}"#,
+    )
+    .unwrap();
+    let spec = genesis.config.unwrap();
+    assert!(!spec.is_post_merge(1_000_000, U256::MAX));
+    assert_eq!(genesis.ignored, [""; 0]);
+}
+
+#[test]
+fn the_rules_of_public_chains_are_those_of_their_files() {
+    for (name, rules) in ChainSpec::PUBLIC {
+        let Some(path) = data(&format!("reth/crates/chainspec/res/genesis/{name}.json")) else {
+            continue;
+        };
+        let (genesis, _) = Genesis::read(path).unwrap();
+        let Some(file) = genesis.config else {
+            continue;
+        };
+        // The files are from before the newest forks.
+        let rules = ChainSpec {
+            osaka_time: file.osaka_time,
+            bpo_times: file.bpo_times,
+            blob_schedule: file.blob_schedule,
+            ..rules()
+        };
+        assert_eq!(rules, file, "{name}");
+    }
 }
 
 #[test]
@@ -328,13 +429,18 @@ fn a_malformed_genesis_is_refused_by_file_field_and_line() {
             with(r#""config": {"chainId": 1, "terminalTotalDifficulty": 12345678901234567890123}"#),
             "config: terminalTotalDifficulty: invalid value: floating point".into(),
         ),
+        (account("null"), format!("{bb}: null at line 2")),
         (
-            account("{}"),
-            format!("{bb}: has no field `balance` at line 2"),
+            with(r#""config": {"chainId": 1, "shanghaiTime": 5, "cancunTime": 4}"#),
+            "config: cancunTime comes before shanghaiTime at line".into(),
         ),
         (
-            account("null"),
-            format!("{bb}: has no field `balance` at line 2"),
+            with(r#""config": {"chainId": 1, "berlinBlock": 5, "byzantiumBlock": 6}"#),
+            "config: berlinBlock comes before byzantiumBlock at line".into(),
+        ),
+        (
+            with(r#""config": {"chainId": 1, "pragueTime": 9, "amsterdamTime": 8, "bpo2Time": 9}"#),
+            "config: amsterdamTime comes before bpo2Time at line".into(),
         ),
         (
             account("3"),

@@ -193,6 +193,26 @@ fn the_ten_blocks_from_the_dao_fork_on_carry_its_mark() {
 }
 
 #[test]
+fn a_chain_that_opposes_the_dao_fork_refuses_its_mark_for_ten_blocks() {
+    let opposing = ChainSpec {
+        dao_fork_support: false,
+        ..dao()
+    };
+    let mut parent = work(None, b"");
+    for number in 10..25 {
+        let marked = work(Some(&parent), DAO_EXTRA_DATA);
+        let plain = work(Some(&parent), b"plain");
+        assert_eq!(check(&opposing, &plain, &parent), Ok(()));
+        let expected = match number {
+            ..20 => Err(HeaderError::DaoMark),
+            _ => Ok(()),
+        };
+        assert_eq!(check(&opposing, &marked, &parent), expected, "{number}");
+        parent = plain;
+    }
+}
+
+#[test]
 fn the_difficulty_is_the_parents_and_the_times() {
     let parent = work(None, b"");
     let header = Header {

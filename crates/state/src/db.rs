@@ -116,6 +116,11 @@ impl Db {
         self.inner.genesis
     }
 
+    /// What it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
     /// What was kept under that name when the database was made.
     pub fn property(&self, name: &str) -> Option<&[u8]> {
         self.inner.manifest.property(name)

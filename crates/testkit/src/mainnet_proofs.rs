@@ -15,7 +15,7 @@ use alloy_rlp::{Decodable, Encodable};
 use alloy_trie::nodes::{ExtensionNode, LeafNode, TrieNode};
 use cambium_chain::{
     Block, BlockWitness, ChainSpec, Genesis, GenesisError, StatelessError, StatelessReport,
-    WitnessGap,
+    StatelessRules, WitnessGap,
 };
 use cambium_evm::Transaction;
 use cambium_trie::{AccountProof, Witness, verify_account_proof};
@@ -122,14 +122,19 @@ impl MainnetProof {
         let file = fs::read(&self.path).map_err(|error| error.to_string())?;
         let zipped = self.path.extension().is_some_and(|end| end == "gz");
         let input = match zipped {
-            true => from_zeth(file_json(GzDecoder::new(&file[..]))?, &self.spec)?,
-            false => from_keth(file_json(&file[..])?, &self.spec)?,
+            true => from_zeth(file_json(GzDecoder::new(&file[..]))?)?,
+            false => from_keth(file_json(&file[..])?)?,
         };
         let (mut witness, header) = (input.witness, input.header);
-        let (report, derived) = match witness.execute() {
+        let rules = StatelessRules {
+            parent: Some(header.parent_hash),
+            parent_total_difficulty: input.parent_total_difficulty,
+            ..StatelessRules::of(&self.spec)
+        };
+        let (report, derived) = match witness.execute(&rules) {
             Err(StatelessError::Lacks(WitnessGap::Node(_))) => {
                 witness.witness.state.extend(input.derived);
-                (witness.execute(), true)
+                (witness.execute(&rules), true)
             }
             done => (done, false),
         };
@@ -165,6 +170,7 @@ struct Input {
     /// Nodes that may have moved up, for when the witness is not enough.
     derived: Vec<Bytes>,
     header: Header,
+    parent_total_difficulty: Option<U256>,
 }
 
 fn file_json<T: DeserializeOwned>(file: impl Read) -> Result<T, String> {
@@ -232,7 +238,7 @@ struct ZethBlock {
     header: RpcHeader,
 }
 
-fn from_zeth(zeth: Zeth, spec: &ChainSpec) -> Result<Input, String> {
+fn from_zeth(zeth: Zeth) -> Result<Input, String> {
     let mut blocks = zeth.full_blocks.into_iter().map(|(_, block)| block);
     let (Some(parent), Some(block)) = (blocks.next(), blocks.next()) else {
         return Err("not two blocks".to_owned());
@@ -259,8 +265,6 @@ fn from_zeth(zeth: Zeth, spec: &ChainSpec) -> Result<Input, String> {
     }
     let codes: BTreeSet<_> = zeth.code.into_iter().map(|(_, code)| code).collect();
     let witness = BlockWitness {
-        spec: spec.clone(),
-        parent_total_difficulty,
         block: block_rlp(&header, block.transactions, block.withdrawals),
         witness: Witness {
             state: before.into_iter().collect(),
@@ -273,6 +277,7 @@ fn from_zeth(zeth: Zeth, spec: &ChainSpec) -> Result<Input, String> {
         witness,
         derived,
         header,
+        parent_total_difficulty: Some(parent_total_difficulty),
     })
 }
 
@@ -316,7 +321,7 @@ struct KethWitness {
     codes: Vec<Bytes>,
 }
 
-fn from_keth(keth: Keth, spec: &ChainSpec) -> Result<Input, String> {
+fn from_keth(keth: Keth) -> Result<Input, String> {
     let block = keth.blocks.into_iter().next().ok_or("no block")?;
     let header = block.header.checked()?;
     // Fields that a transaction's type doesn't have are there, as null.
@@ -329,8 +334,6 @@ fn from_keth(keth: Keth, spec: &ChainSpec) -> Result<Input, String> {
     let ancestors = keth.witness.ancestors.into_iter().map(RpcHeader::checked);
     let ancestors = ancestors.collect::<Result<Vec<_>, _>>()?;
     let witness = BlockWitness {
-        parent_total_difficulty: spec.terminal_total_difficulty.unwrap_or_default(),
-        spec: spec.clone(),
         block: block_rlp(&header, transactions, Some(block.withdrawals)),
         witness: Witness {
             state: keth.witness.state,
@@ -343,5 +346,6 @@ fn from_keth(keth: Keth, spec: &ChainSpec) -> Result<Input, String> {
         witness,
         derived: vec![],
         header,
+        parent_total_difficulty: None,
     })
 }

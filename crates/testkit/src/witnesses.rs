@@ -2,7 +2,9 @@
 
 use crate::Random;
 use alloy_primitives::{B256, Bytes};
-use cambium_chain::{Block, BlockWitness, StatelessError, StatelessReport};
+use cambium_chain::{
+    Block, BlockWitness, StatelessError, StatelessReport, StatelessRules, WitnessForm,
+};
 
 /// What tampering came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,27 +16,41 @@ pub struct Tampering {
     pub harmless: usize,
 }
 
-/// Sends a witness through its JSON and executes it: the block's own header is what it must prove.
-pub fn execute_from_json(witness: &BlockWitness) -> Result<StatelessReport, String> {
-    let json = serde_json::to_string(witness).map_err(|error| error.to_string())?;
-    let read: BlockWitness = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-    if read != *witness {
-        return Err("JSON changes the witness".to_owned());
+/// Sends a witness through its forms of JSON and executes it: the block's own header is what it must prove.
+pub fn execute_from_json(
+    witness: &BlockWitness,
+    rules: &StatelessRules<'_>,
+) -> Result<StatelessReport, String> {
+    for form in [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth] {
+        let json = witness.to_json(form).to_string();
+        let block = (form != WitnessForm::Own).then(|| witness.block.clone());
+        let read = BlockWitness::from_json(&json, block).map_err(|error| error.to_string())?;
+        let mut expected = witness.clone();
+        if form == WitnessForm::Geth {
+            expected.witness.keys.clear();
+        }
+        if read != expected {
+            return Err(format!("JSON of the form {form:?} changes the witness"));
+        }
     }
-    read.execute().map_err(|error| error.to_string())
+    witness.execute(rules).map_err(|error| error.to_string())
 }
 
 /// Tampers with a good witness in every way in turn: each node, code and header left out, and a
 /// bit flipped in it; bits flipped in the block. An error if one executes to a state root that is
 /// not the one claimed, or if a node, code or header could be spared.
-pub fn tamper(good: &BlockWitness, random: &mut Random) -> Result<Tampering, String> {
+pub fn tamper(
+    good: &BlockWitness,
+    rules: &StatelessRules<'_>,
+    random: &mut Random,
+) -> Result<Tampering, String> {
     type List = fn(&mut BlockWitness) -> &mut Vec<Bytes>;
     let lists: [(&str, List); 3] = [
         ("node", |witness| &mut witness.witness.state),
         ("code", |witness| &mut witness.witness.codes),
         ("header", |witness| &mut witness.witness.headers),
     ];
-    let honest = good.execute().map_err(|error| error.to_string())?;
+    let honest = good.execute(rules).map_err(|error| error.to_string())?;
     let mut done = Tampering::default();
     for (what, list) in lists {
         for at in 0..list(&mut good.clone()).len() {
@@ -46,7 +62,7 @@ pub fn tamper(good: &BlockWitness, random: &mut Random) -> Result<Tampering, Str
             for (how, witness) in [("left out", without), ("flipped", flipped)] {
                 done.tried += 1;
                 let case = || format!("{what} {at} {how}");
-                match witness.execute() {
+                match witness.execute(rules) {
                     Ok(_) => return Err(format!("{}: executed all the same", case())),
                     // Nothing in the witness condemns a good block, unless it stands for a header.
                     Err(StatelessError::Invalid { fault, .. }) if what != "header" => {
@@ -61,7 +77,7 @@ pub fn tamper(good: &BlockWitness, random: &mut Random) -> Result<Tampering, Str
         let mut witness = good.clone();
         witness.block = flip(&witness.block, random);
         done.tried += 1;
-        if let Ok(report) = witness.execute() {
+        if let Ok(report) = witness.execute(rules) {
             done.harmless += 1;
             let claimed = claimed_root(&witness)?;
             if report.id == honest.id || report.state_root != claimed {

@@ -90,7 +90,7 @@ impl Made {
 fn import(chain: &Chain, block: &Block, list: Option<&[u8]>) -> Result<BlockId, ChainError> {
     let mut rlp = Vec::new();
     block.encode(&mut rlp);
-    chain.import_block(block.clone(), rlp.into(), list)
+    chain.import_block(rlp.into(), list)
 }
 
 #[test]

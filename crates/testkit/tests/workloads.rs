@@ -90,7 +90,7 @@ fn is_executed_alike(params: WorkloadParams) {
         let named = block.header.block_access_list_hash.map(|_| &list[..]);
         naive.import(&rlp, named).unwrap();
         for chain in &imported {
-            chain.import_block(block.clone(), rlp.clone().into(), Some(&list))?;
+            chain.import_block(rlp.clone().into(), Some(&list))?;
             let root = chain.db().view()?.state_root();
             assert_eq!(root, naive.state_root(), "{:?}", chain.executor());
         }

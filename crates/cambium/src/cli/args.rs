@@ -1,7 +1,10 @@
 //! What can be said on the command line.
 
-use cambium::{Address, B256, ExecutorKind, Fork, Spread, StorageKey, U256};
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use cambium::{
+    Address, B256, ChainSpec, ExecutorKind, Fork, STATELESS_GAS_LIMIT_MAX, Spread, StorageKey,
+    U256, WitnessForm,
+};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use std::{num::NonZeroUsize, path::PathBuf};
 
 const AFTER_HELP: &str = "\
@@ -320,14 +323,62 @@ pub(crate) struct WitnessArgs {
     /// The block
     #[arg(value_name = "N")]
     pub(crate) block: u64,
+    /// As whom to write it: `own` has the block with it, the others are what nodes answer to
+    /// debug_executionWitness
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = WitnessFormArg::Own)]
+    pub(crate) form: WitnessFormArg,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WitnessFormArg {
+    /// The block beside its witness
+    Own,
+    /// State, codes, keys, and headers as RLP: also EIP-8025's form
+    Reth,
+    /// State, codes, and headers as objects
+    Geth,
+}
+
+impl From<WitnessFormArg> for WitnessForm {
+    fn from(form: WitnessFormArg) -> Self {
+        match form {
+            WitnessFormArg::Own => Self::Own,
+            WitnessFormArg::Reth => Self::Reth,
+            WitnessFormArg::Geth => Self::Geth,
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatelessArgs {
-    /// File that `cambium witness` wrote, or - for standard input
+    /// File with a witness in any form that `cambium witness` writes, or - for standard input
     pub(crate) witness: PathBuf,
+    /// File with the block, if the witness has none with it: RLP, in bytes or in hex
+    #[arg(long, value_name = "FILE")]
+    pub(crate) block: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+    /// Hash that the block's parent must have. Without it the block follows from the parent that
+    /// it names, whatever that is
+    #[arg(long, value_name = "HASH")]
+    pub(crate) parent: Option<B256>,
+    /// Refuse blocks with a higher gas limit: executing them may take long
+    #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX)]
+    pub(crate) gas_limit_max: u64,
+}
+
+/// Where fork rules come from. Never from what is to be verified.
+#[derive(Debug, ClapArgs)]
+#[group(required = true, multiple = false)]
+pub(crate) struct RulesArgs {
+    /// Public chain whose fork rules hold
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ChainSpec::PUBLIC.map(|(name, _)| name)))]
+    pub(crate) chain: Option<String>,
+    /// Genesis file of the chain whose fork rules hold
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

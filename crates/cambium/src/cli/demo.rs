@@ -9,8 +9,8 @@ use super::{
     workload::{How, generate},
 };
 use cambium::{
-    BlockWitness, Chain, Options, StdDisk, StorageKey, TOKEN, U256, Workload, WorkloadParams,
-    token_balance_slot, verify_account_proof,
+    BlockWitness, Chain, Options, StatelessRules, StdDisk, StorageKey, TOKEN, U256, WitnessForm,
+    Workload, WorkloadParams, token_balance_slot, verify_account_proof,
 };
 use serde_json::json;
 use std::{path::Path, sync::Arc};
@@ -129,11 +129,14 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
 
     out.say("4. Execute the last block again from its witness, with no database at all.")?;
     let witness = chain.witness(made.head.number)?;
-    let json =
-        serde_json::to_string(&witness).map_err(Failure::no_json("memory".into(), "witness"))?;
-    let witness: BlockWitness =
-        serde_json::from_str(&json).map_err(Failure::no_json("memory".into(), "witness"))?;
-    let report = witness.execute()?;
+    let json = witness.to_json(WitnessForm::Own).to_string();
+    let witness = BlockWitness::from_json(&json, None)
+        .map_err(Failure::no_json("memory".into(), "witness"))?;
+    let parent = chain.block(made.head.number - 1)?.header.hash_slow();
+    let report = witness.execute(&StatelessRules {
+        parent: Some(parent),
+        ..StatelessRules::of(chain.spec())
+    })?;
     let table = stateless_table(&report).row(
         "witness",
         format!(

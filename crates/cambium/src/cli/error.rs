@@ -191,7 +191,7 @@ const fn database_advice(error: &ChainError) -> Option<&'static str> {
 
 fn chain_exit(error: &ChainError) -> Exit {
     match error {
-        ChainError::Block { .. } => Exit::InvalidBlock,
+        ChainError::Block { .. } | ChainError::NotABlock(_) => Exit::InvalidBlock,
         ChainError::Unreadable { .. } => Exit::Damaged,
         ChainError::State(error) => state_exit(error),
         ChainError::File(error) => file_exit(error),

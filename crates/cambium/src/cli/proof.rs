@@ -1,18 +1,18 @@
 //! Proofs and witnesses: made from a database, held against hashes without one.
 
 use super::{
-    args::{ProveArgs, StatelessArgs, VerifyArgs, WitnessArgs},
+    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
     chain::balance,
     error::Failure,
     open,
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    AccountProof, Address, BlockWitness, Keys, NoResolve, StatelessReport, StorageKey, View,
-    keccak256, verify_account_proof,
+    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, Keys, NoResolve,
+    StatelessReport, StatelessRules, StorageKey, View, keccak256, verify_account_proof,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use std::{
     fs,
     io::{self, Read},
@@ -91,17 +91,35 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
     let witness = open::chain(&args.db, out)?.witness(args.block)?;
-    let json = json!(witness);
-    Ok(Report::new(json.to_string(), json))
+    Ok(Report::of_json(witness.to_json(args.form.into())))
 }
 
 pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
-    let witness: BlockWitness = read_json(&args.witness, "witness")?;
-    let report = witness.execute()?;
+    let block = args.block.as_deref().map(read_block).transpose()?;
+    let (file, text) = read_text(&args.witness, "witness")?;
+    let read = |text: &str| BlockWitness::from_json(text, block.clone());
+    let witness = match read(&text) {
+        Err(error) => match serde_json::from_str::<Response<Box<RawValue>>>(&text) {
+            Ok(response) => read(response.result.get()),
+            Err(_) => Err(error),
+        },
+        read => read,
+    };
+    let witness = witness.map_err(Failure::no_json(file, "witness"))?;
+    let spec = fork_rules(&args.rules)?;
+    let report = witness.execute(&StatelessRules {
+        parent: args.parent,
+        gas_limit_max: args.gas_limit_max,
+        ..StatelessRules::of(&spec)
+    })?;
     let json = json!({
         "holds": true,
         "number": report.id.number,
         "hash": report.id.hash,
+        "parent": report.parent.hash,
+        "parent_was_given": args.parent.is_some(),
+        "chain_id": report.chain_id,
+        "fork": format!("{:?}", report.fork),
         "pre_root": report.pre_root,
         "state_root": report.state_root,
         "transactions": report.transactions,
@@ -110,7 +128,11 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         "unused_nodes": report.unused_nodes,
     });
     let text = format!(
-        "The block follows from its witness.\n{}",
+        "The block follows from its witness{}.\n{}",
+        match args.parent {
+            Some(_) => "",
+            None => ", if its parent is one of the chain: see --parent",
+        },
         stateless_table(&report)
     );
     Ok(Report::new(text, json))
@@ -123,6 +145,11 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
     };
     Table::default()
         .row("block", report.id)
+        .row("parent", report.parent)
+        .row(
+            "rules",
+            format!("{:?}, chain {}", report.fork, report.chain_id),
+        )
         .row("transactions", count(report.transactions as u64))
         .row("gas", count(report.gas_used))
         .row("receipts", receipts)
@@ -130,8 +157,37 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         .row("root after", report.state_root)
 }
 
-/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened.
-fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Failure> {
+/// The rules that an operator names.
+fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
+    if let Some(path) = &args.genesis {
+        let genesis = Genesis::stream(path, |_| Ok::<_, GenesisError>(()))?;
+        genesis.check_rules()?;
+        let file = genesis.file;
+        return Ok(genesis.config.ok_or(GenesisError::NoConfig { file })?);
+    }
+    let named = ChainSpec::PUBLIC
+        .iter()
+        .find(|(name, _)| Some(*name) == args.chain.as_deref());
+    // The parser lets no other name pass.
+    Ok(named.map(|(_, rules)| rules()).unwrap_or_default())
+}
+
+/// Reads the RLP of a block: in bytes, in hex, or in a node's answer to `debug_getRawBlock`.
+fn read_block(path: &Path) -> Result<Bytes, Failure> {
+    let bytes = fs::read(path).map_err(Failure::io(path, "read"))?;
+    let text = std::str::from_utf8(&bytes).map(str::trim).unwrap_or("");
+    if let Ok(response) = serde_json::from_str::<Response<Bytes>>(text) {
+        return Ok(response.result);
+    }
+    // RLP of a list begins with no letter or digit.
+    match text.parse::<Bytes>() {
+        Ok(rlp) if !rlp.is_empty() => Ok(rlp),
+        _ => Ok(bytes.into()),
+    }
+}
+
+/// Reads a file, or standard input for `-`. Also gives its name.
+fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failure> {
     let mut text = String::new();
     let (file, read) = if path == Path::new("-") {
         let read = io::stdin().lock().read_to_string(&mut text).map(|_| ());
@@ -148,6 +204,12 @@ fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, 
         }
         read => read.map_err(Failure::io(Path::new(&file), "read"))?,
     }
+    Ok((file, text))
+}
+
+/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened.
+fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Failure> {
+    let (file, text) = read_text(path, what)?;
     match serde_json::from_str(&text) {
         Ok(value) => Ok(value),
         Err(error) => match serde_json::from_str::<Response<T>>(&text) {
@@ -157,7 +219,7 @@ fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, 
     }
 }
 
-/// What a node answers to `eth_getProof`.
+/// What a node answers.
 #[derive(serde::Deserialize)]
 struct Response<T> {
     result: T,

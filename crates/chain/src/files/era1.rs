@@ -12,8 +12,8 @@
 //! checked only when every header has been seen, so a wrong one is the error after the last block.
 
 use super::{
-    BLOCK_BYTES_MAX, Counted, FileError, Opened, Place, Progress, RawBlock, buffered, open_file,
-    read_claimed,
+    BLOCK_BYTES_MAX, Counted, FileError, HEADER_BYTES_MAX, Opened, Place, Progress, RawBlock,
+    buffered, open_file, read_claimed,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
@@ -28,8 +28,6 @@ use std::{
 
 /// The most blocks in an era1 file.
 pub const ERA1_BLOCKS_MAX: usize = 8192;
-
-const HEADER_BYTES_MAX: usize = 64 << 10;
 
 // An e2store record:
 //

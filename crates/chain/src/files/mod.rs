@@ -21,7 +21,7 @@ pub use access_lists::{AccessListReader, AccessListWriter, WithAccessLists};
 pub use era1::{ERA1_BLOCKS_MAX, Era1Reader};
 pub use rlp::{ChainReader, ChainWriter};
 
-use alloy_consensus::ReceiptEnvelope;
+use alloy_consensus::{Header, ReceiptEnvelope};
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_evm::Block;
@@ -38,6 +38,9 @@ use std::{
 
 /// The longest encoding of one block (or of its receipts) that a reader takes: 64 MiB.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// The longest encoding of a header: ten times what one in use has.
+const HEADER_BYTES_MAX: usize = 64 << 10;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ERA1_MAGIC: [u8; 2] = [0x65, 0x32];
@@ -175,15 +178,12 @@ impl RawBlock {
 
     /// Decodes the block, accepting only its one canonical encoding.
     pub fn decode(&self) -> Result<Block, FileError> {
-        let block: Block = self.decode_whole(&self.rlp, "no valid block")?;
-        // Decoding alone would let pass what the peer-to-peer network tolerates, such as a typed
-        // transaction without its string header.
-        let mut again = Vec::with_capacity(self.rlp.len());
-        block.encode(&mut again);
-        if again != self.rlp {
-            return Err(self.malformed("no valid block: not in its canonical encoding".into()));
-        }
-        Ok(block)
+        decode_block(&self.rlp).map_err(|what| self.malformed(what))
+    }
+
+    /// Decodes the block's header, and nothing else of it.
+    pub fn header(&self) -> Result<Header, FileError> {
+        decode_header(&self.rlp).map_err(|what| self.malformed(what))
     }
 
     /// Decodes the receipts, if the file has any.
@@ -191,15 +191,8 @@ impl RawBlock {
         let Some(receipts) = &self.receipts else {
             return Ok(None);
         };
-        self.decode_whole(receipts, "no valid receipts").map(Some)
-    }
-
-    fn decode_whole<T: Decodable>(&self, mut rlp: &[u8], what: &str) -> Result<T, FileError> {
-        let value = T::decode(&mut rlp).map_err(|e| self.malformed(format!("{what}: {e}")))?;
-        if !rlp.is_empty() {
-            return Err(self.malformed(format!("{what}: {} surplus bytes", rlp.len())));
-        }
-        Ok(value)
+        let decoded = decode_whole(receipts, "no valid receipts");
+        decoded.map(Some).map_err(|what| self.malformed(what))
     }
 
     fn malformed(&self, what: String) -> FileError {
@@ -207,6 +200,44 @@ impl RawBlock {
             place: Box::new(self.place.clone()),
             what,
         }
+    }
+}
+
+/// Decodes a block, accepting only its one canonical encoding. An error says what is wrong.
+pub(crate) fn decode_block(rlp: &[u8]) -> Result<Block, String> {
+    let block: Block = decode_whole(rlp, "no valid block")?;
+    // Decoding alone would let pass what the peer-to-peer network tolerates, such as a typed
+    // transaction without its string header.
+    let mut again = Vec::with_capacity(rlp.len());
+    block.encode(&mut again);
+    if again != rlp {
+        return Err("no valid block: not in its canonical encoding".to_owned());
+    }
+    Ok(block)
+}
+
+/// Decodes the header of a block's RLP, and nothing else of it.
+pub(crate) fn decode_header(mut rlp: &[u8]) -> Result<Header, String> {
+    let no_block = |error: alloy_rlp::Error| format!("no valid block: {error}");
+    let mut block = alloy_rlp::Header::decode_bytes(&mut rlp, true).map_err(no_block)?;
+    let whole = block;
+    let no_header = |error: alloy_rlp::Error| format!("no valid header: {error}");
+    alloy_rlp::Header::decode_bytes(&mut block, true).map_err(no_header)?;
+    let got = whole.len() - block.len();
+    if got > HEADER_BYTES_MAX {
+        let max = HEADER_BYTES_MAX;
+        return Err(format!(
+            "no valid header: it has {got} bytes, over the {max} allowed"
+        ));
+    }
+    decode_whole(&whole[..got], "no valid header")
+}
+
+fn decode_whole<T: Decodable>(mut rlp: &[u8], what: &str) -> Result<T, String> {
+    let value = T::decode(&mut rlp).map_err(|error| format!("{what}: {error}"))?;
+    match rlp.len() {
+        0 => Ok(value),
+        surplus => Err(format!("{what}: {surplus} surplus bytes")),
     }
 }
 

@@ -4,29 +4,59 @@ use super::values::{Fields, Ignored, object, optional, required, shown};
 use crate::{BlobSchedule, ChainSpec};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::Address;
-use serde::de::{Error, MapAccess};
+use serde::de::{Error, IgnoredAny, MapAccess};
 
 /// Fields of `config` that say nothing about the rules, or only what other fields say.
-const SILENT: [&str; 2] = ["ethash", "eip150hash"];
+const SILENT: [&str; 2] = ["eip150hash", "terminaltotaldifficultypassed"];
+/// Fields of `config` that make rules which are not known here: other ways to agree on blocks, other
+/// limits.
+const REFUSED: [&str; 10] = [
+    "aura",
+    "bor",
+    "clique",
+    "contractsizelimit",
+    "evmstacksize",
+    "ibft",
+    "ibft2",
+    "optimism",
+    "parlia",
+    "qbft",
+];
 
 #[derive(Default)]
 pub(super) struct ConfigFields {
     spec: ChainSpec,
     has_chain_id: bool,
     deposit_contract: Option<Address>,
+    refused: Vec<String>,
     ignored: Ignored,
 }
 
+/// What a `config` says.
+pub(super) struct Config {
+    pub(super) spec: ChainSpec,
+    /// Fields that make other rules.
+    pub(super) refused: Vec<String>,
+    /// Fields that were passed over.
+    pub(super) ignored: Vec<String>,
+}
+
 impl ConfigFields {
-    /// The rules, and which fields were passed over.
-    pub(super) fn finish(mut self) -> Result<(ChainSpec, Vec<String>), &'static str> {
+    pub(super) fn finish(mut self) -> Result<Config, String> {
         if !self.has_chain_id {
-            return Err("config: has no field `chainId`");
+            return Err("config: has no field `chainId`".to_owned());
         }
         if let Some(address) = self.deposit_contract {
             self.spec.deposit_contract = address;
         }
-        Ok((self.spec, self.ignored.0))
+        if let Some((later, earlier)) = self.spec.forks_out_of_order() {
+            return Err(format!("config: {later} comes before {earlier}"));
+        }
+        Ok(Config {
+            spec: self.spec,
+            refused: self.refused,
+            ignored: self.ignored.0,
+        })
     }
 }
 
@@ -85,9 +115,6 @@ impl ConfigFields {
             }
             "daoforksupport" => spec.dao_fork_support = optional(map, key)?.unwrap_or(false),
             "terminaltotaldifficulty" => spec.terminal_total_difficulty = optional(map, key)?,
-            "terminaltotaldifficultypassed" => {
-                spec.terminal_total_difficulty_passed = optional(map, key)?.unwrap_or(false);
-            }
             "depositcontractaddress" => self.deposit_contract = optional(map, key)?,
             "blobschedule" => {
                 let mut fields = ScheduleFields {
@@ -98,12 +125,48 @@ impl ConfigFields {
                     spec.blob_schedule = fields.schedule;
                 }
             }
+            "ethash" => {
+                let mut fields = EthashFields {
+                    refused: &mut self.refused,
+                };
+                object(map, key, &mut fields)?;
+            }
             _ if SILENT.contains(&lower) => Ignored::default().pass(map, "")?,
+            _ if REFUSED.contains(&lower) => refuse(map, shown(key), &mut self.refused)?,
             _ => self
                 .ignored
                 .pass(map, format_args!("config.{}", shown(key)))?,
         }
         Ok(())
+    }
+}
+
+/// Passes over a field that makes other rules, unless it is `null`, and notes it.
+fn refuse<'de, M: MapAccess<'de>>(
+    map: &mut M,
+    field: String,
+    refused: &mut Vec<String>,
+) -> Result<(), M::Error> {
+    let is_there = map.next_value::<Option<IgnoredAny>>()?.is_some();
+    if is_there && !refused.contains(&field) {
+        refused.push(field);
+    }
+    Ok(())
+}
+
+/// How blocks are sealed with proof of work: seals are not looked at, but difficulties are.
+struct EthashFields<'a> {
+    refused: &'a mut Vec<String>,
+}
+
+impl<'de> Fields<'de> for EthashFields<'_> {
+    const EXPECTED: &'static str = "an object";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key.to_ascii_lowercase().as_str() {
+            "fixeddifficulty" => refuse(map, format!("ethash.{}", shown(key)), self.refused),
+            _ => Ignored::default().pass(map, ""),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod known;
 mod parse;
 mod values;
 
-use crate::ChainSpec;
+use crate::{ChainSpec, Fork};
 use alloy_consensus::{
     Header,
     constants::{EMPTY_OMMER_ROOT_HASH, EMPTY_WITHDRAWALS},
@@ -83,6 +83,9 @@ pub struct Genesis {
     pub parent_beacon_block_root: Option<B256>,
     /// How many accounts there were.
     pub accounts: u64,
+    /// Fields of `config` that make other rules than those known here: `clique`. A database is not
+    /// made from such a file.
+    pub refused: Vec<String>,
     /// Fields that were passed over: `config.verkleTime`, `alloc.*.comment`.
     pub ignored: Vec<String>,
 }
@@ -122,12 +125,28 @@ pub enum GenesisError {
         /// The account.
         address: Address,
     },
+    /// The file's `config` has fields that make other rules.
+    #[error(
+        "{file}: config has {}: blocks of such a chain follow rules that are not known here",
+        list(fields)
+    )]
+    OtherRules {
+        /// The file.
+        file: Arc<str>,
+        /// The fields.
+        fields: Vec<String>,
+    },
     /// The file has no fork rules, and is of no chain whose rules are known.
     #[error("{file}: has no `config`, and is not the genesis of a public chain known here")]
     NoConfig {
         /// The file.
         file: Arc<str>,
     },
+}
+
+fn list(fields: &[String]) -> String {
+    let quoted: Vec<_> = fields.iter().map(|field| format!("`{field}`")).collect();
+    quoted.join(", ")
 }
 
 impl Genesis {
@@ -199,16 +218,31 @@ impl Genesis {
         })
     }
 
+    /// Refuses a chain whose rules are not known here.
+    pub fn check_rules(&self) -> Result<(), GenesisError> {
+        match self.refused.is_empty() {
+            true => Ok(()),
+            false => Err(GenesisError::OtherRules {
+                file: self.file.clone(),
+                fields: self.refused.clone(),
+            }),
+        }
+    }
+
     /// The header of the genesis block, given the root of its accounts.
     pub fn header(&self, spec: &ChainSpec, state_root: B256) -> Header {
-        let by_number = |fork: Option<u64>| fork.is_some_and(|number| number <= self.number);
-        let by_time = |fork: Option<u64>| fork.is_some_and(|time| time <= self.timestamp);
-        // A genesis block is past the merge if its forks say so; its difficulty may say otherwise.
-        let london = by_number(spec.london_block);
-        let shanghai = london && by_time(spec.shanghai_time);
-        let cancun = london && by_time(spec.cancun_time);
-        let prague = london && by_time(spec.prague_time);
-        let amsterdam = london && by_time(spec.amsterdam_time);
+        // A genesis block is past the merge if its forks say so; its difficulty may say otherwise. A
+        // fork brings what the forks before it bring, those too that the file leaves out.
+        let fork = spec.fork_at(self.number, self.timestamp, false);
+        let london = fork >= Fork::London;
+        let fork = match london {
+            true => spec.fork_at(self.number, self.timestamp, true),
+            false => fork,
+        };
+        let shanghai = fork >= Fork::Shanghai;
+        let cancun = fork >= Fork::Cancun;
+        let prague = fork >= Fork::Prague;
+        let amsterdam = fork >= Fork::Amsterdam;
         Header {
             parent_hash: self.parent_hash,
             beneficiary: self.coinbase,

@@ -92,9 +92,10 @@ where
             "config" => {
                 let mut fields = ConfigFields::default();
                 if object(map, "config", &mut fields)? {
-                    let (spec, ignored) = fields.finish().map_err(M::Error::custom)?;
-                    genesis.config = Some(spec);
-                    genesis.ignored.extend(ignored);
+                    let config = fields.finish().map_err(M::Error::custom)?;
+                    genesis.config = Some(config.spec);
+                    genesis.refused = config.refused;
+                    genesis.ignored.extend(config.ignored);
                 }
             }
             "nonce" => set(map, key, &mut genesis.nonce)?,
@@ -178,14 +179,11 @@ where
         let mut fields = AccountFields {
             address,
             account: GenesisAccount::default(),
-            has_balance: false,
             parts: &mut self.parts,
             ignored: &mut self.ignored,
         };
-        if !object(map, address, &mut fields)? || !fields.has_balance {
-            return Err(M::Error::custom(format_args!(
-                "{address}: has no field `balance`"
-            )));
+        if !object(map, address, &mut fields)? {
+            return Err(M::Error::custom(format_args!("{address}: null")));
         }
         let account = fields.account;
         self.accounts += 1;
@@ -196,7 +194,6 @@ where
 struct AccountFields<'a, E, F> {
     address: Address,
     account: GenesisAccount,
-    has_balance: bool,
     parts: &'a mut Parts<E, F>,
     ignored: &'a mut Ignored,
 }
@@ -209,10 +206,7 @@ where
 
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         match key {
-            "balance" => {
-                self.account.balance = required(map, key)?;
-                self.has_balance = true;
-            }
+            "balance" => self.account.balance = required(map, key)?,
             "nonce" => set(map, key, &mut self.account.nonce)?,
             "code" => set(map, key, &mut self.account.code)?,
             "storage" => {

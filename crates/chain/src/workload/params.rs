@@ -293,7 +293,6 @@ impl WorkloadParams {
             london_block: Some(0),
             merge_netsplit_block: Some(0),
             terminal_total_difficulty: Some(U256::ZERO),
-            terminal_total_difficulty_passed: true,
             shanghai_time: Some(0),
             cancun_time: Some(0),
             prague_time: Some(0),
