@@ -19,6 +19,8 @@ pub(crate) fn data(path: &str) -> Option<PathBuf> {
     let found = std::env::var_os("CAMBIUM_DATA").map(|root| Path::new(&root).join(path));
     let found = found.filter(|path| path.exists());
     if found.is_none() {
+        let is_required = std::env::var_os("CAMBIUM_DATA_REQUIRED").is_some();
+        assert!(!is_required, "{path} is not under CAMBIUM_DATA");
         eprintln!("SKIPPED: {path} is not under CAMBIUM_DATA");
     }
     found
