@@ -64,9 +64,11 @@ get_rustup() {
   fi
   need curl curl ca-certificates
   say "Installing rustup by its own installer, over HTTPS, into $cargo_bin"
-  curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs |
-    sh -s -- -y -q --no-modify-path --default-toolchain none ||
-    fail "rustup could not be installed: install Rust $rust_min or newer (https://rustup.rs), and run this again."
+  local installer why="install Rust $rust_min or newer (https://rustup.rs), and run this again."
+  installer=$(curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs) ||
+    fail "rustup's installer could not be had: $why"
+  sh -s -- -y -q --no-modify-path --default-toolchain none <<<"$installer" ||
+    fail "rustup could not be installed: $why"
 }
 
 need cc build-essential
