@@ -3,8 +3,9 @@
 mod support;
 
 use alloy_consensus::transaction::SignerRecoverable;
+use cambium::{B256, keccak256};
 use serde_json::{Value, json};
-use std::fs;
+use std::{ffi::OsString, fs};
 use support::{Fixture, cambium};
 
 const TOKEN_ACCOUNTS: u64 = 400;
@@ -269,6 +270,66 @@ fn blocks_are_executed_from_their_witness_alone() {
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
     let file = fixture.write("no.json", b"[]");
     cambium!("stateless", file, "--genesis", genesis).fails(5, &["no.json", "no witness"]);
+}
+
+/// A database that was made with the library alone has state, blocks without meaning to us, and no
+/// fork rules: what needs none of these works.
+#[test]
+fn a_database_of_the_library_is_not_called_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let address = cambium::Address::repeat_byte(7);
+    let disk = std::sync::Arc::new(cambium::StdDisk::new(&path));
+    let mut loader = cambium::Loader::new(disk, cambium::Options::default()).unwrap();
+    let account = cambium::Account {
+        nonce: 3,
+        ..cambium::Account::default()
+    };
+    let slots = [(keccak256(B256::ZERO), cambium::U256::from(9))];
+    loader.account(keccak256(address), &account, slots).unwrap();
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let root = loaded.root();
+    let genesis = cambium::BlockMeta {
+        id: cambium::BlockId::new(0, B256::repeat_byte(1)),
+        parent: B256::ZERO,
+        state_root: root,
+        body: b"whatever".to_vec().into(),
+    };
+    drop(loaded.create(genesis, vec![]).unwrap());
+
+    let account = address.to_string();
+    let got = cambium!("get", account, "0x0", "-d", path, "--json")
+        .done()
+        .json();
+    assert_eq!((&got["nonce"], &got["value"]), (&json!(3), &json!("0x9")));
+    let stats = cambium!("db", "stats", "-d", path, "--json").done().json();
+    assert_eq!(
+        (&stats["chain_id"], &stats["codes"]),
+        (&json!(null), &json!(0))
+    );
+    let text = cambium!("db", "stats", "-d", path).done().stdout;
+    assert!(text.contains("made with the library"), "{text}");
+    let checked = cambium!("db", "check", "-d", path, "--json").done().json();
+    assert_eq!(checked["damage"], json!([]));
+    cambium!("db", "repair", "-d", path).done();
+    let proof = cambium!("prove", account, "0x0", "-d", path).done();
+    let proof = {
+        let file = dir.path().join("proof.json");
+        fs::write(&file, proof.stdout).unwrap();
+        file
+    };
+    cambium!("verify", proof, "--root", root.to_string()).done();
+    cambium!("unwind", "--to", "0", "-d", path).done();
+    let file = dir.path().join("out.rlp");
+    for command in [
+        &["export", file.to_str().unwrap()][..],
+        &["witness", "1"],
+        &["import", file.to_str().unwrap()],
+    ] {
+        let args = command.iter().map(OsString::from);
+        let args = args.chain(["-d".into(), path.clone().into()]);
+        support::cambium(args).fails(1, &["no chain's fork rules", "library"]);
+    }
 }
 
 #[test]

@@ -52,6 +52,11 @@ pub enum ChainError {
         /// Genesis hash given.
         given: B256,
     },
+    /// A database that has state and no chain's rules.
+    #[error(
+        "the database has no chain's fork rules: it was made with the library, and this needs them"
+    )]
+    NoRules,
     /// What the database has of a block or of the rules can't be read.
     #[error("{what} in the database can't be read: {why}")]
     Unreadable {
@@ -116,12 +121,20 @@ impl Chain {
     /// Opens the database on `disk`.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), ChainError> {
         let (db, recovery) = Db::open(disk, options)?;
-        let json = db
-            .property(SPEC)
-            .ok_or_else(|| unreadable_spec("there are none".to_owned()))?;
-        let spec =
-            serde_json::from_slice(json).map_err(|error| unreadable_spec(error.to_string()))?;
-        Ok((Self::new(db, spec), recovery))
+        Ok((Self::of(db)?, recovery))
+    }
+
+    /// The chain of a database that is open: [`ChainError::NoRules`] if it has the state of none.
+    pub fn of(db: Db) -> Result<Self, ChainError> {
+        let spec = Self::rules_of(&db)?.ok_or(ChainError::NoRules)?;
+        Ok(Self::new(db, spec))
+    }
+
+    /// The fork rules that a database has, if it is a chain's: one made with [`Db`] alone has none.
+    pub fn rules_of(db: &Db) -> Result<Option<ChainSpec>, ChainError> {
+        let read = |json| serde_json::from_slice(json);
+        let spec = db.property(SPEC).map(read).transpose();
+        spec.map_err(|error| unreadable_spec(error.to_string()))
     }
 
     /// The state engine.

@@ -167,10 +167,10 @@ fn export_access_list(
 }
 
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.db, out)?;
-    let from = chain.db().head();
-    let head = chain.db().unwind(args.to)?;
-    let state_root = chain.db().view()?.state_root();
+    let db = open::db(&args.db, out)?;
+    let from = db.head();
+    let head = db.unwind(args.to)?;
+    let state_root = db.view()?.state_root();
     let taken = from.number.saturating_sub(head.number);
     let table = Table::default()
         .row("head", head)
@@ -187,8 +187,8 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.state.db, out)?;
-    let view = open::view(&chain, args.state.block)?;
+    let db = open::db(&args.state.db, out)?;
+    let view = open::view(&db, args.state.block)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());

@@ -6,7 +6,7 @@ use super::{
     figures, open,
     output::{Output, Report, Table, bytes, count},
 };
-use cambium::{CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
+use cambium::{Chain, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
 use serde_json::json;
 use std::ops::RangeInclusive;
 
@@ -14,9 +14,14 @@ use std::ops::RangeInclusive;
 const STATE_PARTS: u64 = 256;
 
 pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(args, out)?;
-    let stats = chain.db().stats()?;
-    let genesis = chain.db().genesis();
+    let db = open::db(args, out)?;
+    let stats = db.stats()?;
+    let genesis = db.genesis();
+    let chain_id = Chain::rules_of(&db)?.map(|spec| spec.chain_id);
+    let rules = chain_id.map_or_else(
+        || "none: made with the library, without a chain's rules".to_owned(),
+        |id| id.to_string(),
+    );
     let live = match stats.segment_bytes {
         0 => 1.0,
         all => stats.segment_live_bytes as f64 / all as f64,
@@ -26,7 +31,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         format!("{size}, {done} of {} parts written", merging.parts)
     });
     let table = Table::default()
-        .row("chain id", chain.spec().chain_id)
+        .row("chain id", rules)
         .row("genesis", genesis)
         .row("head", stats.head)
         .row("snapshot", stats.snapshot)
@@ -51,12 +56,12 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("page cache", bytes(stats.page_cache_bytes))
         .row("kept by views", bytes(stats.pinned_bytes as u64))
         .section("Since it was opened");
-    let table = figures::rows(chain.db(), table);
-    let figures = figures::json(chain.db());
+    let table = figures::rows(&db, table);
+    let figures = figures::json(&db);
     Ok(Report::new(
         table.to_string(),
         json!({
-            "chain_id": chain.spec().chain_id,
+            "chain_id": chain_id,
             "genesis_number": genesis.number,
             "genesis_hash": genesis.hash,
             "head_number": stats.head.number,
@@ -129,9 +134,9 @@ fn segments(stats: &Stats) -> String {
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(args, out)?;
+    let db = open::db(args, out)?;
     let bar = out.bar(STATE_PARTS, "{bar:30} {percent}%  {msg}");
-    let report = chain.db().check(&mut |progress| {
+    let report = db.check(&mut |progress| {
         let (done, of, what) = match progress {
             CheckProgress::State { parts, leaves } => (
                 parts as u64,

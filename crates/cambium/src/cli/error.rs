@@ -197,6 +197,7 @@ fn chain_exit(error: &ChainError) -> Exit {
         ChainError::File(error) => file_exit(error),
         ChainError::Genesis(_)
         | ChainError::OtherGenesis { .. }
+        | ChainError::NoRules
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
     }
 }

@@ -41,22 +41,27 @@ pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
 }
 
 pub(crate) fn chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
-    let (chain, recovery) = Chain::open(existing(args)?, options(args))?;
+    Ok(Chain::of(db(args, out)?)?)
+}
+
+/// Opens a database, be it a chain's or not.
+pub(crate) fn db(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
+    let (db, recovery) = Db::open(existing(args)?, options(args))?;
     for note in &recovery.notes {
         out.note(note);
     }
     tracing::info!(
         replayed_blocks = recovery.replayed_blocks,
-        head = %chain.db().head(),
+        head = %db.head(),
         "opened the database"
     );
-    Ok(chain)
+    Ok(db)
 }
 
 /// The state after a block, or at the head.
-pub(crate) fn view(chain: &Chain, block: Option<u64>) -> Result<View, Failure> {
+pub(crate) fn view(db: &Db, block: Option<u64>) -> Result<View, Failure> {
     Ok(match block {
-        Some(number) => chain.db().view_at(number)?,
-        None => chain.db().view()?,
+        Some(number) => db.view_at(number)?,
+        None => db.view()?,
     })
 }

@@ -20,8 +20,8 @@ use std::{
 };
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.state.db, out)?;
-    let view = open::view(&chain, args.state.block)?;
+    let db = open::db(&args.state.db, out)?;
+    let view = open::view(&db, args.state.block)?;
     let proof = account_proof(&view, args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root());
     out.note(format_args!("the state root of block {block} is {root}"));
