@@ -69,15 +69,19 @@ impl SalvageDisk {
     fn note(&self, file: &str, offset: u64) {
         let block = BLOCK_BYTES as u64;
         let mut ranges = self.ranges();
+        let mut next_to = None;
         for range in ranges.iter_mut().filter(|range| range.file == file) {
             let end = range.offset + range.len;
             if (range.offset..end).contains(&offset) {
                 return;
             }
             if offset == end {
-                range.len += block;
-                return;
+                next_to = Some(range);
             }
+        }
+        if let Some(range) = next_to {
+            range.len += block;
+            return;
         }
         if ranges.len() < RANGES_MAX {
             ranges.push(UnreadableRange {

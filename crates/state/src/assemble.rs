@@ -106,6 +106,7 @@ impl Parts {
             past: Arc::new(PastStates::default()),
             merged: Mutex::new(Vec::new()),
             replaying: Mutex::new(None),
+            head_to_be: Mutex::new(None),
             poisoned: OnceLock::new(),
             genesis: self.genesis,
             manifest: self.manifest,

@@ -189,7 +189,7 @@ impl Inner {
             // What the next merge needs is read while the one before is under way.
             self.build_tries(keep)?;
             self.wait_for_merge()?;
-            self.start_merge(keep, None);
+            self.start_merge(keep);
             self.wait_until_frozen()?;
         }
         self.is_behind.store(false, Ordering::Release);

@@ -170,6 +170,10 @@ impl Inner {
             Err(error) => return Err(error),
         };
         let chain = self.blocks.chain_of(id)?;
+        if is_far {
+            // Before anybody can merge what the log will not say.
+            *self.head_to_be.lock() = Some(id);
+        }
         self.poison(self.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
         self.sync_log()?;
         if !is_far {

@@ -92,6 +92,9 @@ pub(crate) struct Inner {
     pub(crate) merged: Mutex<Vec<(Weak<dyn Send + Sync>, usize)>>,
     /// The record of the log that is replayed, from which the next opening is to go on.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
+    /// The head by the log, while the one in memory is on its way down to it. Whoever changes or
+    /// reads it has locked `writer`, or is the only one there is.
+    pub(crate) head_to_be: Mutex<Option<BlockId>>,
     pub(crate) poisoned: OnceLock<String>,
     pub(crate) genesis: BlockId,
     pub(crate) manifest: Manifest,
@@ -288,7 +291,7 @@ impl Inner {
     /// session put there before. `all` are those changes and these.
     pub(crate) fn float(
         self: &Arc<Self>,
-        parent: BlockId,
+        view: &View,
         owner: u64,
         changes: &Changes,
         all: &Changes,
@@ -296,12 +299,12 @@ impl Inner {
     ) -> Result<B256, StateError> {
         self.check_sound()?;
         self.catch_up()?;
-        let mut delta = self.delta_above(parent)?;
+        let mut delta = self.delta_above(view)?;
         self.counters.roots.add(1);
         if delta.floats(owner) {
             return delta.float(owner, changes, reverts).map_err(of_changes);
         }
-        self.take_to(&mut delta, parent)?;
+        self.take_to(&mut delta, view.block())?;
         delta.float(owner, all, reverts).map_err(of_changes)
     }
 
@@ -315,7 +318,7 @@ impl Inner {
     ) -> Result<(B256, Changes), StateError> {
         self.check_sound()?;
         self.catch_up()?;
-        let mut delta = self.delta_above(view.block())?;
+        let mut delta = self.delta_above(view)?;
         self.take_to(&mut delta, view.block())?;
         let start = Instant::now();
         let touched = Touched::by(changes);
@@ -328,32 +331,33 @@ impl Inner {
         Ok((root.map_err(of_changes)?, reverts))
     }
 
-    /// Reads leaves of the state after `parent`, sorted by their paths, and loads what is on the
+    /// Reads leaves of the state of `view`, sorted by their paths, and loads what is on the
     /// way to them into the trie.
     pub(crate) fn read<K: Key>(
         self: &Arc<Self>,
-        parent: BlockId,
+        view: &View,
         keys: &[K],
     ) -> Result<Vec<K::Value>, StateError> {
         self.check_sound()?;
         self.catch_up()?;
-        let mut delta = self.delta_above(parent)?;
-        self.take_to(&mut delta, parent)?;
+        let mut delta = self.delta_above(view)?;
+        self.take_to(&mut delta, view.block())?;
         delta.read(keys)
     }
 
-    /// See [`Delta::extract_for_changes`], of the state after `parent`.
+    /// See [`Delta::extract_for_changes`], of the state of `view`.
     pub(crate) fn extract(
         self: &Arc<Self>,
-        parent: BlockId,
+        view: &View,
         keys: &Keys,
         changes: &Changes,
     ) -> Result<Option<PartialTrie>, StateError> {
         self.check_sound()?;
         self.catch_up()?;
-        let mut delta = self.delta_above(parent)?;
-        self.take_to(&mut delta, parent)?;
-        delta.extract_for_changes(keys, changes)
+        let mut delta = self.delta_above(view)?;
+        self.take_to(&mut delta, view.block())?;
+        let part = delta.extract_for_changes(keys, changes);
+        part.map_err(of_changes)
     }
 
     /// Takes the trie to the state after `parent`, which has a layer.
@@ -367,11 +371,15 @@ impl Inner {
         delta.take_way(&way, parent)
     }
 
-    /// The delta, with a layer of `parent` in the tree for as long as it is locked.
-    fn delta_above(&self, parent: BlockId) -> Result<LockedDelta<'_>, StateError> {
+    /// The delta, with the layer of `view` in the tree for as long as it is locked. A block that was
+    /// given up has none: another one of its name is not it.
+    fn delta_above(&self, view: &View) -> Result<LockedDelta<'_>, StateError> {
+        let parent = view.block();
         loop {
+            view.check_alive()?;
             self.layer_of(parent)?;
             let mut delta = self.delta.lock();
+            view.check_alive()?;
             if self.is_overgrown(delta.memory_bytes()) {
                 delta.let_go();
             }
@@ -387,7 +395,7 @@ impl Inner {
     /// hash. `record` are the bytes that it will take in the log.
     pub(crate) fn seal(
         self: &Arc<Self>,
-        parent: BlockId,
+        view: &View,
         owner: u64,
         meta: &BlockMeta,
         changes: Changes,
@@ -395,7 +403,7 @@ impl Inner {
         record: usize,
     ) -> Result<Arc<Layer>, StateError> {
         self.check_sound()?;
-        let id = meta.id;
+        let (id, parent) = (meta.id, view.block());
         if meta.parent != parent.hash || parent.number.checked_add(1) != Some(id.number) {
             return Err(StateError::NotAChild {
                 block: id,
@@ -407,7 +415,7 @@ impl Inner {
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;
-        let mut delta = self.delta_above(parent)?;
+        let mut delta = self.delta_above(view)?;
         // Nobody else adds layers while the delta is locked, but those of known blocks.
         self.check_new(id)?;
         let mut current = self.current.write();
@@ -531,7 +539,7 @@ impl Current {
 }
 
 /// What the trie says of changes by a caller.
-fn of_changes(error: StateError) -> StateError {
+pub(crate) fn of_changes(error: StateError) -> StateError {
     match error {
         StateError::Trie(error @ TrieError::NoAccount { .. }) => StateError::BadChanges(error),
         error => error,

@@ -166,6 +166,16 @@ pub enum StateError {
 impl revm::database_interface::DBErrorMarker for StateError {}
 
 impl StateError {
+    /// Whether the disk may give next time what it could not give now.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(StoreError::Disk(error)) => {
+                !error.is_end_of_file() && !error.is_not_found()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether this says that bytes on the disk are not what was written, or gone: trying again
     /// does not help.
     pub fn is_damage(&self) -> bool {

@@ -22,12 +22,12 @@ use crate::{
     index::{Index, IndexWriter, WrittenIndex},
     merge::merge,
     overlay::{LayerId, Overlay},
-    pages::RETRY_AFTER,
+    pages::{RETRY_AFTER, retried},
     pool,
     tree::Tree,
 };
 use cambium_primitives::BlockId;
-use cambium_store::{PageAddr, StoreError};
+use cambium_store::PageAddr;
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -51,8 +51,9 @@ pub(crate) struct MergeState {
     pub(crate) phase: Phase,
     /// How many have been begun.
     begun: u64,
-    /// How many of them have not ended. All but the newest make the log's next file ready.
-    alive: usize,
+    /// Those of them that have not ended, by number. All but the newest make the log's next file
+    /// ready.
+    alive: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -99,15 +100,16 @@ impl Merging {
         }
         state.phase = Phase::Freezing;
         state.begun += 1;
-        state.alive += 1;
-        Some(state.begun)
+        let number = state.begun;
+        state.alive.push(number);
+        Some(number)
     }
 
     /// Ends the merge of that number.
     fn end(&self, number: u64) {
         let mut state = self.state.lock();
-        state.alive -= 1;
-        if state.alive == 0 {
+        state.alive.retain(|other| *other != number);
+        if state.alive.is_empty() {
             state.phase = Phase::Idle;
         } else if state.begun == number {
             state.phase = Phase::Finishing;
@@ -120,9 +122,18 @@ impl Merging {
         let _ = self.changed.wait_for(state, time);
     }
 
-    fn wait_until_idle(&self) {
+    /// Waits until no merge has layers to merge still.
+    fn wait_until_free(&self) {
         let mut state = self.state.lock();
-        while !matches!(state.phase, Phase::Idle) {
+        while matches!(state.phase, Phase::Freezing | Phase::Merging(_)) {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Waits until a merge, and all before it, have ended, whatever is begun meanwhile.
+    fn wait_until_ended(&self, number: u64) {
+        let mut state = self.state.lock();
+        while state.alive.iter().any(|alive| *alive <= number) {
             self.changed.wait(&mut state);
         }
     }
@@ -141,38 +152,25 @@ impl Inner {
     /// Starts a merge if the layers take too much memory, and none is under way.
     pub(crate) fn merge_if_due(self: &Arc<Self>) {
         if self.is_merge_due() {
-            self.start_merge(0, None);
+            self.start_merge(0);
         }
     }
 
     /// Merges all but the newest `keep` blocks of the head's chain, and returns when that is in a
     /// checkpoint.
     pub(crate) fn merge_now(self: &Arc<Self>, keep: usize) -> Result<(), StateError> {
-        self.merge_and_wait(keep, None)
-    }
-
-    /// As above, of all blocks, while the head is on its way down to that block: the log says so
-    /// already.
-    pub(crate) fn merge_below(self: &Arc<Self>, head: BlockId) -> Result<(), StateError> {
-        self.merge_and_wait(0, Some(head))
-    }
-
-    fn merge_and_wait(
-        self: &Arc<Self>,
-        keep: usize,
-        head: Option<BlockId>,
-    ) -> Result<(), StateError> {
-        loop {
-            // Somebody waits: as fast as can be.
-            self.pages.segments.pace().set_gentle(false);
-            self.merging.wait_until_idle();
+        // Somebody waits: as fast as can be.
+        let hurry = || self.pages.segments.pace().set_gentle(false);
+        let number = loop {
+            hurry();
+            self.merging.wait_until_free();
             self.check_sound()?;
-            if self.start_merge(keep, head) {
-                break;
+            if let Some(number) = self.start_merge(keep) {
+                break number;
             }
-        }
-        self.pages.segments.pace().set_gentle(false);
-        self.merging.wait_until_idle();
+        };
+        hurry();
+        self.merging.wait_until_ended(number);
         self.check_sound()
     }
 
@@ -186,23 +184,22 @@ impl Inner {
         self.check_sound()
     }
 
-    /// Waits until no merge is under way.
+    /// Waits until the merges that are under way have ended.
     pub(crate) fn wait_for_merge(&self) -> Result<(), StateError> {
-        self.merging.wait_until_idle();
+        let newest = self.merging.state().begun;
+        self.merging.wait_until_ended(newest);
         self.check_sound()
     }
 
-    /// Starts a merge unless one has layers to merge still: false then. A merge that fails poisons
+    /// Starts a merge, and gives its number, unless one has layers to merge still. A merge that fails poisons
     /// the engine, and so does one that can't be started.
-    pub(crate) fn start_merge(self: &Arc<Self>, keep: usize, head: Option<BlockId>) -> bool {
-        let Some(number) = self.merging.begin() else {
-            return false;
-        };
+    pub(crate) fn start_merge(self: &Arc<Self>, keep: usize) -> Option<u64> {
+        let number = self.merging.begin()?;
         let inner = self.clone();
         let run = move || {
             pool::lower_priority();
             // What is shared is behind locks, or poisoned with the engine.
-            let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep, head)));
+            let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep)));
             let panicked = |_| Err(StateError::Poisoned("a merge panicked".to_owned()));
             let _ = inner.poison(merged.unwrap_or_else(panicked));
             let merging = inner.merging.clone();
@@ -216,12 +213,12 @@ impl Inner {
             let _ = self.poison(Err::<(), _>(StateError::Poisoned(what)));
             self.merging.end(number);
         }
-        true
+        Some(number)
     }
 
-    fn merge(&self, keep: usize, head: Option<BlockId>) -> Result<(), StateError> {
+    fn merge(&self, keep: usize) -> Result<(), StateError> {
         self.check_sound()?;
-        let Some(frozen) = self.freeze(keep, head)? else {
+        let Some(frozen) = self.freeze(keep)? else {
             return Ok(());
         };
         let Frozen {
@@ -241,7 +238,7 @@ impl Inner {
     ///
     /// Of the layers above it those stay that are on the way to the head or not committed. All
     /// others can be brought back from the log.
-    fn freeze(&self, keep: usize, log_head: Option<BlockId>) -> Result<Option<Frozen>, StateError> {
+    fn freeze(&self, keep: usize) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layer_bytes();
         let parts_before = self.counters.merge_parts.get();
         let mut pauses = RETRY_AFTER.iter();
@@ -263,9 +260,9 @@ impl Inner {
             };
             match delta.take_way(&way, target.id) {
                 // The trie is at the base again, and nothing was moved.
-                Err(StateError::Store(StoreError::Disk(error))) if !error.is_end_of_file() => {
+                Err(error) if error.may_pass() => {
                     let Some(pause) = pauses.next() else {
-                        return Err(StoreError::Disk(error).into());
+                        return Err(error);
                     };
                     drop(delta);
                     thread::sleep(*pause);
@@ -289,14 +286,15 @@ impl Inner {
         let synced = self.poison(self.log.sync())?;
         let replay = self.replaying.lock().unwrap_or(synced);
         let in_memory = self.current.read().tree.head().block;
-        let head = log_head.unwrap_or(in_memory);
+        // Where the head is on its way to, the log says so already.
+        let towards = *self.head_to_be.lock();
         let window = Window {
             base: target.block.number,
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
-            towards: log_head,
+            towards,
         };
-        let base_move = self.blocks.plan_move(target.block, window)?;
+        let base_move = retried(|| self.blocks.plan_move(target.block, window))?;
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
@@ -311,7 +309,7 @@ impl Inner {
         });
         let new_delta = Delta::on(base.clone(), target.id, self.counters.clone())?;
         let log = LogState {
-            head,
+            head: towards.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
         };
@@ -324,10 +322,10 @@ impl Inner {
                 (current.tree.clone(), current.tree.version())
             };
             let stays = |block| match &prepared {
-                Some((base_move, _)) => self.blocks.stays(base_move, block).unwrap_or(false),
-                None => false,
+                Some((base_move, _)) => self.blocks.stays(base_move, block),
+                None => Ok(false),
             };
-            let new = self.cut(&tree, target.id, base.clone(), stays)?;
+            let new = retried(|| self.cut(&tree, target.id, base.clone(), stays))?;
             let mut current = self.current.write();
             if current.tree.version() == version
                 && let Some((base_move, new_delta)) = prepared.take()
@@ -358,7 +356,7 @@ impl Inner {
         tree: &Tree,
         root: LayerId,
         base: Arc<Base>,
-        stays: impl Fn(BlockId) -> bool,
+        stays: impl Fn(BlockId) -> Result<bool, StateError>,
     ) -> Result<Current, StateError> {
         let chain = tree.chain(tree.head().id);
         let mut stay: HashSet<_> = chain
@@ -366,7 +364,7 @@ impl Inner {
             .map(|layer| layer.id)
             .collect();
         stay.extend(self.uncommitted(tree)?);
-        let cut = tree.cut(root, |layer| stay.contains(&layer.id), stays);
+        let cut = tree.cut(root, |layer| stay.contains(&layer.id), stays)?;
         Ok(Current {
             base,
             overlay: Arc::new(cut.overlay()),
@@ -383,7 +381,10 @@ impl Inner {
                 let current = self.current.read();
                 (current.tree.clone(), current.base.clone())
             };
-            let stays = |block| self.blocks.chain_of(block).is_ok();
+            let stays = |block| match self.blocks.chain_of(block) {
+                Err(StateError::UnknownBlock(_)) => Ok(false),
+                chain => chain.map(|_| true),
+            };
             let new = self.cut(&tree, tree.root().id, base, stays)?;
             if new.tree.len() == tree.len() {
                 return Ok(());

@@ -55,7 +55,7 @@ impl Inner {
                 Phase::Idle | Phase::Finishing if self.is_full(bytes) && self.can_merge() => {
                     self.pages.segments.pace().set_gentle(!waited);
                     drop(state);
-                    self.start_merge(0, None);
+                    self.start_merge(0);
                 }
                 // Only whoever commits can make room now.
                 Phase::Idle | Phase::Finishing if self.is_far_too_full(bytes) => {

@@ -82,12 +82,25 @@ struct Unreadable {
 
 /// So many pages that can't be read are remembered: where there are more, a whole file is lost.
 const UNREADABLE_MAX: usize = 1 << 16;
-/// How long a merge waits before it tries once more to read what could not be read.
+/// How long a merge, or what must not fail half-way, waits before it tries once more to read what
+/// could not be read.
 pub(crate) const RETRY_AFTER: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(100),
 ];
+
+/// Does what reads and changes nothing until it has read all, again if the disk fails in a way that
+/// may pass.
+pub(crate) fn retried<T>(mut work: impl FnMut() -> Result<T, StateError>) -> Result<T, StateError> {
+    for pause in RETRY_AFTER {
+        match work() {
+            Err(error) if error.may_pass() => thread::sleep(pause),
+            done => return done,
+        }
+    }
+    work()
+}
 
 impl Pages {
     pub(crate) fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {

@@ -21,6 +21,7 @@ use crate::{
     delta::Delta,
     error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
+    pages::retried,
     records::{BlockMeta, BlockRecord},
     tree::{Fold, Layer, Tree},
     view::View,
@@ -430,27 +431,41 @@ impl Inner {
     /// below it that what lies between does not fit into its memory. It is gone down in steps, each
     /// of which is in pages before the next.
     pub(crate) fn descend_to(self: &Arc<Self>, id: BlockId) -> Result<(), StateError> {
+        // Whatever is merged meanwhile, and by whom.
+        *self.head_to_be.lock() = Some(id);
         loop {
-            let step = match self.layer_of(id) {
-                Ok(_) => id,
-                Err(StateError::TooFar { .. }) => {
-                    let tree = self.current.read().tree.clone();
-                    let Branch { fork, .. } = self.branch_of(&tree, id)?;
-                    match tree.by_hash(&fork.hash) {
-                        Some(_) => id,
-                        None => self.step_towards(fork)?,
-                    }
+            let step = retried(|| self.step_down(id))?;
+            retried(|| self.bring_back(step, true))?;
+            let writer = self.writer.lock();
+            match retried(|| self.follow_head(step)) {
+                Ok(()) if step == id => {
+                    *self.head_to_be.lock() = None;
+                    return Ok(());
                 }
-                Err(error) => return Err(error),
-            };
-            self.bring_back(step, true)?;
-            match self.follow_head(step) {
-                Ok(()) if step == id => return Ok(()),
-                Ok(()) => self.merge_below(id)?,
+                Ok(()) => {
+                    drop(writer);
+                    self.merge_now(0)?;
+                }
                 // The base has moved in between.
                 Err(StateError::UnknownBlock(_)) => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// The next block on the way down to `id`, or `id` itself if nothing is between.
+    fn step_down(&self, id: BlockId) -> Result<BlockId, StateError> {
+        match self.layer_of(id) {
+            Ok(_) => Ok(id),
+            Err(StateError::TooFar { .. }) => {
+                let tree = self.current.read().tree.clone();
+                let Branch { fork, .. } = self.branch_of(&tree, id)?;
+                match tree.by_hash(&fork.hash) {
+                    Some(_) => Ok(id),
+                    None => self.step_towards(fork),
+                }
+            }
+            Err(error) => Err(error),
         }
     }
 

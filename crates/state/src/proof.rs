@@ -3,7 +3,7 @@
 use crate::{
     base::Base,
     budget::past_bytes,
-    db::Inner,
+    db::{Inner, of_changes},
     delta::Delta,
     error::StateError,
     forest::{Forest, shard_of, update_error},
@@ -81,7 +81,7 @@ impl View {
             let mut trie = forest.crown().clone();
             let mut resolver = ForestResolver::new(forest, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
-                .map_err(update_error)
+                .map_err(|error| of_changes(update_error(error)))
         })
     }
 }
@@ -106,6 +106,8 @@ impl Inner {
             let current = self.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&view.block().hash);
+            // Another block of the name of one that was given up is not it.
+            let layer = layer.filter(|_| view.check_alive().is_ok());
             layer.map(|layer| {
                 prover.take_if(|prover| {
                     let is_current = Arc::ptr_eq(prover.base(), &current.base);

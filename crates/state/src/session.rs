@@ -83,7 +83,7 @@ impl Session {
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());
         let (sorted, places): (Vec<K>, Vec<usize>) = sorted.into_iter().unzip();
-        let values = self.view.inner.read(self.view.block(), &sorted)?;
+        let values = self.view.inner.read(&self.view, &sorted)?;
         let mut ordered: Vec<_> = keys.iter().map(|_| None).collect();
         for (at, value) in places.into_iter().zip(values) {
             ordered[at] = Some(value);
@@ -101,7 +101,7 @@ impl Session {
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
         let all = keys.clone().and(&Keys::of_changes(changes.accounts()));
-        match self.view.inner.extract(self.view.block(), &all, changes)? {
+        match self.view.inner.extract(&self.view, &all, changes)? {
             Some(part) => Ok(part),
             None => self.view.extract_for_changes(keys, changes),
         }
@@ -110,12 +110,13 @@ impl Session {
     /// The state root after `changes` on top of those of earlier calls, before the block ends:
     /// what a receipt before Byzantium holds.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        self.view.check_owners(&self.floating, changes)?;
         // After an error the session is as it was, and can be asked again.
         let reverts = self.view.reverts_of(changes)?;
         let reverts = self.floating_reverts.clone().then(reverts);
         let all = self.floating.clone().then(changes.clone());
-        let View { inner, layer, .. } = &self.view;
-        let root = inner.float(layer.block, self.id, changes, &all, reverts.clone())?;
+        let inner = &self.view.inner;
+        let root = inner.float(&self.view, self.id, changes, &all, reverts.clone())?;
         (self.floating, self.floating_reverts) = (all, reverts);
         Ok(root)
     }
@@ -139,12 +140,13 @@ impl Session {
         let (root, reverts) = if floating_reverts.is_empty() {
             view.inner.stage(&view, id, &changes)?
         } else {
+            // The trie is to get what is left to be done, in which they may be put.
+            view.check_owners(&Changes::default(), &changes)?;
             let reverts = view.reverts_of(&changes)?;
             let net = floating_reverts.then(changes.clone());
-            let parent = view.block();
             let root = view
                 .inner
-                .float(parent, id, &net, &changes, reverts.clone())?;
+                .float(&view, id, &net, &changes, reverts.clone())?;
             (root, reverts)
         };
         Ok(Staged {
@@ -204,8 +206,8 @@ impl Staged {
         let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &codes);
         check_record("record of a block", least)?;
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
-        let (parent, changes, reverts) = (self.view.block(), self.changes, self.reverts);
-        let layer = inner.seal(parent, self.id, &meta, changes, reverts, record.len())?;
+        let (changes, reverts) = (self.changes, self.reverts);
+        let layer = inner.seal(&self.view, self.id, &meta, changes, reverts, record.len())?;
         // Dropped after an error, the layer goes as well.
         let sealed = Sealed::new(inner, layer, record);
         for (hash, code) in &codes {

@@ -8,6 +8,7 @@
 //! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
 
 use crate::{
+    error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
     records::BlockMeta,
 };
@@ -280,8 +281,8 @@ impl Tree {
         &self,
         root: LayerId,
         stay: impl Fn(&Layer) -> bool,
-        can_jump: impl Fn(BlockId) -> bool,
-    ) -> Self {
+        can_jump: impl Fn(BlockId) -> Result<bool, StateError>,
+    ) -> Result<Self, StateError> {
         let mut cut = Self {
             root,
             head: root,
@@ -309,7 +310,7 @@ impl Tree {
                 Some(parent) => *parent,
                 None => {
                     let parent = &self.layers[&layer.parent];
-                    if !can_jump(parent.block) {
+                    if !can_jump(parent.block)? {
                         continue;
                     }
                     let (way, back) = (self.way(root, parent.id), self.way(parent.id, root));
@@ -324,7 +325,7 @@ impl Tree {
             new_ids.insert(layer.id, new.id);
         }
         cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
-        cut
+        Ok(cut)
     }
 
     /// `layer` and all that descends from it, parents before children.
@@ -453,7 +454,9 @@ mod tests {
         let c = add(&mut tree, b'c', b'b');
         let d = add(&mut tree, b'd', b'c');
         tree.set_head(d);
-        let cut = tree.cut(c, |layer| layer.id == d || layer.id == f, |_| true);
+        let cut = tree
+            .cut(c, |layer| layer.id == d || layer.id == f, |_| Ok(true))
+            .unwrap();
         assert_eq!((cut.root().id, cut.head().id, cut.len()), (c, d, 3));
         let e = cut.by_hash(&hash(b'e')).unwrap();
         assert!(cut.is_jump(e));
@@ -467,7 +470,9 @@ mod tests {
         assert_eq!(cut.way(d, f.id), set(b'f'));
         assert_eq!(cut.way(f.id, d), set(b'd'));
 
-        let cut = tree.cut(c, |layer| layer.id == f.id, |_| false);
+        let cut = tree
+            .cut(c, |layer| layer.id == f.id, |_| Ok(false))
+            .unwrap();
         assert_eq!((cut.head().id, cut.len()), (c, 0));
     }
 

@@ -5,8 +5,9 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
-    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY,
+    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY, Path,
 };
+use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -182,6 +183,44 @@ impl View {
         self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
     }
 
+    /// Refuses slots of accounts that are not there, neither in this state nor by changes `before`.
+    pub(crate) fn check_owners(
+        &self,
+        before: &Changes,
+        changes: &Changes,
+    ) -> Result<(), StateError> {
+        let is_set = |change: &&AccountChange| {
+            let keeps = matches!(change.account, AccountUpdate::Keep);
+            keeps && change.slots.iter().any(|(_, value)| !value.is_zero())
+        };
+        let mut unknown = Vec::new();
+        for change in changes.accounts().iter().filter(is_set) {
+            let path = change.path;
+            match before.account(&path).map(|before| &before.account) {
+                Some(AccountUpdate::Put(_)) => {}
+                Some(AccountUpdate::Delete) => return Err(no_account(path)),
+                Some(AccountUpdate::Keep) | None => unknown.push(path),
+            }
+        }
+        let there = self.accounts(&unknown)?;
+        match unknown
+            .iter()
+            .zip(there)
+            .find(|(_, account)| account.is_none())
+        {
+            Some((path, _)) => Err(no_account(*path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether its block was given up: then another one of its name is none of its.
+    pub(crate) fn check_alive(&self) -> Result<(), StateError> {
+        match self.layer.is_given_up() {
+            true => Err(StateError::UnknownBlock(self.layer.block.hash)),
+            false => Ok(()),
+        }
+    }
+
     /// As above, from the values of the accounts and slots that are [`Touched`].
     pub(crate) fn reverts_from(
         &self,
@@ -223,6 +262,11 @@ impl View {
         let reverts = changes.accounts().iter().zip(accounts).map(revert);
         Ok(Changes::new(reverts.collect::<Result<_, StateError>>()?))
     }
+}
+
+fn no_account(path: B256) -> StateError {
+    let path = Path::account(&path);
+    StateError::BadChanges(TrieError::NoAccount { path })
 }
 
 /// What changes touch, in their order. What is wiped is read as a whole, not by slot.

@@ -38,10 +38,13 @@ pub(crate) fn refuse_lost_checkpoints(disk: &Arc<dyn Disk>) -> Result<(), StateE
         ..LogOptions::default()
     };
     let has_blocks = match BlockLog::open(disk.clone(), options, LogPosition::START) {
-        Ok((log, _)) => log.scan(LogPosition::START).nth(1).is_some(),
+        Ok((log, _)) => has_second_record(&log),
+        Err(error) => Err(error),
+    };
+    let has_blocks = match has_blocks {
         // Damage that can be told from a torn end was acknowledged once.
         Err(error) if error.is_corruption() => true,
-        Err(error) => return Err(error.into()),
+        has_blocks => has_blocks?,
     };
     match has_blocks {
         true => Err(StateError::CheckpointsLost {
@@ -49,6 +52,15 @@ pub(crate) fn refuse_lost_checkpoints(disk: &Arc<dyn Disk>) -> Result<(), StateE
         }),
         false => Ok(()),
     }
+}
+
+/// Whether there is a record after the first. One that can't be read is not known to be none.
+fn has_second_record(log: &BlockLog) -> Result<bool, StoreError> {
+    let mut records = log.scan(LogPosition::START);
+    if let Some(first) = records.next() {
+        first?;
+    }
+    Ok(records.next().transpose()?.is_some())
 }
 
 /// Removes what an attempt that did not come to its first checkpoint left, and nothing else.

@@ -168,11 +168,13 @@ impl LogFile {
                     offset += frame.size();
                     is_ended = frame.kind == END;
                 }
+                Found::End | Found::Damage(_) if is_mark(&records, offset)? => {
+                    offset += u64::from(OWN_BYTES);
+                }
                 Found::End => {
                     what = "a record is missing";
                     break;
                 }
-                Found::Damage(_) if is_mark(&records, offset)? => offset += u64::from(OWN_BYTES),
                 Found::Damage(damage) => {
                     what = damage;
                     break;

@@ -1,0 +1,366 @@
+//! Promises about what comes after an error: of the disk, once, or of the caller. And about moves of
+//! the head beside merges that others begin.
+
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_state::{
+    BlockMeta, Db, Disk, Fault, FaultyDisk, Loader, Options, Sealed, StateError, View,
+};
+use cambium_store::lock_data_dir;
+use cambium_testkit::{
+    TINY_FILES,
+    plain::{account, change, commit, first_block, path, put, remove},
+};
+use cambium_trie::Keys;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+const OPTIONS: Options = Options {
+    memory_bytes: 64 << 20,
+    unfinalized_blocks: 3,
+    index_bytes_max: None,
+    files: TINY_FILES,
+};
+
+/// So little that an unwind of a hundred blocks goes in steps.
+const STEPS: Options = Options {
+    memory_bytes: 16 << 20,
+    ..OPTIONS
+};
+
+fn database(options: Options) -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(7);
+    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+    for index in 0..500 {
+        loader.account(path(index), &account(0), []).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    (loaded.create(meta, vec![]).unwrap(), disk)
+}
+
+fn seal(view: View, name: &str, changes: Vec<AccountChange>) -> Result<Sealed, StateError> {
+    let parent = view.block();
+    let staged = view.session().finish(Changes::new(changes), vec![])?;
+    let meta = BlockMeta {
+        id: BlockId::new(parent.number + 1, keccak256(name)),
+        parent: parent.hash,
+        state_root: staged.root(),
+        body: Bytes::new(),
+    };
+    staged.seal(meta)
+}
+
+/// An account with many slots.
+fn large(number: u64) -> AccountChange {
+    let slots = (0..400).map(|at| (path(at), U256::from(number * 1000 + at)));
+    AccountChange {
+        slots: slots.collect(),
+        ..put(path(number % 20), number)
+    }
+}
+
+/// Slots of an account that is not there.
+fn slots_of_nobody(index: u64) -> AccountChange {
+    AccountChange {
+        slots: vec![(path(1), U256::from(77))],
+        ..change(path(index), AccountUpdate::Keep)
+    }
+}
+
+fn close(db: Db, disk: &FaultyDisk) {
+    drop(db);
+    while lock_data_dir(disk).is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Flushes until told to stop, or the engine has stopped.
+fn flush_beside(db: &Db) -> impl FnOnce() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (other, told) = (db.clone(), stop.clone());
+    let flushes =
+        thread::spawn(move || while !told.load(Ordering::Relaxed) && other.flush(0).is_ok() {});
+    move || {
+        stop.store(true, Ordering::Relaxed);
+        flushes.join().unwrap();
+    }
+}
+
+#[test]
+fn an_unwind_in_steps_is_durable_when_it_returns_whoever_merges_besides() {
+    let (db, disk) = database(STEPS);
+    for number in 1..=140 {
+        commit(&db, vec![large(number)], vec![]);
+    }
+    db.flush(0).unwrap();
+    close(db, &disk);
+    for round in 0..6 {
+        let disk = disk.duplicate();
+        let (db, _) = Db::open(Arc::new(disk.clone()), STEPS).unwrap();
+        let stop = flush_beside(&db);
+        let head = db.unwind(1).unwrap();
+        // As power would leave it, if all that was written stayed.
+        let after = disk.duplicate();
+        stop();
+        drop(db);
+        let (db, _) = Db::open(Arc::new(after), STEPS).unwrap();
+        assert_eq!(db.head(), head, "round {round}");
+    }
+}
+
+#[test]
+fn the_head_goes_to_a_long_branch_whoever_merges_besides() {
+    let options = Options {
+        unfinalized_blocks: 200,
+        ..STEPS
+    };
+    let (db, disk) = database(options);
+    let mut side = BlockId::default();
+    for number in 1..=140u64 {
+        let changes = vec![put(path(number % 20), 7000 + number)];
+        let sealed = seal(db.view().unwrap(), &format!("side {number}"), changes).unwrap();
+        side = sealed.id();
+        sealed.commit().unwrap();
+    }
+    db.unwind(1).unwrap();
+    for number in 2..=140 {
+        commit(&db, vec![large(number)], vec![]);
+    }
+    db.flush(0).unwrap();
+    close(db, &disk);
+    for round in 0..4 {
+        let disk = disk.duplicate();
+        let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
+        let stop = flush_beside(&db);
+        let moved = db.set_head(side);
+        let after = disk.duplicate();
+        stop();
+        assert_eq!(moved.unwrap(), side, "round {round}");
+        db.flush(usize::MAX).unwrap();
+        drop(db);
+        let (db, _) = Db::open(Arc::new(after), options).unwrap();
+        assert_eq!(db.head(), side, "round {round}");
+    }
+    // A merge that a commit has begun may be at work on the old branch.
+    for round in 0..4 {
+        let disk = disk.duplicate();
+        let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
+        let (mut blocks, mut view) = (Vec::new(), db.view().unwrap());
+        for number in 1..=24 {
+            let sealed = seal(
+                view,
+                &format!("round {round}, {number}"),
+                vec![large(number)],
+            );
+            blocks.push(sealed.unwrap());
+            view = blocks[blocks.len() - 1].view().unwrap();
+        }
+        drop(view);
+        db.commit_all(blocks).unwrap();
+        let before = db.head();
+        let moved = db.set_head(side);
+        let after = disk.duplicate();
+        db.flush(usize::MAX).unwrap();
+        let expected = match moved {
+            Ok(moved) => moved,
+            // The merge was through with it before.
+            Err(StateError::UnknownBlock(_)) => before,
+            Err(error) => panic!("round {round}: {error}"),
+        };
+        drop(db);
+        let (db, _) = Db::open(Arc::new(after), options).unwrap();
+        assert_eq!(db.head(), expected, "round {round}");
+    }
+}
+
+#[test]
+fn a_read_that_fails_once_stops_no_unwind_in_steps() {
+    let (db, disk) = database(STEPS);
+    for number in 1..=140 {
+        commit(&db, vec![large(number)], vec![]);
+    }
+    db.flush(0).unwrap();
+    close(db, &disk);
+    let mut hits = 0;
+    for at in 0..4 {
+        let disk = disk.duplicate();
+        let (db, _) = Db::open(Arc::new(disk.clone()), STEPS).unwrap();
+        // Once it is on its way down.
+        let breaker = {
+            let (db, disk) = (db.clone(), disk.clone());
+            let merges = db.counters().merges + at;
+            thread::spawn(move || {
+                for _ in 0..2000 {
+                    if db.counters().merges > merges {
+                        return disk.inject(Fault::FailedRead, "log/", 1);
+                    }
+                    thread::sleep(Duration::from_micros(500));
+                }
+            })
+        };
+        let unwound = db.unwind(1);
+        breaker.join().unwrap();
+        hits += disk.take_hits().len();
+        disk.clear_faults();
+        assert_eq!(unwound.unwrap().number, 1);
+        let next = seal(db.view().unwrap(), "next", vec![put(path(9), 10)]);
+        next.unwrap().commit().unwrap();
+    }
+    assert!(hits > 0);
+}
+
+#[test]
+fn a_read_that_fails_once_makes_no_init_take_blocks_for_nothing() {
+    let (db, disk) = database(OPTIONS);
+    for number in 1..=10 {
+        commit(&db, vec![put(path(number), number)], vec![]);
+    }
+    close(db, &disk);
+    let lost = |name: &String| name.starts_with("checkpoint-");
+    for name in disk.files().into_iter().filter(lost) {
+        disk.remove(&name).unwrap();
+    }
+    let log = disk.contents("log/00000001.log");
+    for at in 0..200 {
+        let disk = disk.duplicate();
+        disk.fail_call_after(at);
+        let made = Loader::new(Arc::new(disk.clone()), OPTIONS).map(drop);
+        assert!(made.is_err(), "call {at}");
+        assert_eq!(disk.contents("log/00000001.log"), log, "call {at}");
+        disk.clear_faults();
+        disk.fail_call_after(at);
+        let error = Db::open(Arc::new(disk), OPTIONS).map(drop).unwrap_err();
+        assert!(
+            !matches!(error, StateError::Unfinished),
+            "call {at}: {error}"
+        );
+    }
+}
+
+#[test]
+fn slots_of_nobody_are_refused_after_intermediate_roots_as_well() {
+    let (db, _disk) = database(OPTIONS);
+    let is_refused = |result: Result<(), StateError>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, StateError::BadChanges(_)), "{error}");
+    };
+    let bad = |index| Changes::new(vec![slots_of_nobody(index)]);
+    let mut session = db.view().unwrap().session();
+    let there = Changes::new(vec![put(path(9000), 1)]);
+    session.intermediate_root(&there).unwrap();
+    // Of what an earlier call has put there, slots may be set; not of what the block does not keep.
+    session.intermediate_root(&bad(9000)).unwrap();
+    is_refused(session.finish(bad(9000), vec![]).map(drop));
+
+    for meddles in [false, true] {
+        let mut session = db.view().unwrap().session();
+        let gone = Changes::new(vec![remove(path(1))]);
+        session.intermediate_root(&gone).unwrap();
+        if meddles {
+            let mut other = db.view().unwrap().session();
+            other.intermediate_root(&there).unwrap();
+        }
+        is_refused(session.intermediate_root(&bad(1)).map(drop));
+        // It goes on from where it was.
+        let root = session.intermediate_root(&Changes::default()).unwrap();
+        let plain = db.view().unwrap().session();
+        assert_eq!(root, plain.finish(gone, vec![]).unwrap().root());
+    }
+
+    let keys = Keys::new(vec![]);
+    let view = db.view().unwrap();
+    is_refused(view.extract_for_changes(&keys, &bad(9000)).map(drop));
+    let session = view.session();
+    is_refused(session.extract_for_changes(&keys, &bad(9000)).map(drop));
+}
+
+#[test]
+fn a_view_of_a_dropped_block_is_that_of_no_other_of_its_name() {
+    let (db, _disk) = database(OPTIONS);
+    let with = |slots: &[(u64, u64)]| AccountChange {
+        slots: slots
+            .iter()
+            .map(|(slot, value)| (path(*slot), U256::from(*value)))
+            .collect(),
+        ..put(path(1), slots.len() as u64)
+    };
+    let one = seal(db.view().unwrap(), "pending", vec![with(&[(1, 1)])]).unwrap();
+    let view = one.view().unwrap();
+    let root = view.state_root();
+    drop(one);
+    let two = seal(db.view().unwrap(), "pending", vec![with(&[(1, 2), (5, 9)])]).unwrap();
+    let (id, other_root) = (two.id(), two.view().unwrap().state_root());
+    assert_ne!(root, other_root);
+
+    // It stays what it was, and nothing is built on it.
+    let keys = Keys::new(vec![(path(1), vec![path(1)])]);
+    assert_eq!(view.extract(&keys).unwrap().state_root(), Some(root));
+    assert_eq!(view.account(&path(1)).unwrap().unwrap().nonce, 1);
+    let is_unknown = |result: Result<(), StateError>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, StateError::UnknownBlock(_)), "{error}");
+    };
+    let mut session = view.clone().session();
+    is_unknown(session.accounts(&[path(1)]).map(drop));
+    is_unknown(session.storage(&[(path(1), path(1))]).map(drop));
+    is_unknown(session.intermediate_root(&Changes::default()).map(drop));
+    is_unknown(seal(view, "child", vec![remove(path(1))]).map(drop));
+
+    two.commit().unwrap();
+    commit(&db, vec![remove(path(1))], vec![]);
+    db.flush(0).unwrap();
+    db.unwind(1).unwrap();
+    let view = db.view().unwrap();
+    assert_eq!((view.block(), view.state_root()), (id, other_root));
+    assert_eq!(view.slots(&path(1)).unwrap().len(), 2);
+    assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_read_that_fails_once_in_a_merge_takes_no_sealed_block_away() {
+    for at in 0..40 {
+        let (db, disk) = database(OPTIONS);
+        for number in 1..=8 {
+            commit(&db, vec![put(path(number), number)], vec![]);
+            if number == 4 {
+                db.flush(0).unwrap();
+            }
+        }
+        let sealed = seal(db.view_at(1).unwrap(), "side", vec![put(path(9), 9)]).unwrap();
+        let root = sealed.view().unwrap().state_root();
+        disk.fail_call_after(at);
+        let flushed = db.flush(0);
+        disk.clear_faults();
+        // Not every call that fails is a read.
+        if flushed.is_ok() {
+            assert_eq!(sealed.view().unwrap().state_root(), root, "call {at}");
+            sealed.commit_aside().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_read_of_the_block_index_that_fails_once_in_a_merge_stops_nothing() {
+    let (db, disk) = database(OPTIONS);
+    for number in 1..=6 {
+        commit(&db, vec![put(path(number), number)], vec![]);
+    }
+    db.flush(0).unwrap();
+    db.unwind(4).unwrap();
+    let other = seal(db.view().unwrap(), "other", vec![put(path(9), 9)]);
+    other.unwrap().commit().unwrap();
+    disk.inject(Fault::FailedRead, "blocks.idx", 1);
+    db.flush(0).unwrap();
+    assert!(!disk.take_hits().is_empty());
+    let next = seal(db.view().unwrap(), "next", vec![put(path(9), 10)]);
+    next.unwrap().commit().unwrap();
+    assert_eq!(db.head().hash, keccak256("next"));
+    assert_ne!(db.head().hash, B256::ZERO);
+}
