@@ -2,8 +2,7 @@
 //!
 //! Every field is checked that does not depend on executing the block; those are compared in
 //! [`verify_outcome`](crate::verify_outcome). Deliberately absent: proof-of-work seals (the
-//! ethash of `mix_hash` and `nonce`) and the signatures of proof-of-authority chains. A chain is
-//! imported because its operator trusts where it comes from, or a consensus client vouches for
+//! ethash of `mix_hash` and `nonce`). A chain is imported because its operator trusts where it comes from, or a consensus client vouches for
 //! its head; the difficulty formula is still enforced.
 
 use crate::{ChainSpec, Fork, difficulty::difficulty};
