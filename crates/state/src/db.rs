@@ -232,6 +232,28 @@ impl Db {
     pub fn flush(&self, keep: usize) -> Result<(), StateError> {
         self.inner.merge_now(keep)
     }
+
+    /// Waits for the merges that are under way, and closes the database: its directory can be
+    /// opened again at once. Dropping the last handle closes it as well, but not before a merge is
+    /// through.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::StillUsed`] if there are other handles, views, sessions or blocks of it: it is
+    /// closed with the last of them. Otherwise it is closed, and an error says that the engine had
+    /// stopped.
+    pub fn close(self) -> Result<(), StateError> {
+        let sound = self.inner.wait_for_merge();
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => {
+                drop(inner);
+                sound
+            }
+            Err(inner) => Err(StateError::StillUsed {
+                users: Arc::strong_count(&inner) - 1,
+            }),
+        }
+    }
 }
 
 impl Inner {

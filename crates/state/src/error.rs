@@ -154,6 +154,15 @@ pub enum StateError {
         /// The directory.
         dir: String,
     },
+    /// A database to be closed that somebody uses.
+    #[error(
+        "the database can't be closed yet: {users} handles, views, sessions or blocks of it are \
+         still there, and it is closed with the last of them"
+    )]
+    StillUsed {
+        /// How many.
+        users: usize,
+    },
     /// Code that an account names and the code store lacks.
     #[error("no code {0} in the database: run `cambium db check`")]
     MissingCode(B256),

@@ -403,3 +403,25 @@ fn of_many_siblings_the_newest_can_be_built_upon() {
         );
     }
 }
+
+#[test]
+fn a_database_that_was_closed_can_be_opened_at_once() {
+    let (mut db, disk) = database();
+    for number in 1..=30 {
+        let view = db.view().unwrap();
+        commit(view, &format!("closed {number}"), number);
+        let view = db.view().unwrap();
+        let other = db.clone();
+        let closed = db.close();
+        assert!(
+            matches!(closed, Err(StateError::StillUsed { users: 2 })),
+            "{closed:?}"
+        );
+        let head = view.block();
+        drop(view);
+        other.flush(number as usize % 3).unwrap();
+        other.close().unwrap();
+        db = Db::open(Arc::new(disk.clone()), options()).unwrap().0;
+        assert_eq!(db.head(), head);
+    }
+}
