@@ -28,9 +28,11 @@ pub(super) fn spec_of(genesis: &Genesis, state_root: B256) -> Option<ChainSpec> 
     .map(|(spec, _)| spec)
 }
 
+type Rules = fn() -> ChainSpec;
+
 impl ChainSpec {
     /// The public chains whose rules are known here, by name.
-    pub const PUBLIC: [(&str, fn() -> Self); 4] = [
+    pub const PUBLIC: [(&str, Rules); 4] = [
         ("mainnet", Self::mainnet),
         ("sepolia", Self::sepolia),
         ("holesky", Self::holesky),

@@ -491,12 +491,17 @@ impl BlockLog {
             .disk
             .open(&name_of(number))
             .map_err(|e| missing(&*self.disk, number, e))?;
+        self.keep_open(number, &file);
+        Ok(file)
+    }
+
+    /// Keeps a file open for those who read it next, and no more than some: the oldest goes.
+    fn keep_open(&self, number: u32, file: &Arc<dyn DiskFile>) {
         let mut files = self.files.write();
-        if files.len() >= OPEN_FILES_MAX {
+        while files.len() >= OPEN_FILES_MAX {
             files.pop_first();
         }
-        files.insert(number, Arc::clone(&file));
-        Ok(file)
+        files.insert(number, Arc::clone(file));
     }
 
     fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
@@ -521,7 +526,7 @@ impl BlockLog {
         old.sync()?;
         // Whether that is durable or not: the file's last record is the one of its end.
         old.set_len(end.into())?;
-        self.files.write().insert(number + 1, Arc::clone(&file));
+        self.keep_open(number + 1, &file);
         writer.file_bytes = file.len()?;
         writer.file = Some(file);
         writer.end = LogPosition {

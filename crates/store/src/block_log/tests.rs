@@ -816,3 +816,25 @@ fn a_file_is_made_ready_while_others_append_and_sync() {
     });
     assert_eq!(records(&log), (0..2000).map(record).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_log_of_many_files_keeps_few_of_them_open() {
+    let disk = FaultyDisk::new(1);
+    let options = LogOptions {
+        file_bytes_max: 256,
+        extend_bytes: 0,
+        ..LogOptions::default()
+    };
+    let (log, _) = BlockLog::open(Arc::new(disk), options, LogPosition::START).unwrap();
+    log.settle().unwrap();
+    let mut positions = Vec::new();
+    while log.end().file < 4 * OPEN_FILES_MAX as u32 {
+        positions.push(log.append(1, &[&[7; 100]]).unwrap());
+        log.sync().unwrap();
+        assert!(log.files.read().len() <= OPEN_FILES_MAX);
+    }
+    for position in positions {
+        assert_eq!(log.read(position).unwrap().payload, [7; 100]);
+        assert!(log.files.read().len() <= OPEN_FILES_MAX);
+    }
+}
