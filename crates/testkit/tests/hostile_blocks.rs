@@ -3,6 +3,8 @@
 
 #![expect(unsafe_code, reason = "an allocator can't be written without")]
 
+mod counting_allocator;
+
 use alloy_consensus::Header;
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::Encodable;
@@ -12,41 +14,9 @@ use cambium_chain::{
 };
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::say;
+use counting_allocator::most_during;
 use flate2::{Compression, write::GzEncoder};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    fs::File,
-    io::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
-
-/// The system's allocator, with a count of what is held, and of the most that was.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is done by the system's allocator; only sizes are counted beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use std::{fs::File, io::Write, sync::Arc};
 
 const BLOCK_BYTES: usize = 64 << 20;
 const BLOCKS: usize = 32;
@@ -117,12 +87,9 @@ fn refused(fork: Fork, name: &str, block: &[u8]) -> (ChainError, usize) {
     }
     file.finish().unwrap();
     let (_, chain) = chain(fork);
-    let before = HELD.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let error = chain
-        .import(BlockSource::open(&path).unwrap(), &mut |_| {})
-        .unwrap_err();
-    let most = MOST.load(Ordering::Relaxed) - before;
+    let source = BlockSource::open(&path).unwrap();
+    let (imported, most) = most_during(|| chain.import(source, &mut |_| {}));
+    let error = imported.unwrap_err();
     assert_eq!(chain.db().head(), chain.db().genesis());
     say(&format!(
         "{BLOCKS} {name} of {} MiB: at most {} MiB held: {error}",

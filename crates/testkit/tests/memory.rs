@@ -3,53 +3,16 @@
 
 #![expect(unsafe_code, reason = "an allocator can't be written without")]
 
+mod counting_allocator;
+
 use alloy_primitives::U256;
 use cambium_state::{Db, Loader, Options, StdDisk};
 use cambium_testkit::{
     plain::{account, first_block, path},
     say,
 };
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
-
-/// The system's allocator, with a count of what is held, and of the most that was.
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all is done by the system's allocator; only sizes are counted beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The most that was held during `work`, above what was held before.
-fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let done = work();
-    (done, MOST.load(Ordering::Relaxed).saturating_sub(before))
-}
+use counting_allocator::most_during;
+use std::{ops::ControlFlow, sync::Arc};
 
 #[test]
 fn checks_and_large_storages_take_little_memory() {
