@@ -649,3 +649,34 @@ fn a_database_of_any_sizes() {
     }
     assert_none(&broken);
 }
+
+/// A code of the first state, which is in codes.dat alone, and of which only older states know.
+#[test]
+fn a_code_that_older_states_need_is_missed_by_a_repair() {
+    let (hash, bytes) = code(9);
+    let disk = FaultyDisk::new(7);
+    let mut loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
+    loader.code(hash, &bytes).unwrap();
+    for index in 0..20 {
+        let with_code = cambium_primitives::Account {
+            code_hash: hash,
+            ..account(0)
+        };
+        let account = if index == 3 { with_code } else { account(0) };
+        loader.account(path(index), &account, []).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    let db = loaded.create(meta, vec![]).unwrap();
+    cambium_testkit::plain::commit(&db, vec![put(path(3), 1)], vec![code(10)]);
+    db.flush(0).unwrap();
+    let disk = close(db, &disk);
+    disk.remove("codes.dat").unwrap();
+    let arc: Arc<dyn Disk> = Arc::new(disk);
+    let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
+    assert!(!report.is_whole(), "{report:?}");
+    let told = |finding: &cambium_state::RepairFinding| {
+        !finding.is_mended && finding.damage.contains(&hash.to_string())
+    };
+    assert!(report.findings.iter().any(told), "{report:?}");
+}

@@ -26,14 +26,14 @@ use crate::{
     options::Options,
     records::{BlockRecord, KIND_BLOCK},
 };
-use alloy_primitives::keccak256;
+use alloy_primitives::{B256, keccak256};
 use cambium_disk::{BLOCK_BYTES, Disk, DiskError, SalvageDisk, TrialDisk};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK_EMPTY};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, LogDamage, LogDamageKind, LogPosition, Manifest,
     Segments, StoreError, lock_data_dir, set_aside,
 };
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
 /// How far a repair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,12 +175,14 @@ impl Repair<'_> {
         self.report.lost_blocks = lacks_end || lacks_blocks || lower_head.is_some();
         self.lost_history(&index, genesis, &read.meta, &damaged)?;
         let codes = self.codes(&log, manifest.salt(), read.meta.codes_len)?;
+        let (codes, missing_codes) = codes.unzip();
         let state = pages::State {
             manifest: &manifest,
             log: &log,
             blocks: &index,
             genesis,
             codes,
+            missing_codes: missing_codes.unwrap_or_default(),
             read,
         };
         self.segments(state)
@@ -476,13 +478,13 @@ impl Repair<'_> {
     }
 
     /// Writes the codes anew if any of them can't be read, with those that the log has, and gives
-    /// these.
+    /// these, and the hashes of those that accounts had by the log and that are in neither.
     fn codes(
         &mut self,
         log: &BlockLog,
         salt: u64,
         checkpointed: u64,
-    ) -> Result<Option<Codes>, StateError> {
+    ) -> Result<Option<(Codes, HashSet<B256>)>, StateError> {
         let (codes, found) = Codes::open(self.disk.clone(), salt, checkpointed)?;
         let mut damage: Vec<_> = found.damage.iter().map(ToString::to_string).collect();
         let mut unreadable = 0;
@@ -515,7 +517,7 @@ impl Repair<'_> {
         }
         let (codes, _) = Codes::open(self.disk.clone(), salt, checkpointed)?;
         codes.settle()?;
-        let mut restored = 0;
+        let (mut restored, mut missing) = (0, HashSet::new());
         for record in log.scan(LogPosition::START) {
             let (position, record) = record?;
             if record.kind != KIND_BLOCK {
@@ -531,6 +533,13 @@ impl Repair<'_> {
                     restored += 1;
                 }
             }
+            let changes = [&block.changes, &block.reverts];
+            let changed = changes.into_iter().flat_map(|changes| changes.accounts());
+            missing.extend(changed.filter_map(|change| match change.account {
+                AccountUpdate::Put(account) => Some(account.code_hash),
+                _ => None,
+            }));
+            missing.retain(|hash| *hash != KECCAK_EMPTY && !codes.contains(hash));
         }
         codes.sync()?;
         let others = match unreadable {
@@ -541,7 +550,7 @@ impl Repair<'_> {
             "written anew with {kept} codes that could be read, and {restored} that the log has"
         );
         self.found(format!("{first}{others}"), remedy, true);
-        Ok(Some(codes))
+        Ok(Some((codes, missing)))
     }
 
     /// Looks at all pages, and brings back those that can't be read, where that can be.

@@ -38,6 +38,8 @@ pub(super) struct State<'a> {
     pub(super) genesis: BlockId,
     /// If some were lost: those that there are now.
     pub(super) codes: Option<Codes>,
+    /// Those that accounts had once and that were lost.
+    pub(super) missing_codes: HashSet<B256>,
     pub(super) read: Read,
 }
 
@@ -72,7 +74,7 @@ impl Repair<'_> {
         let mut looked = Looked {
             codes: state.codes.as_ref(),
             lost: Vec::new(),
-            missing_codes: HashSet::new(),
+            missing_codes: state.missing_codes.clone(),
         };
         for shard in 0..SHARDS {
             self.tell("pages", shard as u64, SHARDS as u64);
