@@ -44,6 +44,9 @@
 //!
 //! The faulty disk does all of these, and injects errors besides.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used as they are there");
+
 mod disk;
 mod error;
 mod faulty;
