@@ -1,22 +1,26 @@
 //! revm, but for contracts created where there is storage already (EIP-7610).
 //!
+//! Also where the gas of frames is settled otherwise than by revm ([`crate::amsterdam`]).
+//!
 //! revm refuses to create a contract over code or a nonce, and knows nothing of storage. So for
 //! the time of such a creation the account gets a nonce.
 
 use crate::{
-    StateRead,
+    StateRead, amsterdam,
     env::{Evm, EvmContext},
     overlay::Overlay,
 };
 use alloy_primitives::Address;
 use revm::{
     context::FrameStack,
+    context_interface::Cfg,
     handler::{
         EthFrame, EthPrecompiles, EvmTr, FrameInitOrResult, FrameResult, ItemOrResult,
         evm::{ContextDbError, FrameInitResult, FrameTr},
         instructions::EthInstructions,
     },
     interpreter::{FrameInput, interpreter::EthInterpreter, interpreter_action::FrameInit},
+    primitives::hardfork::SpecId,
 };
 
 type Context<DB> = EvmContext<Overlay<DB>>;
@@ -103,8 +107,21 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
 
     fn frame_return_result(
         &mut self,
-        result: <Frame as FrameTr>::FrameResult,
+        mut result: <Frame as FrameTr>::FrameResult,
     ) -> Result<Option<FrameResult>, ContextDbError<Self::Context>> {
-        self.0.frame_return_result(result)
+        let evm = &mut self.0;
+        if evm.frame_stack.get().is_finished() {
+            evm.frame_stack.pop();
+        }
+        if evm.frame_stack.index().is_none() {
+            return Ok(Some(result));
+        }
+        let parent = evm.frame_stack.get();
+        if evm.ctx.cfg.spec.is_enabled_in(SpecId::AMSTERDAM) {
+            let gas = parent.interpreter.gas.tracker_mut();
+            amsterdam::settle_frame(&mut result, gas, evm.ctx.cfg.gas_params());
+        }
+        parent.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+        Ok(None)
     }
 }

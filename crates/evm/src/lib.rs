@@ -6,6 +6,7 @@
 //! of these is compared elsewhere.
 
 mod access_list;
+mod amsterdam;
 mod batch;
 mod block;
 mod cache;
@@ -14,7 +15,7 @@ mod create;
 mod dao;
 mod env;
 mod executor;
-mod fee;
+mod handler;
 mod listed;
 mod optimistic;
 mod overlay;

@@ -6,7 +6,7 @@ use alloy_consensus::Header;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
-use cambium_chain::{Block, ChainSpec};
+use cambium_chain::{AmsterdamRules, Block, ChainSpec};
 use cambium_primitives::{
     Account, AccountChange, AccountChanges, AccountUpdate, Changes, KECCAK_EMPTY,
 };
@@ -131,6 +131,7 @@ struct Blobs {
 /// One blockchain test over a backend.
 pub struct BlockchainCase<B> {
     name: String,
+    pack: Pack,
     fixture: Fixture,
     backend: PhantomData<fn() -> B>,
 }
@@ -138,6 +139,9 @@ pub struct BlockchainCase<B> {
 impl<B: Backend> BlockchainCase<B> {
     fn spec(&self) -> Option<ChainSpec> {
         let mut spec = network(&self.fixture.network)?;
+        if self.pack == Pack::Amsterdam {
+            spec.amsterdam_rules = AmsterdamRules::Lists;
+        }
         let Some(config) = &self.fixture.config else {
             return Some(spec);
         };
@@ -273,6 +277,7 @@ impl<B: Backend> Case for BlockchainCase<B> {
 
 /// Blockchain tests in one folder of a pack, over a backend.
 pub struct BlockchainSuite<B> {
+    pack: Pack,
     root: PathBuf,
     folder: &'static str,
     backend: PhantomData<fn() -> B>,
@@ -282,6 +287,7 @@ impl<B> BlockchainSuite<B> {
     /// All tests under `folder` of `pack`; `None` if the pack is not there.
     pub fn new(pack: Pack, folder: &'static str) -> Option<Self> {
         Some(Self {
+            pack,
             root: pack.open()?,
             folder,
             backend: PhantomData,
@@ -315,6 +321,7 @@ impl<B: Backend> Suite for BlockchainSuite<B> {
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let cases = fixtures.into_iter().map(|(name, fixture)| BlockchainCase {
             name,
+            pack: self.pack,
             fixture,
             backend: PhantomData,
         });

@@ -48,3 +48,12 @@ fn block_access_list_benchmarks_hold() {
         22,
     );
 }
+
+#[test]
+fn amsterdam_devnet_tests_hold() {
+    run(
+        Pack::AmsterdamDevnet,
+        "eest-amsterdam-devnet/for_amsterdam",
+        4_188,
+    );
+}
