@@ -88,6 +88,7 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
         &mut self,
         frame: FrameInit,
     ) -> Result<FrameInitResult<'_, Frame>, ContextDbError<Self::Context>> {
+        self.0.ctx.chain.begin(frame.depth);
         let Some(address) = self.storage_in_the_way(&frame)? else {
             return self.0.frame_init(frame);
         };
@@ -116,12 +117,18 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
         if evm.frame_stack.index().is_none() {
             return Ok(Some(result));
         }
-        let parent = evm.frame_stack.get();
-        if evm.ctx.cfg.spec.is_enabled_in(SpecId::AMSTERDAM) {
-            let gas = parent.interpreter.gas.tracker_mut();
-            amsterdam::settle_frame(&mut result, gas, evm.ctx.cfg.gas_params());
+        let caller = evm.frame_stack.get();
+        if !evm.ctx.cfg.spec.is_enabled_in(SpecId::AMSTERDAM) {
+            caller.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+            return Ok(None);
         }
-        parent.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+        let depth = caller.depth;
+        let gas = caller.interpreter.gas.tracker_mut();
+        let (refunds, params) = (&mut evm.ctx.chain, evm.ctx.cfg.gas_params());
+        let amount = amsterdam::before_settling(&mut result, gas, refunds, depth + 1, params);
+        caller.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+        let gas = caller.interpreter.gas.tracker_mut();
+        amsterdam::after_settling(gas, &mut evm.ctx.chain, depth, amount);
         Ok(None)
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks, transactions and rules as revm takes them.
 
-use crate::{BlockInput, Rules, Transaction, amsterdam, constantinople};
+use crate::{BlockInput, Rules, Transaction, amsterdam::{self, Refunds}, constantinople};
 use alloy_consensus::{Header, Transaction as _, Typed2718};
 use alloy_primitives::{Address, U256};
 use revm::{
@@ -13,7 +13,7 @@ use revm::{
 };
 
 /// revm's context over a database.
-pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, ()>;
+pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Refunds>;
 
 /// revm over a database.
 pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;

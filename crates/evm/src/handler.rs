@@ -24,6 +24,7 @@ use std::{cell::Cell, marker::PhantomData};
 pub(crate) struct TransactionHandler<DB> {
     fee_is_apart: bool,
     fee: Cell<U256>,
+    intrinsic_gas: Cell<u64>,
     authorizations_refund: Cell<u64>,
     db: PhantomData<fn() -> DB>,
 }
@@ -34,6 +35,7 @@ impl<DB> TransactionHandler<DB> {
         Self {
             fee_is_apart,
             fee: Cell::default(),
+            intrinsic_gas: Cell::default(),
             authorizations_refund: Cell::default(),
             db: PhantomData,
         }
@@ -42,6 +44,11 @@ impl<DB> TransactionHandler<DB> {
     /// What the transaction would have paid the beneficiary.
     pub(crate) fn fee(&self) -> U256 {
         self.fee.get()
+    }
+
+    /// Regular gas that the transaction costs before it runs.
+    pub(crate) fn intrinsic_gas(&self) -> u64 {
+        self.intrinsic_gas.get()
     }
 
     /// State gas that came back for authorizations by accounts that were there already. The block
@@ -84,6 +91,7 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
                 tx.gas_limit(),
             )?;
         }
+        self.intrinsic_gas.set(gas.initial_regular_gas());
         Ok(gas)
     }
 

@@ -19,7 +19,7 @@ use cambium_keccak::keccak256_each;
 use revm::{
     context::{
         ContextSetters,
-        result::{EVMError, ExecutionResult, ResultGas},
+        result::{EVMError, ExecutionResult, HaltReason},
     },
     handler::{EvmTr, Handler},
     primitives::hardfork::SpecId,
@@ -166,7 +166,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         let gas = result.gas();
         let result = TransactionResult {
             gas_used: gas.tx_gas_used(),
-            block_gas: self.block_gas(gas, handler.authorizations_refund()),
+            block_gas: self.block_gas(&result, handler),
             success: result.is_success(),
             logs: result.into_logs(),
             bloom: None,
@@ -176,7 +176,12 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
 
     /// What the block counts of a transaction's gas: from Amsterdam on refunds stay in (EIP-7778),
     /// and state gas is apart (EIP-8037).
-    fn block_gas(&self, gas: &ResultGas, authorizations_refund: u64) -> BlockGas {
+    fn block_gas(
+        &self,
+        result: &ExecutionResult,
+        handler: &TransactionHandler<DB>,
+    ) -> BlockGas {
+        let gas = result.gas();
         if !self.input.rules.is(SpecId::AMSTERDAM) {
             return BlockGas {
                 regular: gas.tx_gas_used(),
@@ -184,8 +189,18 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
             };
         }
         let state = gas.state_gas_spent_final();
-        let paid = state.saturating_sub(authorizations_refund);
-        let regular = gas.total_gas_spent().saturating_sub(paid);
+        let regular = match result {
+            // The gas that is burned counts for the sender only.
+            ExecutionResult::Halt {
+                reason: HaltReason::CreateCollision,
+                ..
+            } => handler.intrinsic_gas(),
+            _ => {
+                let paid = state.saturating_sub(handler.authorizations_refund());
+                let lost = self.evm.0.ctx.chain.lost();
+                gas.total_gas_spent().saturating_sub(paid + lost)
+            }
+        };
         BlockGas {
             regular: regular.max(gas.floor_gas()),
             state,

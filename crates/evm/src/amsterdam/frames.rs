@@ -1,26 +1,46 @@
 //! The gas of a call or a creation, given back to the frame that made it.
 
+use super::refunds::Refunds;
 use revm::{
     context_interface::cfg::gas_params::GasParams, handler::FrameResult, interpreter::GasTracker,
 };
 
-/// Prepares what a frame returns to `parent` for revm to settle: state gas of a frame that fails
-/// comes back to the reservoir, wherever it was taken from, as does that of an account that was
-/// not created. That of an account called stays charged.
-pub(crate) fn settle_frame(result: &mut FrameResult, parent: &mut GasTracker, params: &GasParams) {
-    let charge = params.new_account_state_gas();
-    parent.set_state_gas_spilled(0);
+/// Prepares what the frame at `depth` returns to `caller` for revm to settle, so that state gas
+/// goes to the reservoir wherever it was taken from. Returns what [`after_settling`] is to give back.
+pub(crate) fn before_settling(
+    result: &mut FrameResult,
+    caller: &mut GasTracker,
+    refunds: &mut Refunds,
+    depth: usize,
+    params: &GasParams,
+) -> u64 {
+    caller.set_state_gas_spilled(0);
     let is_ok = result.instruction_result().is_ok();
-    let child = result.gas_mut().tracker_mut();
-    child.set_state_gas_spilled(0);
-    match result {
-        FrameResult::Call(call) => call.charged_new_account_state_gas = false,
-        FrameResult::Create(create) if is_ok && create.address.is_some() => {}
-        FrameResult::Create(create) => {
-            let child = create.result.gas.tracker_mut();
-            child.set_reservoir(child.reservoir().saturating_add(charge));
-            let spent = parent.state_gas_spent().saturating_sub_unsigned(charge);
-            parent.set_state_gas_spent(spent);
-        }
+    let gas = result.gas_mut().tracker_mut();
+    gas.set_state_gas_spilled(0);
+    if !is_ok {
+        let paid = gas.reservoir().saturating_add_signed(gas.state_gas_spent());
+        gas.set_reservoir(paid.saturating_sub(refunds.fail(depth)));
+        gas.set_state_gas_spent(0);
     }
+    match result {
+        // The state gas of an account called stays charged.
+        FrameResult::Call(call) => call.charged_new_account_state_gas = false,
+        FrameResult::Create(_) if !is_ok => return params.new_account_state_gas(),
+        FrameResult::Create(_) => {}
+    }
+    match is_ok {
+        true => refunds.succeed(depth),
+        false => 0,
+    }
+}
+
+/// Gives back to a caller, at `depth`, what [`before_settling`] returned.
+pub(crate) fn after_settling(
+    caller: &mut GasTracker,
+    refunds: &mut Refunds,
+    depth: usize,
+    amount: u64,
+) {
+    refunds.credit(depth, caller, amount);
 }

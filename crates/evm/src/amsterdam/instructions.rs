@@ -6,12 +6,11 @@ use revm::{
     Database,
     bytecode::opcode::{CREATE, CREATE2, EXTCODECOPY, EXTCODESIZE, SELFDESTRUCT, SSTORE},
     context_interface::{
-        Cfg, ContextTr, Host, JournalTr, journaled_state::account::JournaledAccountTr,
+        Cfg, ContextTr, JournalTr, journaled_state::account::JournaledAccountTr,
     },
     handler::instructions::EthInstructions,
     interpreter::{
-        Instruction, InstructionContext, InstructionExecResult, InstructionResult,
-        InterpreterTypes,
+        Instruction, InstructionContext, InstructionExecResult, InstructionResult, Interpreter,
         instructions::{contract, host},
         interpreter::EthInterpreter,
         interpreter_types::InputsTr,
@@ -32,7 +31,7 @@ pub(crate) fn install<DB: Database>(table: &mut EthInstructions<EthInterpreter, 
     };
     put(CREATE, Instruction::new(create::<false, DB>), 0);
     put(CREATE2, Instruction::new(create::<true, DB>), 0);
-    put(SSTORE, Instruction::new(sstore), 0);
+    put(SSTORE, Instruction::new(sstore::<DB>), 0);
     put(SELFDESTRUCT, Instruction::new(selfdestruct::<DB>), 5_000);
     table.insert_gas(EXTCODESIZE, ACCOUNT_READ_GAS);
     table.insert_gas(EXTCODECOPY, ACCOUNT_READ_GAS);
@@ -49,24 +48,42 @@ fn create<const IS_CREATE2: bool, DB: Database>(step: Step<'_, DB>) -> Instructi
     }
     let created = contract::create::<IS_CREATE2, _, _>(InstructionContext {
         interpreter: &mut *interpreter,
-        host,
+        host: &mut *host,
     });
     match created {
         Err(InstructionResult::Suspend) => {}
-        Ok(()) => super::refill(interpreter.gas.tracker_mut(), charge),
+        Ok(()) => credit(interpreter, host, charge),
         // The regular gas comes first, and was not there.
         Err(_) => *interpreter.gas.tracker_mut() = before,
     }
     created
 }
 
+fn credit<DB: Database>(
+    interpreter: &mut Interpreter<EthInterpreter>,
+    host: &mut EvmContext<DB>,
+    amount: u64,
+) {
+    let depth = interpreter.input.depth();
+    let gas = interpreter.gas.tracker_mut();
+    host.chain.credit(depth, gas, amount);
+}
+
 /// SSTORE: the state gas of a slot that is zero again comes back to the reservoir.
-fn sstore<H: Host + ?Sized, W: InterpreterTypes>(
-    step: InstructionContext<'_, H, W>,
-) -> InstructionExecResult {
-    host::sstore_with_gas_accounting(step, |step, address, load| {
-        step.interpreter.gas.tracker_mut().set_state_gas_spilled(0);
-        host::sstore_default_gas_accounting(step, address, load)
+fn sstore<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
+    host::sstore_with_gas_accounting(step, |step, _, load| {
+        let prices = step.host.cfg.gas_params();
+        let regular = prices.sstore_dynamic_gas(true, &load.data, load.is_cold);
+        let state = prices.sstore_state_gas(&load.data);
+        let refund = prices.sstore_refund(true, &load.data);
+        let refill = prices.sstore_state_gas_refill(&load.data);
+        let gas = &mut step.interpreter.gas;
+        if !gas.record_regular_cost(regular) || !gas.record_state_cost(state) {
+            return Err(InstructionResult::OutOfGas);
+        }
+        gas.record_refund(refund);
+        credit(step.interpreter, step.host, refill);
+        Ok(())
     })
 }
 

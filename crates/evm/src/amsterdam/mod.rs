@@ -2,17 +2,20 @@
 //!
 //! revm implements a later devnet, in which EIP-2780, EIP-8038 and EIP-8246 have come and EIP-8037
 //! charges state gas elsewhere. So its prices are set here, and where a price is not enough,
-//! [`instructions`] wraps its instructions, [`frames`] settles the gas of calls, and [`intrinsic`]
-//! says what a transaction costs before it runs. `docs/AMSTERDAM.md` lists the differences.
+//! [`instructions`] wraps its instructions, [`frames`] settles the gas of calls,
+//! [`refunds`] keeps what comes back, and [`intrinsic`] says what a transaction costs before it
+//! runs. `docs/AMSTERDAM.md` lists the differences.
 
 mod frames;
 mod instructions;
 mod intrinsic;
+mod refunds;
 mod settle;
 
-pub(crate) use frames::settle_frame;
+pub(crate) use frames::{after_settling, before_settling};
 pub(crate) use instructions::install;
 pub(crate) use intrinsic::{add_state_gas, most_gas};
+pub(crate) use refunds::Refunds;
 pub(crate) use settle::{burn_logs, refund_destroyed};
 
 use revm::{
