@@ -126,6 +126,8 @@ mod tests {
     fn the_price_of_a_byte_grows_with_the_gas_limit_in_steps() {
         assert_eq!(byte_gas(120_000_000), 1_174);
         assert_eq!(byte_gas(100_000_000), 1_174);
-        assert_eq!(byte_gas(0), 150);
+        assert_eq!(byte_gas(0), 1);
+        assert_eq!(byte_gas(60_000_000), 662);
+        assert!(byte_gas(u64::MAX) > byte_gas(u64::MAX / 2));
     }
 }
