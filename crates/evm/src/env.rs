@@ -1,6 +1,10 @@
 //! Blocks, transactions and rules as revm takes them.
 
-use crate::{BlockInput, Rules, Transaction, amsterdam::{self, Refunds}, constantinople};
+use crate::{
+    BlockInput, Rules, Transaction,
+    amsterdam::{self, Refunds},
+    constantinople,
+};
 use alloy_consensus::{Header, Transaction as _, Typed2718};
 use alloy_primitives::{Address, U256};
 use revm::{

@@ -9,11 +9,12 @@ use alloy_primitives::U256;
 use revm::{
     context::result::{EVMError, ExecutionResult, HaltReason, ResultGas},
     context_interface::{
-        Block, Cfg, ContextTr, LocalContextTr, Transaction, context::take_error, transaction::TransactionType,
+        Block, Cfg, ContextTr, LocalContextTr, Transaction, context::take_error,
+        transaction::TransactionType,
     },
     handler::{
-        EvmTr, FrameResult, Handler, handle_reservoir_remaining_gas, post_execution,
-        pre_execution, validation,
+        EvmTr, FrameResult, Handler, handle_reservoir_remaining_gas, post_execution, pre_execution,
+        validation,
     },
     interpreter::{GasTracker, InitialAndFloorGas},
     primitives::hardfork::SpecId,

@@ -29,6 +29,7 @@ mod step;
 mod system;
 
 pub use access_list::{AccessListSizes, listed_changes};
+pub use amsterdam::new_slot_gas;
 pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,

@@ -1,8 +1,9 @@
 //! What the steps of a block come to, put together in their order.
 
 use crate::{
-    BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault, amsterdam,
+    BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
     access_list::{AccessListBuilder, StepAccesses},
+    amsterdam,
     step::{BlockGas, ContractRequest, TransactionResult, set_blooms},
     system,
 };

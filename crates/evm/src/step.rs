@@ -176,11 +176,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
 
     /// What the block counts of a transaction's gas: from Amsterdam on refunds stay in (EIP-7778),
     /// and state gas is apart (EIP-8037).
-    fn block_gas(
-        &self,
-        result: &ExecutionResult,
-        handler: &TransactionHandler<DB>,
-    ) -> BlockGas {
+    fn block_gas(&self, result: &ExecutionResult, handler: &TransactionHandler<DB>) -> BlockGas {
         let gas = result.gas();
         if !self.input.rules.is(SpecId::AMSTERDAM) {
             return BlockGas {

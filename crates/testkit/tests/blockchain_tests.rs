@@ -2,8 +2,8 @@
 //! the packs: fewer means that cases got lost on the way.
 
 use cambium_testkit::{
-    BlockchainSuite, EngineChain, ExecutionWitnesses, KnownFailure, KnownFailures, NaiveChain, Pack,
-    WitnessCounts, run_suite, say,
+    BlockchainSuite, EngineChain, ExecutionWitnesses, KnownFailure, KnownFailures, NaiveChain,
+    Pack, WitnessCounts, run_suite, say,
 };
 
 fn run(pack: Pack, folder: &'static str, at_least: usize) {

@@ -5,9 +5,7 @@ use alloy_primitives::{Address, Log, LogData, U256};
 use revm::{
     Database,
     bytecode::opcode::{CREATE, CREATE2, EXTCODECOPY, EXTCODESIZE, SELFDESTRUCT, SSTORE},
-    context_interface::{
-        Cfg, ContextTr, JournalTr, journaled_state::account::JournaledAccountTr,
-    },
+    context_interface::{Cfg, ContextTr, JournalTr, journaled_state::account::JournaledAccountTr},
     handler::instructions::EthInstructions,
     interpreter::{
         Instruction, InstructionContext, InstructionExecResult, InstructionResult, Interpreter,

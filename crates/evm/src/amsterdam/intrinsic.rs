@@ -3,10 +3,8 @@
 use crate::Transaction;
 use alloy_consensus::Transaction as _;
 use revm::{
-    context::result::InvalidTransaction,
-    context_interface::cfg::gas_params::GasParams,
-    interpreter::InitialAndFloorGas,
-    primitives::eip7825::TX_GAS_LIMIT_CAP,
+    context::result::InvalidTransaction, context_interface::cfg::gas_params::GasParams,
+    interpreter::InitialAndFloorGas, primitives::eip7825::TX_GAS_LIMIT_CAP,
 };
 
 /// Adds the state gas of creating a contract or of authorizations, all of which are taken to make
@@ -56,8 +54,7 @@ pub(crate) fn most_gas(transaction: &Transaction, block_gas_limit: u64) -> (u64,
     let is_create = transaction.kind().is_create();
     let authorizations = transaction.authorization_count().unwrap_or(0);
     let input = transaction.input();
-    let regular =
-        params.initial_tx_gas(input, is_create, addresses, slots, authorizations, None);
+    let regular = params.initial_tx_gas(input, is_create, addresses, slots, authorizations, None);
     let state = state_gas(&params, is_create, authorizations);
     let limit = transaction.gas_limit();
     (

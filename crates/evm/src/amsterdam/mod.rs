@@ -63,13 +63,18 @@ const ROUNDING_OFFSET: u128 = 9_578;
 const ROUNDING_BITS: u32 = 5;
 
 /// State gas of a byte of new state, in a block of that gas limit (EIP-8037).
-pub(crate) fn byte_gas(gas_limit: u64) -> u64 {
+fn byte_gas(gas_limit: u64) -> u64 {
     let yearly = u128::from(gas_limit) * YEAR_BLOCKS;
     let shifted = yearly.div_ceil(2 * GROWTH_BYTES) + ROUNDING_OFFSET;
     let shift = (u128::BITS - shifted.leading_zeros()).saturating_sub(ROUNDING_BITS);
     let rounded = (shifted >> shift) << shift;
     let gas = rounded.saturating_sub(ROUNDING_OFFSET).max(1);
     u64::try_from(gas).unwrap_or(u64::MAX)
+}
+
+/// State gas of a new storage slot from Amsterdam on, in a block of that gas limit (EIP-8037).
+pub fn new_slot_gas(gas_limit: u64) -> u64 {
+    byte_gas(gas_limit).saturating_mul(SLOT_BYTES)
 }
 
 /// Sets limits, prices and EIPs for blocks of that gas limit.

@@ -2,7 +2,11 @@
 
 use super::instructions::burn_log;
 use crate::env::EvmContext;
-use revm::{Database, context_interface::{Cfg, cfg::gas_params::GasId}, interpreter::GasTracker};
+use revm::{
+    Database,
+    context_interface::{Cfg, cfg::gas_params::GasId},
+    interpreter::GasTracker,
+};
 
 /// Gives back the state gas of what is destroyed: the account, its code, and the slots that are not
 /// zero (EIP-8037). No more than was used.
@@ -29,9 +33,9 @@ pub(crate) fn refund_destroyed<DB: Database>(context: &mut EvmContext<DB>, gas: 
 /// Logs what destroyed contracts still hold, by address (EIP-7708).
 pub(crate) fn burn_logs<DB: Database>(context: &mut EvmContext<DB>) {
     let state = &context.journaled_state.state;
-    let destroyed = state.iter().filter(|(_, account)| {
-        account.is_selfdestructed() && !account.info.balance.is_zero()
-    });
+    let destroyed = state
+        .iter()
+        .filter(|(_, account)| account.is_selfdestructed() && !account.info.balance.is_zero());
     let mut burned: Vec<_> = destroyed
         .map(|(address, account)| (*address, account.info.balance))
         .collect();
