@@ -49,6 +49,11 @@ pub enum AmsterdamRules {
     Lists,
 }
 
+/// What Amsterdam was before there was a choice.
+const fn rules_of_older_databases() -> AmsterdamRules {
+    AmsterdamRules::Lists
+}
+
 /// Blob targets, limits and price curves by the fork that brings them. A fork without an entry
 /// keeps its predecessor's.
 #[derive(Clone, Copy, Debug, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -120,7 +125,7 @@ pub struct ChainSpec {
     pub bpo_times: [Option<u64>; BPO_FORKS],
     pub amsterdam_time: Option<u64>,
     /// What comes at that time.
-    #[serde(default)]
+    #[serde(default = "rules_of_older_databases")]
     pub amsterdam_rules: AmsterdamRules,
 
     pub blob_schedule: BlobSchedule,

@@ -68,6 +68,18 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
     type Error = EVMError<DB::Error>;
     type HaltReason = HaltReason;
 
+    /// As revm's, but that from Amsterdam on a transaction's gas limit, of which a part is state gas,
+    /// may be more than the block's. Whether it fits is looked at before.
+    fn validate_env(&self, evm: &mut Self::Evm) -> Result<(), Self::Error> {
+        if !is_amsterdam(evm) {
+            return validation::validate_env(evm.ctx());
+        }
+        let limit = std::mem::replace(&mut evm.ctx().block.gas_limit, u64::MAX);
+        let validated = validation::validate_env(evm.ctx());
+        evm.ctx().block.gas_limit = limit;
+        validated
+    }
+
     fn validate_initial_tx_gas(
         &self,
         evm: &mut Self::Evm,

@@ -2,7 +2,6 @@
 //! blocks of which some must be refused, and the head and state at the end.
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
-use alloy_consensus::Header;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;

@@ -108,7 +108,6 @@ fn burn<DB: Database>(context: &mut EvmContext<DB>, address: Address) -> Result<
         return Ok(());
     }
     account.set_balance(U256::ZERO);
-    drop(account);
     context.journal_mut().log(burn_log(address, balance));
     Ok(())
 }
