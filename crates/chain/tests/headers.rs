@@ -124,8 +124,8 @@ fn amsterdams_fields_are_demanded_from_its_first_block_on() {
         number: 10,
         timestamp,
         parent_hash: parent.hash_slow(),
-        // Six blobs, with a target of 14.
-        excess_blob_gas: Some(12 * 131_072),
+        // Six blobs at the reserve price, with a target of 14 and a limit of 21.
+        excess_blob_gas: Some(22 * 131_072),
         block_access_list_hash: list.then_some(B256::ZERO),
         slot_number: slot.then_some(7),
         ..parent.clone()

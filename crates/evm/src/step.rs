@@ -194,7 +194,8 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
             _ => {
                 let paid = state.saturating_sub(handler.authorizations_refund());
                 let lost = self.evm.0.ctx.chain.lost();
-                gas.total_gas_spent().saturating_sub(paid + lost)
+                gas.total_gas_spent()
+                    .saturating_sub(paid.saturating_add(lost))
             }
         };
         BlockGas {

@@ -38,8 +38,8 @@ impl Refunds {
         let paid = u64::try_from(gas.state_gas_spent()).unwrap_or(0);
         let applied = amount.min(paid);
         let frame = &mut self.frames[depth];
-        frame.applied += applied;
-        frame.pending += amount - applied;
+        frame.applied = frame.applied.saturating_add(applied);
+        frame.pending = frame.pending.saturating_add(amount - applied);
         super::refill(gas, applied);
     }
 
@@ -48,7 +48,8 @@ impl Refunds {
     pub(super) fn succeed(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, pending } = self.frames[depth];
         if let Some(caller) = depth.checked_sub(1) {
-            self.frames[caller].applied += applied;
+            let caller = &mut self.frames[caller];
+            caller.applied = caller.applied.saturating_add(applied);
         }
         pending
     }
@@ -56,7 +57,7 @@ impl Refunds {
     /// The frame at a depth fails. Returns what came back to it, which is lost.
     pub(super) fn fail(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, .. } = self.frames[depth];
-        self.lost += applied;
+        self.lost = self.lost.saturating_add(applied);
         applied
     }
 
