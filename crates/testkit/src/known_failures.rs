@@ -72,3 +72,64 @@ impl<S: Suite> Suite for KnownFailures<S> {
         Ok(cases.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(&'static str, Verdict);
+
+    impl Case for Fixed {
+        fn name(&self) -> String {
+            self.0.to_owned()
+        }
+
+        fn run(&self) -> Verdict {
+            self.1.clone()
+        }
+    }
+
+    struct Two;
+
+    impl Suite for Two {
+        type Case = Fixed;
+
+        fn name(&self) -> String {
+            "two".to_owned()
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            Vec::new()
+        }
+
+        fn cases(&self, _: &Path) -> Result<Vec<Fixed>, String> {
+            let fails = Verdict::Failed("so".to_owned());
+            Ok(vec![
+                Fixed("a::passes", Verdict::Passed),
+                Fixed("a::fails", fails),
+            ])
+        }
+    }
+
+    fn verdicts(known: &'static [KnownFailure]) -> Vec<Verdict> {
+        let cases = KnownFailures::new(Two, known).cases(Path::new(""));
+        let cases = cases.expect("they are fixed");
+        cases.iter().map(Case::run).collect()
+    }
+
+    const fn known(name: &'static str) -> KnownFailure {
+        let reason = "known";
+        KnownFailure { name, reason }
+    }
+
+    #[test]
+    fn a_known_failure_is_skipped_and_one_that_passes_fails() {
+        let skipped = Verdict::Skipped("known".to_owned());
+        assert_eq!(
+            verdicts(const { &[known("::fails")] }),
+            [Verdict::Passed, skipped]
+        );
+        let verdicts = verdicts(const { &[known("::passes")] });
+        assert!(verdicts.iter().all(|v| matches!(v, Verdict::Failed(_))));
+    }
+}
