@@ -78,7 +78,7 @@ pub fn validate_header(
 ) -> Result<(), HeaderError> {
     check_place(header, parent, parent_hash)?;
     let fork = spec.fork_at(header.number, header.timestamp, post_merge);
-    check_fields(fork, header)?;
+    check_fields(spec, fork, header)?;
     check_gas(fork, header, parent)?;
     check_extra_data(spec, header)?;
     check_seal(spec, header, parent, post_merge)?;
@@ -108,7 +108,7 @@ fn check_place(header: &Header, parent: &Header, parent_hash: B256) -> Result<()
 }
 
 /// Each field that a fork brings must be there from that fork on, and not before.
-fn check_fields(fork: Fork, header: &Header) -> Result<(), HeaderError> {
+fn check_fields(spec: &ChainSpec, fork: Fork, header: &Header) -> Result<(), HeaderError> {
     let fields = [
         (
             "baseFeePerGas",
@@ -145,7 +145,11 @@ fn check_fields(fork: Fork, header: &Header) -> Result<(), HeaderError> {
             header.block_access_list_hash.is_some(),
             fork >= Fork::Amsterdam,
         ),
-        ("slotNumber", header.slot_number.is_some(), false),
+        (
+            "slotNumber",
+            header.slot_number.is_some(),
+            spec.has_slot_number(fork),
+        ),
     ];
     for (field, present, wanted) in fields {
         match (present, wanted) {

@@ -42,7 +42,9 @@ pub use init::InitProgress;
 pub use prepare::PreparedBlock;
 pub use reads::TimedReads;
 pub use sealer::ChainSealer;
-pub use spec::{BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT};
+pub use spec::{
+    AmsterdamRules, BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT,
+};
 pub use stateless::{
     BlockWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport, StatelessRules,
     WitnessGap,

@@ -39,6 +39,21 @@ pub enum Fork {
     Amsterdam,
 }
 
+/// What Amsterdam brings. Its EIPs are drafts, and public fixtures are made of two selections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum AmsterdamRules {
+    /// All EIPs of the release `bal@v5.7.0` of the public devnet fixtures: see `docs/AMSTERDAM.md`.
+    #[default]
+    Whole,
+    /// Block access lists (EIP-7928) on top of Osaka, and nothing else.
+    Lists,
+}
+
+/// What Amsterdam was before there was a choice.
+const fn rules_of_older_databases() -> AmsterdamRules {
+    AmsterdamRules::Lists
+}
+
 /// Blob targets, limits and price curves by the fork that brings them. A fork without an entry
 /// keeps its predecessor's.
 #[derive(Clone, Copy, Debug, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -109,6 +124,9 @@ pub struct ChainSpec {
     /// BPO1 to BPO5.
     pub bpo_times: [Option<u64>; BPO_FORKS],
     pub amsterdam_time: Option<u64>,
+    /// What comes at that time.
+    #[serde(default = "rules_of_older_databases")]
+    pub amsterdam_rules: AmsterdamRules,
 
     pub blob_schedule: BlobSchedule,
     /// Where deposits are logged (EIP-6110).
@@ -144,6 +162,7 @@ impl Default for ChainSpec {
             osaka_time: None,
             bpo_times: [None; BPO_FORKS],
             amsterdam_time: None,
+            amsterdam_rules: AmsterdamRules::Whole,
             blob_schedule: BlobSchedule::mainnet(),
             deposit_contract: MAINNET_DEPOSIT_CONTRACT,
         }
@@ -246,7 +265,7 @@ impl ChainSpec {
         let fork = self.fork_at(number, timestamp, post_merge);
         Rules {
             chain_id: self.chain_id,
-            spec: spec_id(fork),
+            spec: self.spec_id(fork),
             eip1283: fork == Fork::Constantinople,
             eip155: post_merge || at(self.eip155_block, number) || fork >= Fork::Byzantium,
             block_access_list: fork >= Fork::Amsterdam,
@@ -259,6 +278,19 @@ impl ChainSpec {
             dao_change: self.dao_fork_support && self.dao_fork_block == Some(number),
             deposit_contract: self.deposit_contract,
         }
+    }
+
+    /// The fork as revm names it.
+    fn spec_id(&self, fork: Fork) -> SpecId {
+        match fork {
+            Fork::Amsterdam if self.amsterdam_rules == AmsterdamRules::Whole => SpecId::AMSTERDAM,
+            fork => spec_id(fork),
+        }
+    }
+
+    /// Whether headers of a fork have `slotNumber` (EIP-7843).
+    pub(crate) fn has_slot_number(&self, fork: Fork) -> bool {
+        self.spec_id(fork) == SpecId::AMSTERDAM
     }
 
     /// Blocks by which the difficulty bomb is set back at a block before the merge.
@@ -338,8 +370,8 @@ fn at(activation: Option<u64>, point: u64) -> bool {
     activation.is_some_and(|activation| activation <= point)
 }
 
-/// The fork as revm names it. Amsterdam is Osaka with block access lists (EIP-7928): its other
-/// EIPs are drafts.
+/// The fork as revm names it. Amsterdam here is Osaka with block access lists (EIP-7928), which
+/// are no concern of revm's.
 fn spec_id(fork: Fork) -> SpecId {
     match fork {
         Fork::Frontier => SpecId::FRONTIER,

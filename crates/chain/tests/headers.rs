@@ -6,8 +6,8 @@ use alloy_consensus::{
 };
 use alloy_primitives::{B64, B256, Bytes, U256};
 use cambium_chain::{
-    Ancestor, Block, BodyError, ChainSpec, DAO_EXTRA_DATA, HeaderError, validate_body,
-    validate_header, validate_ommers,
+    AmsterdamRules, Ancestor, Block, BodyError, ChainSpec, DAO_EXTRA_DATA, HeaderError,
+    validate_body, validate_header, validate_ommers,
 };
 
 /// Proof of stake up to Prague from the start.
@@ -103,6 +103,46 @@ fn every_wrong_field_is_named() {
     for (field, error) in named {
         let message = error.to_string();
         assert!(message.starts_with(field), "{field}: {message}");
+    }
+}
+
+/// From BPO2 to Amsterdam at a time, by either of its rules.
+#[test]
+fn amsterdams_fields_are_demanded_from_its_first_block_on() {
+    let spec = |amsterdam_rules| ChainSpec {
+        osaka_time: Some(0),
+        bpo_times: [Some(0), Some(0), None, None, None],
+        amsterdam_time: Some(1_012),
+        amsterdam_rules,
+        ..prague()
+    };
+    let parent = Header {
+        excess_blob_gas: Some(20 * 131_072),
+        ..prague_parent()
+    };
+    let header = |timestamp, list: bool, slot: bool| Header {
+        number: 10,
+        timestamp,
+        parent_hash: parent.hash_slow(),
+        // Six blobs at the reserve price, with a target of 14 and a limit of 21.
+        excess_blob_gas: Some(22 * 131_072),
+        block_access_list_hash: list.then_some(B256::ZERO),
+        slot_number: slot.then_some(7),
+        ..parent.clone()
+    };
+    for rules in [AmsterdamRules::Whole, AmsterdamRules::Lists] {
+        for timestamp in [1_011, 1_012] {
+            for (list, slot) in [(false, false), (false, true), (true, false), (true, true)] {
+                let amsterdam = timestamp == 1_012;
+                let wanted = (amsterdam, amsterdam && rules == AmsterdamRules::Whole);
+                let checked = check(&spec(rules), &header(timestamp, list, slot), &parent);
+                assert_eq!(
+                    checked.is_ok(),
+                    (list, slot) == wanted,
+                    "{rules:?} at {timestamp}: {checked:?}"
+                );
+            }
+        }
     }
 }
 

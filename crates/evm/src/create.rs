@@ -1,22 +1,26 @@
 //! revm, but for contracts created where there is storage already (EIP-7610).
 //!
+//! Also where the gas of frames is settled otherwise than by revm ([`crate::amsterdam`]).
+//!
 //! revm refuses to create a contract over code or a nonce, and knows nothing of storage. So for
 //! the time of such a creation the account gets a nonce.
 
 use crate::{
-    StateRead,
+    StateRead, amsterdam,
     env::{Evm, EvmContext},
     overlay::Overlay,
 };
 use alloy_primitives::Address;
 use revm::{
     context::FrameStack,
+    context_interface::Cfg,
     handler::{
         EthFrame, EthPrecompiles, EvmTr, FrameInitOrResult, FrameResult, ItemOrResult,
         evm::{ContextDbError, FrameInitResult, FrameTr},
         instructions::EthInstructions,
     },
     interpreter::{FrameInput, interpreter::EthInterpreter, interpreter_action::FrameInit},
+    primitives::hardfork::SpecId,
 };
 
 type Context<DB> = EvmContext<Overlay<DB>>;
@@ -84,6 +88,7 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
         &mut self,
         frame: FrameInit,
     ) -> Result<FrameInitResult<'_, Frame>, ContextDbError<Self::Context>> {
+        self.0.ctx.chain.begin(frame.depth);
         let Some(address) = self.storage_in_the_way(&frame)? else {
             return self.0.frame_init(frame);
         };
@@ -103,8 +108,27 @@ impl<DB: StateRead> EvmTr for BlockEvm<DB> {
 
     fn frame_return_result(
         &mut self,
-        result: <Frame as FrameTr>::FrameResult,
+        mut result: <Frame as FrameTr>::FrameResult,
     ) -> Result<Option<FrameResult>, ContextDbError<Self::Context>> {
-        self.0.frame_return_result(result)
+        let evm = &mut self.0;
+        if evm.frame_stack.get().is_finished() {
+            evm.frame_stack.pop();
+        }
+        if evm.frame_stack.index().is_none() {
+            return Ok(Some(result));
+        }
+        let caller = evm.frame_stack.get();
+        if !evm.ctx.cfg.spec.is_enabled_in(SpecId::AMSTERDAM) {
+            caller.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+            return Ok(None);
+        }
+        let depth = caller.depth;
+        let gas = caller.interpreter.gas.tracker_mut();
+        let (refunds, params) = (&mut evm.ctx.chain, evm.ctx.cfg.gas_params());
+        let amount = amsterdam::before_settling(&mut result, gas, refunds, depth + 1, params);
+        caller.return_result::<_, ContextDbError<Self::Context>>(&mut evm.ctx, result)?;
+        let gas = caller.interpreter.gas.tracker_mut();
+        amsterdam::after_settling(gas, &mut evm.ctx.chain, depth, amount);
+        Ok(None)
     }
 }

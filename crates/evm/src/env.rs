@@ -1,6 +1,10 @@
 //! Blocks, transactions and rules as revm takes them.
 
-use crate::{BlockInput, Rules, Transaction, constantinople};
+use crate::{
+    BlockInput, Rules, Transaction,
+    amsterdam::{self, Refunds},
+    constantinople,
+};
 use alloy_consensus::{Header, Transaction as _, Typed2718};
 use alloy_primitives::{Address, U256};
 use revm::{
@@ -13,7 +17,7 @@ use revm::{
 };
 
 /// revm's context over a database.
-pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, ()>;
+pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Refunds>;
 
 /// revm over a database.
 pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;
@@ -21,7 +25,7 @@ pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;
 /// An EVM for the transactions of one block.
 pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
     let rules = &input.rules;
-    let cfg = config(rules);
+    let cfg = config(rules, input.header.gas_limit);
     let block = block(input.header, rules);
     let context = EvmContext::new(db, rules.spec)
         .with_cfg(cfg)
@@ -31,13 +35,19 @@ pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
         evm.instruction
             .insert_instruction(SSTORE, Instruction::new(constantinople::sstore), 0);
     }
+    if rules.is(SpecId::AMSTERDAM) {
+        amsterdam::install(&mut evm.instruction);
+    }
     evm
 }
 
-fn config(rules: &Rules) -> CfgEnv {
+fn config(rules: &Rules, gas_limit: u64) -> CfgEnv {
     let mut cfg = CfgEnv::new_with_spec(rules.spec).with_chain_id(rules.chain_id);
     if rules.eip1283 {
         cfg.set_gas_params(constantinople::gas_params());
+    }
+    if rules.is(SpecId::AMSTERDAM) {
+        amsterdam::configure(&mut cfg, gas_limit);
     }
     if let Some(blobs) = &rules.blobs {
         cfg.max_blobs_per_tx = Some(blobs.max_blobs_per_tx);

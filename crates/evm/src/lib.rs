@@ -6,6 +6,7 @@
 //! of these is compared elsewhere.
 
 mod access_list;
+mod amsterdam;
 mod batch;
 mod block;
 mod cache;
@@ -14,7 +15,7 @@ mod create;
 mod dao;
 mod env;
 mod executor;
-mod fee;
+mod handler;
 mod listed;
 mod optimistic;
 mod overlay;
@@ -28,6 +29,7 @@ mod step;
 mod system;
 
 pub use access_list::{AccessListSizes, listed_changes};
+pub use amsterdam::new_slot_gas;
 pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,

@@ -1,9 +1,10 @@
 //! What the steps of a block come to, put together in their order.
 
 use crate::{
-    BlockInput, ExecutionError, Outcome, Receipt, TransactionFault,
+    BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
     access_list::{AccessListBuilder, StepAccesses},
-    step::{ContractRequest, TransactionResult, set_blooms},
+    amsterdam,
+    step::{BlockGas, ContractRequest, TransactionResult, set_blooms},
     system,
 };
 use alloy_consensus::{Eip658Value, ReceiptWithBloom, Transaction as _};
@@ -21,7 +22,7 @@ pub(crate) struct BlockResults<'a> {
     receipts: Vec<Receipt>,
     /// Transactions taken in that have no receipt yet, with the state's root after each.
     waiting: Vec<(TransactionResult, B256)>,
-    gas_used: u64,
+    gas_used: BlockGas,
     blob_gas_used: u64,
     access_list: AccessListBuilder,
     known_access_list: Option<AccessList>,
@@ -41,7 +42,7 @@ impl<'a> BlockResults<'a> {
             input,
             receipts: Vec::with_capacity(transactions),
             waiting: Vec::with_capacity(RECEIPTS_TOGETHER),
-            gas_used: 0,
+            gas_used: BlockGas::default(),
             blob_gas_used: 0,
             access_list: AccessListBuilder::default(),
             known_access_list: None,
@@ -55,10 +56,11 @@ impl<'a> BlockResults<'a> {
         let transaction = &self.input.transactions[index];
         let fault = |reason| Err(ExecutionError::InvalidTransaction { index, reason });
         let rules = &self.input.rules;
-        let left = self.input.header.gas_limit.saturating_sub(self.gas_used);
-        let limit = transaction.gas_limit();
-        if limit > left {
-            return fault(TransactionFault::BlockGas { limit, left });
+        for (limit, used) in self.most_gas(transaction) {
+            let left = self.input.header.gas_limit.saturating_sub(used);
+            if limit > left {
+                return fault(TransactionFault::BlockGas { limit, left });
+            }
         }
         if !rules.eip155 && transaction.is_legacy() && transaction.chain_id().is_some() {
             return fault(TransactionFault::EarlyChainId);
@@ -75,10 +77,22 @@ impl<'a> BlockResults<'a> {
         Ok(())
     }
 
+    /// The most gas that a transaction can use, and what the block has used: of the only
+    /// dimension, or from Amsterdam on of both (EIP-8037).
+    fn most_gas(&self, transaction: &Transaction) -> [(u64, u64); 2] {
+        let BlockGas { regular, state } = self.gas_used;
+        if !self.input.rules.is(SpecId::AMSTERDAM) {
+            return [(transaction.gas_limit(), regular); 2];
+        }
+        let most = amsterdam::most_gas(transaction, self.input.header.gas_limit);
+        [(most.0, regular), (most.1, state)]
+    }
+
     /// Takes in the next transaction. `root`: the state's after it, which receipts hold before
     /// Byzantium.
     pub(crate) fn add(&mut self, result: TransactionResult, root: B256) {
-        self.gas_used += result.gas_used;
+        self.gas_used.regular += result.block_gas.regular;
+        self.gas_used.state += result.block_gas.state;
         self.waiting.push((result, root));
         if self.waiting.len() == RECEIPTS_TOGETHER {
             self.make_receipts();
@@ -143,7 +157,7 @@ impl<'a> BlockResults<'a> {
         Outcome {
             receipts_complete: complete || self.receipts.is_empty(),
             receipts: self.receipts,
-            gas_used: self.gas_used,
+            gas_used: self.gas_used.regular.max(self.gas_used.state),
             blob_gas_used: self.blob_gas_used,
             requests: requests(deposits, contracts),
             changes,

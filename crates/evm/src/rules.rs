@@ -10,7 +10,8 @@ use revm::primitives::hardfork::SpecId;
 pub struct Rules {
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// The fork, as revm names it; [`SpecId::AMSTERDAM`] only if all of its EIPs are meant.
+    /// The fork, as revm names it; [`SpecId::AMSTERDAM`] if all EIPs of the fixtures' release are
+    /// meant, not access lists alone.
     pub spec: SpecId,
     /// Constantinople without Petersburg: EIP-1283 prices of storage writes, which revm has no
     /// fork for. `spec` is then [`SpecId::PETERSBURG`].

@@ -10,7 +10,7 @@ use crate::{
     create::BlockEvm,
     dao::{DRAINED, REFUND_CONTRACT},
     env,
-    fee::FeeApart,
+    handler::TransactionHandler,
     overlay::Overlay,
     system,
 };
@@ -21,7 +21,7 @@ use revm::{
         ContextSetters,
         result::{EVMError, ExecutionResult, HaltReason},
     },
-    handler::{EvmTr, Handler, MainnetHandler},
+    handler::{EvmTr, Handler},
     primitives::hardfork::SpecId,
     state::EvmState,
 };
@@ -31,10 +31,19 @@ use std::iter;
 pub(crate) struct TransactionResult {
     /// Gas used, refunds taken off.
     pub(crate) gas_used: u64,
+    /// Gas that counts towards the block's.
+    pub(crate) block_gas: BlockGas,
     pub(crate) success: bool,
     pub(crate) logs: Vec<Log>,
     /// Of the logs, once [`set_blooms`] has been here.
     pub(crate) bloom: Option<Bloom>,
+}
+
+/// Gas by its two dimensions (EIP-8037). Before Amsterdam all gas is regular.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockGas {
+    pub(crate) regular: u64,
+    pub(crate) state: u64,
 }
 
 /// Sets the blooms of results that have none yet. What goes into them is hashed together.
@@ -123,7 +132,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         &mut self,
         index: usize,
     ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>> {
-        self.run(index, &mut MainnetHandler::default())
+        self.run(index, &mut TransactionHandler::new(false))
     }
 
     /// As [`Self::transaction_state`], but for the miner's fee, which is told instead.
@@ -131,19 +140,16 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         &mut self,
         index: usize,
     ) -> Result<(TransactionResult, EvmState, U256), ExecutionError<DB::Error>> {
-        let mut handler = FeeApart::default();
+        let mut handler = TransactionHandler::new(true);
         let (result, state) = self.run(index, &mut handler)?;
         Ok((result, state, handler.fee()))
     }
 
-    fn run<H>(
+    fn run(
         &mut self,
         index: usize,
-        handler: &mut H,
-    ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>>
-    where
-        H: Handler<Evm = BlockEvm<DB>, Error = EVMError<DB::Error>, HaltReason = HaltReason>,
-    {
+        handler: &mut TransactionHandler<DB>,
+    ) -> Result<(TransactionResult, EvmState), ExecutionError<DB::Error>> {
         let fault = |reason| ExecutionError::InvalidTransaction { index, reason };
         let transaction = &self.input.transactions[index];
         let env = env::transaction(transaction, self.input.senders[index]);
@@ -157,14 +163,45 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
             EVMError::Custom(reason) => fault(TransactionFault::Fatal(reason)),
             EVMError::CustomAny(reason) => fault(TransactionFault::Fatal(reason.to_string())),
         })?;
-        let (gas_used, success) = (result.tx_gas_used(), result.is_success());
+        let gas = result.gas();
         let result = TransactionResult {
-            gas_used,
-            success,
+            gas_used: gas.tx_gas_used(),
+            block_gas: self.block_gas(&result, handler),
+            success: result.is_success(),
             logs: result.into_logs(),
             bloom: None,
         };
         Ok((result, state))
+    }
+
+    /// What the block counts of a transaction's gas: from Amsterdam on refunds stay in (EIP-7778),
+    /// and state gas is apart (EIP-8037).
+    fn block_gas(&self, result: &ExecutionResult, handler: &TransactionHandler<DB>) -> BlockGas {
+        let gas = result.gas();
+        if !self.input.rules.is(SpecId::AMSTERDAM) {
+            return BlockGas {
+                regular: gas.tx_gas_used(),
+                state: 0,
+            };
+        }
+        let state = gas.state_gas_spent_final();
+        let regular = match result {
+            // The gas that is burned counts for the sender only.
+            ExecutionResult::Halt {
+                reason: HaltReason::CreateCollision,
+                ..
+            } => handler.intrinsic_gas(),
+            _ => {
+                let paid = state.saturating_sub(handler.authorizations_refund());
+                let lost = self.evm.0.ctx.chain.lost();
+                gas.total_gas_spent()
+                    .saturating_sub(paid.saturating_add(lost))
+            }
+        };
+        BlockGas {
+            regular: regular.max(gas.floor_gas()),
+            state,
+        }
     }
 
     /// The step after the transactions: withdrawals, requests of contracts, rewards.

@@ -2,11 +2,10 @@
 //! blocks of which some must be refused, and the head and state at the end.
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
-use alloy_consensus::Header;
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
-use cambium_chain::{Block, ChainSpec};
+use cambium_chain::{AmsterdamRules, Block, ChainSpec};
 use cambium_primitives::{
     Account, AccountChange, AccountChanges, AccountUpdate, Changes, KECCAK_EMPTY,
 };
@@ -71,25 +70,67 @@ fn plain(account: &AllocAccount) -> Account {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Fixture {
-    network: String,
+pub(crate) struct Fixture {
+    pub(crate) network: String,
     #[serde(rename = "genesisRLP")]
     genesis_rlp: Bytes,
     pre: Alloc,
     post_state: Option<Alloc>,
     post_state_hash: Option<B256>,
     lastblockhash: B256,
-    blocks: Vec<FixtureBlock>,
+    pub(crate) blocks: Vec<FixtureBlock>,
     config: Option<Config>,
+}
+
+impl Fixture {
+    /// The rules of the chain; `None` if its network is not known.
+    pub(crate) fn spec(&self, pack: Pack) -> Option<ChainSpec> {
+        let mut spec = network(&self.network)?;
+        if pack == Pack::Amsterdam {
+            spec.amsterdam_rules = AmsterdamRules::Lists;
+        }
+        let Some(config) = &self.config else {
+            return Some(spec);
+        };
+        if let Some(id) = config.chainid {
+            spec.chain_id = id.to();
+        }
+        if let Some(schedule) = &config.blob_schedule {
+            let params = schedule.iter().map(|(fork, blobs)| {
+                let params = BlobParams {
+                    target_blob_count: blobs.target.to(),
+                    max_blob_count: blobs.max.to(),
+                    update_fraction: blobs.base_fee_update_fraction.to(),
+                    ..BlobParams::cancun()
+                };
+                (fork.clone(), params)
+            });
+            spec.blob_schedule = blob_schedule(&params.collect());
+        }
+        Some(spec)
+    }
+
+    /// A chain of the genesis block alone.
+    pub(crate) fn start<B: Backend>(&self, spec: ChainSpec) -> Result<B, String> {
+        let genesis = Block::decode(&mut self.genesis_rlp.as_ref())
+            .map_err(|error| format!("the genesis block: {error}"))?;
+        let (changes, codes) = alloc_changes(&self.pre);
+        B::new(spec, genesis.header, changes, codes)
+            .map_err(|error| format!("the genesis: {error}"))
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FixtureBlock {
+pub(crate) struct FixtureBlock {
     /// Not always hex, in blocks that must be refused.
-    rlp: String,
-    expect_exception: Option<String>,
+    pub(crate) rlp: String,
+    pub(crate) expect_exception: Option<String>,
     block_access_list: Option<Vec<AccountChanges>>,
+    /// All that is needed to execute the block (EIP-8025), or less than that.
+    pub(crate) execution_witness: Option<serde_json::Value>,
+    /// What a guest program answers: a hash, whether the block is proven, the chain's id.
+    pub(crate) stateless_output_bytes: Option<Bytes>,
     /// Where blocks that must be refused have their parts.
     #[serde(rename = "rlp_decoded")]
     decoded: Option<DecodedBlock>,
@@ -131,39 +172,15 @@ struct Blobs {
 /// One blockchain test over a backend.
 pub struct BlockchainCase<B> {
     name: String,
+    pack: Pack,
     fixture: Fixture,
     backend: PhantomData<fn() -> B>,
 }
 
 impl<B: Backend> BlockchainCase<B> {
-    fn spec(&self) -> Option<ChainSpec> {
-        let mut spec = network(&self.fixture.network)?;
-        let Some(config) = &self.fixture.config else {
-            return Some(spec);
-        };
-        if let Some(id) = config.chainid {
-            spec.chain_id = id.to();
-        }
-        if let Some(schedule) = &config.blob_schedule {
-            let params = schedule.iter().map(|(fork, blobs)| {
-                let params = BlobParams {
-                    target_blob_count: blobs.target.to(),
-                    max_blob_count: blobs.max.to(),
-                    update_fraction: blobs.base_fee_update_fraction.to(),
-                    ..BlobParams::cancun()
-                };
-                (fork.clone(), params)
-            });
-            spec.blob_schedule = blob_schedule(&params.collect());
-        }
-        Some(spec)
-    }
-
     /// Imports the blocks, with their access lists or without.
     fn check(&self, spec: ChainSpec, with_lists: bool) -> Result<(), String> {
-        let genesis = Block::decode(&mut self.fixture.genesis_rlp.as_ref())
-            .map_err(|error| format!("the genesis block: {error}"))?;
-        let mut chain = start::<B>(spec, genesis.header, &self.fixture.pre)?;
+        let mut chain = self.fixture.start::<B>(spec)?;
         for (index, block) in self.fixture.blocks.iter().enumerate() {
             let list = block.access_list();
             let given = list.as_deref().filter(|_| with_lists);
@@ -240,18 +257,13 @@ fn access_list_fault(exception: &str) -> Option<&'static str> {
     }
 }
 
-fn start<B: Backend>(spec: ChainSpec, genesis: Header, pre: &Alloc) -> Result<B, String> {
-    let (changes, codes) = alloc_changes(pre);
-    B::new(spec, genesis, changes, codes).map_err(|error| format!("the genesis: {error}"))
-}
-
 impl<B: Backend> Case for BlockchainCase<B> {
     fn name(&self) -> String {
         self.name.clone()
     }
 
     fn run(&self) -> Verdict {
-        let Some(spec) = self.spec() else {
+        let Some(spec) = self.fixture.spec(self.pack) else {
             return Verdict::Skipped(format!("network {} is not known", self.fixture.network));
         };
         // Without the list only its hash is there to tell that it is wrong.
@@ -273,6 +285,7 @@ impl<B: Backend> Case for BlockchainCase<B> {
 
 /// Blockchain tests in one folder of a pack, over a backend.
 pub struct BlockchainSuite<B> {
+    pack: Pack,
     root: PathBuf,
     folder: &'static str,
     backend: PhantomData<fn() -> B>,
@@ -282,6 +295,7 @@ impl<B> BlockchainSuite<B> {
     /// All tests under `folder` of `pack`; `None` if the pack is not there.
     pub fn new(pack: Pack, folder: &'static str) -> Option<Self> {
         Some(Self {
+            pack,
             root: pack.open()?,
             folder,
             backend: PhantomData,
@@ -315,6 +329,7 @@ impl<B: Backend> Suite for BlockchainSuite<B> {
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let cases = fixtures.into_iter().map(|(name, fixture)| BlockchainCase {
             name,
+            pack: self.pack,
             fixture,
             backend: PhantomData,
         });

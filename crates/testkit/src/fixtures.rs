@@ -27,6 +27,7 @@ pub enum Pack {
     MainnetExec,
     MainnetProofs,
     MainnetAccess,
+    AmsterdamDevnet,
 }
 
 impl Pack {
@@ -41,6 +42,7 @@ impl Pack {
             Self::MainnetExec => "06-mainnet-exec",
             Self::MainnetProofs => "07-mainnet-proofs",
             Self::MainnetAccess => "08-mainnet-bal-rlp",
+            Self::AmsterdamDevnet => "09-eest-amsterdam-devnet",
         }
     }
 

@@ -5,6 +5,7 @@ use crate::{Alloc, Model, Pack, alloc_changes, json_files, network};
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
+use cambium_chain::AmsterdamRules;
 use cambium_evm::{BlockInput, Rules, Transaction};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
@@ -277,7 +278,9 @@ fn signed(transactions: Vec<RpcTransaction>) -> impl Iterator<Item = (Address, T
 }
 
 fn rules(fork: &str, header: &Header) -> Result<Rules, String> {
-    let spec = network(fork).ok_or("a fork that is not known")?;
+    let mut spec = network(fork).ok_or("a fork that is not known")?;
+    // The replays are of Osaka with access lists.
+    spec.amsterdam_rules = AmsterdamRules::Lists;
     let merged = header.difficulty.is_zero();
     Ok(spec.rules_at(header.number, header.timestamp, merged))
 }

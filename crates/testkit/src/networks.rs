@@ -148,6 +148,9 @@ mod tests {
         assert_eq!(shanghai.terminal_total_difficulty, Some(U256::ZERO));
         let bpo = network("BPO1ToBPO2AtTime15k").unwrap();
         assert_eq!(bpo.bpo_times[..2], [Some(0), Some(15_000)]);
+        let amsterdam = network("BPO2ToAmsterdamAtTime15k").unwrap();
+        assert_eq!(amsterdam.bpo_times[..2], [Some(0), Some(0)]);
+        assert_eq!(amsterdam.amsterdam_time, Some(15_000));
         assert_eq!(network("Verkle"), None);
     }
 }

@@ -3,12 +3,14 @@
 
 use alloy_primitives::keccak256;
 use cambium_chain::{
-    Block, BlockSize, Chain, ChainSealer, Fork, GenesisPart, Spread, Workload, WorkloadParams,
+    Block, BlockSealer, BlockSize, Chain, ChainError, ChainSealer, Fork, GenesisPart, Spread,
+    Workload, WorkloadParams,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{Backend, NaiveChain};
+use serde_json::{Value, json};
 use std::{num::NonZeroUsize, sync::Arc};
 
 /// All kinds of transactions, from and to few accounts, in few pools.
@@ -67,20 +69,38 @@ fn naive(workload: &Workload, chain: &Chain) -> NaiveChain {
     });
     listed.unwrap();
     let genesis = chain.block(0).unwrap().header;
-    let spec = workload.params().spec();
-    NaiveChain::new(spec, genesis, Changes::new(changes), codes).unwrap()
+    NaiveChain::new(chain.spec().clone(), genesis, Changes::new(changes), codes).unwrap()
+}
+
+/// Seals blocks whose headers have the beacon chain's slot from Amsterdam on.
+struct SlotSealer<'a>(&'a Chain);
+
+impl BlockSealer for SlotSealer<'_> {
+    type Error = ChainError;
+
+    fn seal(&mut self, mut draft: Block) -> Result<Block, ChainError> {
+        let header = &mut draft.header;
+        let amsterdam = self.0.spec().amsterdam_time;
+        let is_amsterdam = amsterdam.is_some_and(|time| time <= header.timestamp);
+        header.slot_number = is_amsterdam.then_some(header.number);
+        ChainSealer(self.0).seal(draft)
+    }
+}
+
+fn is_executed_alike(params: WorkloadParams) {
+    let workload = Workload::new(params).unwrap();
+    is_executed_alike_on(&workload, || empty(&workload));
 }
 
 /// Generates the chain on the engine, and imports it by every executor into the naive model, which
-/// compares them, and into the engine.
-fn is_executed_alike(params: WorkloadParams) {
-    let workload = Workload::new(params).unwrap();
-    let made = empty(&workload);
-    let mut naive = naive(&workload, &made);
+/// compares them, and into the engine. `empty` makes a chain of the genesis block.
+fn is_executed_alike_on(workload: &Workload, empty: impl Fn() -> Chain) {
+    let made = empty();
+    let mut naive = naive(workload, &made);
     let threads = NonZeroUsize::new(3).unwrap();
     let imported = ExecutorKind::ALL.map(|kind| {
         let executor = BlockExecutor::new(kind).with_threads(threads);
-        empty(&workload).with_executor(executor.with_gas_min(0))
+        empty().with_executor(executor.with_gas_min(0))
     });
     let genesis = made.block(0).unwrap().header;
     let import = |block: &Block| {
@@ -96,7 +116,7 @@ fn is_executed_alike(params: WorkloadParams) {
         }
         Ok(())
     };
-    let head = workload.generate(&genesis, &mut ChainSealer(&made), import);
+    let head = workload.generate(&genesis, &mut SlotSealer(&made), import);
     assert_eq!(head.unwrap().number, workload.params().blocks);
 }
 
@@ -105,6 +125,32 @@ fn all_kinds_of_transactions_are_executed_alike() {
     for fork in [Fork::Prague, Fork::Amsterdam] {
         is_executed_alike(WorkloadParams { fork, ..params() });
     }
+}
+
+#[test]
+fn a_chain_goes_from_bpo2_to_amsterdam() {
+    let workload = Workload::new(params()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("genesis.json");
+    let mut json = Vec::new();
+    workload.write_genesis(&mut json).unwrap();
+    let mut genesis: Value = serde_json::from_slice(&json).unwrap();
+    let start = workload.genesis().timestamp;
+    let config = &mut genesis["config"];
+    config["bpo1Time"] = json!(0);
+    config["bpo2Time"] = json!(0);
+    config["amsterdamTime"] = json!(start + 25);
+    config["blobSchedule"]["bpo2"] =
+        json!({ "target": 14, "max": 21, "baseFeeUpdateFraction": 11_684_671 });
+    std::fs::write(&file, genesis.to_string()).unwrap();
+    let empty = || {
+        let disk = Arc::new(FaultyDisk::new(1));
+        Chain::init(disk, &file, Options::default(), &mut |_| {}).unwrap()
+    };
+    let spec = empty().spec().clone();
+    assert_eq!(spec.fork_at(2, start + 24, true), Fork::Osaka);
+    assert_eq!(spec.fork_at(3, start + 36, true), Fork::Amsterdam);
+    is_executed_alike_on(&workload, empty);
 }
 
 #[test]

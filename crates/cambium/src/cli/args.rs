@@ -43,11 +43,11 @@ Examples:
   cambium workload --out swaps --senders 2000 --swaps 100 --pools 100 --pool-spread zipf
   cambium workload --out worst --slot-reads 100 --slots 10000000 --transactions 4
 
-All of the genesis state is in genesis.json, some 150 bytes for each slot. With --access-lists the
-blocks' access lists are in access-lists.rlp, as `import --access-lists` takes them: those of
-Amsterdam are in the headers as well, those of earlier forks are not.
+All of the genesis state is in genesis.json, some 150 bytes for each slot. With --access-lists, and
+of Amsterdam in any case, the blocks' access lists are in access-lists.rlp, as
+`import --access-lists` takes them. Headers of Amsterdam have their hashes, earlier ones do not.
 
-With --json: genesis, chain, access_lists (null if not asked for), accounts, slots, blocks,
+With --json: genesis, chain, access_lists (null if not written), accounts, slots, blocks,
 transactions, gas, head_number, head_hash.";
 
 /// A state engine for EVM blockchains: imports chains with every root checked, and proves what
@@ -438,7 +438,7 @@ pub(crate) struct WorkloadArgs {
     /// The fork in force from genesis on
     #[arg(long, value_enum, default_value = "osaka")]
     pub(crate) fork: WorkloadFork,
-    /// Write the blocks' access lists, too
+    /// Write the blocks' access lists, too, as is done for Amsterdam in any case
     #[arg(long)]
     pub(crate) access_lists: bool,
     /// EIP-155 chain id
@@ -456,8 +456,15 @@ pub(crate) struct WorkloadArgs {
 pub(crate) enum WorkloadFork {
     Prague,
     Osaka,
-    /// Osaka, with access lists
+    /// A draft: see docs/AMSTERDAM.md
     Amsterdam,
+}
+
+impl WorkloadFork {
+    /// Whether headers have the hash of the block's access list.
+    pub(crate) const fn has_access_lists(self) -> bool {
+        matches!(self, Self::Amsterdam)
+    }
 }
 
 impl From<WorkloadFork> for Fork {

@@ -69,7 +69,7 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
     let how = How {
         memory_bytes: args.memory,
         force: args.force,
-        access_lists: args.access_lists,
+        access_lists: args.access_lists || args.fork.has_access_lists(),
     };
     let made = generate(&workload, &args.out, how, out)?;
     let size = |file: &Path| fs::metadata(file).map_or(0, |metadata| metadata.len());

@@ -81,6 +81,8 @@ pub struct Genesis {
     pub blob_gas_used: Option<u64>,
     /// Root of the parent beacon block, used from Cancun on; zero if not given.
     pub parent_beacon_block_root: Option<B256>,
+    /// Of the beacon chain (EIP-7843).
+    pub slot_number: Option<u64>,
     /// How many accounts there were.
     pub accounts: u64,
     /// Fields of `config` that make other rules than those known here: `clique`. A database is not
@@ -264,6 +266,9 @@ impl Genesis {
             requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
             // Both are the hash of an empty RLP list.
             block_access_list_hash: amsterdam.then_some(EMPTY_OMMER_ROOT_HASH),
+            slot_number: spec
+                .has_slot_number(fork)
+                .then(|| self.slot_number.unwrap_or(0)),
             ..Header::default()
         }
     }

@@ -117,6 +117,7 @@ where
             "basefeepergas" => genesis.base_fee_per_gas = optional(map, key)?,
             "excessblobgas" => genesis.excess_blob_gas = optional(map, key)?,
             "blobgasused" => genesis.blob_gas_used = optional(map, key)?,
+            "slotnumber" => genesis.slot_number = optional(map, key)?,
             "parentbeaconblockroot" => genesis.parent_beacon_block_root = optional(map, key)?,
             _ => {
                 let mut ignored = Ignored(std::mem::take(&mut genesis.ignored));

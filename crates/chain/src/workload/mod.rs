@@ -161,6 +161,7 @@ impl Workload {
             requests_hash: Some(EMPTY_REQUESTS_HASH),
             block_access_list_hash: (self.params.fork >= Fork::Amsterdam)
                 .then(|| AccessList::default().hash()),
+            slot_number: parent.slot_number.map(|slot| slot + 1),
             ..Header::default()
         };
         let withdrawals = Some(Vec::new().into());

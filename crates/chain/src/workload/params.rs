@@ -4,6 +4,7 @@ use super::{Spread, transactions::Kind};
 use crate::{BlobSchedule, ChainSpec, Fork};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::U256;
+use cambium_evm::new_slot_gas;
 
 /// Accounts with keys, unless the parameters say otherwise.
 const SENDERS_DEFAULT: u64 = 50_000;
@@ -196,7 +197,8 @@ impl WorkloadParams {
             }
         }
         match self.fork {
-            Fork::Prague | Fork::Osaka | Fork::Amsterdam => Ok(()),
+            Fork::Prague | Fork::Osaka => Ok(()),
+            Fork::Amsterdam => self.check_new_slots(),
             fork => Err(WorkloadError::Fork(fork)),
         }
     }
@@ -214,13 +216,40 @@ impl WorkloadParams {
     /// The gas limit of every block: twice what its transactions may use, so that the base fee
     /// falls and every transaction stays valid.
     pub fn gas_limit(&self) -> u64 {
-        let most = self.largest(|kind| kind.gas_limit(self));
+        let most = self.largest(|kind| kind.regular_gas_limit(self));
         let gas = match self.block_size {
             BlockSize::Transactions(count) => count * most,
             // No kind's limit is more than twice what is reckoned with.
             BlockSize::Gas(gas) => 2 * gas + most,
         };
         (2 * gas).max(GAS_LIMIT_MIN)
+    }
+
+    /// State gas of a new slot: none before Amsterdam.
+    pub(super) fn new_slot_gas(&self) -> u64 {
+        match self.fork >= Fork::Amsterdam {
+            true => new_slot_gas(self.gas_limit()),
+            false => 0,
+        }
+    }
+
+    /// Token transfers to who holds none, in 100.
+    pub(super) fn to_no_holder_percent(&self) -> u64 {
+        let fresh = u64::from(self.fresh_percent);
+        let others = self.accounts - self.holders();
+        fresh + (100 - fresh) * others / self.accounts
+    }
+
+    /// A block's state gas must stay under half of its gas limit, for the base fee to fall, and the
+    /// price of a slot grows with that limit.
+    fn check_new_slots(&self) -> Result<(), WorkloadError> {
+        let Some(max) = (self.gas_limit() / 2).checked_div(self.new_slot_gas()) else {
+            return Ok(());
+        };
+        let transfers = self.transactions_per_block_max() * u64::from(self.erc20_percent);
+        let expected = transfers.saturating_mul(self.to_no_holder_percent()) / 10_000;
+        let name = "token transfers of a block that make a slot, and a quarter more,";
+        in_range([(name, expected + expected / 4, 0, max)])
     }
 
     /// The kind of transaction that `percent`, below 100, falls on.

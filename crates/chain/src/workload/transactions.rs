@@ -6,7 +6,7 @@ use super::{
     keys::{Random, hash},
     spread::Chooser,
 };
-use crate::Transaction;
+use crate::{Fork, Transaction};
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
 use rayon::prelude::*;
@@ -33,8 +33,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The gas limit of a transaction: enough wherever it goes, and at most twice [`Self::gas`].
+    /// The gas limit of a transaction: enough wherever it goes.
     pub(super) fn gas_limit(self, params: &WorkloadParams) -> u64 {
+        self.regular_gas_limit(params) + self.new_slots_max() * params.new_slot_gas()
+    }
+
+    /// The gas limit without state gas, which there is from Amsterdam on: at most twice
+    /// [`Self::gas`].
+    pub(super) fn regular_gas_limit(self, params: &WorkloadParams) -> u64 {
         match self {
             Self::Payment => 21_000,
             Self::TokenTransfer => 65_000,
@@ -43,16 +49,23 @@ impl Kind {
         }
     }
 
-    /// About the gas that a transaction uses.
+    /// Most slots that a transaction makes.
+    const fn new_slots_max(self) -> u64 {
+        match self {
+            Self::Payment | Self::SlotRead => 0,
+            Self::TokenTransfer => 1,
+            Self::Swap => 2,
+        }
+    }
+
+    /// About the gas that a transaction uses, without state gas.
     pub(super) fn gas(self, params: &WorkloadParams) -> u64 {
         match self {
             Self::Payment => 21_000,
-            Self::TokenTransfer => {
-                // To who holds none it is 17,100 gas more.
-                let fresh = u64::from(params.fresh_percent);
-                let others = params.accounts - params.holders();
-                34_100 + 171 * (fresh + (100 - fresh) * others / params.accounts)
-            }
+            // What a new slot takes is state gas.
+            Self::TokenTransfer if params.fork >= Fork::Amsterdam => 34_100,
+            // To who holds none it is 17,100 gas more.
+            Self::TokenTransfer => 34_100 + 171 * params.to_no_holder_percent(),
             Self::Swap => 87_000,
             Self::SlotRead => params.slot_read_gas,
         }

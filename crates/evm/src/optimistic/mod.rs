@@ -13,7 +13,7 @@
 //! consistent, or right. A turn that was not run ahead, or in vain, is run as sequential execution
 //! runs it, on the same overlay. So errors are sequential's, too.
 //!
-//! Fees of the beneficiary are kept apart, and paid at the turn ([`crate::fee`]). A transaction
+//! Fees of the beneficiary are kept apart, and paid at the turn ([`crate::handler`]). A transaction
 //! that reads the beneficiary waits for its turn, as does one that creates a contract where there
 //! is a balance already. One of the same sender waits until the one before has run.
 //!

@@ -1,0 +1,46 @@
+//! The gas of a call or a creation, given back to the frame that made it.
+
+use super::refunds::Refunds;
+use revm::{
+    context_interface::cfg::gas_params::GasParams, handler::FrameResult, interpreter::GasTracker,
+};
+
+/// Prepares what the frame at `depth` returns to `caller` for revm to settle, so that state gas
+/// goes to the reservoir wherever it was taken from. Returns what [`after_settling`] is to give back.
+pub(crate) fn before_settling(
+    result: &mut FrameResult,
+    caller: &mut GasTracker,
+    refunds: &mut Refunds,
+    depth: usize,
+    params: &GasParams,
+) -> u64 {
+    caller.set_state_gas_spilled(0);
+    let is_ok = result.instruction_result().is_ok();
+    let gas = result.gas_mut().tracker_mut();
+    gas.set_state_gas_spilled(0);
+    if !is_ok {
+        let paid = gas.reservoir().saturating_add_signed(gas.state_gas_spent());
+        gas.set_reservoir(paid.saturating_sub(refunds.fail(depth)));
+        gas.set_state_gas_spent(0);
+    }
+    match result {
+        // The state gas of an account called stays charged.
+        FrameResult::Call(call) => call.charged_new_account_state_gas = false,
+        FrameResult::Create(_) if !is_ok => return params.new_account_state_gas(),
+        FrameResult::Create(_) => {}
+    }
+    match is_ok {
+        true => refunds.succeed(depth),
+        false => 0,
+    }
+}
+
+/// Gives back to a caller, at `depth`, what [`before_settling`] returned.
+pub(crate) fn after_settling(
+    caller: &mut GasTracker,
+    refunds: &mut Refunds,
+    depth: usize,
+    amount: u64,
+) {
+    refunds.credit(depth, caller, amount);
+}

@@ -1,0 +1,211 @@
+//! How a transaction is handled: as revm does, but for the miner's fee, which may be kept apart,
+//! and for what the release of Amsterdam's fixtures has otherwise ([`crate::amsterdam`]).
+//!
+//! Every transaction adds to the beneficiary's balance. If that were a write like any other, each
+//! transaction would depend on the one before.
+
+use crate::{StateRead, amsterdam, create::BlockEvm};
+use alloy_primitives::U256;
+use revm::{
+    context::result::{EVMError, ExecutionResult, HaltReason, ResultGas},
+    context_interface::{
+        Block, Cfg, ContextTr, LocalContextTr, Transaction, context::take_error,
+        transaction::TransactionType,
+    },
+    handler::{
+        EvmTr, FrameResult, Handler, handle_reservoir_remaining_gas, post_execution, pre_execution,
+        validation,
+    },
+    interpreter::{GasTracker, InitialAndFloorGas},
+    primitives::hardfork::SpecId,
+};
+use std::{cell::Cell, marker::PhantomData};
+
+/// Handles one transaction.
+pub(crate) struct TransactionHandler<DB> {
+    fee_is_apart: bool,
+    fee: Cell<U256>,
+    intrinsic_gas: Cell<u64>,
+    authorizations_refund: Cell<u64>,
+    db: PhantomData<fn() -> DB>,
+}
+
+impl<DB> TransactionHandler<DB> {
+    /// `fee_is_apart`: whether the beneficiary is not paid.
+    pub(crate) fn new(fee_is_apart: bool) -> Self {
+        Self {
+            fee_is_apart,
+            fee: Cell::default(),
+            intrinsic_gas: Cell::default(),
+            authorizations_refund: Cell::default(),
+            db: PhantomData,
+        }
+    }
+
+    /// What the transaction would have paid the beneficiary.
+    pub(crate) fn fee(&self) -> U256 {
+        self.fee.get()
+    }
+
+    /// Regular gas that the transaction costs before it runs.
+    pub(crate) fn intrinsic_gas(&self) -> u64 {
+        self.intrinsic_gas.get()
+    }
+
+    /// State gas that came back for authorizations by accounts that were there already. The block
+    /// counts it as used (EIP-8037).
+    pub(crate) fn authorizations_refund(&self) -> u64 {
+        self.authorizations_refund.get()
+    }
+}
+
+fn is_amsterdam<DB: StateRead>(evm: &BlockEvm<DB>) -> bool {
+    evm.ctx_ref().cfg().spec().is_enabled_in(SpecId::AMSTERDAM)
+}
+
+impl<DB: StateRead> Handler for TransactionHandler<DB> {
+    type Evm = BlockEvm<DB>;
+    type Error = EVMError<DB::Error>;
+    type HaltReason = HaltReason;
+
+    /// As revm's, but that from Amsterdam on a transaction's gas limit, of which a part is state gas,
+    /// may be more than the block's. Whether it fits is looked at before.
+    fn validate_env(&self, evm: &mut Self::Evm) -> Result<(), Self::Error> {
+        if !is_amsterdam(evm) {
+            return validation::validate_env(evm.ctx());
+        }
+        let limit = std::mem::replace(&mut evm.ctx().block.gas_limit, u64::MAX);
+        let validated = validation::validate_env(evm.ctx());
+        evm.ctx().block.gas_limit = limit;
+        validated
+    }
+
+    fn validate_initial_tx_gas(
+        &self,
+        evm: &mut Self::Evm,
+    ) -> Result<InitialAndFloorGas, Self::Error> {
+        let context = evm.ctx_ref();
+        let (cfg, tx) = (context.cfg(), context.tx());
+        let mut gas = validation::validate_initial_tx_gas_with_gas_params(
+            tx,
+            *cfg.spec(),
+            cfg.gas_params(),
+            cfg.is_eip7623_disabled(),
+            cfg.is_amsterdam_eip8037_enabled(),
+            cfg.tx_gas_limit_cap(),
+            None,
+        )?;
+        if is_amsterdam(evm) {
+            amsterdam::add_state_gas(
+                &mut gas,
+                cfg.gas_params(),
+                tx.kind().is_create(),
+                tx.authorization_list_len() as u64,
+                tx.gas_limit(),
+            )?;
+        }
+        self.intrinsic_gas.set(gas.initial_regular_gas());
+        Ok(gas)
+    }
+
+    fn apply_eip7702_auth_list(
+        &self,
+        evm: &mut Self::Evm,
+        gas: &mut GasTracker,
+    ) -> Result<Option<u64>, Self::Error> {
+        if !is_amsterdam(evm) {
+            return pre_execution::apply_eip7702_auth_list(evm.ctx_mut(), gas);
+        }
+        let context = evm.ctx_mut();
+        if context.tx().tx_type() != TransactionType::Eip7702 {
+            return Ok(Some(0));
+        }
+        let (chain_id, account) = {
+            let cfg = context.cfg();
+            (cfg.chain_id(), cfg.gas_params().new_account_state_gas())
+        };
+        let (tx, journal) = context.tx_journal_mut();
+        let existed: u64 = pre_execution::apply_auth_list::<_, Self::Error>(
+            chain_id,
+            tx.authorization_list(),
+            journal,
+        )?;
+        let refund = account.saturating_mul(existed);
+        gas.set_reservoir(gas.reservoir().saturating_add(refund));
+        self.authorizations_refund.set(refund);
+        Ok(Some(0))
+    }
+
+    /// As revm's, but that state gas comes back to the reservoir wherever it was taken from.
+    fn last_frame_result(
+        &mut self,
+        evm: &mut Self::Evm,
+        frame_result: &mut FrameResult,
+        parent_gas: &mut GasTracker,
+    ) -> Result<(), Self::Error> {
+        let result = frame_result.instruction_result();
+        let tracker = frame_result.gas_mut().tracker_mut();
+        if is_amsterdam(evm) {
+            tracker.set_state_gas_spilled(0);
+        }
+        parent_gas.spend_all();
+        handle_reservoir_remaining_gas(result, parent_gas, tracker);
+        *tracker = *parent_gas;
+        Ok(())
+    }
+
+    fn refund(
+        &self,
+        evm: &mut Self::Evm,
+        exec_result: &mut FrameResult,
+        eip7702_refund: i64,
+    ) -> Result<(), Self::Error> {
+        if is_amsterdam(evm) && exec_result.instruction_result().is_ok() {
+            amsterdam::refund_destroyed(evm.ctx(), exec_result.gas_mut().tracker_mut());
+        }
+        let params = evm.ctx_ref().cfg().gas_params();
+        post_execution::refund(params, exec_result.gas_mut(), eip7702_refund);
+        Ok(())
+    }
+
+    /// The sum is revm's (`post_execution::reward_beneficiary`).
+    fn reward_beneficiary(
+        &self,
+        evm: &mut Self::Evm,
+        exec_result: &mut FrameResult,
+    ) -> Result<(), Self::Error> {
+        if !self.fee_is_apart {
+            let paid = post_execution::reward_beneficiary(evm.ctx(), exec_result.gas());
+            return paid.map_err(From::from);
+        }
+        let context = evm.ctx_ref();
+        let base_fee = u128::from(context.block().basefee());
+        let price = context.tx().effective_gas_price(base_fee);
+        let price = match context.cfg().spec().is_enabled_in(SpecId::LONDON) {
+            true => price.saturating_sub(base_fee),
+            false => price,
+        };
+        let gas = exec_result.gas();
+        let used = gas.used().saturating_sub(gas.reservoir());
+        self.fee.set(U256::from(price * u128::from(used)));
+        Ok(())
+    }
+
+    /// As revm's, but for the logs of ether that is burned.
+    fn execution_result(
+        &mut self,
+        evm: &mut Self::Evm,
+        result: FrameResult,
+        result_gas: ResultGas,
+    ) -> Result<ExecutionResult<Self::HaltReason>, Self::Error> {
+        take_error::<Self::Error, _>(evm.ctx().error())?;
+        if is_amsterdam(evm) {
+            amsterdam::burn_logs(evm.ctx());
+        }
+        let result = post_execution::output(evm.ctx(), result, result_gas);
+        evm.ctx().journal_mut().commit_tx();
+        evm.ctx().local_mut().clear();
+        evm.frame_stack().clear();
+        Ok(result)
+    }
+}
