@@ -46,6 +46,9 @@ pub(crate) const GENESIS_NUMBER: &str = "genesis_number";
 pub struct Recovery {
     /// Blocks taken from the log, which were not in the snapshot yet.
     pub replayed_blocks: usize,
+    /// Records of the log that were passed over, since what they rely on is not there: blocks above
+    /// the head may be lost.
+    pub passed_over: usize,
     /// What was dropped, rebuilt or passed over, and what can't be read, in words.
     pub notes: Vec<String>,
 }

@@ -35,8 +35,8 @@ impl<'a> Replay<'a> {
             inner,
             unsettled,
             recovery: Recovery {
-                replayed_blocks: 0,
                 notes,
+                ..Recovery::default()
             },
             skipped: 0,
         }
@@ -67,6 +67,7 @@ impl<'a> Replay<'a> {
     /// Does what was left until all is open.
     pub(crate) fn finish(mut self) -> Result<Recovery, StateError> {
         self.inner.settle(&mut self.unsettled)?;
+        self.recovery.passed_over = self.skipped;
         if self.skipped > NOTES_MAX {
             let more = self.skipped - NOTES_MAX;
             let what = format!("{more} more records of the block log were passed over");

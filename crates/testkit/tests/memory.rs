@@ -5,17 +5,72 @@
 
 mod counting_allocator;
 
-use alloy_primitives::U256;
-use cambium_state::{Db, Loader, Options, StdDisk};
+use alloy_primitives::{Bytes, U256, keccak256};
+use cambium_primitives::{BlockId, Changes};
+use cambium_state::{BlockMeta, Db, Loader, Options, StateError, StdDisk};
 use cambium_testkit::{
     plain::{account, first_block, path},
     say,
 };
 use counting_allocator::most_during;
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+
+/// All that is allocated is counted: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Blocks beside each other that change nothing are within the budget of memory, too.
+#[test]
+fn siblings_are_within_the_memory_budget() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        memory_bytes: 64 << 20,
+        ..Options::default()
+    };
+    let mut loader = Loader::new(Arc::new(StdDisk::new(dir.path())), options).unwrap();
+    for index in 0..300 {
+        loader.account(path(index), &account(0), []).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    let db = loaded.create(meta, vec![]).unwrap();
+    let genesis = db.genesis();
+    let (sealed, most) = most_during(|| {
+        let mut sealed = Vec::new();
+        for number in 0..8000u64 {
+            let session = db.view_of(genesis).unwrap().session();
+            let staged = session.finish(Changes::default(), vec![]).unwrap();
+            let meta = BlockMeta {
+                id: BlockId::new(1, keccak256(number.to_le_bytes())),
+                parent: genesis.hash,
+                state_root: staged.root(),
+                body: Bytes::new(),
+            };
+            match staged.seal(meta) {
+                Ok(one) => sealed.push(one),
+                Err(error) => {
+                    assert!(matches!(error, StateError::NoRoom { .. }), "{error}");
+                    break;
+                }
+            }
+        }
+        sealed
+    });
+    let stats = db.stats().unwrap();
+    say(&format!(
+        "{} siblings took {most} bytes, counted are {}",
+        sealed.len(),
+        stats.overlay_bytes + stats.delta_bytes
+    ));
+    assert!(most < 64 << 20, "{most} bytes");
+}
 
 #[test]
 fn checks_and_large_storages_take_little_memory() {
+    let _alone = ALONE.lock();
     const ACCOUNTS: u64 = 400_000;
     const SLOTS: u64 = 300_000;
     let dir = tempfile::tempdir().unwrap();

@@ -104,36 +104,6 @@ fn blocks_without_changes_are_merged_too() {
     );
 }
 
-/// "all within one memory budget".
-#[test]
-fn siblings_are_within_the_memory_budget() {
-    let (db, _disk) = database_with(options());
-    let before = resident();
-    let genesis = db.genesis();
-    let mut sealed = Vec::new();
-    for number in 0..8000 {
-        let view = db.view_of(genesis).unwrap();
-        match seal(view, &format!("s{number}"), Changes::default()) {
-            Ok(one) => sealed.push(one),
-            Err(error) => {
-                assert!(matches!(error, StateError::NoRoom { .. }), "{error}");
-                break;
-            }
-        }
-    }
-    let taken = resident().saturating_sub(before) >> 20;
-    let stats = db.stats().unwrap();
-    say(&format!(
-        "{taken} MiB more for {} layers, counted are {}",
-        stats.layers,
-        stats.overlay_bytes + stats.delta_bytes
-    ));
-    assert!(
-        taken < 64,
-        "{taken} MiB of 64 for siblings that change nothing"
-    );
-}
-
 /// `NoRoom`: "commit some of them, or give the database more memory".
 #[test]
 fn no_room_passes_once_blocks_are_committed_or_dropped() {

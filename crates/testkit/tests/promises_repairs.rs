@@ -680,3 +680,46 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
     };
     assert!(report.findings.iter().any(told), "{report:?}");
 }
+
+/// The newest record makes a block the head whose own record, before all that is replayed, is lost.
+#[test]
+fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
+    let (db, disk) = database();
+    let mut random = Random::new(1);
+    let mut side = BlockId::default();
+    for number in 1..=6 {
+        commit(&db, &mut random, number);
+        side = db.head();
+    }
+    let place = disk.contents("log/00000001.log").unwrap();
+    let place = place.windows(32).position(|bytes| bytes == side.hash);
+    db.unwind(3).unwrap();
+    for number in 4..=8 {
+        let head = db.head();
+        let changes = Changes::new(vec![put(path(number), 100 + number)]);
+        let staged = db
+            .view()
+            .unwrap()
+            .session()
+            .finish(changes, vec![])
+            .unwrap();
+        let meta = BlockMeta {
+            id: BlockId::new(number, keccak256([number as u8; 7])),
+            parent: head.hash,
+            state_root: staged.root(),
+            body: Bytes::new(),
+        };
+        staged.seal(meta).unwrap().commit().unwrap();
+    }
+    db.flush(0).unwrap();
+    let main = db.head();
+    db.set_head(side).unwrap();
+    let disk = close(db, &disk);
+    let at = place.expect("the record is in the first file") as u64;
+    disk.flip_bit("log/00000001.log", at, 3);
+    let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+    let trial = repair(&arc, options(), true, &mut |_| {}).unwrap();
+    let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
+    assert_eq!(report.head, main, "{report:?}");
+    assert!(report.lost_blocks && trial.lost_blocks, "{report:?}");
+}

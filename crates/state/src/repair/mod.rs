@@ -130,6 +130,8 @@ pub fn repair(
     let (db, recovery) = Db::open(opened, options)?;
     report.head = db.head();
     report.notes = recovery.notes;
+    // The head may have been made one whose record, far below, is what was lost.
+    report.lost_blocks |= recovery.passed_over > 0;
     report.missing = db.inner.blocks.lowest_orphan().map(|lowest| {
         let first = report.head.number + 1;
         first..=lowest.saturating_sub(1).max(first)
