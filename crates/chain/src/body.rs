@@ -63,8 +63,8 @@ pub enum BodyError {
     AccessList(#[from] AccessListError),
 }
 
-/// Checks that a block has no more bytes than are allowed, and than its gas limit can pay for,
-/// before any of it but its header is decoded: so a few bytes of gas limit bound what decoding
+/// Checks that a block has no more bytes and transactions than are allowed, and than its gas limit
+/// can pay for, before any of it but its header is decoded: so the gas limit bounds what decoding
 /// takes.
 pub fn validate_size(
     spec: &ChainSpec,
