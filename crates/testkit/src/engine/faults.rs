@@ -338,6 +338,7 @@ fn assert_names_the_way_back(error: &StateError, at: &str) {
         "cambium db check",
         "import the chain",
         "import the",
+        "open the database again",
     ];
     assert!(ways.iter().any(|way| told.contains(way)), "{at}: {told}");
 }
