@@ -178,7 +178,7 @@ struct Lab {
 enum Found {
     /// None yet: it was being made.
     None,
-    /// With that head.
+    /// Opened with that block as its head.
     Head(u64),
 }
 

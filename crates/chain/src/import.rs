@@ -171,7 +171,7 @@ impl Chain {
         {
             let Some(raw) = source.next() else { break };
             let announced = raw.map_err(ChainError::from).and_then(|raw| {
-                bytes += raw.rlp.len();
+                bytes += raw.rlp.len() + raw.access_list.as_ref().map_or(0, |list| list.len());
                 self.announce_raw(raw, on_their_way)
             });
             match announced {
@@ -204,7 +204,7 @@ impl Chain {
         })
     }
 
-    /// Bytes of blocks that are prepared together, unless one has more.
+    /// Bytes of blocks and their access lists that are prepared together, unless one has more.
     fn batch_bytes_max(&self) -> usize {
         self.db().options().memory_bytes as usize / BATCH_SHARE
     }

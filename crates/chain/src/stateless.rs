@@ -128,7 +128,7 @@ pub enum StatelessError {
     GasLimit {
         /// The block's gas limit.
         got: u64,
-        /// The verifier's.
+        /// The most that the verifier spends: [`StatelessRules::gas_limit_max`].
         max: u64,
     },
     /// A header's bytes.

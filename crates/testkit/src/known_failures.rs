@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct KnownFailure {
     /// The case's name, or its end.
     pub name: &'static str,
-    /// Why it fails.
+    /// Why it fails, as documents say it: told when the case is skipped.
     pub reason: &'static str,
 }
 

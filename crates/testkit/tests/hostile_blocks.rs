@@ -9,14 +9,22 @@ use alloy_consensus::Header;
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::Encodable;
 use cambium_chain::{
-    Block, BlockFault, BlockSize, BlockSource, BodyError, Chain, ChainError, ChainSealer, Fork,
-    Workload, WorkloadParams,
+    AccessListReader, AccessListWriter, Block, BlockFault, BlockSize, BlockSource, BodyError,
+    Chain, ChainError, ChainSealer, ChainWriter, Fork, WithAccessLists, Workload, WorkloadParams,
 };
+use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::say;
 use counting_allocator::most_during;
 use flate2::{Compression, write::GzEncoder};
-use std::{fs::File, io::Write, sync::Arc};
+use std::{
+    fs::File,
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+/// All that is allocated is counted: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const BLOCK_BYTES: usize = 64 << 20;
 const BLOCKS: usize = 32;
@@ -26,7 +34,7 @@ fn chain(fork: Fork) -> (Workload, Chain) {
         fork,
         accounts: 40,
         senders: Some(10),
-        blocks: 3,
+        blocks: BLOCKS as u64,
         block_size: BlockSize::Transactions(8),
         ..WorkloadParams::default()
     })
@@ -101,6 +109,7 @@ fn refused(fork: Fork, name: &str, block: &[u8]) -> (ChainError, usize) {
 
 #[test]
 fn large_blocks_are_refused_by_what_is_outside() {
+    let _alone = ALONE.lock();
     let fork = Fork::Prague;
     let (workload, _) = chain(fork);
     let good = &blocks(&workload)[0].header;
@@ -163,6 +172,7 @@ fn large_blocks_are_refused_by_what_is_outside() {
 
 #[test]
 fn what_is_stored_of_a_block_is_what_was_executed() {
+    let _alone = ALONE.lock();
     let (workload, chain) = chain(Fork::Osaka);
     let blocks = blocks(&workload);
     let rlps: Vec<Bytes> = blocks
@@ -191,4 +201,42 @@ fn what_is_stored_of_a_block_is_what_was_executed() {
         assert_eq!(chain.block_rlp(number).unwrap(), *rlp);
     }
     assert_eq!(chain.total_difficulty(3).unwrap(), U256::ZERO);
+}
+
+#[test]
+fn large_access_lists_do_not_wait_beside_each_other() {
+    const LIST_BYTES: usize = 16 << 20;
+    let _alone = ALONE.lock();
+    let (workload, chain) = chain(Fork::Osaka);
+    let dir = tempfile::tempdir().unwrap();
+    let (chain_file, list_file) = (
+        dir.path().join("chain.rlp"),
+        dir.path().join("lists.rlp.gz"),
+    );
+    let mut writer = ChainWriter::create(&chain_file).unwrap();
+    let mut lists = AccessListWriter::create(&list_file).unwrap();
+    let mut zeros = Vec::new();
+    list(LIST_BYTES, &mut zeros);
+    zeros.resize(zeros.len() + LIST_BYTES, 0);
+    for block in blocks(&workload) {
+        writer.write(&block).unwrap();
+        let id = BlockId::new(block.header.number, block.header.hash_slow());
+        lists.write(id, &zeros).unwrap();
+    }
+    drop(zeros);
+    writer.finish().unwrap();
+    lists.finish().unwrap();
+    let source = BlockSource::open(&chain_file).unwrap();
+    let lists = AccessListReader::open(&list_file).unwrap();
+    let (imported, most) = most_during(|| {
+        let source = WithAccessLists::new(source, lists).unwrap();
+        chain.import(source, &mut |_| {})
+    });
+    let error = imported.unwrap_err();
+    say(&format!(
+        "{BLOCKS} lists of 16 MiB: at most {} MiB held: {error}",
+        most >> 20
+    ));
+    assert!(error.to_string().contains("access list"), "{error}");
+    assert!(most < 12 * LIST_BYTES, "{most}");
 }

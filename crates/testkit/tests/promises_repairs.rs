@@ -34,9 +34,13 @@ fn database() -> (Db, FaultyDisk) {
 }
 
 fn database_with(options: Options) -> (Db, FaultyDisk) {
+    database_of(ACCOUNTS, options)
+}
+
+fn database_of(accounts: u64, options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
     let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
-    for index in 0..ACCOUNTS {
+    for index in 0..accounts {
         let slots = match index {
             0 => 1000,
             _ => index % 3,
@@ -96,7 +100,7 @@ fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
         .collect()
 }
 
-/// What differs.
+/// The files that differ from what they were, by name.
 fn changed(disk: &FaultyDisk, before: &BTreeMap<String, Option<Vec<u8>>>) -> Vec<String> {
     let now = contents(disk);
     let names: BTreeSet<_> = now.keys().chain(before.keys()).cloned().collect();
@@ -722,4 +726,48 @@ fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
     let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
     assert_eq!(report.head, main, "{report:?}");
     assert!(report.lost_blocks && trial.lost_blocks, "{report:?}");
+}
+
+/// A trial of a repair says what the repair will say: of several damages the first, whatever the
+/// threads that read them come upon. And a damaged checkpoint is passed over, although its index is
+/// larger than the memory that it may take.
+#[test]
+fn of_several_damaged_shards_always_the_same_is_named() {
+    let (db, disk) = database_of(5000, options());
+    let mut random = Random::new(1);
+    let mut told = BTreeSet::new();
+    for number in 1..=3 {
+        for _ in 0..4 {
+            commit(&db, &mut random, number);
+        }
+        db.flush(0).unwrap();
+        let disk = disk.duplicate();
+        lock_data_dir(&disk).expect("a disk of its own");
+        let newest = disk.files().into_iter();
+        let newest = newest.filter(|name| name.starts_with("checkpoint-")).max();
+        let newest = newest.unwrap();
+        // The index comes first in the file.
+        (1000..4000)
+            .step_by(30)
+            .for_each(|at| disk.flip_bit(&newest, at, 3));
+        for index_bytes_max in [None, Some(0)] {
+            for _ in 0..40 {
+                let arc: Arc<dyn Disk> = Arc::new(disk.duplicate());
+                let options = Options {
+                    index_bytes_max,
+                    ..options()
+                };
+                let (opened, _) = Db::open(Arc::new(disk.duplicate()), options).unwrap();
+                assert_eq!(opened.head(), db.head());
+                let report = repair(&arc, options, true, &mut |_| {}).unwrap();
+                assert!(!report.findings.is_empty());
+                told.insert(format!(
+                    "{number} {index_bytes_max:?}: {:?}",
+                    report.findings
+                ));
+            }
+        }
+    }
+    say(&format!("{told:#?}"));
+    assert_eq!(told.len(), 6, "{told:#?}");
 }

@@ -197,7 +197,7 @@ impl Recording {
     }
 }
 
-/// Xorshift: random enough.
+/// A generator of random numbers (xorshift), good enough to choose moments by.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

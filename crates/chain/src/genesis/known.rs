@@ -1,6 +1,6 @@
 //! The rules of public chains, some of whose genesis files go about without a `config`.
 //!
-//! Whose file it is without one: a chain is told by the hash of the block that the file gives under the chain's own rules, so
+//! A file without one is told by the hash of the block that it gives under the chain's own rules, so
 //! that no other chain can be mistaken for it.
 
 use super::Genesis;

@@ -17,7 +17,7 @@ pub(crate) struct Refunds {
 /// The refunds of one frame, and of those that it called and that succeeded.
 #[derive(Clone, Copy, Debug, Default)]
 struct FrameRefunds {
-    /// What came back.
+    /// State gas that has come back to the frame so far.
     applied: u64,
     /// What is more than the frame has paid.
     pending: u64,

@@ -115,28 +115,38 @@ pub(crate) fn read_index(
                 ..index.tops[shard]
             }))
         };
-        let whole: Option<Vec<_>> = pool::install(|| {
+        let whole: Result<Option<Vec<_>>, _> = pool::install(|| {
             (0..SHARDS)
                 .into_par_iter()
                 .map(whole)
                 .collect::<Result<_, _>>()
-        })?;
+        });
+        let whole = whole.map_err(|error| first_damage(&index).unwrap_or(error))?;
         if let Some(whole) = whole
             && taken.into_inner() <= bytes_max
         {
             return Ok(FoundIndex::Index(Index::new(whole, None, files)));
         }
     }
+    for (at, checkpoint) in chain.iter().enumerate() {
+        let verified = checkpoint.verify_section(if at == 0 { INDEX } else { CHANGES });
+        verified.map_err(|error| first_damage(&index).unwrap_or(error.into()))?;
+    }
     if !index.changes.is_empty() {
         return Ok(FoundIndex::TooLarge(index));
     }
-    checkpoint.verify_section(INDEX)?;
     let parts = PartFile::new(index.parts, cache.clone());
     Ok(FoundIndex::Index(Index::new(
         index.tops,
         Some(parts),
         files,
     )))
+}
+
+/// What is wrong with the first damaged shard: of several, threads come upon any of them first, and
+/// a trial of a repair is to say what the repair will say.
+fn first_damage(index: &IndexOnDisk) -> Option<StateError> {
+    (0..SHARDS).find_map(|shard| index.whole(shard).err())
 }
 
 impl Changed {
@@ -155,7 +165,8 @@ fn read_tops(checkpoint: &Checkpoint) -> Result<Vec<Shard>, StateError> {
             .map(|_| Top::read(reader))
             .collect::<Result<_, _>>()?;
         let decode = |(shard, top): (usize, &Top<'_>)| top.decode(shard);
-        pool::install(|| tops.par_iter().enumerate().map(decode).collect())
+        let decoded: Vec<_> = pool::install(|| tops.par_iter().enumerate().map(decode).collect());
+        decoded.into_iter().collect()
     })
 }
 

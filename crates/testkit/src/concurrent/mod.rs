@@ -69,7 +69,7 @@ pub struct ConcurrentParams {
     pub index_bytes_max: Option<u64>,
     /// How large files get.
     pub files: FileSizes,
-    /// Threads that read.
+    /// How many threads read beside the one that writes.
     pub readers: u64,
     /// Steps of the writer in a round.
     pub steps: u64,
