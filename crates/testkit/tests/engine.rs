@@ -1,4 +1,4 @@
-//! The engine beside the model, with and without crashes.
+//! The engine beside the model, with and without crashes. `CAMBIUM_SEED=9060` runs that seed alone.
 
 use cambium_testkit::{EngineDriver, EngineParams, FaultKinds, TINY_FILES, say};
 use std::collections::BTreeMap;
@@ -15,11 +15,10 @@ fn long() -> bool {
 /// Returns what was done, and how often.
 fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) -> BTreeMap<&'static str, u64> {
     let mut done = BTreeMap::new();
-    for seed in 0..seeds {
-        let mut driver = EngineDriver::new(EngineParams {
-            seed: params.seed + seed,
-            ..params
-        });
+    let only: Option<u64> = std::env::var("CAMBIUM_SEED").map_or(None, |seed| seed.parse().ok());
+    let all = params.seed..params.seed + seeds;
+    for seed in all.filter(|seed| only.is_none_or(|only| *seed == only)) {
+        let mut driver = EngineDriver::new(EngineParams { seed, ..params });
         driver.run(steps);
         for (name, count) in &driver.done {
             *done.entry(*name).or_insert(0) += count;

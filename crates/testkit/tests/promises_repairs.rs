@@ -60,22 +60,24 @@ fn code(number: u64) -> (B256, Bytes) {
 
 /// Block `number` on the head.
 fn commit(db: &Db, random: &mut Random, number: u64) {
-    let head = db.head();
     let changed: BTreeSet<_> = (0..25).map(|_| random.below(ACCOUNTS - 60)).collect();
     let change = |index| AccountChange {
         slots: vec![(path(random.below(8)), U256::from(number + 1))],
         ..put(path(index), number)
     };
-    let changes: Vec<_> = changed.into_iter().map(change).collect();
+    let changes = changed.into_iter().map(change).collect();
+    commit_changes(db, changes, vec![code(number)], vec![number as u8; 2000]);
+}
+
+fn commit_changes(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>, body: Vec<u8>) {
+    let head = db.head();
     let session = db.view().unwrap().session();
-    let staged = session
-        .finish(Changes::new(changes), vec![code(number)])
-        .unwrap();
+    let staged = session.finish(Changes::new(changes), codes).unwrap();
     let meta = BlockMeta {
         id: BlockId::new(head.number + 1, keccak256(head.hash)),
         parent: head.hash,
         state_root: staged.root(),
-        body: Bytes::from(vec![number as u8; 2000]),
+        body: Bytes::from(body),
     };
     staged.seal(meta).unwrap().commit().unwrap();
 }
@@ -770,4 +772,48 @@ fn of_several_damaged_shards_always_the_same_is_named() {
     }
     say(&format!("{told:#?}"));
     assert_eq!(told.len(), 6, "{told:#?}");
+}
+
+/// "Whether blocks above the head may have been lost" is told of every block of the log that the
+/// device can't read: one may have the last records before a checkpoint, and the first after it.
+#[test]
+fn blocks_lost_beside_damage_before_a_checkpoint_are_told() {
+    let mut lost = 0;
+    for merged in (1..=24).step_by(3) {
+        let (db, disk) = database_of(8, options());
+        let commit = |number| {
+            let body = vec![1; 40 * number as usize];
+            commit_changes(&db, vec![put(path(1), number)], vec![], body);
+        };
+        (1..=merged).for_each(commit);
+        db.flush(0).unwrap();
+        (merged + 1..=merged + 2).for_each(commit);
+        let head = db.head();
+        let disk = close(db, &disk);
+        for file in disk.files() {
+            if !file.starts_with("log/") {
+                continue;
+            }
+            let len = disk.contents(&file).unwrap().len() as u64;
+            for offset in (0..len).step_by(4096) {
+                let at = format!("{merged} merged, {file} unreadable at {offset}");
+                let damaged = disk.duplicate();
+                damaged.spoil(&file, offset, 1);
+                let damaged: Arc<dyn Disk> = Arc::new(damaged);
+                let report = repair(&damaged, options(), false, &mut |_| {}).unwrap();
+                let is_lost = report.head != head;
+                assert!(!is_lost || report.lost_blocks, "{at}: {report:?}");
+                lost += usize::from(is_lost);
+                // What is before the head is as it was.
+                let (db, _) = Db::open(damaged, options()).unwrap();
+                assert_eq!(db.head(), report.head, "{at}");
+                let again = db.check(&mut |_| {}).unwrap().damage;
+                assert!(
+                    again.is_empty() || !report.lost_history.is_empty(),
+                    "{at}: {again:?}"
+                );
+            }
+        }
+    }
+    assert!(lost > 0);
 }

@@ -262,8 +262,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Writes zeros where the device can't read the log and no record is known to have been. Whether
-    /// there was such a place: the last blocks may have been in it.
+    /// Writes again what the device can't read of the log: zeros, but for what was put there when damage was
+    /// taken out. Whether there was a place of which no damage tells: the last blocks may have been in it.
     fn unreadable_ends(&mut self, damaged: &[LogDamage]) -> Result<bool, StateError> {
         let block_bytes = BLOCK_BYTES as u64;
         let mut is_any = false;
@@ -272,35 +272,46 @@ impl Repair<'_> {
                 continue;
             }
             let file = self.disk.display_path(&range.file);
-            let is_taken_out = |block: u64| {
-                damaged.iter().any(|damage| {
-                    damage.file == file
-                        && u64::from(damage.position.offset) < block + block_bytes
-                        && block < damage.end.into()
-                })
+            let told_to = |block: u64| {
+                let here = damaged.iter().filter(|damage| damage.file == file);
+                let ends = here.filter_map(|damage| {
+                    let (offset, end) = (u64::from(damage.position.offset), damage.end.into());
+                    let is_here = offset < block + block_bytes && block < end;
+                    match damage.kind {
+                        LogDamageKind::Header | LogDamageKind::Range => is_here.then_some(end),
+                        // Nothing comes after it.
+                        LogDamageKind::End => is_here.then_some(u64::MAX),
+                        LogDamageKind::File | LogDamageKind::Newest => Some(u64::MAX),
+                    }
+                });
+                ends.max().unwrap_or(block)
             };
             let blocks = (range.offset..range.offset + range.len).step_by(BLOCK_BYTES);
-            let left: Vec<_> = blocks.filter(|block| !is_taken_out(*block)).collect();
-            let (Some(first), Some(last)) = (left.first(), left.last()) else {
-                continue;
-            };
+            let ends = blocks.clone().filter_map(|block| {
+                let (from, to) = (told_to(block), block + block_bytes);
+                (from < to).then_some((from, to))
+            });
+            let ends: Vec<_> = ends.collect();
             let write = |disk: &dyn Disk| -> Result<(), DiskError> {
                 let log = disk.open(&range.file)?;
                 let len = log.len()?;
-                for block in &left {
-                    let there = len.saturating_sub(*block).min(block_bytes);
-                    log.write_at(&[0; BLOCK_BYTES][..there as usize], *block)?;
+                for block in blocks {
+                    let mut bytes = [0; BLOCK_BYTES];
+                    let there = len.saturating_sub(block).min(block_bytes) as usize;
+                    log.read_at(&mut bytes[..there], block)?;
+                    log.write_at(&bytes[..there], block)?;
                 }
                 log.sync()
             };
             write(&*self.disk).map_err(StoreError::from)?;
-            let end = last + block_bytes;
-            self.found(
-                format!("{file} can't be read from byte {first} to byte {end}"),
-                "zeros were written there: the last blocks may be lost",
-                false,
-            );
-            is_any = true;
+            if let (Some((first, _)), Some((_, last))) = (ends.first(), ends.last()) {
+                self.found(
+                    format!("{file} can't be read from byte {first} to byte {last}"),
+                    "zeros were written there: the last blocks may be lost",
+                    false,
+                );
+                is_any = true;
+            }
         }
         Ok(is_any)
     }

@@ -273,6 +273,7 @@ impl EngineDriver {
             .open_on(disk)
             .unwrap_or_else(|error| panic!("{at}: after a repair: {error}"));
         assert_eq!(db.head(), report.head, "{at}");
+        let at = &format!("{at}, after {report:?}");
         self.assert_known(&db, may_be_below || report.lost_blocks, at);
         if report.is_whole() && report.lost_history.is_empty() {
             let damage = db.check(&mut |_| {}).expect("a check").damage;
