@@ -334,7 +334,7 @@ impl Blocks {
         self.state.read().orphans.values().map(Vec::len).sum()
     }
 
-    /// The lowest height of an orphan.
+    /// The lowest height of an orphan: the block below it is not there.
     pub(crate) fn lowest_orphan(&self) -> Option<BlockNumber> {
         let state = self.state.read();
         let orphans = state.orphans.values().flatten();

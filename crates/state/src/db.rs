@@ -44,6 +44,7 @@ use cambium_store::{BlockLog, Codes, DataDirLock, LogPosition, Manifest};
 use cambium_trie::{Keys, PartialTrie, TrieError};
 use parking_lot::{Mutex, RwLock};
 use std::{
+    ops::RangeInclusive,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize},
@@ -530,6 +531,14 @@ impl Inner {
                 self.note_kept(&old);
             }
         }
+    }
+
+    /// The heights of blocks that are not there although later ones are: from the head's child on, or
+    /// of another branch below.
+    pub(crate) fn missing_blocks(&self) -> Option<RangeInclusive<BlockNumber>> {
+        let last = self.blocks.lowest_orphan()?.saturating_sub(1);
+        let next = self.current.read().tree.head().block.number + 1;
+        Some(next.min(last)..=last)
     }
 
     /// Memory that views keep although the engine is done with it.

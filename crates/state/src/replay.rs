@@ -73,13 +73,13 @@ impl<'a> Replay<'a> {
             let what = format!("{more} more records of the block log were passed over");
             self.recovery.notes.push(what);
         }
-        match self.inner.blocks.orphans() {
-            0 => {}
-            orphans => self.recovery.notes.push(format!(
-                "{orphans} blocks of the log wait for an ancestor that is not there: import the \
-                 blocks from {} on, and they are there again",
-                self.inner.current.read().tree.head().block.number + 1
-            )),
+        if let Some(missing) = self.inner.missing_blocks() {
+            self.recovery.notes.push(format!(
+                "{} blocks of the log wait for an ancestor that is not there: import the blocks \
+                 from {} on, and they are there again",
+                self.inner.blocks.orphans(),
+                missing.start()
+            ));
         }
         Ok(self.recovery)
     }

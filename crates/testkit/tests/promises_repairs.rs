@@ -13,6 +13,7 @@ use cambium_testkit::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
@@ -690,6 +691,32 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
 /// The newest record makes a block the head whose own record, before all that is replayed, is lost.
 #[test]
 fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
+    lost_before_the_replay(None, |db, side| drop(db.set_head(side).unwrap()));
+}
+
+/// The newest record is that of a block, and its parent's, before all that is replayed, is lost.
+#[test]
+fn a_block_whose_parent_is_lost_is_missed_by_a_repair() {
+    lost_before_the_replay(Some(6..=6), |db, side| {
+        let session = db.view_of(side).unwrap().session();
+        let changes = Changes::new(vec![put(path(1), 77)]);
+        let staged = session.finish(changes, vec![]).unwrap();
+        let meta = BlockMeta {
+            id: BlockId::new(side.number + 1, keccak256(side.hash)),
+            parent: side.hash,
+            state_root: staged.root(),
+            body: Bytes::new(),
+        };
+        staged.seal(meta).unwrap().commit().unwrap();
+    });
+}
+
+/// A branch is left, which is in a checkpoint, and `go_back` makes it the head's: but the record of
+/// its newest block is damaged then.
+fn lost_before_the_replay(
+    missing: Option<RangeInclusive<u64>>,
+    go_back: impl FnOnce(&Db, BlockId),
+) {
     let (db, disk) = database();
     let mut random = Random::new(1);
     let mut side = BlockId::default();
@@ -719,7 +746,7 @@ fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
     }
     db.flush(0).unwrap();
     let main = db.head();
-    db.set_head(side).unwrap();
+    go_back(&db, side);
     let disk = close(db, &disk);
     let at = place.expect("the record is in the first file") as u64;
     disk.flip_bit("log/00000001.log", at, 3);
@@ -728,6 +755,7 @@ fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
     let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
     assert_eq!(report.head, main, "{report:?}");
     assert!(report.lost_blocks && trial.lost_blocks, "{report:?}");
+    assert_eq!(report.missing, missing, "{report:?}");
 }
 
 /// A trial of a repair says what the repair will say: of several damages the first, whatever the

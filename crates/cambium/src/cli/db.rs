@@ -295,8 +295,10 @@ fn repaired(report: &RepairReport) -> Report {
         "findings": found.collect::<Vec<_>>(),
         "head_number": report.head.number,
         "head_hash": report.head.hash,
-        "import_from": (report.lost_blocks || report.missing.is_some())
-            .then_some(report.head.number + 1),
+        "import_from": report.lost_blocks.then(|| {
+            let missing = report.missing.as_ref().map(RangeInclusive::start);
+            missing.copied().unwrap_or(report.head.number + 1)
+        }),
         "missing": report.missing.as_ref().map(range),
         "lost_history": report.lost_history.iter().map(range).collect::<Vec<_>>(),
         "copies": report.copies,

@@ -68,10 +68,11 @@ pub struct RepairReport {
     pub head: BlockId,
     /// What that opening had to tell.
     pub notes: Vec<String>,
-    /// Blocks above the head that are lost, if later ones are there: these are used once the
-    /// missing ones have been imported.
+    /// Blocks that are lost, if later ones are there, of the head's branch or of another: these are
+    /// used once the missing ones have been imported.
     pub missing: Option<RangeInclusive<BlockNumber>>,
-    /// Whether blocks above the head may have been lost: import goes on from there.
+    /// Whether blocks above the head, or of another branch, may have been lost: import goes on from
+    /// the head, or from the first of the missing ones.
     pub lost_blocks: bool,
     /// Blocks below the head whose records are lost. The state does not need them; views before
     /// them, and their bodies, can't be had.
@@ -132,10 +133,8 @@ pub fn repair(
     report.notes = recovery.notes;
     // The head may have been made one whose record, far below, is what was lost.
     report.lost_blocks |= recovery.passed_over > 0;
-    report.missing = db.inner.blocks.lowest_orphan().map(|lowest| {
-        let first = report.head.number + 1;
-        first..=lowest.saturating_sub(1).max(first)
-    });
+    report.missing = db.inner.missing_blocks();
+    report.lost_blocks |= report.missing.is_some();
     Ok(report)
 }
 
