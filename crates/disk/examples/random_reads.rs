@@ -79,6 +79,7 @@ fn measure(dir: &str, way: &Way, time: Duration) -> Result<(), DiskError> {
     let options = StdDiskOptions {
         method: way.method,
         direct: true,
+        ..StdDiskOptions::default()
     };
     let disk = match StdDisk::with_options(dir, &options) {
         Err(e) if e.is_unsupported() => {

@@ -5,6 +5,7 @@ use crate::{
     LockError, ReadRequest, disk::check_write,
 };
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt, io,
     sync::{
@@ -14,7 +15,8 @@ use std::{
 };
 
 /// Another disk, to which nothing that is done here comes: what is written stays in memory, up to
-/// a limit. Whatever else happens to that disk meanwhile is seen, or not.
+/// a limit. What others do to that disk meanwhile is seen, but in files that were written to or cut
+/// here.
 #[derive(Clone)]
 pub struct TrialDisk(Arc<Shared>);
 
@@ -49,7 +51,12 @@ impl TrialDisk {
     }
 
     /// The file of that name, with all changes to it.
-    fn changed(&self, path: &str, op: &'static str) -> Result<Arc<Changed>, DiskError> {
+    fn changed(
+        &self,
+        path: &str,
+        op: &'static str,
+        access: Access,
+    ) -> Result<Arc<Changed>, DiskError> {
         let mut names = self.names();
         match names.files.get(path) {
             Some(Some(changed)) => return Ok(changed.clone()),
@@ -59,16 +66,10 @@ impl TrialDisk {
             }
             None => {}
         }
-        let file = self.0.disk.open(path)?;
-        let len = file.len()?;
         let changed = Arc::new(Changed {
             path: self.display_path(path),
-            below: Some(file),
-            content: Mutex::new(Content {
-                len,
-                visible: len,
-                blocks: BTreeMap::new(),
-            }),
+            below: Some(self.0.disk.open_with(path, access)?),
+            content: Mutex::default(),
         });
         names.files.insert(path.to_owned(), Some(changed.clone()));
         Ok(changed)
@@ -107,7 +108,7 @@ impl Disk for TrialDisk {
         let changed = Arc::new(Changed {
             path: self.display_path(path),
             below: None,
-            content: Mutex::default(),
+            content: Mutex::new(Some(Content::default())),
         });
         let files = &mut self.names().files;
         files.insert(path.to_owned(), Some(changed.clone()));
@@ -115,7 +116,7 @@ impl Disk for TrialDisk {
     }
 
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
-        Ok(self.handle(self.changed(path, "open")?, access))
+        Ok(self.handle(self.changed(path, "open", access)?, access))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -127,7 +128,7 @@ impl Disk for TrialDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        let changed = self.changed(from, "rename")?;
+        let changed = self.changed(from, "rename", Access::Cached)?;
         let files = &mut self.names().files;
         files.insert(from.to_owned(), None);
         files.insert(to.to_owned(), Some(changed));
@@ -135,7 +136,7 @@ impl Disk for TrialDisk {
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
-        self.changed(path, "remove")?;
+        self.changed(path, "remove", Access::Cached)?;
         self.names().files.insert(path.to_owned(), None);
         Ok(())
     }
@@ -192,8 +193,23 @@ impl Disk for TrialDisk {
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        let mut unchanged = Vec::with_capacity(requests.len());
         for request in requests {
-            request.outcome = request.file.read_at(request.buf, request.offset);
+            let file = (request.file as &dyn Any).downcast_ref::<TrialFile>();
+            let below = file.and_then(|file| file.unchanged(request.buf.len(), request.offset));
+            match below {
+                Some(below) => unchanged.push((below, request)),
+                None => request.outcome = request.file.read_at(request.buf, request.offset),
+            }
+        }
+        let below = unchanged
+            .iter_mut()
+            .map(|(below, request)| ReadRequest::new(&**below, request.offset, &mut *request.buf));
+        let mut below: Vec<_> = below.collect();
+        self.0.disk.read_batch(&mut below);
+        let outcomes: Vec<_> = below.into_iter().map(|request| request.outcome).collect();
+        for ((_, request), outcome) in unchanged.into_iter().zip(outcomes) {
+            request.outcome = outcome;
         }
     }
 
@@ -214,7 +230,8 @@ impl Disk for TrialDisk {
 struct Changed {
     path: String,
     below: Option<Arc<dyn DiskFile>>,
-    content: Mutex<Content>,
+    /// `None` until it is written to or cut: then all is as it is below.
+    content: Mutex<Option<Content>>,
 }
 
 #[derive(Default)]
@@ -229,8 +246,27 @@ struct Content {
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Changed {
-    fn content(&self) -> MutexGuard<'_, Content> {
+    fn content(&self) -> MutexGuard<'_, Option<Content>> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be changed.
+    fn content_in<'a>(
+        &self,
+        content: &'a mut Option<Content>,
+    ) -> Result<&'a mut Content, DiskError> {
+        let content = match (content.take(), &self.below) {
+            (None, Some(below)) => {
+                let len = below.len()?;
+                content.insert(Content {
+                    len,
+                    visible: len,
+                    blocks: BTreeMap::new(),
+                })
+            }
+            (found, _) => content.insert(found.unwrap_or_default()),
+        };
+        Ok(content)
     }
 
     /// Fills `buf` with what is at `at`: a part of one block, within the file.
@@ -262,6 +298,17 @@ impl fmt::Debug for TrialFile {
 }
 
 impl TrialFile {
+    /// The file that a range can be read from: it was not changed.
+    fn unchanged(&self, len: usize, offset: u64) -> Option<Arc<dyn DiskFile>> {
+        let content = self.changed.content();
+        let is_unchanged = content.as_ref().is_none_or(|content| {
+            let end = offset.saturating_add(len as u64);
+            let mut touched = content.blocks.range(offset / BLOCK..end.div_ceil(BLOCK));
+            end <= content.visible.min(content.len) && touched.next().is_none()
+        });
+        self.changed.below.clone().filter(|_| is_unchanged)
+    }
+
     fn error(&self, op: &'static str, offset: u64, source: io::Error) -> DiskError {
         DiskError::at(op, self.changed.path.clone(), offset, source)
     }
@@ -269,24 +316,21 @@ impl TrialFile {
 
 impl DiskFile for TrialFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
-        let content = self.changed.content();
+        // What was not changed is read at once.
+        if let Some(below) = self.unchanged(buf.len(), offset) {
+            return below.read_at(buf, offset);
+        }
+        let mut content = self.changed.content();
+        let content = self.changed.content_in(&mut content)?;
         let end = offset.checked_add(buf.len() as u64);
         let Some(end) = end.filter(|end| *end <= content.len) else {
             return Err(self.error("read", offset, io::ErrorKind::UnexpectedEof.into()));
         };
-        // What was not changed is read at once.
-        let touched = offset / BLOCK..end.div_ceil(BLOCK);
-        if content.blocks.range(touched).next().is_none()
-            && end <= content.visible
-            && let Some(below) = &self.changed.below
-        {
-            return below.read_at(buf, offset);
-        }
         let mut at = offset;
         while at < end {
             let next = ((at / BLOCK + 1) * BLOCK).min(end);
             let part = &mut buf[(at - offset) as usize..(next - offset) as usize];
-            self.changed.read_block(&content, part, at)?;
+            self.changed.read_block(content, part, at)?;
             at = next;
         }
         Ok(())
@@ -298,7 +342,8 @@ impl DiskFile for TrialFile {
         if bytes.is_empty() {
             return Ok(());
         }
-        let content = &mut *self.changed.content();
+        let mut content = self.changed.content();
+        let content = self.changed.content_in(&mut content)?;
         let end = offset + bytes.len() as u64;
         let mut at = offset;
         while at < end {
@@ -328,11 +373,15 @@ impl DiskFile for TrialFile {
     }
 
     fn len(&self) -> Result<u64, DiskError> {
-        Ok(self.changed.content().len)
+        match (&*self.changed.content(), &self.changed.below) {
+            (None, Some(below)) => below.len(),
+            (content, _) => Ok(content.as_ref().map_or(0, |content| content.len)),
+        }
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        let content = &mut *self.changed.content();
+        let mut content = self.changed.content();
+        let content = self.changed.content_in(&mut content)?;
         if len < content.len {
             content.visible = content.visible.min(len);
             let gone = content.blocks.split_off(&len.div_ceil(BLOCK));

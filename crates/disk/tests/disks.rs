@@ -24,7 +24,11 @@ fn on_each_of_its_own(case: impl Fn(&dyn Disk)) {
     for method in [IoMethod::Portable, IoMethod::Uring] {
         for direct in [false, true] {
             let dir = tempfile::tempdir().unwrap();
-            let options = StdDiskOptions { method, direct };
+            let options = StdDiskOptions {
+                method,
+                direct,
+                ..StdDiskOptions::default()
+            };
             match StdDisk::with_options(dir.path(), &options) {
                 Ok(disk) => case(&disk),
                 Err(e) => {

@@ -7,7 +7,7 @@ use crate::{
     checkpoint::CheckpointState,
     codes::CodeCache,
     counters::Counters,
-    db::{Current, Inner},
+    db::{Current, Holds, Inner},
     delta::{Delta, DeltaLock},
     entries::Entries,
     error::StateError,
@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::Disk;
 use cambium_primitives::BlockId;
-use cambium_store::{BlockLog, Codes, DataDirLock, Manifest, PageAddr, Segments};
+use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::{Mutex, RwLock};
 use std::sync::{
     Arc, OnceLock,
@@ -32,7 +32,7 @@ use std::sync::{
 pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) lock: DataDirLock,
+    pub(crate) holds: Holds,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
     pub(crate) counters: Arc<Counters>,
@@ -82,7 +82,8 @@ impl Parts {
             options,
             layer_limit: LayerLimit::default(),
             index_reserved: AtomicU64::new(0),
-            is_behind: AtomicBool::new(true),
+            // Readers merge nothing.
+            is_behind: AtomicBool::new(matches!(self.holds, Holds::Writer(_))),
             disk: self.disk,
             reclaim: Mutex::new(Reclaim::new(self.retired, &pages.segments)),
             pages,
@@ -111,7 +112,7 @@ impl Parts {
             genesis: self.genesis,
             manifest: self.manifest,
             counters,
-            _lock: self.lock,
+            holds: self.holds,
         });
         inner.divide_budget(index_bytes);
         Ok(inner)

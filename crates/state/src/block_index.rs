@@ -8,13 +8,17 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
-use cambium_store::{BlockEntry, BlockIndex, BlockLog, IndexState, LogPosition};
+use cambium_store::{BlockEntry, BlockIndex, BlockLog, IndexState, LogPosition, StoreError};
 use std::collections::{BTreeMap, HashMap};
 
 /// Heights below the tip of which all blocks are remembered while the index is made again, whatever
 /// their branch, and most such blocks: a branch that was longer can't be followed.
 const WINDOW_HEIGHTS: u64 = 1024;
 const WINDOW_BLOCKS_MAX: usize = 1 << 16;
+
+/// Whether somebody who only reads may make the index again, in its own memory: where nobody writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MayRemake(pub(crate) bool);
 
 /// What to say about the state in which the index was found.
 pub(crate) fn note_of(found: IndexState, was_remade: bool, base: BlockId) -> Option<String> {
@@ -41,11 +45,15 @@ pub(crate) fn note_of(found: IndexState, was_remade: bool, base: BlockId) -> Opt
 ///
 /// Recent ancestors are set again even where they are right: what an opening before this one has
 /// amended, and failed to sync, may be in the system's cache alone.
+///
+/// A reader, beside a process that writes, is told to come again instead, unless it `may_remake` the
+/// index; and what it reads below the recent blocks counts as long as that is of the base's chain.
 pub(crate) fn complete_index(
     index: &BlockIndex,
     log: &BlockLog,
     genesis: BlockId,
     meta: &Meta,
+    reader: Option<MayRemake>,
 ) -> Result<bool, StateError> {
     let base = meta.state.block;
     let recent = meta.log.recent.iter();
@@ -64,7 +72,16 @@ pub(crate) fn complete_index(
         }
         match recent.get(&next) {
             Some(block) => set_again.push(**block),
-            None if is_there => break,
+            None if is_there => {
+                if reader.is_some() {
+                    index.set_anchor(next.number, next.hash);
+                }
+                break;
+            }
+            None if reader == Some(MayRemake(false)) => {
+                let what = "the block index of its chain".to_owned();
+                return Err(StoreError::ReaderBehind { what }.into());
+            }
             None => {
                 remake_index(index, log, meta)?;
                 return Ok(true);

@@ -106,6 +106,11 @@ impl Db {
     /// roots: of the snapshot, and through the blocks above it of the head. Damage is reported,
     /// not repaired. Goes through the whole database, with little memory; blocks can be committed
     /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ReaderBehind`](cambium_store::StoreError::ReaderBehind) of a database that is open
+    /// for reading alone, where the process that writes has taken away what was to be checked.
     pub fn check(
         &self,
         progress: &mut dyn FnMut(CheckProgress),
@@ -140,6 +145,9 @@ impl Db {
         self.check_head(&mut report);
         self.check_codes(&mut report, progress);
         self.check_blocks(&mut report, progress);
+        if !report.damage.is_empty() {
+            self.check_not_behind()?;
+        }
         Ok(report)
     }
 

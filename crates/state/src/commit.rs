@@ -37,6 +37,7 @@ impl Inner {
             return Err(StateError::OtherDatabase(other.id()));
         }
         self.check_sound()?;
+        self.check_writable("committed")?;
         let Some(newest) = sealed.last().map(Sealed::id) else {
             return Ok(());
         };
@@ -158,6 +159,7 @@ impl Inner {
     /// [`Inner::descend_to`].
     pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
         self.check_sound()?;
+        self.check_writable("made the head")?;
         let moving = self.head_moves.lock();
         let writer = self.writer.lock();
         self.check_sound()?;

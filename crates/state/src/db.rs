@@ -32,6 +32,7 @@ use crate::{
     overlay::{Overlay, size_of_changes},
     pages::Pages,
     past::PastStates,
+    readers::Reading,
     reclaim::Reclaim,
     records::BlockMeta,
     tree::{Layer, Tree},
@@ -99,8 +100,14 @@ pub(crate) struct Inner {
     pub(crate) poisoned: OnceLock<String>,
     pub(crate) genesis: BlockId,
     pub(crate) manifest: Manifest,
-    /// Held as long as the database is open.
-    pub(crate) _lock: DataDirLock,
+    pub(crate) holds: Holds,
+}
+
+/// What is held as long as a database is open.
+pub(crate) enum Holds {
+    /// The directory: nobody else writes.
+    Writer(#[expect(dead_code, reason = "held for its Drop")] DataDirLock),
+    Reader(Reading),
 }
 
 /// An open database. Clones share it.
@@ -231,6 +238,7 @@ impl Db {
     /// Merges all but the newest `keep` blocks and waits until it is in a checkpoint: the next
     /// opening has less to replay.
     pub fn flush(&self, keep: usize) -> Result<(), StateError> {
+        self.inner.check_writable("merged")?;
         self.inner.merge_now(keep)
     }
 
@@ -263,6 +271,14 @@ impl Inner {
         match self.poisoned.get() {
             Some(why) => Err(StateError::Poisoned(why.clone())),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a change to what another process writes.
+    pub(crate) fn check_writable(&self, what: &'static str) -> Result<(), StateError> {
+        match self.holds {
+            Holds::Writer(_) => Ok(()),
+            Holds::Reader(_) => Err(StateError::ReadOnly(what)),
         }
     }
 
@@ -426,6 +442,7 @@ impl Inner {
         record: usize,
     ) -> Result<Arc<Layer>, StateError> {
         self.check_sound()?;
+        self.check_writable("sealed")?;
         let (id, parent) = (meta.id, view.block());
         if meta.parent != parent.hash || parent.number.checked_add(1) != Some(id.number) {
             return Err(StateError::NotAChild {

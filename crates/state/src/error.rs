@@ -154,6 +154,9 @@ pub enum StateError {
         /// The directory.
         dir: String,
     },
+    /// A change to a database that is open for reading alone.
+    #[error("the database is open for reading alone: nothing can be {0} here")]
+    ReadOnly(&'static str),
     /// A database to be closed that somebody uses.
     #[error(
         "the database can't be closed yet: {users} handles, views, sessions or blocks of it are \

@@ -69,6 +69,7 @@ mod pages;
 mod past;
 mod pool;
 mod proof;
+mod readers;
 mod rebuild;
 mod reclaim;
 mod records;
@@ -81,7 +82,9 @@ mod sync;
 mod tree;
 mod view;
 
-pub use cambium_disk::{Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk};
+pub use cambium_disk::{
+    Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
+};
 pub use cambium_store::StoreError;
 pub use check::{CheckProgress, CheckReport};
 pub use codes::bytecode;

@@ -27,7 +27,7 @@ use crate::{
     tree::Tree,
 };
 use cambium_primitives::BlockId;
-use cambium_store::PageAddr;
+use cambium_store::{PageAddr, live_readers};
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -509,8 +509,22 @@ impl Inner {
         let mut reclaim = self.reclaim.lock();
         reclaim.advance(old, dead, segments);
         let removed = segments.remove_dead(|segment| !reclaim.is_needed(segment))?;
-        reclaim.forget(&removed);
-        self.pages.forget_segments(&removed);
+        let numbers: Vec<_> = removed.iter().map(|one| one.number).collect();
+        reclaim.forget(&numbers);
+        self.pages.forget_segments(&numbers);
+        let newest = index.files().sequence();
+        for one in removed {
+            if let Some(file) = one.file {
+                reclaim.lent.add(newest, one.bytes, file);
+            }
+        }
+        // Where nobody knows who reads, all stays lent.
+        if !reclaim.lent.is_empty()
+            && let Ok(readers) = live_readers(&*self.disk)
+        {
+            let lag_max = self.options.reader_lag;
+            reclaim.lent.settle(&readers, newest, lag_max);
+        }
         Ok(index)
     }
 }

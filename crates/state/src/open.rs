@@ -15,15 +15,16 @@
 
 use crate::{
     assemble::{Parts, pages},
-    block_index::{complete_index, note_of},
+    block_index::{MayRemake, complete_index, note_of},
     blocks::Blocks,
     checkpoint::{self, LogState, Meta},
     counters::Counters,
-    db::{Db, Inner},
+    db::{Db, Holds, Inner},
     error::StateError,
     index::{FoundIndex, PartCache},
     loader::{refuse_lost_checkpoints, remove_spilled},
     options::Options,
+    readers::Reading,
     rebuild::rebuild,
     replay::Replay,
 };
@@ -31,8 +32,8 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
 use cambium_store::{
-    BlockIndex, BlockLog, Checkpoint, Codes, Manifest, Segments, StoreError,
-    load_latest_checkpoint, lock_data_dir, set_aside,
+    BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, Manifest, Segments, StoreError,
+    load_latest_checkpoint, lock_data_dir, make_room_for_readers, set_aside,
 };
 use std::{collections::HashMap, sync::Arc};
 
@@ -51,6 +52,13 @@ pub struct Recovery {
     pub passed_over: usize,
     /// What was dropped, rebuilt or passed over, and what can't be read, in words.
     pub notes: Vec<String>,
+}
+
+/// Who opens a database.
+pub(crate) enum Opener {
+    Writer(DataDirLock),
+    /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
+    Reader(Arc<dyn Disk>, MayRemake),
 }
 
 /// What is left to be done once all is open.
@@ -77,6 +85,14 @@ impl Db {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         let lock = lock_data_dir(&*disk)?;
+        Self::open_as(disk, options, Opener::Writer(lock))
+    }
+
+    pub(crate) fn open_as(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        opener: Opener,
+    ) -> Result<(Self, Recovery), StateError> {
         let manifest = Manifest::open(&*disk)?;
         let genesis = genesis_of(&manifest)?;
         let salt = manifest.salt();
@@ -92,6 +108,13 @@ impl Db {
             index: found_index,
             sequence,
         } = read;
+        let (holds, may_remake) = match opener {
+            Opener::Writer(lock) => (Holds::Writer(lock), None),
+            Opener::Reader(disk, may_remake) => (
+                Holds::Reader(Reading::at(disk, sequence)?),
+                Some(may_remake),
+            ),
+        };
         let (segments, damage) = Segments::open(
             disk.clone(),
             options.files.segments(),
@@ -99,12 +122,16 @@ impl Db {
             Some(&table),
             &retired,
         )?;
+        if may_remake.is_some() {
+            segments.expect_cuts();
+        }
         notes.extend(damage.iter().map(ToString::to_string));
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
         notes.extend(found.damage.iter().map(ToString::to_string));
         let replay = meta.log.replay;
         let (block_log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
-        if let Some(torn) = found.torn_tail {
+        // To a reader it is what is being written.
+        if let (Some(torn), None) = (found.torn_tail, may_remake) {
             notes.push(format!(
                 "{}: {} bytes after byte {} were never acknowledged and have been dropped",
                 torn.file, torn.bytes, torn.offset
@@ -112,7 +139,7 @@ impl Db {
         }
         let base = meta.state.block;
         let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&block_index, &block_log, genesis, &meta)?;
+        let was_remade = complete_index(&block_index, &block_log, genesis, &meta, may_remake)?;
         notes.extend(note_of(found, was_remade, base));
         let index = match found_index {
             FoundIndex::Index(index) => index,
@@ -127,7 +154,7 @@ impl Db {
         let inner = Parts {
             options,
             disk,
-            lock,
+            holds,
             manifest,
             genesis,
             pages: pages(segments, &options, &counters),
@@ -305,17 +332,26 @@ pub(crate) fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
 impl Inner {
     /// Makes what was looked at ready to be written to: all is open.
     pub(crate) fn settle(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
+        if let Holds::Reader(_) = self.holds {
+            // What is written of them stays in memory.
+            return self.settle_codes(unsettled);
+        }
         if !unsettled.codes.is_empty() {
             self.codes.check()?;
         }
         remove_spilled(&*self.disk).map_err(StoreError::from)?;
         set_aside(&*self.disk, &std::mem::take(&mut unsettled.aside))?;
         self.pages.segments.settle()?;
+        self.settle_codes(unsettled)?;
+        self.log.settle()?;
+        Ok(make_room_for_readers(&*self.disk)?)
+    }
+
+    fn settle_codes(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
         self.codes.settle()?;
         for (hash, code) in unsettled.codes.drain(..) {
             self.codes.put(hash, &code)?;
         }
-        self.log.settle()?;
         Ok(())
     }
 }

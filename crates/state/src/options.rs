@@ -17,6 +17,10 @@ pub struct Options {
     /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
     /// larger, its lower levels stay on disk: a cold read then takes two device reads.
     pub index_bytes_max: Option<u64>,
+    /// Other processes may read beside the one that writes. So many checkpoints behind the newest
+    /// they may be and still keep the space of files that are removed: those that are further behind
+    /// are told to catch up when they read what is gone.
+    pub reader_lag: u64,
     /// How large files get. A database can be opened with other sizes than before.
     pub files: FileSizes,
 }
@@ -74,6 +78,7 @@ impl Default for Options {
             memory_bytes: 1 << 30,
             unfinalized_blocks: 64,
             index_bytes_max: None,
+            reader_lag: 16,
             files: FileSizes::default(),
         }
     }

@@ -10,7 +10,7 @@
 //! went since.
 
 use crate::base::Snapshot;
-use cambium_store::{PageAddr, Segments};
+use cambium_store::{LentFiles, PageAddr, Segments};
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
@@ -26,6 +26,8 @@ pub(crate) struct Reclaim {
     /// Earlier snapshots with their generations, which views may hold.
     snapshots: Vec<(u64, Weak<Snapshot>)>,
     segments: HashMap<u32, Life>,
+    /// What other processes may read still.
+    pub(crate) lent: LentFiles,
 }
 
 /// The generations that a segment was of use to.

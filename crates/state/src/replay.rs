@@ -153,7 +153,9 @@ impl<'a> Replay<'a> {
         let inner = self.inner;
         match inner.layer_of(head) {
             Ok(_) => inner.follow_head(head),
-            Err(StateError::TooFar { .. }) => {
+            Err(error @ StateError::TooFar { .. }) => {
+                // It is merged by whoever writes.
+                inner.check_writable("merged").map_err(|_| error)?;
                 // It is merged on the way: the next opening goes on from this record.
                 *inner.replaying.lock() = Some(position);
                 inner.settle(&mut self.unsettled)?;

@@ -50,6 +50,9 @@ pub struct Stats {
     pub segment_bytes: u64,
     /// Bytes in segments of pages that are in use.
     pub segment_live_bytes: u64,
+    /// Bytes of segments that were removed and that other processes, which read, may keep the space of:
+    /// [`Options::reader_lag`](crate::Options::reader_lag).
+    pub lent_bytes: u64,
     /// How many segments are up to a tenth in use, up to two tenths, and so on.
     pub segments_by_live: [usize; 10],
     /// Contract codes.
@@ -83,6 +86,10 @@ impl Db {
                 current.overlay.bytes(),
             )
         };
+        let (held_snapshots, lent_bytes) = {
+            let reclaim = self.inner.reclaim.lock();
+            (reclaim.held_snapshots(), reclaim.lent.bytes())
+        };
         let segments = self.inner.pages.segments.live();
         let mut segments_by_live = [0; 10];
         for segment in &segments {
@@ -103,13 +110,14 @@ impl Db {
             page_cache_bytes: self.inner.pages.cached_bytes(),
             old_states: self.inner.past.count(),
             pinned_bytes: self.inner.pinned_bytes(),
-            held_snapshots: self.inner.reclaim.lock().held_snapshots(),
+            held_snapshots,
             waiting_blocks: self.inner.blocks.orphans(),
             merging,
             unreadable_pages: self.inner.pages.unreadable(),
             segments: segments.len(),
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),
             segment_live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
+            lent_bytes,
             segments_by_live,
             codes: self.inner.codes.count(),
             disk: self.inner.disk.describe(),

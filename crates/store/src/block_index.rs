@@ -77,6 +77,8 @@ pub struct BlockIndex {
     reads: AtomicU64,
     written: AtomicU64,
     poison: Poison,
+    /// See [`BlockIndex::set_anchor`].
+    anchor: RwLock<Option<(u64, B256)>>,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +118,7 @@ impl BlockIndex {
             reads: AtomicU64::new(0),
             written: AtomicU64::new(0),
             poison: Poison::new("block index"),
+            anchor: RwLock::new(None),
         };
         let found = match numbers {
             0 => Err(IndexState::Ready),
@@ -137,6 +140,12 @@ impl BlockIndex {
             ..State::default()
         };
         Ok((index, state))
+    }
+
+    /// From now on, entries up to that of block `number` count only as long as the file has the hash of
+    /// this block: of a file that another process may cut off and write again, with another chain.
+    pub fn set_anchor(&self, number: u64, hash: B256) {
+        *self.anchor.write() = Some((number, hash));
     }
 
     /// The entry of `number`. After [`StoreError::Corrupt`], clear the index and set all
@@ -301,7 +310,27 @@ impl BlockIndex {
         Ok(self.file()?.write_at(run, offset_of(first))?)
     }
 
+    /// The entry of `number` in the file, which is of the chain that has the anchor.
     fn read(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
+        let entry = self.read_entry(number);
+        // Cut off from above, and written from below: what was read before the anchor is of its chain.
+        self.check_anchor()?;
+        entry
+    }
+
+    /// [`StoreError::ReaderBehind`] if the file has lost the block of [`BlockIndex::set_anchor`].
+    pub fn check_anchor(&self) -> Result<(), StoreError> {
+        let anchor = *self.anchor.read();
+        if let Some((number, hash)) = anchor
+            && !matches!(self.read_entry(number), Ok(Some(entry)) if entry.hash == hash)
+        {
+            let what = format!("the chain of its block {number} ({hash})");
+            return Err(StoreError::ReaderBehind { what });
+        }
+        Ok(())
+    }
+
+    fn read_entry(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let mut record = [0; RECORD_BYTES];
         self.reads.fetch_add(1, Ordering::Relaxed);
         let Some(file) = self.file.read().clone() else {

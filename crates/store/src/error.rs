@@ -103,6 +103,16 @@ pub enum StoreError {
         pid: Option<u32>,
     },
 
+    /// The process that writes the database has gone on, and what this reader wants is gone.
+    #[error(
+        "the process that writes the database has gone on, and {what} that this reader needs is not \
+         there any more: catch up, or open it again"
+    )]
+    ReaderBehind {
+        /// What is gone.
+        what: String,
+    },
+
     /// More than the format holds.
     #[error("{what} of {bytes} bytes: at most {max} are possible")]
     TooLarge {

@@ -9,6 +9,7 @@
 //! log/00000001.log ...   BlockLog       each block's changes, in order: a commit is one append + sync
 //! segments/00000001.seg  Segments       leaf pages, appended by merges, never overwritten
 //! codes.dat              Codes          contract code by hash
+//! readers/00000007-...   ReaderLock     who reads beside the process that writes, and at which checkpoint
 //! blocks.idx             BlockIndex     canonical number -> place in the log; can be made again from it
 //! checkpoint-00000007    Checkpoint     whatever else a start needs; the last two are kept, and what
 //!                                       these are on
@@ -59,6 +60,7 @@ mod modelled;
 mod pace;
 mod page;
 mod poison;
+mod readers;
 mod record;
 mod segments;
 mod sync;
@@ -77,6 +79,7 @@ pub use error::StoreError;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};
+pub use readers::{LentFiles, ReaderLock, live_readers, make_room_for_readers};
 pub use segments::{
-    PageAddr, SegmentOptions, SegmentScan, SegmentStats, Segments, SegmentsRecovery,
+    PageAddr, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats, Segments, SegmentsRecovery,
 };

@@ -38,6 +38,7 @@ const OPTIONS: Options = Options {
     memory_bytes: 40 << 20,
     unfinalized_blocks: 16,
     index_bytes_max: None,
+    reader_lag: 16,
     files: FileSizes {
         segment_bytes_max: 64 << 10,
         segment_buffer_bytes: 16 << 10,

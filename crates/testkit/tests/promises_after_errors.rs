@@ -25,6 +25,7 @@ const OPTIONS: Options = Options {
     memory_bytes: 64 << 20,
     unfinalized_blocks: 3,
     index_bytes_max: None,
+    reader_lag: 16,
     files: TINY_FILES,
 };
 

@@ -691,7 +691,7 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
 /// The newest record makes a block the head whose own record, before all that is replayed, is lost.
 #[test]
 fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
-    lost_before_the_replay(None, |db, side| drop(db.set_head(side).unwrap()));
+    lost_before_the_replay(None, |db, side| _ = db.set_head(side).unwrap());
 }
 
 /// The newest record is that of a block, and its parent's, before all that is replayed, is lost.

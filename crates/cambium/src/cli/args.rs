@@ -138,6 +138,10 @@ pub(crate) struct DbArgs {
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
+    /// While writing: keep what was removed readable for processes that read the database, until
+    /// they are so many checkpoints behind
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) reader_lag: u64,
     #[command(flatten)]
     pub(crate) files: FileArgs,
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::fmt::{self, Display};
 
 pub(crate) fn bal(args: &BalArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.db, out)?;
+    let chain = open::chain_to_read(&args.db, out)?;
     let (number, head) = (args.block, chain.db().head());
     let id = chain.db().block_id(number)?;
     let id = id.ok_or(ChainError::NoSuchBlock { number, head })?;

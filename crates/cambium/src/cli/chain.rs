@@ -113,7 +113,7 @@ pub(crate) fn refuse_to_overwrite(file: &Path, force: bool) -> Result<(), Failur
 }
 
 pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure> {
-    let chain = open::chain(&args.db, out)?;
+    let chain = open::chain_to_read(&args.db, out)?;
     let from = args.from.unwrap_or(chain.db().genesis().number + 1);
     let to = args.to.unwrap_or(chain.db().head().number);
     if from > to {
@@ -187,7 +187,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 }
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db(&args.state.db, out)?;
+    let db = open::db_to_read(&args.state.db, out)?;
     let view = open::view(&db, args.state.block)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;

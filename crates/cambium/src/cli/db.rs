@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 const STATE_PARTS: u64 = 256;
 
 pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db(args, out)?;
+    let db = open::db_to_read(args, out)?;
     let stats = db.stats()?;
     let genesis = db.genesis();
     let chain_id = Chain::rules_of(&db)?.map(|spec| spec.chain_id);
@@ -40,6 +40,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("pages", count(stats.pages))
         .row("segments", segments(&stats))
         .row("in use", format!("{:.0} % of their bytes", 100.0 * live))
+        .row("kept for readers", bytes(stats.lent_bytes))
         .row("unreadable pages", count(stats.unreadable_pages as u64))
         .row("contract codes", count(stats.codes as u64))
         .row("input and output", &stats.disk)
@@ -91,6 +92,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "segment_bytes": stats.segment_bytes,
             "segment_live_bytes": stats.segment_live_bytes,
             "segment_live_ratio": live,
+            "lent_bytes": stats.lent_bytes,
             "segments_by_live": stats.segments_by_live,
             "codes": stats.codes,
             "disk": {
@@ -134,7 +136,7 @@ fn segments(stats: &Stats) -> String {
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db(args, out)?;
+    let db = open::db_to_read(args, out)?;
     let bar = out.bar(STATE_PARTS, "{bar:30} {percent}%  {msg}");
     let report = db.check(&mut |progress| {
         let (done, of, what) = match progress {

@@ -1,7 +1,10 @@
 //! Opening databases, and saying what came to light.
 
 use super::{args::DbArgs, error::Failure, output::Output};
-use cambium::{Chain, Db, Disk, FileSizes, Options, StdDisk, StoreError, View};
+use cambium::{
+    Chain, Db, Disk, FileSizes, Options, Recovery, StateError, StdDisk, StdDiskOptions, StoreError,
+    View,
+};
 use std::{path::Path, sync::Arc};
 
 pub(crate) fn disk(datadir: &Path) -> Arc<dyn Disk> {
@@ -15,6 +18,7 @@ pub(crate) fn options(args: &DbArgs) -> Options {
     let buffer = given.segment_buffer.map(|size| size as usize);
     Options {
         memory_bytes: args.memory,
+        reader_lag: args.reader_lag,
         files: FileSizes {
             segment_bytes_max: given.segment_size.unwrap_or(own.segment_bytes_max),
             segment_buffer_bytes: buffer.unwrap_or(own.segment_buffer_bytes),
@@ -46,7 +50,27 @@ pub(crate) fn chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
 
 /// Opens a database, be it a chain's or not.
 pub(crate) fn db(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
-    let (db, recovery) = Db::open(existing(args)?, options(args))?;
+    opened(Db::open(existing(args)?, options(args)), out)
+}
+
+/// Opens a database for reading alone: another process may have it open.
+pub(crate) fn db_to_read(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
+    existing(args)?;
+    let read_only = StdDiskOptions {
+        read_only: true,
+        ..StdDiskOptions::from_env()
+    };
+    let disk = StdDisk::with_options(&args.datadir, &read_only).map_err(StoreError::from)?;
+    opened(Db::open_read_only(Arc::new(disk), options(args)), out)
+}
+
+/// As [`db_to_read`], of a chain.
+pub(crate) fn chain_to_read(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
+    Ok(Chain::of(db_to_read(args, out)?)?)
+}
+
+fn opened(found: Result<(Db, Recovery), StateError>, out: &Output) -> Result<Db, Failure> {
+    let (db, recovery) = found?;
     for note in &recovery.notes {
         out.note(note);
     }

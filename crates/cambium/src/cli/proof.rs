@@ -20,7 +20,7 @@ use std::{
 };
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db(&args.state.db, out)?;
+    let db = open::db_to_read(&args.state.db, out)?;
     let view = open::view(&db, args.state.block)?;
     let proof = account_proof(&view, args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root());
@@ -90,7 +90,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
-    let witness = open::chain(&args.db, out)?.witness(args.block)?;
+    let witness = open::chain_to_read(&args.db, out)?.witness(args.block)?;
     Ok(Report::of_json(witness.to_json(args.form.into())))
 }
 

@@ -509,6 +509,11 @@ impl Disk for FaultyDisk {
         let mut state = self.state();
         let called = state.plain_call();
         called.map_err(|e| DiskError::new("lock", path, e))?;
+        if !state.names.exists(path) {
+            let made = state.names.create(path);
+            let inode = made.map_err(|e| DiskError::new("open", path, e))?;
+            state.files.insert(inode, FileImage::default());
+        }
         if !state.locks.insert(path.to_owned()) {
             let pid = Some(std::process::id());
             return Err(LockError::Held {

@@ -41,6 +41,7 @@ use uring::SetUp;
 pub struct StdDisk {
     root: PathBuf,
     method: IoMethod,
+    read_only: bool,
     batches: Arc<BatchReader>,
     shared: Arc<Shared>,
 }
@@ -80,6 +81,7 @@ impl StdDisk {
         Self {
             root: root.to_owned(),
             method: options.method,
+            read_only: options.read_only,
             batches: Arc::new(BatchReader::new(set_up)),
             shared: Arc::new(Shared {
                 counters: Counters::default(),
@@ -129,6 +131,16 @@ impl StdDisk {
                 Arc::clone(&self.shared),
             ))),
             Err(e) => Err(DiskError::new(op, path.display().to_string(), e)),
+        }
+    }
+
+    /// An error if nothing may be changed.
+    fn check_writable(&self, op: &'static str, path: &str) -> Result<(), DiskError> {
+        match self.read_only {
+            true => Err(self.error(op, path)(
+                io::ErrorKind::ReadOnlyFilesystem.into(),
+            )),
+            false => Ok(()),
         }
     }
 
@@ -189,6 +201,7 @@ impl Shared {
 
 impl Disk for StdDisk {
     fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.check_writable("create", path)?;
         let mut options = OpenOptions::new();
         self.open_by(
             "create",
@@ -200,7 +213,8 @@ impl Disk for StdDisk {
 
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
         let mut options = OpenOptions::new();
-        self.open_by("open", path, access, options.read(true).write(true))
+        options.read(true).write(!self.read_only);
+        self.open_by("open", path, access, &options)
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -210,6 +224,7 @@ impl Disk for StdDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.check_writable("rename", from)?;
         fs::rename(self.locate(from), self.locate(to)).map_err(self.error("rename", from))
     }
 
@@ -230,10 +245,12 @@ impl Disk for StdDisk {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.check_writable("create directory", dir)?;
         create_durable_dir(&self.locate(dir)).map_err(self.error("create directory", dir))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.check_writable("sync directory", dir)?;
         self.shared.counters.add_sync();
         File::open(self.locate(dir))
             .and_then(|dir| dir.sync_all())

@@ -21,6 +21,9 @@ pub struct StdDiskOptions {
     /// Whether files opened for [`Access::Direct`](crate::Access::Direct) are to bypass the page
     /// cache, where the file system can do that.
     pub direct: bool,
+    /// Whether files are opened for reading alone, and none are made or renamed: of a directory that
+    /// may not be written to, say. Lock files come and go as far as the directory allows.
+    pub read_only: bool,
 }
 
 impl Default for StdDiskOptions {
@@ -28,6 +31,7 @@ impl Default for StdDiskOptions {
         Self {
             method: IoMethod::Auto,
             direct: true,
+            read_only: false,
         }
     }
 }
@@ -59,7 +63,7 @@ mod tests {
     #[test]
     fn words_switch_things_off() {
         let of = |words| {
-            let StdDiskOptions { method, direct } = StdDiskOptions::without(words);
+            let StdDiskOptions { method, direct, .. } = StdDiskOptions::without(words);
             (method, direct)
         };
         assert_eq!(of(""), (IoMethod::Auto, true));

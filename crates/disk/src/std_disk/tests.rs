@@ -13,6 +13,7 @@ fn options(method: IoMethod) -> StdDiskOptions {
     StdDiskOptions {
         method,
         direct: true,
+        ..StdDiskOptions::default()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     blocks::{Blocks, RecentBlock},
     checkpoint::{self, CheckpointState, LogState, RetiredPages},
     counters::Counters,
-    db::Db,
+    db::{Db, Holds},
     error::StateError,
     index::{PartCache, WrittenIndex},
     open::{GENESIS_HASH, GENESIS_NUMBER},
@@ -16,7 +16,10 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::Changes;
-use cambium_store::{BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest};
+use cambium_store::{
+    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest,
+    make_room_for_readers,
+};
 use std::sync::{Arc, atomic::Ordering};
 
 /// The block index has a place for each number from 0 on: a file of 13 TB then, nearly all of it a hole.
@@ -130,10 +133,11 @@ impl Loaded {
         let fits = first.fits(self.options.index_bytes_max());
         let again = first.write_again(&disk, &self.parts, fits)?;
         let (state_index, _) = put(again, log_state)?;
+        make_room_for_readers(&*disk)?;
         let inner = Parts {
             options: self.options,
             disk,
-            lock: self.lock,
+            holds: Holds::Writer(self.lock),
             manifest,
             genesis: meta.id,
             counters: self.counters,

@@ -432,7 +432,7 @@ impl Repair<'_> {
         let base = meta.state.block;
         self.tell("block index", 0, 0);
         let (index, found) = BlockIndex::open(self.disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&index, log, genesis, meta)?;
+        let was_remade = complete_index(&index, log, genesis, meta, None)?;
         if let Some(note) = note_of(found, was_remade, base) {
             let (damage, remedy) = note
                 .split_once(", the block index, ")

@@ -246,6 +246,27 @@ impl BlockLog {
         Ok((log, LogRecovery { end, torn_tail }))
     }
 
+    /// Finds the end anew, of a log to which another process appends: this one never settles it.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockLog::open`], and what looks like damage may be something that is being written: it is
+    /// not there when that is asked for again.
+    pub fn refresh(&self) -> Result<LogPosition, StoreError> {
+        let mut writer = self.writer.lock();
+        let from = writer.end;
+        let mut unsettled = self.unsettled.lock();
+        if unsettled.is_none() {
+            return Ok(from);
+        }
+        let found = recovery::find_end(&*self.disk, self.options.salt, from)?;
+        let end = found.end.as_ref().map_or(from, |found| found.end);
+        (writer.end, writer.durable_to) = (end, end);
+        *unsettled = Some(found);
+        self.end.store(end.to_u64(), Ordering::Release);
+        Ok(end)
+    }
+
     /// Makes the log ready to be appended to, once: drops what came after its end, makes durable
     /// what is before it, and begins the first file of a new log.
     pub fn settle(&self) -> Result<(), StoreError> {

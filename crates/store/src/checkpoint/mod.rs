@@ -360,6 +360,18 @@ pub fn load_latest_checkpoint<T, E: From<StoreError>>(
     Ok(FoundCheckpoints { loaded, damaged })
 }
 
+impl Checkpoint {
+    /// Number of the newest, damaged or not.
+    pub fn newest(disk: &dyn Disk) -> Result<Option<u64>, StoreError> {
+        Ok(usable(disk)?.first().copied())
+    }
+
+    /// Whether the file of that checkpoint is there.
+    pub fn is_there(disk: &dyn Disk, sequence: u64) -> Result<bool, StoreError> {
+        Ok(disk.exists(&name_of(sequence))?)
+    }
+}
+
 /// Gives checkpoints that were found damaged another name, with `.damaged` behind it. One that is
 /// gone is none.
 pub fn set_aside(disk: &dyn Disk, sequences: &[u64]) -> Result<(), StoreError> {

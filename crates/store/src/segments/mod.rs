@@ -46,10 +46,10 @@ use crate::{
     PAGE_BYTES_MAX, Page, StoreError, WritePace,
     pace::PIECE_BYTES,
     poison::Poison,
-    sync::{AtomicU64, AtomicUsize, Mutex, RwLock},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
 };
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
-use cambium_disk::{Disk, DiskFile, ReadRequest};
+use cambium_disk::{Disk, DiskError, DiskFile, ReadRequest};
 use segment::{HEADER_BYTES, Segment, header_of, name_of, sequence_of};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -99,6 +99,17 @@ pub struct SegmentStats {
     pub live_bytes: u64,
 }
 
+/// A segment that was removed.
+#[derive(Debug)]
+pub struct RemovedSegment {
+    /// Its number, as addresses had it.
+    pub number: u32,
+    /// Bytes appended to it.
+    pub bytes: u64,
+    /// Its file, which has no name any more. `None` if it was missing.
+    pub file: Option<Arc<dyn DiskFile>>,
+}
+
 /// What was dropped after opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
@@ -127,6 +138,8 @@ pub struct Segments {
     reading: AtomicUsize,
     pace: Arc<WritePace>,
     poison: Poison,
+    /// See [`Segments::expect_cuts`].
+    may_be_cut: AtomicBool,
 }
 
 type SegmentMap = BTreeMap<u32, Arc<Segment>>;
@@ -215,8 +228,15 @@ impl Segments {
             reading: AtomicUsize::new(0),
             pace: Arc::default(),
             poison: Poison::new("segments"),
+            may_be_cut: AtomicBool::new(false),
         };
         Ok((segments, damage))
+    }
+
+    /// From now on a segment whose file has become shorter is no damage: another process, which
+    /// writes, has cut it off, since nothing that is newer needs it.
+    pub fn expect_cuts(&self) {
+        self.may_be_cut.store(true, Ordering::Relaxed);
     }
 
     /// Drops what the checkpoint does not know: to be called once the database is open, and before
@@ -314,7 +334,8 @@ impl Segments {
         let in_file = self.read_buffered(segment, addr, &mut bytes);
         if in_file > 0 {
             let file = self.file_of(segment, addr)?;
-            file.read_at(&mut bytes[..in_file], addr.offset())?;
+            let read = file.read_at(&mut bytes[..in_file], addr.offset());
+            read.map_err(|error| self.failed(segment, error))?;
         }
         self.parse(segment, addr, bytes)
     }
@@ -354,7 +375,9 @@ impl Segments {
             .filter_map(failed)
             .collect();
         for (at, error) in failures {
-            found[at] = Err(error.into());
+            if let Ok((segment, _)) = &found[at] {
+                found[at] = Err(self.failed(segment, error));
+            }
         }
         for (at, error) in missing {
             found[at] = Err(error);
@@ -457,12 +480,12 @@ impl Segments {
 
     /// Removes the segments without a live page, except the one being appended to, for which
     /// `may_remove` agrees: it must not while a view, or one of the two checkpoints kept, can
-    /// still lead to it. Returns the numbers of those removed, which are used again. A removal need
-    /// not survive a crash: what the table of the next opening does not know is removed then.
+    /// still lead to it. Returns those removed, whose numbers are used again. A removal need not
+    /// survive a crash: what the table of the next opening does not know is removed then.
     pub fn remove_dead(
         &self,
         mut may_remove: impl FnMut(u32) -> bool,
-    ) -> Result<Vec<u32>, StoreError> {
+    ) -> Result<Vec<RemovedSegment>, StoreError> {
         let writer = &mut *self.writer.lock();
         let active = writer.active.as_ref().map_or(0, |active| active.number);
         let mut removed = Vec::new();
@@ -478,7 +501,11 @@ impl Segments {
             }
             Arc::make_mut(&mut *self.segments.write()).remove(&number);
             writer.unsynced.retain(|unsynced| unsynced.number != number);
-            removed.push(number);
+            removed.push(RemovedSegment {
+                number,
+                bytes: segment.bytes.load(Ordering::Relaxed),
+                file: segment.file.clone(),
+            });
         }
         Ok(removed)
     }
@@ -661,6 +688,33 @@ impl Segments {
             PageAddr::stamp(self.salt, sequence, addr.offset()),
         );
         Page::parse(bytes).map_err(|e| self.corrupt(sequence, addr, &e.to_string()))
+    }
+
+    /// [`StoreError::ReaderBehind`] if a segment was cut off since it was opened.
+    pub fn check_cuts(&self) -> Result<(), StoreError> {
+        for segment in self.segments().values() {
+            if let (Some(file), None) = (&segment.file, segment.lost)
+                && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)
+            {
+                return Err(self.behind(segment));
+            }
+        }
+        Ok(())
+    }
+
+    fn behind(&self, segment: &Segment) -> StoreError {
+        let file = self.disk.display_path(&name_of(segment.sequence));
+        StoreError::ReaderBehind {
+            what: format!("a page of {file}"),
+        }
+    }
+
+    /// What a failed read of a page is.
+    fn failed(&self, segment: &Segment, error: DiskError) -> StoreError {
+        match self.may_be_cut.load(Ordering::Relaxed) && error.is_end_of_file() {
+            true => self.behind(segment),
+            false => error.into(),
+        }
     }
 
     fn corrupt(&self, sequence: u64, addr: PageAddr, what: &str) -> StoreError {

@@ -417,11 +417,12 @@ fn ask_for_fault(shared: &Shared, disk: &FaultyDisk, random: &mut Random) {
     }
 }
 
-const fn options(params: &ConcurrentParams) -> Options {
+fn options(params: &ConcurrentParams) -> Options {
     Options {
         memory_bytes: params.memory_bytes,
         unfinalized_blocks: WINDOW as usize,
         index_bytes_max: params.index_bytes_max,
         files: params.files,
+        ..Options::default()
     }
 }

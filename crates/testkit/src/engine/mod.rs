@@ -327,12 +327,13 @@ impl EngineDriver {
     }
 }
 
-const fn options(params: &EngineParams) -> Options {
+fn options(params: &EngineParams) -> Options {
     Options {
         memory_bytes: params.memory_bytes,
         unfinalized_blocks: WINDOW as usize,
         index_bytes_max: params.index_bytes_max,
         files: params.files,
+        ..Options::default()
     }
 }
 

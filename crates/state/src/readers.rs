@@ -1,0 +1,168 @@
+//! Reading a database that another process may have open.
+//!
+//! ```text
+//!   whoever writes   checkpoint 7 ............ 8 ................ 9
+//!                    log  -a--b--c--d--e--f--g--h--i--j--k--l--m--
+//!   a reader         opens at 7: a b c d          catches up: opens anew, at 9: l m
+//!                       catches up: e f
+//! ```
+//!
+//! A reader is the engine above a disk on which what is written stays in memory. It opens what the
+//! newest checkpoint names, and takes what the log has since: so it is at the newest block that was
+//! written, and knows of no later one until it catches up. What it has opened stays readable when it
+//! is removed. Of what changes in place there is the end of the log, and the block index below a
+//! chain that is taken back, which is noticed by its entry for the newest block that a reader has
+//! from there.
+//!
+//! While it opens, files come and go: whatever does not fit together then is opened again.
+
+use crate::{
+    block_index::MayRemake,
+    db::{Db, Holds},
+    error::StateError,
+    open::{Opener, Recovery, Unsettled},
+    options::Options,
+    replay::Replay,
+};
+use cambium_disk::{Disk, TrialDisk};
+use cambium_store::{Checkpoint, ReaderLock, StoreError};
+use std::{sync::Arc, thread, time::Duration};
+
+/// What looks like damage is read again so often: it may be in the middle of being written.
+const TRIES: u32 = 10;
+/// Pause between two of these.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a reader holds.
+pub(crate) struct Reading {
+    /// What is written to by others.
+    disk: Arc<dyn Disk>,
+    sequence: u64,
+    /// `None` where the directory can't be written to.
+    _lock: Option<ReaderLock>,
+}
+
+impl Reading {
+    /// Of that checkpoint.
+    pub(crate) fn at(disk: Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
+        Ok(Self {
+            _lock: ReaderLock::take(&disk, sequence)?,
+            disk,
+            sequence,
+        })
+    }
+}
+
+/// Whether another attempt may see what belongs together.
+fn may_be_half_written(error: &StateError) -> bool {
+    match error {
+        StateError::Store(StoreError::ReaderBehind { .. }) | StateError::Unfinished => true,
+        StateError::CheckpointsLost { .. } => true,
+        error => error.is_damage(),
+    }
+}
+
+impl Db {
+    /// Opens the database on `disk` for reading alone, whether or not another process has it open for
+    /// writing: at the newest block that is in its log. Nothing on the disk is changed, but for a file
+    /// in `readers/` that tells whoever writes that there is a reader, where that can be made; so a
+    /// directory that may not be written to can be read, on a disk with
+    /// [`read_only`](cambium_disk::StdDiskOptions::read_only).
+    ///
+    /// A block is seen once it is written, which is a moment before it is durable. What came since the
+    /// newest checkpoint is in memory, however much [`Options`] allow; [`StateError::ReadOnly`] is what
+    /// comes of sealing a block, committing, moving the head or merging.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::open`], but that another process has it open.
+    pub fn open_read_only(
+        disk: Arc<dyn Disk>,
+        options: Options,
+    ) -> Result<(Self, Recovery), StateError> {
+        options.check()?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let is_last = tries >= TRIES;
+            let above: Arc<dyn Disk> = Arc::new(TrialDisk::new(disk.clone(), options.memory_bytes));
+            let opener = Opener::Reader(disk.clone(), MayRemake(is_last));
+            match Self::open_as(above, options, opener) {
+                // All that the checkpoint names was there, and is open.
+                Ok((db, recovery)) if is_last || db.has_its_checkpoint()? => {
+                    return Ok((db, recovery));
+                }
+                Ok(_) => {}
+                Err(error) if is_last || !may_be_half_written(&error) => return Err(error),
+                Err(_) => {}
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether it was opened with [`Db::open_read_only`].
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.inner.holds, Holds::Reader(_))
+    }
+
+    /// Takes a database that is open for reading alone to the newest block that the process which
+    /// writes it has written since. Views stay what they are; other handles are taken along only if
+    /// there is no newer checkpoint: a database that is, after all, opened again. One that is open for
+    /// writing is at its newest block already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::open_read_only`]. The database is what it was before then.
+    pub fn catch_up(&mut self) -> Result<Recovery, StateError> {
+        let Holds::Reader(reading) = &self.inner.holds else {
+            return Ok(Recovery::default());
+        };
+        if Checkpoint::newest(&*reading.disk)? == Some(reading.sequence) {
+            match self.follow_log() {
+                Err(error) if may_be_half_written(&error) => {}
+                done => return done,
+            }
+        }
+        let (db, recovery) = Self::open_read_only(reading.disk.clone(), self.inner.options)?;
+        *self = db;
+        Ok(recovery)
+    }
+
+    fn follow_log(&self) -> Result<Recovery, StateError> {
+        let inner = &self.inner;
+        let _one = inner.catching_up.lock();
+        let from = inner.log.end();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match inner.log.refresh() {
+                Err(error) if tries < TRIES && error.is_corruption() => thread::sleep(PAUSE),
+                found => {
+                    found?;
+                    break;
+                }
+            }
+        }
+        let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
+        replay.run(from)?;
+        replay.finish()
+    }
+
+    /// An error if something that a reader reads was taken away by whoever writes.
+    pub(crate) fn check_not_behind(&self) -> Result<(), StateError> {
+        if let Holds::Reader(_) = self.inner.holds {
+            self.inner.blocks.index().check_anchor()?;
+            self.inner.pages.segments.check_cuts()?;
+        }
+        Ok(())
+    }
+
+    fn has_its_checkpoint(&self) -> Result<bool, StateError> {
+        match &self.inner.holds {
+            Holds::Writer(_) => Ok(true),
+            Holds::Reader(Reading { disk, sequence, .. }) => {
+                Ok(Checkpoint::is_there(&**disk, *sequence)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Reading a database that somebody else writes: in this process, and never by the same handles.
+
+use alloy_primitives::{B256, Bytes, U256, keccak256};
+use cambium_primitives::{Account, BlockId, Changes, Path};
+use cambium_state::{
+    BlockMeta, Db, Disk, FaultyDisk, FileSizes, Loader, Options, StateError, StdDisk,
+    StdDiskOptions, View,
+};
+use cambium_store::StoreError;
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{account, first_block, path, put},
+    say,
+};
+use cambium_trie::{Keys, Lookup};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const ACCOUNTS: u64 = 2000;
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        files: TINY_FILES,
+        ..Options::default()
+    }
+}
+
+fn make(disk: &Arc<dyn Disk>, options: Options) -> Db {
+    let mut loader = Loader::new(disk.clone(), options).unwrap();
+    for index in 0..ACCOUNTS {
+        let slots = (0..index % 3).map(|at| (path(at), U256::from(at + 1)));
+        loader.account(path(index), &account(0), slots).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    loaded.create(meta, vec![]).unwrap()
+}
+
+/// Runs `case` on disks of both kinds.
+fn on_each(case: impl Fn(Arc<dyn Disk>)) {
+    case(Arc::new(FaultyDisk::new(1)));
+    let dir = tempfile::tempdir().unwrap();
+    case(Arc::new(StdDisk::new(dir.path())));
+}
+
+fn code(number: u64) -> (B256, Bytes) {
+    let code = number.to_le_bytes().repeat(40);
+    (keccak256(&code), Bytes::from(code))
+}
+
+/// A block that gives accounts its number, and is of no other branch. Returns its name and its root.
+fn step(db: &Db, random: &mut Random) -> (BlockId, B256) {
+    let parent = db.head();
+    let number = parent.number + 1;
+    let changed = (0..40).map(|_| put(path(random.below(ACCOUNTS)), number));
+    let mut changes: Vec<_> = changed.collect();
+    changes.sort_by_key(|change| change.path);
+    changes.dedup_by_key(|change| change.path);
+    let session = db.view().unwrap().session();
+    let staged = session.finish(Changes::new(changes), vec![code(number)]);
+    let staged = staged.unwrap();
+    let salt = random.below(u64::MAX);
+    let meta = BlockMeta {
+        id: BlockId::new(number, keccak256(format!("{} {salt}", parent.hash))),
+        parent: parent.hash,
+        state_root: staged.root(),
+        body: Bytes::from(vec![1; random.below(900) as usize]),
+    };
+    let made = (meta.id, meta.state_root);
+    staged.seal(meta).unwrap().commit().unwrap();
+    made
+}
+
+/// An account by the nodes on the way to it, which lead to the root.
+fn proved(view: &View, account: &B256) -> Option<Account> {
+    let trie = view.extract(&Keys::new(vec![(*account, vec![])])).unwrap();
+    assert_eq!(trie.state_root(), Some(view.state_root()));
+    match trie.lookup(&Path::account(account)) {
+        Lookup::Account(account) => Some(account),
+        Lookup::Absent => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the reader has is what the writer has.
+fn assert_same(reader: &Db, writer: &Db) {
+    assert_eq!(reader.head(), writer.head());
+    let (ours, theirs) = (reader.view().unwrap(), writer.view().unwrap());
+    assert_eq!(ours.state_root(), theirs.state_root());
+    for index in 0..ACCOUNTS + 5 {
+        let at = path(index);
+        assert_eq!(ours.account(&at).unwrap(), theirs.account(&at).unwrap());
+    }
+    let (hash, bytes) = code(reader.head().number);
+    assert_eq!(ours.code(&hash).unwrap(), bytes);
+    let head = reader.head().number;
+    let numbers = (head.saturating_sub(150)..head).step_by(7);
+    for number in numbers {
+        let (ours, theirs) = (reader.view_at(number), writer.view_at(number));
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        assert_eq!(ours.state_root(), theirs.state_root());
+        let at = path(number * 31 % ACCOUNTS);
+        assert_eq!(ours.account(&at).unwrap(), theirs.account(&at).unwrap());
+    }
+    assert!(reader.check(&mut |_| {}).unwrap().damage.is_empty());
+}
+
+#[test]
+fn a_reader_sees_what_is_written_when_it_catches_up() {
+    on_each(|disk| {
+        let writer = make(&disk, options());
+        let mut random = Random::new(5);
+        step(&writer, &mut random);
+        let (mut reader, _) = Db::open_read_only(disk.clone(), options()).unwrap();
+        assert!(reader.is_read_only() && !writer.is_read_only());
+        assert_same(&reader, &writer);
+        for round in 0..30 {
+            let (before, view) = (reader.head(), reader.view().unwrap());
+            let first = view.account(&path(1)).unwrap();
+            for _ in 0..round % 4 + 1 {
+                step(&writer, &mut random);
+            }
+            if round % 5 == 2 {
+                writer.flush(0).unwrap();
+            }
+            if round % 7 == 4 {
+                writer.unwind(writer.head().number - 3).unwrap();
+                step(&writer, &mut random);
+            }
+            // It knows of nothing until it asks.
+            assert_eq!(reader.head(), before);
+            reader.catch_up().unwrap();
+            assert_same(&reader, &writer);
+            // And views stay what they are.
+            assert_eq!(
+                (view.block(), view.account(&path(1)).unwrap()),
+                (before, first)
+            );
+        }
+        // A deep unwind, after which all is another chain.
+        let left = reader.clone();
+        writer.unwind(5).unwrap();
+        writer.flush(0).unwrap();
+        for _ in 0..90 {
+            step(&writer, &mut random);
+        }
+        writer.flush(0).unwrap();
+        let view = left.view().unwrap();
+        assert!(view.account(&path(3)).is_ok());
+        reader.catch_up().unwrap();
+        assert_same(&reader, &writer);
+        // The writer goes, and another comes.
+        drop((writer, view, left));
+        let writer = loop {
+            match Db::open(disk.clone(), options()) {
+                Ok((writer, _)) => break writer,
+                Err(StateError::Store(StoreError::InUse { .. })) => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        step(&writer, &mut random);
+        reader.catch_up().unwrap();
+        assert_same(&reader, &writer);
+    });
+}
+
+#[test]
+fn a_reader_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
+    let writer = make(&disk, options());
+    let mut random = Random::new(5);
+    (0..20).for_each(|_| _ = step(&writer, &mut random));
+    writer.flush(3).unwrap();
+    let contents = || {
+        let mut found = HashMap::new();
+        for sub in ["", "log", "segments"] {
+            for entry in std::fs::read_dir(dir.path().join(sub)).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_file() {
+                    let bytes = std::fs::read(&path).unwrap();
+                    found.insert(path, bytes);
+                }
+            }
+        }
+        found
+    };
+    let head = writer.head();
+    writer.close().unwrap();
+    let before = contents();
+    let read_only = StdDiskOptions {
+        read_only: true,
+        ..StdDiskOptions::default()
+    };
+    let disk = StdDisk::with_options(dir.path(), &read_only).unwrap();
+    let (mut reader, _) = Db::open_read_only(Arc::new(disk), options()).unwrap();
+    assert_eq!(reader.head(), head);
+    let view = reader.view().unwrap();
+    let staged = view
+        .clone()
+        .session()
+        .finish(Changes::new(vec![put(path(1), 9)]), vec![])
+        .unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(head.number + 1, B256::repeat_byte(7)),
+        parent: head.hash,
+        state_root: staged.root(),
+        body: Bytes::new(),
+    };
+    // A root can be had of a block that can't be kept.
+    assert!(matches!(staged.seal(meta), Err(StateError::ReadOnly(_))));
+    assert!(matches!(reader.unwind(3), Err(StateError::ReadOnly(_))));
+    assert!(matches!(reader.flush(0), Err(StateError::ReadOnly(_))));
+    assert!(reader.check(&mut |_| {}).unwrap().damage.is_empty());
+    assert_eq!(proved(&view, &path(1)), view.account(&path(1)).unwrap());
+    reader.catch_up().unwrap();
+    drop((reader, view));
+    assert_eq!(contents(), before);
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("readers"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+/// Space of what is removed is kept for a reader, and no longer than it is there, or allowed.
+#[test]
+fn readers_keep_what_they_read_up_to_a_limit() {
+    on_each(|disk| {
+        let options = Options {
+            reader_lag: 6,
+            ..options()
+        };
+        let writer = make(&disk, options);
+        let mut random = Random::new(5);
+        let mut merge = |writer: &Db| {
+            (0..6).for_each(|_| _ = step(writer, &mut random));
+            writer.flush(0).unwrap();
+            writer.stats().unwrap().lent_bytes
+        };
+        let without: u64 = (0..12).map(|_| merge(&writer)).sum();
+        assert_eq!(without, 0);
+        let (mut reader, _) = Db::open_read_only(disk.clone(), options).unwrap();
+        let head = reader.head();
+        let (mut lent, mut behind) = (0, None);
+        for round in 0..60 {
+            lent = merge(&writer).max(lent);
+            match reader.check(&mut |_| {}) {
+                Ok(report) => assert!(behind.is_none() && report.damage.is_empty()),
+                Err(StateError::Store(StoreError::ReaderBehind { .. })) => {
+                    behind.get_or_insert(round);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(behind.is_some_and(|round| round >= 6), "{behind:?}");
+        say(&format!(
+            "{lent} bytes lent at most, cut off after {behind:?} merges"
+        ));
+        assert!(lent > 0);
+        assert_eq!(reader.head(), head);
+        reader.catch_up().unwrap();
+        assert_same(&reader, &writer);
+        merge(&writer);
+        let lent = (0..4).map(|_| merge(&writer)).max().unwrap();
+        assert!(lent > 0);
+        drop(reader);
+        assert_eq!(merge(&writer), 0);
+    });
+}
+
+/// Readers open, read and catch up at any moment of a writer's work.
+#[test]
+fn readers_see_whole_blocks_while_a_writer_works() {
+    let seconds = match std::env::var_os("CAMBIUM_LONG") {
+        Some(_) => 300,
+        None => 6,
+    };
+    let files = FileSizes {
+        log_file_bytes_max: 16 << 10,
+        segment_bytes_max: 32 << 10,
+        ..TINY_FILES
+    };
+    let options = Options {
+        unfinalized_blocks: 8,
+        files,
+        ..options()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
+    let writer = make(&disk, options);
+    let known = Mutex::new(HashMap::from([(
+        writer.head(),
+        writer.view().unwrap().state_root(),
+    )]));
+    let is_done = AtomicBool::new(false);
+    let counts: [AtomicU64; 4] = Default::default();
+    let [opened, caught_up, checked, refused] = &counts;
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (disk, known, is_done) = (&disk, &known, &is_done);
+            scope.spawn(move || {
+                let mut random = Random::new(100 + number);
+                while !is_done.load(Ordering::Relaxed) {
+                    let (mut reader, _) = Db::open_read_only(disk.clone(), options).unwrap();
+                    opened.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..random.below(12) {
+                        let view = reader.view().unwrap();
+                        // It is in the log before its writer has told.
+                        let root = loop {
+                            if let Some(root) = known.lock().unwrap().get(&view.block()) {
+                                break *root;
+                            }
+                            thread::sleep(Duration::from_millis(1));
+                        };
+                        assert_eq!(view.state_root(), root);
+                        // The root is that of what is read.
+                        let at = path(random.below(ACCOUNTS));
+                        assert_eq!(proved(&view, &at), view.account(&at).unwrap());
+                        let below = view.block().number.saturating_sub(random.below(30));
+                        match reader.view_at(below) {
+                            Ok(old) => {
+                                let root = known.lock().unwrap()[&old.block()];
+                                assert_eq!(old.state_root(), root);
+                                assert!(old.account(&at).is_ok());
+                            }
+                            Err(StateError::Store(StoreError::ReaderBehind { .. })) => {
+                                refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                        if random.below(5) == 0 {
+                            match reader.check(&mut |_| {}) {
+                                Ok(report) => assert!(report.damage.is_empty(), "{report:?}"),
+                                Err(StateError::Store(StoreError::ReaderBehind { .. })) => {
+                                    refused.fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(error) => panic!("{error}"),
+                            }
+                            checked.fetch_add(1, Ordering::Relaxed);
+                        }
+                        reader.catch_up().unwrap();
+                        caught_up.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let start = Instant::now();
+        let mut random = Random::new(9);
+        let mut count = 0;
+        while start.elapsed() < Duration::from_secs(seconds) {
+            let (id, root) = step(&writer, &mut random);
+            known.lock().unwrap().insert(id, root);
+            count += 1;
+            let head = writer.head().number;
+            match random.below(40) {
+                0..4 => writer.flush(random.below(3) as usize).unwrap(),
+                4..6 => drop(writer.unwind(head - random.below(head.min(5) + 1)).unwrap()),
+                6 => drop(
+                    writer
+                        .unwind(head - random.below(head.min(60) + 1))
+                        .unwrap(),
+                ),
+                _ => thread::sleep(Duration::from_millis(random.below(3))),
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+        say(&format!(
+            "{count} blocks; {opened:?} openings, {caught_up:?} times caught up, {checked:?} whole \
+             checks, {refused:?} times of a chain that was taken back"
+        ));
+    });
+    assert!(opened.load(Ordering::Relaxed) > 10 && checked.load(Ordering::Relaxed) > 10);
+}
