@@ -124,6 +124,11 @@ impl Db {
         )?;
         if may_remake.is_some() {
             segments.expect_cuts();
+            // All that the checkpoint names was there, if it is there itself still: it goes first.
+            if !Checkpoint::is_there(&*disk, sequence)? {
+                let what = format!("checkpoint {sequence}");
+                return Err(StoreError::ReaderBehind { what }.into());
+            }
         }
         notes.extend(damage.iter().map(ToString::to_string));
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;

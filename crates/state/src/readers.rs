@@ -26,6 +26,7 @@ use crate::{
 };
 use cambium_disk::{Disk, TrialDisk};
 use cambium_store::{Checkpoint, ReaderLock, StoreError};
+use parking_lot::Mutex;
 use std::{sync::Arc, thread, time::Duration};
 
 /// What looks like damage is read again so often: it may be in the middle of being written.
@@ -38,6 +39,8 @@ pub(crate) struct Reading {
     /// What is written to by others.
     disk: Arc<dyn Disk>,
     sequence: u64,
+    /// Whether what the log had since is in memory in part: it is opened again then.
+    is_half_way: Mutex<bool>,
     /// `None` where the directory can't be written to.
     _lock: Option<ReaderLock>,
 }
@@ -49,6 +52,7 @@ impl Reading {
             _lock: ReaderLock::take(&disk, sequence)?,
             disk,
             sequence,
+            is_half_way: Mutex::new(false),
         })
     }
 }
@@ -88,15 +92,9 @@ impl Db {
             let above: Arc<dyn Disk> = Arc::new(TrialDisk::new(disk.clone(), options.memory_bytes));
             let opener = Opener::Reader(disk.clone(), MayRemake(is_last));
             match Self::open_as(above, options, opener) {
-                // All that the checkpoint names was there, and is open.
-                Ok((db, recovery)) if is_last || db.has_its_checkpoint()? => {
-                    return Ok((db, recovery));
-                }
-                Ok(_) => {}
-                Err(error) if is_last || !may_be_half_written(&error) => return Err(error),
-                Err(_) => {}
+                Err(error) if !is_last && may_be_half_written(&error) => thread::sleep(PAUSE),
+                opened => return opened,
             }
-            thread::sleep(PAUSE);
         }
     }
 
@@ -118,7 +116,7 @@ impl Db {
             return Ok(Recovery::default());
         };
         if Checkpoint::newest(&*reading.disk)? == Some(reading.sequence) {
-            match self.follow_log() {
+            match self.follow_log(reading) {
                 Err(error) if may_be_half_written(&error) => {}
                 done => return done,
             }
@@ -128,24 +126,29 @@ impl Db {
         Ok(recovery)
     }
 
-    fn follow_log(&self) -> Result<Recovery, StateError> {
+    /// Takes what the log has since it was looked at last.
+    fn follow_log(&self, reading: &Reading) -> Result<Recovery, StateError> {
         let inner = &self.inner;
-        let _one = inner.catching_up.lock();
+        let mut is_half_way = reading.is_half_way.lock();
+        if std::mem::replace(&mut *is_half_way, true) {
+            let what = "a part of the log that could not be read".to_owned();
+            return Err(StoreError::ReaderBehind { what }.into());
+        }
         let from = inner.log.end();
         let mut tries = 0;
         loop {
             tries += 1;
             match inner.log.refresh() {
                 Err(error) if tries < TRIES && error.is_corruption() => thread::sleep(PAUSE),
-                found => {
-                    found?;
-                    break;
-                }
+                Err(error) => return Err(error.into()),
+                Ok(_) => break,
             }
         }
         let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
         replay.run(from)?;
-        replay.finish()
+        let recovery = replay.finish()?;
+        *is_half_way = false;
+        Ok(recovery)
     }
 
     /// An error if something that a reader reads was taken away by whoever writes.
@@ -155,14 +158,5 @@ impl Db {
             self.inner.pages.segments.check_cuts()?;
         }
         Ok(())
-    }
-
-    fn has_its_checkpoint(&self) -> Result<bool, StateError> {
-        match &self.inner.holds {
-            Holds::Writer(_) => Ok(true),
-            Holds::Reader(Reading { disk, sequence, .. }) => {
-                Ok(Checkpoint::is_there(&**disk, *sequence)?)
-            }
-        }
     }
 }
