@@ -71,9 +71,10 @@ pub use cambium_primitives::{
     FoundValues, FoundValuesError, KECCAK_EMPTY, NonceChange, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
-    BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db, FileSizes, Latency,
-    LoadProgress, Loaded, Loader, Options, Recovery, RepairFinding, RepairProgress, RepairReport,
-    RootLoader, Sealed, Session, Staged, StateError, Stats, View, repair,
+    BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db,
+    FileSizes, Latency, LoadProgress, Loaded, Loader, Options, Recovery, RepairFinding,
+    RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged, StateError, Stats, View,
+    backup, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

@@ -55,6 +55,15 @@ fn commands_that_read_work_beside_an_import() {
             )
             .done();
         }
+        if rounds % 4 == 1 {
+            let copy = fixture.path(&format!("copy-{rounds}"));
+            cambium!("db", "backup", "--json", "--datadir", db, copy).done();
+            cambium!("db", "check", "--json", "--datadir", copy).done();
+            // What was shared is not changed by going on with the copy.
+            if head > 0 {
+                cambium!("unwind", "--datadir", copy, "--to", (head - 1).to_string()).done();
+            }
+        }
         if rounds % 4 == 0 {
             cambium!("db", "check", "--json", "--datadir", db).done();
         }

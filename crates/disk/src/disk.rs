@@ -1,7 +1,7 @@
 //! The two traits, and what passes through them.
 
 use crate::{DiskError, DiskStats, LockError};
-use std::{any::Any, fmt, io, sync::Arc};
+use std::{any::Any, fmt, io, path::PathBuf, sync::Arc};
 
 /// Writes to files with direct access begin and end at multiples of this.
 pub const BLOCK_BYTES: usize = 4096;
@@ -41,6 +41,19 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     /// Renames a file within its directory, in place of any file that has the name `to`.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
+
+    /// Gives the file `path` of another disk the name `to` on this one as well, and says whether that
+    /// can be: both names are then of one file. The new name is as durable as that of a new file.
+    fn link(&self, from: &dyn Disk, path: &str, to: &str) -> Result<bool, DiskError> {
+        let _ = (from, path, to);
+        Ok(false)
+    }
+
+    /// Where the file system has a file, if it is in one.
+    fn real_path(&self, path: &str) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
 
     /// Removes a file. Those who have it open keep reading it.
     fn remove(&self, path: &str) -> Result<(), DiskError>;
@@ -89,6 +102,9 @@ pub trait DiskFile: Any + Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`. Beyond the end, the gap reads as zeros. An error if the
     /// file's access is direct, and these are not whole blocks of [`BLOCK_BYTES`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError>;
+
+    /// Whether the file has no name any more, so that nobody can open it.
+    fn is_nameless(&self) -> Result<bool, DiskError>;
 
     /// Length in bytes.
     fn len(&self) -> Result<u64, DiskError>;

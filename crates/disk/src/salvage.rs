@@ -228,6 +228,10 @@ impl DiskFile for SalvageFile {
         }
     }
 
+    fn is_nameless(&self) -> Result<bool, DiskError> {
+        self.file.is_nameless()
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         self.file.len()
     }

@@ -372,6 +372,13 @@ impl DiskFile for TrialFile {
         Ok(())
     }
 
+    fn is_nameless(&self) -> Result<bool, DiskError> {
+        match &self.changed.below {
+            Some(below) => below.is_nameless(),
+            None => Ok(false),
+        }
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         match (&*self.changed.content(), &self.changed.below) {
             (None, Some(below)) => below.len(),

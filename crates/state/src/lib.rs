@@ -40,6 +40,7 @@
 //! ```
 
 mod assemble;
+mod backup;
 mod base;
 mod batch;
 mod block_index;
@@ -82,10 +83,11 @@ mod sync;
 mod tree;
 mod view;
 
+pub use backup::{BackupReport, backup};
 pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
-pub use cambium_store::StoreError;
+pub use cambium_store::{BackupSizes, StoreError};
 pub use check::{CheckProgress, CheckReport};
 pub use codes::bytecode;
 pub use counters::CounterValues;

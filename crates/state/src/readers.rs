@@ -46,6 +46,19 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// What a database that is open for reading alone holds.
+    pub(crate) fn of(db: &Db) -> Option<&Self> {
+        match &db.inner.holds {
+            Holds::Reader(reading) => Some(reading),
+            Holds::Writer(_) => None,
+        }
+    }
+
+    /// Number of its checkpoint.
+    pub(crate) const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Of that checkpoint.
     pub(crate) fn at(disk: Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
         Ok(Self {
@@ -100,7 +113,7 @@ impl Db {
 
     /// Whether it was opened with [`Db::open_read_only`].
     pub fn is_read_only(&self) -> bool {
-        matches!(self.inner.holds, Holds::Reader(_))
+        Reading::of(self).is_some()
     }
 
     /// Takes a database that is open for reading alone to the newest block that the process which
@@ -112,7 +125,7 @@ impl Db {
     ///
     /// As [`Db::open_read_only`]. The database is what it was before then.
     pub fn catch_up(&mut self) -> Result<Recovery, StateError> {
-        let Holds::Reader(reading) = &self.inner.holds else {
+        let Some(reading) = Reading::of(self) else {
             return Ok(Recovery::default());
         };
         if Checkpoint::newest(&*reading.disk)? == Some(reading.sequence) {
@@ -153,7 +166,7 @@ impl Db {
 
     /// An error if something that a reader reads was taken away by whoever writes.
     pub(crate) fn check_not_behind(&self) -> Result<(), StateError> {
-        if let Holds::Reader(_) = self.inner.holds {
+        if self.is_read_only() {
             self.inner.blocks.index().check_anchor()?;
             self.inner.pages.segments.check_cuts()?;
         }

@@ -18,7 +18,7 @@ use std::{
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-const NAME: &str = "blocks.idx";
+pub(crate) const NAME: &str = "blocks.idx";
 
 // Index. Numbers are little-endian.
 //

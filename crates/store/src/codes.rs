@@ -25,7 +25,7 @@ use std::{
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-const NAME: &str = "codes.dat";
+pub(crate) const NAME: &str = "codes.dat";
 /// What a repair writes before it takes the place of the file.
 const NEW_NAME: &str = "codes.dat.tmp";
 /// Copied so many bytes at a time.

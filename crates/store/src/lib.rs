@@ -49,6 +49,7 @@
 //! A part whose write or sync failed is *poisoned*: it takes no more writes, since the system may
 //! have dropped what was not yet durable, and reports the first failure whenever asked.
 
+mod backup;
 mod block_index;
 mod block_log;
 mod checkpoint;
@@ -65,6 +66,7 @@ mod record;
 mod segments;
 mod sync;
 
+pub use backup::{BackupOf, BackupSizes, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogPosition,

@@ -10,7 +10,7 @@ use cambium_primitives::{DecodeError, Reader, put_varint};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use xxhash_rust::xxh3::xxh3_64;
 
-const NAME: &str = "cambium.db";
+pub(crate) const NAME: &str = "cambium.db";
 const TEMPORARY_NAME: &str = "cambium.db.tmp";
 const LOCK_NAME: &str = "cambium.lock";
 

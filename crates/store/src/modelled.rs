@@ -124,6 +124,11 @@ impl DiskFile for YieldingFile {
         Ok(())
     }
 
+    fn is_nameless(&self) -> Result<bool, DiskError> {
+        yield_now();
+        self.0.is_nameless()
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         yield_now();
         self.0.len()

@@ -140,8 +140,9 @@ impl LentFiles {
             if newest.saturating_sub(*newest_reader) <= lag_max {
                 return true;
             }
-            // Where it can't be cut off, it stays until its reader is gone.
-            lent.file.set_len(0).is_err()
+            // A copy of the database may have it under another name. Where it can't be cut off, it
+            // stays until its reader is gone.
+            !matches!(lent.file.is_nameless(), Ok(true)) || lent.file.set_len(0).is_err()
         });
     }
 }

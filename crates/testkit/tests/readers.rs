@@ -4,7 +4,7 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, BlockId, Changes, Path};
 use cambium_state::{
     BlockMeta, Db, Disk, FaultyDisk, FileSizes, Loader, Options, StateError, StdDisk,
-    StdDiskOptions, View,
+    StdDiskOptions, View, backup,
 };
 use cambium_store::StoreError;
 use cambium_testkit::{
@@ -443,4 +443,95 @@ fn a_reader_that_fails_to_catch_up_does_so_later() {
     ));
     assert!(failed > 20);
     assert_same(&reader, &writer);
+}
+
+/// A copy has all that was there, and neither database can do anything to the other.
+#[test]
+fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
+    let (there, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let on_disk = |name: &str| -> Arc<dyn Disk> { Arc::new(StdDisk::new(dir.path().join(name))) };
+    let in_memory = || -> Arc<dyn Disk> { Arc::new(FaultyDisk::new(3)) };
+    let from: Arc<dyn Disk> = Arc::new(StdDisk::new(there.path()));
+    let options = Options {
+        reader_lag: 1,
+        ..options()
+    };
+    let writer = make(&from, options);
+    let mut random = Random::new(5);
+    let mut copies = Vec::new();
+    let mut shared = 0;
+    for round in 0..12 {
+        for _ in 0..30 {
+            step(&writer, &mut random);
+        }
+        if round % 3 == 1 {
+            writer.flush(2).unwrap();
+        }
+        if round % 4 == 3 {
+            writer.unwind(writer.head().number - 4).unwrap();
+        }
+        let to = match round % 2 {
+            0 => on_disk(&round.to_string()),
+            _ => in_memory(),
+        };
+        let report = backup(&from, &to, options, &mut |_| {}).unwrap();
+        assert_eq!(report.head, writer.head());
+        shared += report.sizes.linked_bytes;
+        assert!(matches!(
+            backup(&from, &to, options, &mut |_| {}),
+            Err(StateError::BadStart(_))
+        ));
+        let (copy, recovery) = Db::open(to.clone(), options).unwrap();
+        assert!(recovery.notes.is_empty(), "{recovery:?}");
+        assert_same(&copy, &writer);
+        // It goes its own way, and merges, and so does the original.
+        for _ in 0..20 {
+            step(&copy, &mut random);
+        }
+        copy.flush(0).unwrap();
+        let head = copy.head();
+        copy.close().unwrap();
+        copies.push((to, head));
+    }
+    assert!(shared > 0);
+    writer.flush(0).unwrap();
+    assert!(writer.check(&mut |_| {}).unwrap().damage.is_empty());
+    for (to, head) in copies {
+        let (copy, _) = Db::open(to, options).unwrap();
+        assert_eq!(copy.head(), head);
+        assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
+    }
+}
+
+/// Whatever fails, there is a whole copy or none.
+#[test]
+fn a_backup_that_fails_leaves_nothing() {
+    let disk = FaultyDisk::new(1);
+    let from: Arc<dyn Disk> = Arc::new(disk.clone());
+    let writer = make(&from, options());
+    let mut random = Random::new(5);
+    (0..30).for_each(|_| _ = step(&writer, &mut random));
+    let to = FaultyDisk::new(2);
+    let onto: Arc<dyn Disk> = Arc::new(to.clone());
+    backup(&from, &onto, options(), &mut |_| {}).unwrap();
+    let calls = to.calls();
+    for call in (0..calls).step_by(1 + calls as usize / 60) {
+        let to = FaultyDisk::new(2);
+        to.fail_call_after(call);
+        let onto: Arc<dyn Disk> = Arc::new(to.clone());
+        let done = backup(&from, &onto, options(), &mut |_| {});
+        to.clear_faults();
+        match done {
+            Ok(report) => assert_eq!(report.head, writer.head()),
+            Err(error) => {
+                assert!(!error.is_damage(), "call {call}: {error}");
+                assert!(
+                    !Db::exists(&to).unwrap(),
+                    "call {call}: {error}: {:?}",
+                    to.files()
+                );
+            }
+        }
+    }
+    assert!(writer.check(&mut |_| {}).unwrap().damage.is_empty());
 }

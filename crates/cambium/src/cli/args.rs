@@ -116,9 +116,23 @@ pub(crate) enum DbCommand {
     Stats(DbArgs),
     /// Read everything, hash the state from its leaves, and compare with the roots
     Check(DbArgs),
+    /// Copy the database to a new directory, whether or not another process writes to it
+    ///
+    /// Files that nobody writes to any more are shared where both directories are of one file
+    /// system: that takes no time and no space. The copy is opened to see that it is whole
+    Backup(BackupArgs),
     /// Bring back what is damaged from what the other files tell, and say what is to be imported
     /// again
     Repair(RepairArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BackupArgs {
+    /// Directory of the copy: empty, or not there
+    #[arg(value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
 }
 
 #[derive(Debug, ClapArgs)]

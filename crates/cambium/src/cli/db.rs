@@ -1,7 +1,7 @@
 //! Commands on the database itself: stats, check, repair.
 
 use super::{
-    args::{DbArgs, RepairArgs},
+    args::{BackupArgs, DbArgs, RepairArgs},
     error::{Exit, Failure},
     figures, open,
     output::{Output, Report, Table, bytes, count},
@@ -195,6 +195,36 @@ fn checked(report: &CheckReport) -> Report {
         }),
         exit: if sound { Exit::Done } else { Exit::Damaged },
     }
+}
+
+pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure> {
+    let (from, to) = (open::disk_to_read(&args.db)?, open::disk(&args.to));
+    let bar = out.bar(0, "{spinner} {msg}");
+    let done = cambium::backup(&from, &to, open::options(&args.db), &mut |sizes| {
+        let (shared, copied) = (bytes(sizes.linked_bytes), bytes(sizes.copied_bytes));
+        bar.set_message(format!("{shared} shared, {copied} copied"));
+        bar.tick();
+    });
+    bar.finish_and_clear();
+    let cambium::BackupReport { head, sizes } = done?;
+    let of = |files, size| format!("{} files of {}", count(files), bytes(size));
+    let table = Table::default()
+        .row("copy", args.to.display())
+        .row("head", head)
+        .row("shared", of(sizes.linked_files, sizes.linked_bytes))
+        .row("copied", of(sizes.copied_files, sizes.copied_bytes));
+    Ok(Report::new(
+        table.to_string(),
+        json!({
+            "copy": args.to.display().to_string(),
+            "head_number": head.number,
+            "head_hash": head.hash,
+            "shared_files": sizes.linked_files,
+            "shared_bytes": sizes.linked_bytes,
+            "copied_files": sizes.copied_files,
+            "copied_bytes": sizes.copied_bytes,
+        }),
+    ))
 }
 
 pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure> {

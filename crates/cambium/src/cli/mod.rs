@@ -63,6 +63,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Stateless(args) => proof::stateless(args),
         Command::Db(DbCommand::Stats(args)) => db::stats(args, out),
         Command::Db(DbCommand::Check(args)) => db::check(args, out),
+        Command::Db(DbCommand::Backup(args)) => db::backup(args, out),
         Command::Db(DbCommand::Repair(args)) => db::repair(args, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),

@@ -55,13 +55,18 @@ pub(crate) fn db(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
 
 /// Opens a database for reading alone: another process may have it open.
 pub(crate) fn db_to_read(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
+    opened(Db::open_read_only(disk_to_read(args)?, options(args)), out)
+}
+
+/// A database's disk, on which nothing is written to.
+pub(crate) fn disk_to_read(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     existing(args)?;
     let read_only = StdDiskOptions {
         read_only: true,
         ..StdDiskOptions::from_env()
     };
     let disk = StdDisk::with_options(&args.datadir, &read_only).map_err(StoreError::from)?;
-    opened(Db::open_read_only(Arc::new(disk), options(args)), out)
+    Ok(Arc::new(disk))
 }
 
 /// As [`db_to_read`], of a chain.

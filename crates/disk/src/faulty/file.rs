@@ -28,6 +28,10 @@ impl DiskFile for FaultyFile {
         write().map_err(|e| DiskError::at("write", &*self.path, offset, e))
     }
 
+    fn is_nameless(&self) -> Result<bool, DiskError> {
+        Ok(!self.disk.state().names.has_inode(self.inode))
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         let len = self.disk.state().len(self.inode);
         len.map_err(|e| DiskError::new("ask the length of", &*self.path, e))

@@ -78,6 +78,11 @@ impl Names {
         Ok(inode)
     }
 
+    /// Whether a file has a name.
+    pub(super) fn has_inode(&self, inode: u64) -> bool {
+        self.live.files.values().any(|other| *other == inode)
+    }
+
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let inode = self.file(from).ok_or(io::ErrorKind::NotFound)?;
         if parent(from) != parent(to) {

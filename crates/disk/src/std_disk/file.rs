@@ -13,7 +13,7 @@ use std::{
     cell::RefCell,
     fs::File,
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     sync::{
         Arc,
@@ -212,6 +212,11 @@ impl DiskFile for StdFile {
         self.0.shared.counters.add_write(bytes.len());
         self.write(bytes, offset)
             .map_err(self.error_at("write", offset))
+    }
+
+    fn is_nameless(&self) -> Result<bool, DiskError> {
+        let metadata = self.0.file.metadata();
+        Ok(metadata.map_err(self.error("ask the names of"))?.nlink() == 0)
     }
 
     fn len(&self) -> Result<u64, DiskError> {

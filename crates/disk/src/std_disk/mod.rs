@@ -228,6 +228,24 @@ impl Disk for StdDisk {
         fs::rename(self.locate(from), self.locate(to)).map_err(self.error("rename", from))
     }
 
+    fn link(&self, from: &dyn Disk, path: &str, to: &str) -> Result<bool, DiskError> {
+        self.check_writable("link", to)?;
+        let Some(source) = from.real_path(path) else {
+            return Ok(false);
+        };
+        match fs::hard_link(source, self.locate(to)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(self.error("link", to)(e)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(self.error("link", to)(e)),
+            // Another file system, one without links, or too many of them.
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn real_path(&self, path: &str) -> Option<PathBuf> {
+        Some(self.locate(path))
+    }
+
     fn remove(&self, path: &str) -> Result<(), DiskError> {
         fs::remove_file(self.locate(path)).map_err(self.error("remove", path))
     }

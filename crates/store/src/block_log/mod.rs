@@ -670,7 +670,7 @@ const fn base_of(file: u32) -> u64 {
     (file as u64) << 32
 }
 
-fn name_of(file: u32) -> String {
+pub(crate) fn name_of(file: u32) -> String {
     format!("{DIR}/{file:08}.log")
 }
 

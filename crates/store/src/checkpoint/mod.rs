@@ -412,7 +412,7 @@ fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     Ok(sequences)
 }
 
-fn name_of(sequence: u64) -> String {
+pub(crate) fn name_of(sequence: u64) -> String {
     format!("{PREFIX}{sequence:08}")
 }
 

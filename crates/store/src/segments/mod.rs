@@ -99,6 +99,13 @@ pub struct SegmentStats {
     pub live_bytes: u64,
 }
 
+/// A segment's file.
+pub(crate) struct SegmentFile {
+    pub(crate) stats: SegmentStats,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
 /// A segment that was removed.
 #[derive(Debug)]
 pub struct RemovedSegment {
@@ -476,6 +483,19 @@ impl Segments {
             .values()
             .map(|segment| segment.stats())
             .collect()
+    }
+
+    /// The files of all segments, but those that are missing.
+    pub(crate) fn files(&self) -> Vec<SegmentFile> {
+        let segments = self.segments();
+        let files = segments.values().filter_map(|segment| {
+            Some(SegmentFile {
+                stats: segment.stats(),
+                name: name_of(segment.sequence),
+                file: segment.file.clone()?,
+            })
+        });
+        files.collect()
     }
 
     /// Removes the segments without a live page, except the one being appended to, for which

@@ -1,0 +1,113 @@
+//! A copy of a database, made while another process may write to it.
+
+use crate::{db::Db, error::StateError, options::Options, readers::Reading};
+use cambium_disk::Disk;
+use cambium_primitives::BlockId;
+use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
+use std::sync::Arc;
+
+/// Another attempt is made so often where a checkpoint is gone before it was copied.
+const TRIES: u32 = 5;
+
+/// What a backup is of, and what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// The copy's newest block.
+    pub head: BlockId,
+    /// Files and bytes.
+    pub sizes: BackupSizes,
+}
+
+/// Copies the database on the disk `from` to the disk `to`, whose root must be empty or not there,
+/// and opens the copy to see that it is at the same block. Another process, or this one, may write to
+/// `from` meanwhile: the copy has all blocks that were in the log when it was begun.
+///
+/// Files that nobody writes to any more (segments, checkpoints and files of the block log that are
+/// full) get a second name where both disks are of one file system: that takes no time, and no space until
+/// one of the two databases does without them. Such files are the same bytes: damage to one is damage to
+/// both. `progress` is told what is done.
+///
+/// # Errors
+///
+/// [`StateError::BadStart`] if `to` is not empty; what has been copied is removed after any other.
+pub fn backup(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    options: Options,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<BackupReport, StateError> {
+    let there = to.exists("").map_err(StoreError::from)?;
+    if there && !to.list("").map_err(StoreError::from)?.is_empty() {
+        let what = format!("{} is not empty", to.display_path(""));
+        return Err(StateError::BadStart(what));
+    }
+    to.create_dir("").map_err(StoreError::from)?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let done = attempt(from, to, options, progress);
+        let Err(error) = done else {
+            return done;
+        };
+        remove_all(&**to)?;
+        let is_gone =
+            matches!(&error, StateError::Store(StoreError::Disk(error)) if error.is_not_found());
+        if !is_gone || tries == TRIES {
+            return Err(error);
+        }
+    }
+}
+
+fn attempt(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    options: Options,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<BackupReport, StateError> {
+    let (db, _) = Db::open_read_only(from.clone(), options)?;
+    let sequence = Reading::of(&db).map_or(0, Reading::sequence);
+    let mut checkpoints = Checkpoint::open(from, sequence)?.chain()?;
+    // That to which a damaged one falls back, if it is there still.
+    for older in Checkpoint::usable(from)?
+        .into_iter()
+        .filter(|one| *one < sequence)
+    {
+        if let Ok(chain) = Checkpoint::open(from, older).and_then(|older| older.chain()) {
+            checkpoints.extend(chain);
+        }
+    }
+    checkpoints.sort_unstable();
+    checkpoints.dedup();
+    let of = BackupOf {
+        checkpoints: &checkpoints,
+        segments: &db.inner.pages.segments,
+        log_end: db.inner.log.end(),
+    };
+    let sizes = copy_files(&**from, &**to, &of, progress)?;
+    let (copy, _) = Db::open_read_only(to.clone(), options)?;
+    let (head, expected) = (copy.head(), db.head());
+    if head != expected {
+        return Err(StateError::BadStart(format!(
+            "the copy is at block {head}, and the original was at block {expected}"
+        )));
+    }
+    Ok(BackupReport { head, sizes })
+}
+
+/// Removes what a backup that failed has left.
+fn remove_all(disk: &dyn Disk) -> Result<(), StateError> {
+    let remove = || -> Result<(), cambium_disk::DiskError> {
+        for name in disk.list("")? {
+            match disk.list(&name) {
+                Ok(inside) => {
+                    for inner in inside {
+                        disk.remove(&format!("{name}/{inner}"))?;
+                    }
+                }
+                Err(_) => disk.remove(&name)?,
+            }
+        }
+        Ok(())
+    };
+    Ok(remove().map_err(StoreError::from)?)
+}
