@@ -103,8 +103,8 @@ pub trait DiskFile: Any + Send + Sync + fmt::Debug {
     /// file's access is direct, and these are not whole blocks of [`BLOCK_BYTES`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError>;
 
-    /// Whether the file has no name any more, so that nobody can open it.
-    fn is_nameless(&self) -> Result<bool, DiskError>;
+    /// How many names the file has: none once it is removed, and more than one if it is linked.
+    fn names(&self) -> Result<u64, DiskError>;
 
     /// Length in bytes.
     fn len(&self) -> Result<u64, DiskError>;

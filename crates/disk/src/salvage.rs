@@ -228,8 +228,8 @@ impl DiskFile for SalvageFile {
         }
     }
 
-    fn is_nameless(&self) -> Result<bool, DiskError> {
-        self.file.is_nameless()
+    fn names(&self) -> Result<u64, DiskError> {
+        self.file.names()
     }
 
     fn len(&self) -> Result<u64, DiskError> {

@@ -33,7 +33,27 @@ struct Names {
     /// `None` for one that is gone.
     files: HashMap<String, Option<Arc<Changed>>>,
     dirs: BTreeSet<String>,
+    /// With so many files, those go that nobody has open and that were not changed.
+    files_max: usize,
 }
+
+impl Names {
+    fn let_go(&mut self) {
+        if self.files.len() < self.files_max {
+            return;
+        }
+        self.files.retain(|_, file| {
+            let is_idle = |file: &Arc<Changed>| {
+                Arc::strong_count(file) == 1 && file.below.is_some() && file.content().is_none()
+            };
+            !file.as_ref().is_some_and(is_idle)
+        });
+        self.files_max = (2 * self.files.len()).max(FILES_MAX);
+    }
+}
+
+/// So many files may be open here alone.
+const FILES_MAX: usize = 64;
 
 impl TrialDisk {
     /// Keeps at most so many bytes of changes: a write that is one too many fails.
@@ -71,6 +91,7 @@ impl TrialDisk {
             below: Some(self.0.disk.open_with(path, access)?),
             content: Mutex::default(),
         });
+        names.let_go();
         names.files.insert(path.to_owned(), Some(changed.clone()));
         Ok(changed)
     }
@@ -353,7 +374,8 @@ impl DiskFile for TrialFile {
                 let shared = &self.disk.0;
                 if shared.bytes.fetch_add(BLOCK, Ordering::Relaxed) + BLOCK > shared.bytes_max {
                     let what = format!(
-                        "more than {} bytes would be changed, and a trial keeps them in memory",
+                        "more than {} bytes would be changed, and they are kept in memory here: \
+                         give it more (`--memory`)",
                         shared.bytes_max
                     );
                     return Err(self.error("try to write", offset, io::Error::other(what)));
@@ -372,10 +394,10 @@ impl DiskFile for TrialFile {
         Ok(())
     }
 
-    fn is_nameless(&self) -> Result<bool, DiskError> {
+    fn names(&self) -> Result<u64, DiskError> {
         match &self.changed.below {
-            Some(below) => below.is_nameless(),
-            None => Ok(false),
+            Some(below) => below.names(),
+            None => Ok(1),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A copy of a database, made while another process may write to it.
 
 use crate::{db::Db, error::StateError, options::Options, readers::Reading};
-use cambium_disk::Disk;
+use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
 use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
 use std::sync::Arc;
@@ -29,15 +29,16 @@ pub struct BackupReport {
 ///
 /// # Errors
 ///
-/// [`StateError::BadStart`] if `to` is not empty; what has been copied is removed after any other.
+/// [`StateError::BadStart`] if `to` is not empty; the files that were copied are removed after any
+/// other, as far as they can be. [`StoreError::ReaderBehind`] where copying takes so long that whoever
+/// writes is more than [`Options::reader_lag`] checkpoints ahead.
 pub fn backup(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,
     options: Options,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupReport, StateError> {
-    let there = to.exists("").map_err(StoreError::from)?;
-    if there && !to.list("").map_err(StoreError::from)?.is_empty() {
+    if !is_empty(&**to).map_err(StoreError::from)? {
         let what = format!("{} is not empty", to.display_path(""));
         return Err(StateError::BadStart(what));
     }
@@ -49,7 +50,7 @@ pub fn backup(
         let Err(error) = done else {
             return done;
         };
-        remove_all(&**to)?;
+        remove_all(&**to);
         let is_gone =
             matches!(&error, StateError::Store(StoreError::Disk(error)) if error.is_not_found());
         if !is_gone || tries == TRIES {
@@ -94,20 +95,28 @@ fn attempt(
     Ok(BackupReport { head, sizes })
 }
 
-/// Removes what a backup that failed has left.
-fn remove_all(disk: &dyn Disk) -> Result<(), StateError> {
-    let remove = || -> Result<(), cambium_disk::DiskError> {
+/// Whether there is no file, but perhaps directories that a backup which failed has left.
+fn is_empty(disk: &dyn Disk) -> Result<bool, DiskError> {
+    if disk.exists("")? {
         for name in disk.list("")? {
-            match disk.list(&name) {
-                Ok(inside) => {
-                    for inner in inside {
-                        disk.remove(&format!("{name}/{inner}"))?;
-                    }
-                }
-                Err(_) => disk.remove(&name)?,
+            if !disk.list(&name).is_ok_and(|inside| inside.is_empty()) {
+                return Ok(false);
             }
         }
-        Ok(())
-    };
-    Ok(remove().map_err(StoreError::from)?)
+    }
+    Ok(true)
+}
+
+/// Removes the files that a backup which failed has left, as far as that can be.
+fn remove_all(disk: &dyn Disk) {
+    for name in disk.list("").unwrap_or_default() {
+        match disk.list(&name) {
+            Ok(inside) => {
+                for inner in inside {
+                    let _ = disk.remove(&format!("{name}/{inner}"));
+                }
+            }
+            Err(_) => _ = disk.remove(&name),
+        }
+    }
 }

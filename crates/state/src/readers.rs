@@ -92,7 +92,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// As [`Db::open`], but that another process has it open.
+    /// As [`Db::open`], but that another process has it open. [`StateError::TooFar`] while whoever
+    /// writes takes the head far below what is in pages, if that is more than the memory here.
     pub fn open_read_only(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -123,7 +124,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// As [`Db::open_read_only`]. The database is what it was before then.
+    /// As [`Db::open_read_only`]. The database is at the block at which it was then, or at one of
+    /// those that were the head since; the next attempt goes on from the disk.
     pub fn catch_up(&mut self) -> Result<Recovery, StateError> {
         let Some(reading) = Reading::of(self) else {
             return Ok(Recovery::default());

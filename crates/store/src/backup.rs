@@ -58,20 +58,39 @@ pub fn copy_files(
     let files = of.segments.files();
     let newest = files.iter().map(|one| one.stats.sequence).max();
     for SegmentFile { stats, name, file } in files {
-        // Whoever writes may append to the newest one.
-        if Some(stats.sequence) == newest || !copy.link(&name, &name)? {
-            copy.copy(&*file, &name, stats.bytes)?;
+        // Whoever writes may append to the newest one, and remove any: it is open here.
+        let is_linked = match Some(stats.sequence) != newest {
+            false => Ok(false),
+            true => copy.link(&name, &name),
+        };
+        let is_linked = match is_linked {
+            Err(StoreError::Disk(error)) if error.is_not_found() => false,
+            linked => linked?,
+        };
+        if !is_linked {
+            let copied = copy.copy(&*file, &name, stats.bytes);
+            copied.map_err(|error| match error {
+                StoreError::Disk(error) if error.is_end_of_file() => StoreError::ReaderBehind {
+                    what: format!("a page of {}", from.display_path(&name)),
+                },
+                error => error,
+            })?;
         }
     }
     to.create_dir("log")?;
     for number in 1..=of.log_end.file {
         let name = block_log::name_of(number);
-        if number < of.log_end.file {
+        // Were the newest lost, a repair would go on with the one before.
+        if number + 1 < of.log_end.file {
             copy.share_as(&name, &name)?;
-        } else {
-            let file = from.open(&name)?;
-            copy.copy(&*file, &name, of.log_end.offset.into())?;
+            continue;
         }
+        let file = from.open(&name)?;
+        let len = match number == of.log_end.file {
+            true => of.log_end.offset.into(),
+            false => file.len()?,
+        };
+        copy.copy(&*file, &name, len)?;
     }
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if from.exists(name)? {

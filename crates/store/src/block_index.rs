@@ -171,7 +171,8 @@ impl BlockIndex {
         self.poison.guard(|| {
             state.dirty.insert(number, entry);
             state.numbers = state.numbers.max(number + 1);
-            if state.dirty.len() >= DIRTY_MAX {
+            // Above the anchor, nothing is written: only a reader has one, and it goes by the file.
+            if state.dirty.len() >= DIRTY_MAX && self.anchor.read().is_none() {
                 self.flush(state)
             } else {
                 Ok(())

@@ -124,9 +124,9 @@ impl DiskFile for YieldingFile {
         Ok(())
     }
 
-    fn is_nameless(&self) -> Result<bool, DiskError> {
+    fn names(&self) -> Result<u64, DiskError> {
         yield_now();
-        self.0.is_nameless()
+        self.0.names()
     }
 
     fn len(&self) -> Result<u64, DiskError> {

@@ -77,7 +77,8 @@ pub fn make_room_for_readers(disk: &dyn Disk) -> Result<(), StoreError> {
 }
 
 /// The checkpoints that readers are at, one for each reader; files of readers that are gone are
-/// removed.
+/// removed. A file that can't be locked, since it is another user's, say, counts as none: its reader
+/// has what it reads open, and is cut off from nothing.
 pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     let mut live = Vec::new();
     for name in disk.list(DIR)? {
@@ -86,12 +87,10 @@ pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
         };
         let path = format!("{DIR}/{name}");
         match disk.lock(&path) {
-            Ok(_gone) => match disk.remove(&path) {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => {}
-            },
+            // Where it can't be removed now, it is tried again next time.
+            Ok(_gone) => _ = disk.remove(&path),
             Err(LockError::Held { .. }) => live.push(sequence),
-            Err(LockError::Disk(error)) => return Err(error.into()),
+            Err(LockError::Disk(_)) => {}
         }
     }
     Ok(live)
@@ -142,7 +141,7 @@ impl LentFiles {
             }
             // A copy of the database may have it under another name. Where it can't be cut off, it
             // stays until its reader is gone.
-            !matches!(lent.file.is_nameless(), Ok(true)) || lent.file.set_len(0).is_err()
+            !matches!(lent.file.names(), Ok(0)) || lent.file.set_len(0).is_err()
         });
     }
 }

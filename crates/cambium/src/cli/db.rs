@@ -40,7 +40,6 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("pages", count(stats.pages))
         .row("segments", segments(&stats))
         .row("in use", format!("{:.0} % of their bytes", 100.0 * live))
-        .row("kept for readers", bytes(stats.lent_bytes))
         .row("unreadable pages", count(stats.unreadable_pages as u64))
         .row("contract codes", count(stats.codes as u64))
         .row("input and output", &stats.disk)
@@ -92,7 +91,6 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "segment_bytes": stats.segment_bytes,
             "segment_live_bytes": stats.segment_live_bytes,
             "segment_live_ratio": live,
-            "lent_bytes": stats.lent_bytes,
             "segments_by_live": stats.segments_by_live,
             "codes": stats.codes,
             "disk": {

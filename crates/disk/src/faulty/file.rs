@@ -28,8 +28,8 @@ impl DiskFile for FaultyFile {
         write().map_err(|e| DiskError::at("write", &*self.path, offset, e))
     }
 
-    fn is_nameless(&self) -> Result<bool, DiskError> {
-        Ok(!self.disk.state().names.has_inode(self.inode))
+    fn names(&self) -> Result<u64, DiskError> {
+        Ok(self.disk.state().names.of_inode(self.inode))
     }
 
     fn len(&self) -> Result<u64, DiskError> {

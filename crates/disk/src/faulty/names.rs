@@ -78,9 +78,10 @@ impl Names {
         Ok(inode)
     }
 
-    /// Whether a file has a name.
-    pub(super) fn has_inode(&self, inode: u64) -> bool {
-        self.live.files.values().any(|other| *other == inode)
+    /// How many names a file has.
+    pub(super) fn of_inode(&self, inode: u64) -> u64 {
+        let files = self.live.files.values();
+        files.filter(|other| **other == inode).count() as u64
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {

@@ -214,9 +214,9 @@ impl DiskFile for StdFile {
             .map_err(self.error_at("write", offset))
     }
 
-    fn is_nameless(&self) -> Result<bool, DiskError> {
+    fn names(&self) -> Result<u64, DiskError> {
         let metadata = self.0.file.metadata();
-        Ok(metadata.map_err(self.error("ask the names of"))?.nlink() == 0)
+        Ok(metadata.map_err(self.error("ask the names of"))?.nlink())
     }
 
     fn len(&self) -> Result<u64, DiskError> {

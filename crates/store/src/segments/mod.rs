@@ -269,8 +269,10 @@ impl Segments {
                 }
                 Some(segment) => {
                     let end = segment.bytes.load(Ordering::Relaxed);
+                    // A copy of the database may share the file, and need more of it.
                     if let Some(file) = &segment.file
                         && file.len()? > end
+                        && file.names()? == 1
                     {
                         recovery.truncated_bytes += file.len()? - end;
                         file.set_len(end)?;
