@@ -14,7 +14,7 @@ const TRIES: u32 = 5;
 pub struct BackupReport {
     /// The copy's newest block.
     pub head: BlockId,
-    /// Files and bytes.
+    /// How much of it is shared with the original, and how much was copied.
     pub sizes: BackupSizes,
 }
 

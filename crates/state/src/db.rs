@@ -8,6 +8,9 @@
 //! 5. `current`: base, overlay and tree of layers. Held for moments only; views copy from it.
 //! 6. that of `blocks`: where blocks are. Held for moments only.
 //!
+//! Before all of them a reader that catches up takes the lock of what it holds
+//! ([`crate::readers::Reading`]).
+//!
 //! The phase of merging and the list of what may be reclaimed have locks of their own, under which
 //! no other is taken but those of the store.
 //!
@@ -276,10 +279,14 @@ impl Inner {
 
     /// Refuses a change to what another process writes.
     pub(crate) fn check_writable(&self, what: &'static str) -> Result<(), StateError> {
-        match self.holds {
-            Holds::Writer(_) => Ok(()),
-            Holds::Reader(_) => Err(StateError::ReadOnly(what)),
+        match self.is_read_only() {
+            false => Ok(()),
+            true => Err(StateError::ReadOnly(what)),
         }
+    }
+
+    pub(crate) const fn is_read_only(&self) -> bool {
+        matches!(self.holds, Holds::Reader(_))
     }
 
     /// Marks the engine as unsure of the disk if this is an error.

@@ -163,7 +163,7 @@ pub enum StateError {
          still there, and it is closed with the last of them"
     )]
     StillUsed {
-        /// How many.
+        /// Handles, views, sessions and blocks besides the one that was to be the last.
         users: usize,
     },
     /// Code that an account names and the code store lacks.

@@ -337,7 +337,7 @@ pub(crate) fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
 impl Inner {
     /// Makes what was looked at ready to be written to: all is open.
     pub(crate) fn settle(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
-        if let Holds::Reader(_) = self.holds {
+        if self.is_read_only() {
             // What is written of them stays in memory.
             return self.settle_codes(unsettled);
         }

@@ -59,7 +59,7 @@ impl Reading {
         self.sequence
     }
 
-    /// Of that checkpoint.
+    /// Tells whoever writes, where that can be, that checkpoint `sequence` is read.
     pub(crate) fn at(disk: Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
         Ok(Self {
             _lock: ReaderLock::take(&disk, sequence)?,
@@ -114,7 +114,7 @@ impl Db {
 
     /// Whether it was opened with [`Db::open_read_only`].
     pub fn is_read_only(&self) -> bool {
-        Reading::of(self).is_some()
+        self.inner.is_read_only()
     }
 
     /// Takes a database that is open for reading alone to the newest block that the process which

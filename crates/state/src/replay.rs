@@ -153,9 +153,9 @@ impl<'a> Replay<'a> {
         let inner = self.inner;
         match inner.layer_of(head) {
             Ok(_) => inner.follow_head(head),
-            Err(error @ StateError::TooFar { .. }) => {
-                // It is merged by whoever writes.
-                inner.check_writable("merged").map_err(|_| error)?;
+            // Whoever writes merges it: a reader doesn't.
+            Err(error @ StateError::TooFar { .. }) if inner.is_read_only() => Err(error),
+            Err(StateError::TooFar { .. }) => {
                 // It is merged on the way: the next opening goes on from this record.
                 *inner.replaying.lock() = Some(position);
                 inner.settle(&mut self.unsettled)?;

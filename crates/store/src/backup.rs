@@ -26,11 +26,11 @@ pub struct BackupOf<'a> {
 pub struct BackupSizes {
     /// Files that the copy shares with the original: nobody writes to them any more.
     pub linked_files: u64,
-    /// Their bytes.
+    /// Bytes of these, which take no space of their own.
     pub linked_bytes: u64,
     /// Files of the copy's own.
     pub copied_files: u64,
-    /// Their bytes.
+    /// Bytes that were written for these.
     pub copied_bytes: u64,
 }
 

@@ -77,7 +77,7 @@ pub struct BlockIndex {
     reads: AtomicU64,
     written: AtomicU64,
     poison: Poison,
-    /// See [`BlockIndex::set_anchor`].
+    /// The newest block that the file must have for what is read of it to count, if any.
     anchor: RwLock<Option<(u64, B256)>>,
 }
 

@@ -109,7 +109,7 @@ pub enum StoreError {
          there any more: catch up, or open it again"
     )]
     ReaderBehind {
-        /// What is gone.
+        /// The page, checkpoint or chain that is gone, in words.
         what: String,
     },
 

@@ -2,7 +2,8 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db};
+use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Sealed, StateError, View};
+use std::sync::Arc;
 
 /// The path of account `index`.
 pub fn path(index: u64) -> B256 {
@@ -51,21 +52,49 @@ pub fn first_block(state_root: B256) -> BlockMeta {
     }
 }
 
-/// Commits a block on the head. Returns its root.
-pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -> B256 {
-    let head = db.head();
-    let session = db.view().expect("a sound database").session();
-    let staged = session
-        .finish(Changes::new(changes), codes)
-        .expect("a block on the head");
-    let root = staged.root();
+/// A database of the first `accounts` accounts, each with as many slots as `slots_of` its index:
+/// slot `at` has the value `at + 1`.
+pub fn make(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    accounts: u64,
+    slots_of: impl Fn(u64) -> u64,
+) -> Db {
+    let mut loader = Loader::new(disk, options).expect("a disk without a database");
+    for index in 0..accounts {
+        let slots = (0..slots_of(index)).map(|at| (path(at), U256::from(at + 1)));
+        let taken = loader.account(path(index), &account(0), slots);
+        taken.expect("an account of its own");
+    }
+    let loaded = loader.finish(&mut |_| {}).expect("a disk that is whole");
+    let meta = first_block(loaded.root());
+    loaded.create(meta, vec![]).expect("a first block")
+}
+
+/// Seals a block on the state of `view` whose hash is that of `name`.
+pub fn seal(
+    view: View,
+    name: impl AsRef<[u8]>,
+    changes: Changes,
+    codes: Vec<(B256, Bytes)>,
+) -> Result<Sealed, StateError> {
+    let parent = view.block();
+    let staged = view.session().finish(changes, codes)?;
     let meta = BlockMeta {
-        id: BlockId::new(head.number + 1, keccak256(head.hash)),
-        parent: head.hash,
-        state_root: root,
+        id: BlockId::new(parent.number + 1, keccak256(name)),
+        parent: parent.hash,
+        state_root: staged.root(),
         body: Bytes::new(),
     };
-    let sealed = staged.seal(meta).expect("its root");
+    staged.seal(meta)
+}
+
+/// Commits a block on the head. Returns its root.
+pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -> B256 {
+    let view = db.view().expect("a sound database");
+    let sealed = seal(view, db.head().hash, Changes::new(changes), codes);
+    let sealed = sealed.expect("a block on the head");
+    let root = sealed.view().expect("a sound database").state_root();
     sealed.commit().expect("a disk that is whole");
     root
 }

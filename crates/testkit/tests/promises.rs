@@ -12,7 +12,7 @@ use cambium_state::{
 use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest, lock_data_dir};
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, change, commit, first_block, path, put, remove},
+    plain::{account, change, commit, make, path, put, remove},
     say,
 };
 use cambium_trie::Keys;
@@ -34,18 +34,11 @@ fn database() -> (Db, FaultyDisk) {
 
 fn database_of(accounts: u64, options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
-    for index in 0..accounts {
-        let slots = match index % 100 {
-            0 => 800,
-            _ => index % 3,
-        };
-        let slots = (0..slots).map(|at| (path(at), U256::from(at + 1)));
-        loader.account(path(index), &account(0), slots).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    (loaded.create(meta, vec![]).unwrap(), disk)
+    let slots_of = |index| if index % 100 == 0 { 800 } else { index % 3 };
+    (
+        make(Arc::new(disk.clone()), options, accounts, slots_of),
+        disk,
+    )
 }
 
 fn open(disk: &FaultyDisk) -> Result<Db, StateError> {

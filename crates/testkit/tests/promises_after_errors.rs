@@ -1,15 +1,13 @@
 //! Promises about what comes after an error: of the disk, once, or of the caller. And about moves of
 //! the head beside merges that others begin.
 
-use alloy_primitives::{B256, Bytes, U256, keccak256};
+use alloy_primitives::{B256, U256, keccak256};
 use cambium_primitives::{AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{
-    BlockMeta, Db, Disk, Fault, FaultyDisk, Loader, Options, Sealed, StateError, View,
-};
+use cambium_state::{Db, Disk, Fault, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
     TINY_FILES,
-    plain::{account, change, commit, first_block, path, put, remove},
+    plain::{self, change, commit, make, path, put, remove},
 };
 use cambium_trie::Keys;
 use std::{
@@ -37,25 +35,11 @@ const STEPS: Options = Options {
 
 fn database(options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
-    for index in 0..500 {
-        loader.account(path(index), &account(0), []).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    (loaded.create(meta, vec![]).unwrap(), disk)
+    (make(Arc::new(disk.clone()), options, 500, |_| 0), disk)
 }
 
 fn seal(view: View, name: &str, changes: Vec<AccountChange>) -> Result<Sealed, StateError> {
-    let parent = view.block();
-    let staged = view.session().finish(Changes::new(changes), vec![])?;
-    let meta = BlockMeta {
-        id: BlockId::new(parent.number + 1, keccak256(name)),
-        parent: parent.hash,
-        state_root: staged.root(),
-        body: Bytes::new(),
-    };
-    staged.seal(meta)
+    plain::seal(view, name, Changes::new(changes), vec![])
 }
 
 /// An account with many slots.

@@ -2,12 +2,10 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
-use cambium_state::{
-    BlockMeta, CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View,
-};
+use cambium_state::{CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_testkit::{
     TINY_FILES,
-    plain::{account, change, first_block, path, put, remove},
+    plain::{self, account, change, first_block, path, put, remove},
 };
 use std::sync::Arc;
 
@@ -45,15 +43,7 @@ fn seal_codes(
     changes: Vec<AccountChange>,
     codes: Vec<(B256, Bytes)>,
 ) -> Result<Sealed, StateError> {
-    let parent = view.block();
-    let staged = view.session().finish(Changes::new(changes), codes)?;
-    let meta = BlockMeta {
-        id: BlockId::new(parent.number + 1, keccak256(name)),
-        parent: parent.hash,
-        state_root: staged.root(),
-        body: Bytes::new(),
-    };
-    staged.seal(meta)
+    plain::seal(view, name, Changes::new(changes), codes)
 }
 
 fn seal(view: View, name: &str, nonce: u64) -> Sealed {

@@ -8,7 +8,7 @@ use cambium_state::{
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, change, first_block, path, put, remove},
+    plain::{self, account, change, first_block, make, path, put, remove},
     say,
 };
 use std::{
@@ -33,26 +33,12 @@ fn options() -> Options {
 
 fn database_with(options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
-    for index in 0..ACCOUNTS {
-        let slots = (0..index % 5).map(|at| (path(at), U256::from(at + 1)));
-        loader.account(path(index), &account(0), slots).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    (loaded.create(meta, vec![]).unwrap(), disk)
+    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, |index| index % 5);
+    (db, disk)
 }
 
 fn seal(view: View, name: &str, changes: Changes) -> Result<Sealed, StateError> {
-    let parent = view.block();
-    let staged = view.session().finish(changes, vec![])?;
-    let meta = BlockMeta {
-        id: BlockId::new(parent.number + 1, keccak256(name)),
-        parent: parent.hash,
-        state_root: staged.root(),
-        body: Bytes::new(),
-    };
-    staged.seal(meta)
+    plain::seal(view, name, changes, vec![])
 }
 
 /// Bytes of this process in memory.

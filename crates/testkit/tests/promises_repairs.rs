@@ -8,12 +8,11 @@ use cambium_state::{
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, first_block, path, put},
+    plain::{account, first_block, make, path, put},
     say,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
@@ -40,18 +39,11 @@ fn database_with(options: Options) -> (Db, FaultyDisk) {
 
 fn database_of(accounts: u64, options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
-    for index in 0..accounts {
-        let slots = match index {
-            0 => 1000,
-            _ => index % 3,
-        };
-        let slots = (0..slots).map(|at| (path(at), U256::from(at + 1)));
-        loader.account(path(index), &account(0), slots).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    (loaded.create(meta, vec![]).unwrap(), disk)
+    let slots_of = |index| if index == 0 { 1000 } else { index % 3 };
+    (
+        make(Arc::new(disk.clone()), options, accounts, slots_of),
+        disk,
+    )
 }
 
 fn code(number: u64) -> (B256, Bytes) {
@@ -66,19 +58,17 @@ fn commit(db: &Db, random: &mut Random, number: u64) {
         slots: vec![(path(random.below(8)), U256::from(number + 1))],
         ..put(path(index), number)
     };
-    let changes = changed.into_iter().map(change).collect();
-    commit_changes(db, changes, vec![code(number)], vec![number as u8; 2000]);
-}
-
-fn commit_changes(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>, body: Vec<u8>) {
-    let head = db.head();
+    let changes: Vec<_> = changed.into_iter().map(change).collect();
     let session = db.view().unwrap().session();
-    let staged = session.finish(Changes::new(changes), codes).unwrap();
+    let staged = session
+        .finish(Changes::new(changes), vec![code(number)])
+        .unwrap();
+    let head = db.head();
     let meta = BlockMeta {
         id: BlockId::new(head.number + 1, keccak256(head.hash)),
         parent: head.hash,
         state_root: staged.root(),
-        body: Bytes::from(body),
+        body: Bytes::from(vec![number as u8; 2000]),
     };
     staged.seal(meta).unwrap().commit().unwrap();
 }
@@ -688,76 +678,6 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
     assert!(report.findings.iter().any(told), "{report:?}");
 }
 
-/// The newest record makes a block the head whose own record, before all that is replayed, is lost.
-#[test]
-fn a_head_whose_record_is_lost_is_missed_by_a_repair() {
-    lost_before_the_replay(None, |db, side| _ = db.set_head(side).unwrap());
-}
-
-/// The newest record is that of a block, and its parent's, before all that is replayed, is lost.
-#[test]
-fn a_block_whose_parent_is_lost_is_missed_by_a_repair() {
-    lost_before_the_replay(Some(6..=6), |db, side| {
-        let session = db.view_of(side).unwrap().session();
-        let changes = Changes::new(vec![put(path(1), 77)]);
-        let staged = session.finish(changes, vec![]).unwrap();
-        let meta = BlockMeta {
-            id: BlockId::new(side.number + 1, keccak256(side.hash)),
-            parent: side.hash,
-            state_root: staged.root(),
-            body: Bytes::new(),
-        };
-        staged.seal(meta).unwrap().commit().unwrap();
-    });
-}
-
-/// A branch is left, which is in a checkpoint, and `go_back` makes it the head's: but the record of
-/// its newest block is damaged then.
-fn lost_before_the_replay(
-    missing: Option<RangeInclusive<u64>>,
-    go_back: impl FnOnce(&Db, BlockId),
-) {
-    let (db, disk) = database();
-    let mut random = Random::new(1);
-    let mut side = BlockId::default();
-    for number in 1..=6 {
-        commit(&db, &mut random, number);
-        side = db.head();
-    }
-    let place = disk.contents("log/00000001.log").unwrap();
-    let place = place.windows(32).position(|bytes| bytes == side.hash);
-    db.unwind(3).unwrap();
-    for number in 4..=8 {
-        let head = db.head();
-        let changes = Changes::new(vec![put(path(number), 100 + number)]);
-        let staged = db
-            .view()
-            .unwrap()
-            .session()
-            .finish(changes, vec![])
-            .unwrap();
-        let meta = BlockMeta {
-            id: BlockId::new(number, keccak256([number as u8; 7])),
-            parent: head.hash,
-            state_root: staged.root(),
-            body: Bytes::new(),
-        };
-        staged.seal(meta).unwrap().commit().unwrap();
-    }
-    db.flush(0).unwrap();
-    let main = db.head();
-    go_back(&db, side);
-    let disk = close(db, &disk);
-    let at = place.expect("the record is in the first file") as u64;
-    disk.flip_bit("log/00000001.log", at, 3);
-    let arc: Arc<dyn Disk> = Arc::new(disk.clone());
-    let trial = repair(&arc, options(), true, &mut |_| {}).unwrap();
-    let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
-    assert_eq!(report.head, main, "{report:?}");
-    assert!(report.lost_blocks && trial.lost_blocks, "{report:?}");
-    assert_eq!(report.missing, missing, "{report:?}");
-}
-
 /// A trial of a repair says what the repair will say: of several damages the first, whatever the
 /// threads that read them come upon. And a damaged checkpoint is passed over, although its index is
 /// larger than the memory that it may take.
@@ -800,48 +720,4 @@ fn of_several_damaged_shards_always_the_same_is_named() {
     }
     say(&format!("{told:#?}"));
     assert_eq!(told.len(), 6, "{told:#?}");
-}
-
-/// "Whether blocks above the head may have been lost" is told of every block of the log that the
-/// device can't read: one may have the last records before a checkpoint, and the first after it.
-#[test]
-fn blocks_lost_beside_damage_before_a_checkpoint_are_told() {
-    let mut lost = 0;
-    for merged in (1..=24).step_by(3) {
-        let (db, disk) = database_of(8, options());
-        let commit = |number| {
-            let body = vec![1; 40 * number as usize];
-            commit_changes(&db, vec![put(path(1), number)], vec![], body);
-        };
-        (1..=merged).for_each(commit);
-        db.flush(0).unwrap();
-        (merged + 1..=merged + 2).for_each(commit);
-        let head = db.head();
-        let disk = close(db, &disk);
-        for file in disk.files() {
-            if !file.starts_with("log/") {
-                continue;
-            }
-            let len = disk.contents(&file).unwrap().len() as u64;
-            for offset in (0..len).step_by(4096) {
-                let at = format!("{merged} merged, {file} unreadable at {offset}");
-                let damaged = disk.duplicate();
-                damaged.spoil(&file, offset, 1);
-                let damaged: Arc<dyn Disk> = Arc::new(damaged);
-                let report = repair(&damaged, options(), false, &mut |_| {}).unwrap();
-                let is_lost = report.head != head;
-                assert!(!is_lost || report.lost_blocks, "{at}: {report:?}");
-                lost += usize::from(is_lost);
-                // What is before the head is as it was.
-                let (db, _) = Db::open(damaged, options()).unwrap();
-                assert_eq!(db.head(), report.head, "{at}");
-                let again = db.check(&mut |_| {}).unwrap().damage;
-                assert!(
-                    again.is_empty() || !report.lost_history.is_empty(),
-                    "{at}: {again:?}"
-                );
-            }
-        }
-    }
-    assert!(lost > 0);
 }

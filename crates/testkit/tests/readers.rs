@@ -1,15 +1,15 @@
 //! Reading a database that somebody else writes: in this process, and never by the same handles.
 
-use alloy_primitives::{B256, Bytes, U256, keccak256};
+use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{Account, BlockId, Changes, Path};
 use cambium_state::{
-    BlockMeta, Db, Disk, FaultyDisk, FileSizes, Loader, Options, StateError, StdDisk,
-    StdDiskOptions, View, backup, repair,
+    BlockMeta, Db, Disk, FaultyDisk, FileSizes, Options, StateError, StdDisk, StdDiskOptions, View,
+    backup, repair,
 };
 use cambium_store::StoreError;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, first_block, path, put},
+    plain::{self, path, put},
     say,
 };
 use cambium_trie::{Keys, Lookup};
@@ -34,14 +34,7 @@ fn options() -> Options {
 }
 
 fn make(disk: &Arc<dyn Disk>, options: Options) -> Db {
-    let mut loader = Loader::new(disk.clone(), options).unwrap();
-    for index in 0..ACCOUNTS {
-        let slots = (0..index % 3).map(|at| (path(at), U256::from(at + 1)));
-        loader.account(path(index), &account(0), slots).unwrap();
-    }
-    let loaded = loader.finish(&mut |_| {}).unwrap();
-    let meta = first_block(loaded.root());
-    loaded.create(meta, vec![]).unwrap()
+    plain::make(disk.clone(), options, ACCOUNTS, |index| index % 3)
 }
 
 /// Runs `case` on disks of both kinds.

@@ -1,4 +1,4 @@
-//! Commands on the database itself: stats, check, repair.
+//! Commands on the database itself: stats, check, backup, repair.
 
 use super::{
     args::{BackupArgs, DbArgs, RepairArgs},

@@ -34,12 +34,15 @@
 //! again, and the sequence number in its file's name never.
 
 mod addr;
+mod beside;
 mod scan;
 mod segment;
 mod table;
 mod tail;
 
 pub use addr::PageAddr;
+pub use beside::RemovedSegment;
+pub(crate) use beside::SegmentFile;
 pub use scan::SegmentScan;
 
 use crate::{
@@ -49,7 +52,7 @@ use crate::{
     sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock},
 };
 use addr::{OFFSET_END, SEGMENT_MAX, UNIT_BYTES};
-use cambium_disk::{Disk, DiskError, DiskFile, ReadRequest};
+use cambium_disk::{Disk, DiskFile, ReadRequest};
 use segment::{HEADER_BYTES, Segment, header_of, name_of, sequence_of};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -99,24 +102,6 @@ pub struct SegmentStats {
     pub live_bytes: u64,
 }
 
-/// A segment's file.
-pub(crate) struct SegmentFile {
-    pub(crate) stats: SegmentStats,
-    pub(crate) name: String,
-    pub(crate) file: Arc<dyn DiskFile>,
-}
-
-/// A segment that was removed.
-#[derive(Debug)]
-pub struct RemovedSegment {
-    /// Its number, as addresses had it.
-    pub number: u32,
-    /// Bytes appended to it.
-    pub bytes: u64,
-    /// Its file, which has no name any more. `None` if it was missing.
-    pub file: Option<Arc<dyn DiskFile>>,
-}
-
 /// What was dropped after opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
@@ -145,7 +130,7 @@ pub struct Segments {
     reading: AtomicUsize,
     pace: Arc<WritePace>,
     poison: Poison,
-    /// See [`Segments::expect_cuts`].
+    /// Whether another process may cut off files that nothing newer needs: so for a reader.
     may_be_cut: AtomicBool,
 }
 
@@ -238,12 +223,6 @@ impl Segments {
             may_be_cut: AtomicBool::new(false),
         };
         Ok((segments, damage))
-    }
-
-    /// From now on a segment whose file has become shorter is no damage: another process, which
-    /// writes, has cut it off, since nothing that is newer needs it.
-    pub fn expect_cuts(&self) {
-        self.may_be_cut.store(true, Ordering::Relaxed);
     }
 
     /// Drops what the checkpoint does not know: to be called once the database is open, and before
@@ -487,19 +466,6 @@ impl Segments {
             .collect()
     }
 
-    /// The files of all segments, but those that are missing.
-    pub(crate) fn files(&self) -> Vec<SegmentFile> {
-        let segments = self.segments();
-        let files = segments.values().filter_map(|segment| {
-            Some(SegmentFile {
-                stats: segment.stats(),
-                name: name_of(segment.sequence),
-                file: segment.file.clone()?,
-            })
-        });
-        files.collect()
-    }
-
     /// Removes the segments without a live page, except the one being appended to, for which
     /// `may_remove` agrees: it must not while a view, or one of the two checkpoints kept, can
     /// still lead to it. Returns those removed, whose numbers are used again. A removal need not
@@ -710,33 +676,6 @@ impl Segments {
             PageAddr::stamp(self.salt, sequence, addr.offset()),
         );
         Page::parse(bytes).map_err(|e| self.corrupt(sequence, addr, &e.to_string()))
-    }
-
-    /// [`StoreError::ReaderBehind`] if a segment was cut off since it was opened.
-    pub fn check_cuts(&self) -> Result<(), StoreError> {
-        for segment in self.segments().values() {
-            if let (Some(file), None) = (&segment.file, segment.lost)
-                && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)
-            {
-                return Err(self.behind(segment));
-            }
-        }
-        Ok(())
-    }
-
-    fn behind(&self, segment: &Segment) -> StoreError {
-        let file = self.disk.display_path(&name_of(segment.sequence));
-        StoreError::ReaderBehind {
-            what: format!("a page of {file}"),
-        }
-    }
-
-    /// What a failed read of a page is.
-    fn failed(&self, segment: &Segment, error: DiskError) -> StoreError {
-        match self.may_be_cut.load(Ordering::Relaxed) && error.is_end_of_file() {
-            true => self.behind(segment),
-            false => error.into(),
-        }
     }
 
     fn corrupt(&self, sequence: u64, addr: PageAddr, what: &str) -> StoreError {

@@ -1,0 +1,76 @@
+//! Segments beside another process: files that it cuts off while they are read here, or that are handed
+//! on to a copy.
+
+use super::{
+    SegmentStats, Segments,
+    segment::{Segment, name_of},
+};
+use crate::StoreError;
+use cambium_disk::{DiskError, DiskFile};
+use std::sync::{Arc, atomic::Ordering};
+
+/// The file of a segment that is there, open, with its name.
+pub(crate) struct SegmentFile {
+    pub(crate) stats: SegmentStats,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
+/// A segment that was removed.
+#[derive(Debug)]
+pub struct RemovedSegment {
+    /// Its number, as addresses had it.
+    pub number: u32,
+    /// Bytes appended to it.
+    pub bytes: u64,
+    /// Its file, which has no name any more. `None` if it was missing.
+    pub file: Option<Arc<dyn DiskFile>>,
+}
+
+impl Segments {
+    /// From now on a segment whose file has become shorter is no damage: another process, which
+    /// writes, has cut it off, since nothing that is newer needs it.
+    pub fn expect_cuts(&self) {
+        self.may_be_cut.store(true, Ordering::Relaxed);
+    }
+
+    /// The files of all segments, but those that are missing.
+    pub(crate) fn files(&self) -> Vec<SegmentFile> {
+        let segments = self.segments();
+        let files = segments.values().filter_map(|segment| {
+            Some(SegmentFile {
+                stats: segment.stats(),
+                name: name_of(segment.sequence),
+                file: segment.file.clone()?,
+            })
+        });
+        files.collect()
+    }
+
+    /// [`StoreError::ReaderBehind`] if a segment was cut off since it was opened.
+    pub fn check_cuts(&self) -> Result<(), StoreError> {
+        for segment in self.segments().values() {
+            if let (Some(file), None) = (&segment.file, segment.lost)
+                && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)
+            {
+                return Err(self.behind(segment));
+            }
+        }
+        Ok(())
+    }
+
+    fn behind(&self, segment: &Segment) -> StoreError {
+        let file = self.disk.display_path(&name_of(segment.sequence));
+        StoreError::ReaderBehind {
+            what: format!("a page of {file}"),
+        }
+    }
+
+    /// What a failed read of a page is.
+    pub(super) fn failed(&self, segment: &Segment, error: DiskError) -> StoreError {
+        match self.may_be_cut.load(Ordering::Relaxed) && error.is_end_of_file() {
+            true => self.behind(segment),
+            false => error.into(),
+        }
+    }
+}
