@@ -1,7 +1,7 @@
 //! Blockchain tests in the form that ethereum/tests and the execution specs share: a genesis,
 //! blocks of which some must be refused, and the head and state at the end.
 
-use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network};
+use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network, refusals};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
@@ -196,15 +196,9 @@ impl<B: Backend> BlockchainCase<B> {
                         return Err(format!("block {index} has another access list"));
                     }
                 }
-                (Err(error), Some(fault)) => {
-                    let words = given.and_then(|_| access_list_fault(fault));
-                    if let Some(words) = words
-                        && !error.contains(words)
-                    {
-                        return Err(format!(
-                            "block {index} is refused for {fault} with: {error}"
-                        ));
-                    }
+                (Err(error), Some(reason)) => {
+                    refusals::compare(self.pack, given.is_some(), reason, &error)
+                        .map_err(|why| format!("block {index} {why}"))?;
                 }
                 (Ok(()), Some(fault)) => {
                     return Err(format!("block {index} is imported in spite of {fault}"));
@@ -241,19 +235,6 @@ impl<B: Backend> BlockchainCase<B> {
             }
         }
         Ok(())
-    }
-}
-
-/// What must be said of a block that is refused for its access list, by the fixtures' name for
-/// the reason.
-fn access_list_fault(exception: &str) -> Option<&'static str> {
-    match exception.split('|').next()? {
-        "BlockException.INVALID_BLOCK_ACCESS_LIST" | "BlockException.INCORRECT_BLOCK_FORMAT" => {
-            Some("access list: account ")
-        }
-        "BlockException.BLOCK_ACCESS_LIST_GAS_LIMIT_EXCEEDED" => Some("the gas limit allows"),
-        "BlockException.INVALID_BAL_HASH" => Some("blockAccessListHash"),
-        _ => None,
     }
 }
 

@@ -23,6 +23,7 @@ mod networks;
 pub mod plain;
 mod proof_cases;
 mod random_blocks;
+mod refusals;
 mod unanimous;
 mod witnesses;
 

@@ -1,0 +1,462 @@
+//! Why a block must be refused, by the names that fixtures have for it, against why it was.
+
+use crate::Pack;
+
+/// Reasons that are refused with the same words.
+struct Class {
+    /// What fixtures call them.
+    names: &'static [&'static str],
+    /// What a refusal for one of them has; one of these is enough.
+    words: &'static [&'static str],
+}
+
+const fn class(names: &'static [&'static str], words: &'static [&'static str]) -> Class {
+    Class { names, words }
+}
+
+/// What a block is refused with whose bytes are none of a block.
+const RLP: &[&str] = &[
+    "overflow",
+    "unexpected length",
+    "unexpected list",
+    "Unexpected type flag",
+];
+
+/// In fixtures of ethereum/tests a block with a transaction that must be refused has the roots of
+/// the block without it, so that the header is at fault as well.
+const ROOT_WITHOUT_IT: &str = "transactionsRoot is ";
+
+const HEADERS: &[Class] = &[
+    class(
+        &[
+            "1559BlockImportImpossible_BaseFeeWrong",
+            "BlockException.INVALID_BASEFEE_PER_GAS",
+        ],
+        &["baseFeePerGas is "],
+    ),
+    class(
+        &[
+            "1559BlockImportImpossible_HeaderIsLegacy",
+            "BlockException.IMPORT_IMPOSSIBLE_LONDON_WRONG_PARENT",
+        ],
+        &["baseFeePerGas is there, though the fork"],
+    ),
+    class(
+        &[
+            "BlockException.IMPORT_IMPOSSIBLE_LEGACY",
+            "BlockException.IMPORT_IMPOSSIBLE_LEGACY_WRONG_PARENT",
+            "LegacyBlockImportImpossible",
+            "LegacyBlockImportImpossible2",
+        ],
+        &["baseFeePerGas is missing"],
+    ),
+    class(
+        &[
+            "3675PoSBlockRejected",
+            "3675PoWBlockRejected",
+            "BlockException.IMPORT_IMPOSSIBLE_DIFFICULTY_OVER_PARIS",
+            "BlockException.IMPORT_IMPOSSIBLE_PARIS_WRONG_POS",
+            "BlockException.IMPORT_IMPOSSIBLE_PARIS_WRONG_POW",
+            "BlockException.INVALID_DIFFICULTY",
+            "InvalidDifficulty",
+            "PostParisDifficultyIsNot0",
+        ],
+        &["difficulty is "],
+    ),
+    class(
+        &["3675PreParis1559BlockRejected"],
+        &["a proof-of-stake block has no uncles", "difficulty is "],
+    ),
+    class(
+        &[
+            "BlockException.IMPORT_IMPOSSIBLE_UNCLES_OVER_PARIS",
+            "PostParisUncleHashIsNotEmpty",
+        ],
+        &["a proof-of-stake block has no uncles"],
+    ),
+    class(
+        &[
+            "BlockException.EXTRA_DATA_INVALID_DAO",
+            "ExtraDataIncorrectDAO",
+        ],
+        &["the DAO fork demands"],
+    ),
+    class(
+        &["BlockException.EXTRA_DATA_TOO_BIG", "ExtraDataTooBig"],
+        &["extraData has "],
+    ),
+    // Fixtures of a limit that grows too fast have others that depend on it wrong, too.
+    class(
+        &[
+            "BlockException.INVALID_GASLIMIT",
+            "InvalidGasLimit",
+            "InvalidGasLimit2",
+        ],
+        &[
+            "gasLimit is ",
+            "over the gasLimit of ",
+            "baseFeePerGas is there, though the fork",
+        ],
+    ),
+    class(&["BlockException.GASLIMIT_TOO_BIG"], &["gasLimit is "]),
+    class(
+        &["BlockException.GAS_USED_OVERFLOW", "TooMuchGasUsed"],
+        &["over the gasLimit of "],
+    ),
+    class(
+        &[
+            "BlockException.IMPORT_IMPOSSIBLE_PARIS_OVER_SHANGHAI",
+            "ParisBlockImportImpossible",
+        ],
+        &["withdrawalsRoot is missing"],
+    ),
+    class(
+        &[
+            "BlockException.IMPORT_IMPOSSIBLE_SHANGHAI",
+            "ShanghaiBlockImportImpossible",
+        ],
+        &["withdrawalsRoot is there, though the fork"],
+    ),
+    class(
+        &["BlockException.INCORRECT_EXCESS_BLOB_GAS"],
+        &["excessBlobGas is "],
+    ),
+    class(
+        &["BlockException.INVALID_BLOCK_NUMBER", "InvalidNumber"],
+        &["number is "],
+    ),
+    class(
+        &[
+            "BlockException.INVALID_BLOCK_TIMESTAMP_OLDER_THAN_PARENT",
+            "InvalidTimestampOlderParent",
+        ],
+        &["timestamp is "],
+    ),
+    class(
+        &[
+            "BlockException.UNKNOWN_PARENT",
+            "BlockException.UNKNOWN_PARENT_ZERO",
+            "UnknownParent",
+            "UnknownParent2",
+        ],
+        &["unknown parent", "its parent "],
+    ),
+];
+
+const BODIES: &[Class] = &[
+    class(
+        &[
+            "BlockException.RLP_STRUCTURES_ENCODING",
+            "BlockException.RLP_INVALID_ADDRESS",
+            "BlockException.RLP_INVALID_FIELD_OVERFLOW_64",
+            "INPUT_UNMARSHAL_ADDRESS_ERROR",
+            "INPUT_UNMARSHAL_ERROR",
+        ],
+        RLP,
+    ),
+    class(
+        &[
+            "BlockException.RLP_WITHDRAWALS_NOT_READ",
+            "RLP_ExpectedAsList",
+        ],
+        &["the block no withdrawals"],
+    ),
+    class(
+        &[
+            "BlockException.INVALID_TRANSACTIONS_ROOT",
+            "InvalidTransactionsRoot",
+        ],
+        &["transactionsRoot is "],
+    ),
+    class(
+        &[
+            "BlockException.INVALID_WITHDRAWALS_ROOT",
+            "InvalidWithdrawals",
+        ],
+        &["withdrawalsRoot is "],
+    ),
+    class(&["InvalidUnclesHash"], &["sha3Uncles is "]),
+    class(&["TooManyUncles"], &["the block has "]),
+    class(
+        &[
+            "BlockException.UNCLE_PARENT_INCORRECT",
+            "InvalidUncleParentHash",
+            "UncleParentIsNotAncestor",
+        ],
+        &["which is none of the ancestors"],
+    ),
+    class(&["UncleInChain"], &["is an uncle of an ancestor already"]),
+    class(&["UncleIsAncestor"], &["is an ancestor"]),
+    class(&["UncleIsBrother"], &["is listed twice"]),
+    class(
+        &["BlockException.INVALID_BAL_HASH"],
+        &["blockAccessListHash is "],
+    ),
+    class(
+        &["BlockException.BLOCK_ACCESS_LIST_GAS_LIMIT_EXCEEDED"],
+        &["the gas limit allows"],
+    ),
+    class(
+        &["BlockException.INVALID_BLOCK_ACCESS_LIST"],
+        &["access list: account "],
+    ),
+    // A list out of order, or a field of another fork.
+    class(
+        &["BlockException.INCORRECT_BLOCK_FORMAT"],
+        &[
+            "access list: account ",
+            "though the fork of the block",
+            "overflow",
+        ],
+    ),
+];
+
+const OUTCOMES: &[Class] = &[
+    class(
+        &["BlockException.INVALID_DEPOSIT_EVENT_LAYOUT"],
+        &["a log of the deposit contract is malformed"],
+    ),
+    class(
+        &["BlockException.INVALID_GAS_USED", "InvalidGasUsed"],
+        &["gasUsed is "],
+    ),
+    class(
+        &["BlockException.INVALID_LOG_BLOOM", "InvalidLogBloom"],
+        &["logsBloom has "],
+    ),
+    class(
+        &[
+            "BlockException.INVALID_RECEIPTS_ROOT",
+            "InvalidReceiptsStateRoot",
+        ],
+        &["receiptsRoot is "],
+    ),
+    class(&["BlockException.INVALID_REQUESTS"], &["requestsHash is "]),
+    class(
+        &["BlockException.INVALID_STATE_ROOT", "InvalidStateRoot"],
+        &["stateRoot is "],
+    ),
+    class(
+        &["BlockException.SYSTEM_CONTRACT_CALL_FAILED"],
+        &["fails: it halts", "fails: it reverts"],
+    ),
+    class(
+        &["BlockException.SYSTEM_CONTRACT_EMPTY"],
+        &["fails: there is no code"],
+    ),
+];
+
+const TRANSACTIONS: &[Class] = &[
+    class(
+        &[
+            "IntrinsicGas",
+            "TR_IntrinsicGas",
+            "TransactionException.INTRINSIC_GAS_TOO_LOW",
+        ],
+        &["call gas cost (", "gas floor ("],
+    ),
+    class(
+        &["TransactionException.INTRINSIC_GAS_BELOW_FLOOR_GAS_COST"],
+        &["gas floor ("],
+    ),
+    class(
+        &[
+            "TR_GasLimitReached",
+            "TransactionException.GAS_ALLOWANCE_EXCEEDED",
+        ],
+        // A block of such a limit has no room for its access list.
+        &["gas left in the block", "the gas limit allows"],
+    ),
+    class(
+        &["TransactionException.GAS_LIMIT_EXCEEDS_MAXIMUM"],
+        &["is greater than the cap ("],
+    ),
+    class(
+        &["TransactionException.INITCODE_SIZE_EXCEEDED"],
+        &["create initcode size limit"],
+    ),
+    class(
+        &[
+            "SenderNotEOAorNoCASH",
+            "TR_NoFunds",
+            "TR_NoFundsOrGas",
+            "TransactionException.INSUFFICIENT_ACCOUNT_FUNDS",
+        ],
+        &["lack of funds ("],
+    ),
+    class(
+        &["TransactionException.GASLIMIT_PRICE_PRODUCT_OVERFLOW"],
+        RLP,
+    ),
+    class(
+        &[
+            "TR_FeeCapLessThanBlocks",
+            "TR_FeeCapLessThanBlocksORGasLimitReached",
+            "TR_FeeCapLessThanBlocksORNoFunds",
+            "TransactionException.INSUFFICIENT_MAX_FEE_PER_GAS",
+        ],
+        &["gas price is less than basefee"],
+    ),
+    class(
+        &["TransactionException.INSUFFICIENT_MAX_FEE_PER_BLOB_GAS"],
+        &["is greater than max fee per blob gas"],
+    ),
+    class(
+        &[
+            "TR_NonceTooHigh",
+            "TransactionException.NONCE_MISMATCH_TOO_HIGH",
+        ],
+        &["too high, expected "],
+    ),
+    class(
+        &[
+            "TR_NonceTooLow",
+            "TransactionException.NONCE_MISMATCH_TOO_LOW",
+        ],
+        &["too low, expected "],
+    ),
+    class(
+        &[
+            "TR_TipGtFeeCap",
+            "TransactionException.PRIORITY_GREATER_THAN_MAX_FEE_PER_GAS",
+        ],
+        &["priority fee is greater than max fee"],
+    ),
+    class(
+        &["TransactionException.SENDER_NOT_EOA"],
+        &["senders with deployed code"],
+    ),
+    class(
+        &[
+            "TR_TypeNotSupported",
+            "TransactionException.TYPE_NOT_SUPPORTED",
+            "TransactionException.TYPE_1_TX_PRE_FORK",
+            "TransactionException.TYPE_2_TX_PRE_FORK",
+            "TransactionException.TYPE_3_TX_PRE_FORK",
+            "TransactionException.TYPE_4_TX_PRE_FORK",
+        ],
+        &["is not supported"],
+    ),
+    class(
+        &["TransactionException.TYPE_3_TX_BLOB_COUNT_EXCEEDED"],
+        &["too many blobs, have "],
+    ),
+    class(
+        &["TransactionException.TYPE_3_TX_MAX_BLOB_GAS_ALLOWANCE_EXCEEDED"],
+        &["blobGasUsed is "],
+    ),
+    class(
+        &[
+            "TransactionException.TYPE_3_TX_INVALID_BLOB_VERSIONED_HASH",
+            "BlockException.INVALID_VERSIONED_HASHES",
+        ],
+        &["blob version not supported"],
+    ),
+    class(
+        &["TransactionException.TYPE_3_TX_ZERO_BLOBS"],
+        &["empty blobs"],
+    ),
+    class(
+        &["TransactionException.TYPE_4_EMPTY_AUTHORIZATION_LIST"],
+        &["empty authorization list"],
+    ),
+    // Such transactions have no form as bytes.
+    class(
+        &[
+            "TransactionException.TYPE_3_TX_CONTRACT_CREATION",
+            "TransactionException.TYPE_3_TX_WITH_FULL_BLOBS",
+            "TransactionException.TYPE_4_TX_CONTRACT_CREATION",
+        ],
+        RLP,
+    ),
+];
+
+/// Names that only say that something is wrong: the header has another hash than it says.
+const ANY: &str = "BlockException.INVALID_BLOCK_HASH";
+
+/// Holds the error that a block was refused with against the reason that its fixture names: some
+/// names, with `|` between them, of which one is enough. `list_given` tells whether the block's
+/// access list was there; without it only its hash is wrong.
+pub(crate) fn compare(
+    pack: Pack,
+    list_given: bool,
+    reason: &str,
+    error: &str,
+) -> Result<(), String> {
+    let classes = || {
+        [HEADERS, BODIES, OUTCOMES, TRANSACTIONS]
+            .into_iter()
+            .flatten()
+    };
+    let mut known = false;
+    for name in reason.split('|').filter(|name| *name != ANY) {
+        let Some(class) = classes().find(|class| class.names.contains(&name)) else {
+            continue;
+        };
+        known = true;
+        let of_transaction = TRANSACTIONS.iter().any(|c| c.names.contains(&name));
+        let mut allowed = class.words.to_vec();
+        if pack == Pack::EthereumTests && of_transaction {
+            allowed.push(ROOT_WITHOUT_IT);
+        }
+        if !list_given && is_of_list(name) {
+            allowed.push("blockAccessListHash is ");
+        }
+        if allowed.iter().any(|words| error.contains(words)) {
+            return Ok(());
+        }
+    }
+    if known {
+        Err(format!("is refused for {reason} with: {error}"))
+    } else {
+        Err(format!(
+            "is refused for {reason}, which no class of refusals has, with: {error}"
+        ))
+    }
+}
+
+/// Reasons that a wrong hash of the access list may stand for.
+fn is_of_list(name: &str) -> bool {
+    matches!(
+        name,
+        "BlockException.INVALID_BLOCK_ACCESS_LIST" | "BlockException.INCORRECT_BLOCK_FORMAT"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_another_reason_fails_its_case() {
+        let refusal = "block 1: header: timestamp is 3, not after the parent's 3";
+        let of = |name: &str| compare(Pack::Eest, false, name, refusal);
+        assert_eq!(of("InvalidTimestampOlderParent"), Ok(()));
+        assert_eq!(of("UnknownParent|InvalidTimestampOlderParent"), Ok(()));
+        assert!(of("InvalidNumber").is_err());
+        assert!(of("BlockException.INVALID_BLOCK_HASH").is_err());
+        assert!(of("BlockException.NEW").unwrap_err().contains("no class"));
+    }
+
+    #[test]
+    fn roots_without_a_transaction_are_of_one_pack() {
+        let refusal = "block 1: body: transactionsRoot is 0x01, the transactions' is 0x02";
+        let of = |pack| compare(pack, false, "TR_NoFunds", refusal);
+        assert_eq!(of(Pack::EthereumTests), Ok(()));
+        assert!(of(Pack::Eest).is_err());
+    }
+
+    #[test]
+    fn no_name_is_in_two_classes() {
+        let mut seen = std::collections::BTreeSet::new();
+        for class in [HEADERS, BODIES, OUTCOMES, TRANSACTIONS]
+            .into_iter()
+            .flatten()
+        {
+            assert!(!class.words.is_empty());
+            for name in class.names {
+                assert!(seen.insert(name), "{name} is in two classes");
+            }
+        }
+    }
+}
