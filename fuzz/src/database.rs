@@ -39,6 +39,7 @@ pub(crate) fn options(index_bytes_max: Option<u64>) -> Options {
             segments_max: 512,
             log_file_bytes_max: 64 << 10,
             log_extend_bytes: 0,
+            log_spare_blocks: 1,
         },
         ..Options::default()
     }

@@ -164,7 +164,7 @@ fn go_on(disk: FaultyDisk, puts: &[Put], end: LogPosition) {
 fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
     let mut all = Vec::new();
     for _ in 0..64 {
-        let found = BlockLog::find_damage(disk, SALT, &[])?;
+        let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[])?;
         let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
         if new.is_empty() {
             return Ok(());

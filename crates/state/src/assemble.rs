@@ -12,6 +12,7 @@ use crate::{
     entries::Entries,
     error::StateError,
     index::{Index, PartCache},
+    kept::{Keeping, Kept},
     options::Options,
     overlay::{LayerId, Overlay},
     pages::Pages,
@@ -46,6 +47,8 @@ pub(crate) struct Parts {
     /// What the index is of.
     pub(crate) state: CheckpointState,
     pub(crate) index: Index,
+    /// From where on the log is kept.
+    pub(crate) kept: Kept,
 }
 
 /// Pages of a database that is not open yet.
@@ -106,6 +109,7 @@ impl Parts {
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
             merged: Mutex::new(Vec::new()),
+            keeping: Mutex::new(Keeping::new(self.kept)),
             replaying: Mutex::new(None),
             head_to_be: Mutex::new(None),
             poisoned: OnceLock::new(),

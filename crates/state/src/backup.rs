@@ -1,6 +1,6 @@
 //! A copy of a database, made while another process may write to it.
 
-use crate::{db::Db, error::StateError, options::Options, readers::Reading};
+use crate::{checkpoint::read_meta, db::Db, error::StateError, options::Options, readers::Reading};
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
 use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
@@ -68,13 +68,17 @@ fn attempt(
     let (db, _) = Db::open_read_only(from.clone(), options)?;
     let sequence = Reading::of(&db).map_or(0, Reading::sequence);
     let mut checkpoints = Checkpoint::open(from, sequence)?.chain()?;
+    let mut log_start = db.inner.kept().position;
     // That to which a damaged one falls back, if it is there still.
     for older in Checkpoint::usable(from)?
         .into_iter()
         .filter(|one| *one < sequence)
     {
-        if let Ok(chain) = Checkpoint::open(from, older).and_then(|older| older.chain()) {
+        let read = |older: &Checkpoint| Ok((older.chain()?, read_meta(older)?.log.kept.position));
+        let older = Checkpoint::open(from, older).map_err(StateError::from);
+        if let Ok((chain, kept)) = older.and_then(|older| read(&older)) {
             checkpoints.extend(chain);
+            log_start = log_start.min(kept);
         }
     }
     checkpoints.sort_unstable();
@@ -82,6 +86,7 @@ fn attempt(
     let of = BackupOf {
         checkpoints: &checkpoints,
         segments: &db.inner.pages.segments,
+        log_start,
         log_end: db.inner.log.end(),
     };
     let sizes = copy_files(&**from, &**to, &of, progress)?;

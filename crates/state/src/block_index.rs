@@ -7,7 +7,7 @@ use crate::{
     records::{BlockHead, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, KIND_HEAD, decode_new_head},
 };
 use alloy_primitives::B256;
-use cambium_primitives::BlockId;
+use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::{BlockEntry, BlockIndex, BlockLog, IndexState, LogPosition, StoreError};
 use std::collections::{BTreeMap, HashMap};
 
@@ -101,13 +101,14 @@ pub(crate) fn complete_index(
     Ok(false)
 }
 
-/// Makes the index anew from the whole log.
+/// Makes the index anew from the whole log: of blocks that it does not keep any more, what the index
+/// has stays.
 pub(crate) fn remake_index(
     index: &BlockIndex,
     log: &BlockLog,
     meta: &Meta,
 ) -> Result<(), StateError> {
-    Remaking::new(index, log, meta.state.block).run(meta.log.replay)
+    Remaking::new(index, log, meta).run(meta.log.replay)
 }
 
 /// The index is made anew: the head goes through the log as it went when that was written, and the
@@ -118,17 +119,20 @@ struct Remaking<'a> {
     log: &'a BlockLog,
     /// The chain that ends here is wanted.
     base: BlockId,
+    /// Blocks below this one may be in the index alone: what it has of them stays.
+    lowest: BlockNumber,
     tip: Option<BlockId>,
     window: HashMap<B256, (BlockHead, LogPosition)>,
     by_number: BTreeMap<u64, Vec<B256>>,
 }
 
 impl<'a> Remaking<'a> {
-    fn new(index: &'a BlockIndex, log: &'a BlockLog, base: BlockId) -> Self {
+    fn new(index: &'a BlockIndex, log: &'a BlockLog, meta: &Meta) -> Self {
         Self {
             index,
             log,
-            base,
+            base: meta.state.block,
+            lowest: meta.log.kept.lowest,
             tip: None,
             window: HashMap::new(),
             by_number: BTreeMap::new(),
@@ -140,8 +144,10 @@ impl<'a> Remaking<'a> {
         let last = self.follow(end)?;
         if !self.has_base()? {
             // The head was on its way down past the base: its chain is that of an earlier moment.
-            let last = last.unwrap_or(LogPosition::START);
-            self = Self::new(self.index, self.log, self.base);
+            let last = last.unwrap_or(self.log.start());
+            self.tip = None;
+            self.window.clear();
+            self.by_number.clear();
             self.follow(last)?;
         }
         self.index.truncate(self.base.number + 1)?;
@@ -157,9 +163,9 @@ impl<'a> Remaking<'a> {
     /// an ancestor of the head.
     fn follow(&mut self, end: LogPosition) -> Result<Option<LogPosition>, StateError> {
         // Not cut off alone: a power failure could bring back what another branch had there.
-        self.index.clear()?;
+        self.index.restart(self.lowest)?;
         let mut last = None;
-        let mut scan = self.log.scan_heads(LogPosition::START, CHECKED_HEAD_BYTES);
+        let mut scan = self.log.scan_heads(self.log.start(), CHECKED_HEAD_BYTES);
         while let Some(record) = scan.next() {
             let (position, record) = record?;
             if position >= end {

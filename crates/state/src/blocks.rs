@@ -13,7 +13,7 @@
 //! are blocks of the log of which an ancestor is missing, since its record was damaged: they are
 //! recent once it is committed again.
 
-use crate::error::StateError;
+use crate::{error::StateError, kept::Kept};
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::{BlockEntry, BlockIndex, LogPosition};
@@ -53,6 +53,8 @@ pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 struct State {
     /// The lowest that there is.
     genesis: BlockNumber,
+    /// Of blocks before these even the hash may be lost.
+    kept: Kept,
     base: BlockId,
     recent: HashMap<B256, RecentBlock>,
     /// By the hash of their parents.
@@ -102,6 +104,11 @@ pub(crate) struct BaseMove {
 }
 
 impl BaseMove {
+    /// The new base.
+    pub(crate) const fn to(&self) -> BlockId {
+        self.to
+    }
+
     /// The blocks that stay recent, and orphans, which may become so.
     pub(crate) fn recent(&self) -> Vec<RecentBlock> {
         let orphans = self.orphans.iter().copied();
@@ -115,6 +122,7 @@ impl Blocks {
     pub(crate) fn new(
         index: BlockIndex,
         genesis: BlockNumber,
+        kept: Kept,
         base: BlockId,
         mut recent: Vec<RecentBlock>,
     ) -> Result<Self, StateError> {
@@ -122,6 +130,7 @@ impl Blocks {
             index,
             state: RwLock::new(State {
                 genesis,
+                kept,
                 base,
                 recent: HashMap::new(),
                 orphans: HashMap::new(),
@@ -178,6 +187,12 @@ impl Blocks {
         match state.base_chain.first_key_value() {
             Some((lowest, _)) if number >= *lowest => Ok(state.base_chain.get(&number).copied()),
             _ if number > state.base.number || number < state.genesis => Ok(None),
+            _ if number < state.kept.lowest => match self.index.expect(number) {
+                Err(error) if error.is_corruption() => Err(StateError::NotKept {
+                    oldest: state.kept.number,
+                }),
+                entry => Ok(Some(entry?)),
+            },
             _ => Ok(Some(self.index.expect(number)?)),
         }
     }
@@ -419,12 +434,21 @@ impl Blocks {
         if let Some(block) = plan.recent.get(&id.hash) {
             return Ok(block.id == id);
         }
-        let entry = match plan.chain.first_key_value() {
-            Some((lowest, _)) if id.number >= *lowest => plan.chain.get(&id.number).copied(),
-            _ if id.number > plan.to.number => None,
-            _ => self.base_ancestor(id.number)?,
-        };
+        let entry = self.ancestor_after(plan, id.number)?;
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
+    }
+
+    /// As [`Blocks::base_ancestor`], once `plan` is done.
+    pub(crate) fn ancestor_after(
+        &self,
+        plan: &BaseMove,
+        number: BlockNumber,
+    ) -> Result<Option<BlockEntry>, StateError> {
+        match plan.chain.first_key_value() {
+            Some((lowest, _)) if number >= *lowest => Ok(plan.chain.get(&number).copied()),
+            _ if number > plan.to.number => Ok(None),
+            _ => self.base_ancestor(number),
+        }
     }
 
     /// A recent block, or an ancestor of the base.
@@ -542,7 +566,14 @@ mod tests {
             let entry = block(0, number, B256::ZERO).entry();
             index.set(number, entry).unwrap();
         }
-        let blocks = Blocks::new(index, 0, id(0, 10), vec![block(0, 10, parent(0, 10))]).unwrap();
+        let blocks = Blocks::new(
+            index,
+            0,
+            Kept::ALL,
+            id(0, 10),
+            vec![block(0, 10, parent(0, 10))],
+        )
+        .unwrap();
         blocks.insert(block(1, 6, hash(0, 5)));
         for number in 7..=12 {
             blocks.insert(block(1, number, parent(1, number)));
@@ -657,7 +688,7 @@ mod tests {
         blocks.move_base(plan);
         blocks.extend_index().unwrap();
         let Blocks { index, .. } = blocks;
-        let blocks = Blocks::new(index, 0, id(1, 12), recent).unwrap();
+        let blocks = Blocks::new(index, 0, Kept::ALL, id(1, 12), recent).unwrap();
         assert_eq!(blocks.orphans(), 4);
         assert!(blocks.is_parent_known(13, &hash(1, 12)).unwrap());
         assert!(!blocks.is_parent_known(14, &hash(1, 13)).unwrap());

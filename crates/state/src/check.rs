@@ -289,7 +289,8 @@ impl Db {
     fn check_blocks(&self, report: &mut CheckReport, progress: &mut dyn FnMut(CheckProgress)) {
         let (head, genesis) = (self.head(), self.genesis());
         let mut parent = None;
-        for number in genesis.number..=head.number {
+        let lowest = genesis.number.max(self.inner.kept().lowest);
+        for number in lowest..=head.number {
             let checked = self.check_block(number, parent);
             let checked = checked.or_else(|_| self.check_block_again(number));
             if checked == Ok(None) {
@@ -298,12 +299,11 @@ impl Db {
             parent = checked.as_ref().ok().copied().flatten();
             match checked {
                 Ok(_) => report.blocks += 1,
+                // It has left the log meanwhile.
+                Err(_) if number < self.inner.kept().lowest => {}
                 Err(damage) => report.damage(damage),
             }
-            let (done, of) = (
-                number - genesis.number + 1,
-                head.number - genesis.number + 1,
-            );
+            let (done, of) = (number - lowest + 1, head.number - lowest + 1);
             progress(CheckProgress::Blocks { done, of });
         }
     }

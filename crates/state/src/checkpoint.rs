@@ -5,6 +5,7 @@ use crate::{
     blocks::RecentBlock,
     error::StateError,
     index::{FoundIndex, Index, IndexOnDisk, IndexWriter, PartCache, WrittenIndex, read_index},
+    kept::Kept,
     merge::places,
     pages::Pages,
 };
@@ -22,6 +23,7 @@ const RETIRED_BEFORE: &str = "retired_before";
 const LIVE: &str = "live";
 const RECENT: &str = "recent";
 const MANIFEST: &str = "manifest";
+const KEPT: &str = "kept";
 /// One block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 /// Bits of an address that have the page's length: the others are its place.
@@ -63,6 +65,8 @@ pub(crate) struct LogState {
     pub(crate) replay: LogPosition,
     /// The blocks of the newest heights, whatever their branch.
     pub(crate) recent: Vec<RecentBlock>,
+    /// From where on it is kept.
+    pub(crate) kept: Kept,
 }
 
 /// What a checkpoint says of pages that are not in its index.
@@ -144,6 +148,9 @@ pub(crate) fn copy_index(
 /// | `segments` | | | the segment table |
 /// | `manifest` | | | a copy of the manifest |
 /// | `retired` | | | the pages that only the checkpoint before names: [`put_pages`] |
+/// | `kept` | 0 | 8 | where blocks left the log: the lowest block that can be the head again, little-endian |
+/// | | 8 | 8 | the lowest canonical block whose record is there, little-endian |
+/// | | 16 | 8 | position in the log from which on all is kept, little-endian |
 /// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
 ///
 /// Of a checkpoint that is on another, for a rebuild of the index where one of them is damaged:
@@ -188,6 +195,15 @@ fn finish(
         (MANIFEST, manifest.encode()),
         (RETIRED, put_pages(retired.now.to_vec(), true)),
     ];
+    if log.kept != Kept::ALL {
+        let Kept {
+            number,
+            lowest,
+            position,
+        } = log.kept;
+        let words = [number, lowest, position.to_u64()];
+        sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
+    }
     if let Some(before) = index.is_on() {
         sections.push((RETIRED_BEFORE, put_pages(retired.before.to_vec(), true)));
         if before.before().is_none() {
@@ -281,6 +297,16 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
         }
         Ok(recent)
     })?;
+    let kept = match checkpoint.section_len(KEPT) {
+        None => Kept::ALL,
+        Some(_) => parse_section(checkpoint, KEPT, |reader| {
+            Ok(Kept {
+                number: reader.u64()?,
+                lowest: reader.u64()?,
+                position: LogPosition::from_u64(reader.u64()?),
+            })
+        })?,
+    };
     parse_section(checkpoint, META, |reader| {
         Ok(Meta {
             state: CheckpointState {
@@ -293,6 +319,7 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
                 head: BlockId::new(reader.u64()?, reader.b256()?),
                 replay: LogPosition::from_u64(reader.u64()?),
                 recent,
+                kept,
             },
         })
     })

@@ -50,8 +50,11 @@ impl Inner {
             block.check_alive()?;
             let id = block.id();
             let layer = self.layer_of(id)?;
-            if !group.contains(&layer.parent_hash) && !self.has_committed_parent(&layer)? {
-                return Err(StateError::ParentNotCommitted(id));
+            if !group.contains(&layer.parent_hash) {
+                if !self.has_committed_parent(&layer)? {
+                    return Err(StateError::ParentNotCommitted(id));
+                }
+                self.check_kept(&self.current.read().tree, id)?;
             }
             group.push(id.hash);
         }
@@ -166,6 +169,9 @@ impl Inner {
         if self.blocks.position_of(id)?.is_none() {
             return Err(StateError::UnknownBlock(id.hash));
         }
+        // Once the log says so there is no way back.
+        let tree = self.current.read().tree.clone();
+        self.check_kept(&tree, id)?;
         let is_far = match self.layer_of(id) {
             Ok(_) => false,
             Err(StateError::TooFar { .. }) => true,

@@ -30,6 +30,7 @@ use crate::{
     delta::{Delta, DeltaLock, LockedDelta},
     error::StateError,
     index::PartCache,
+    kept::Keeping,
     merger::Merging,
     options::Options,
     overlay::{Overlay, size_of_changes},
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) past: Arc<PastStates>,
     /// What was merged, and the memory that it took: views may keep it.
     pub(crate) merged: Mutex<Vec<(Weak<dyn Send + Sync>, usize)>>,
+    /// From where on the log is kept.
+    pub(crate) keeping: Mutex<Keeping>,
     /// The record of the log that is replayed, from which the next opening is to go on.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
     /// The head by the log, while the one in memory is on its way down to it. Whoever changes or
@@ -158,7 +161,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`StateError::UnknownBlock`] for a block that is not here, at once;
+    /// [`StateError::UnknownBlock`] for a block that is not here, at once; [`StateError::NotKept`] for
+    /// one that is older than [`Options::keep_blocks`] says, or soon;
     /// [`StateError::TooFar`] if what lies between does not fit into its share of the memory.
     pub fn view_of(&self, id: BlockId) -> Result<View, StateError> {
         self.inner.view_of(id)
@@ -189,7 +193,8 @@ impl Db {
         Ok(entry.map(|entry| BlockId::new(number, entry.hash)))
     }
 
-    /// The canonical block of that height, as it was given.
+    /// The canonical block of that height, as it was given. [`StateError::NotKept`] if it has left the
+    /// log.
     pub fn block(&self, number: BlockNumber) -> Result<Option<BlockMeta>, StateError> {
         let entry = self.inner.blocks.canonical(number)?;
         entry
@@ -223,7 +228,7 @@ impl Db {
         Ok(self.inner.blocks.position_of(id)?.is_some())
     }
 
-    /// Makes a committed block the head: unwinds, to any depth, or changes branch. Durable when it
+    /// Makes a committed block the head: unwinds, to any depth that is kept, or changes branch. Durable when it
     /// returns. Where the way back is too long for the memory it is gone in steps, and blocks of
     /// the heights in between are the head meanwhile.
     pub fn set_head(&self, id: BlockId) -> Result<BlockId, StateError> {

@@ -38,6 +38,15 @@ pub enum StateError {
         /// The head.
         head: BlockId,
     },
+    /// Something that needs blocks which have left the log.
+    #[error(
+        "this needs blocks before block {oldest}, and they are not kept: `--keep-blocks` says how \
+         many are, and only an import from the first block brings older ones back"
+    )]
+    NotKept {
+        /// The oldest block that can be the head again.
+        oldest: BlockNumber,
+    },
     /// A block whose name does not follow the block that it was executed on.
     #[error(
         "block {block} claims the parent {claimed}, but was executed on block {parent}: its number \

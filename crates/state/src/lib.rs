@@ -59,6 +59,7 @@ mod error;
 mod forest;
 mod histogram;
 mod index;
+mod kept;
 mod loader;
 mod merge;
 mod merger;

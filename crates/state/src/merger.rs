@@ -312,6 +312,7 @@ impl Inner {
             head: towards.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
+            kept: retried(|| self.plan_kept(&base_move, in_memory))?,
         };
         // Folding and filling takes time: not while views wait. What is brought back meanwhile has
         // a newer version of the tree.
@@ -492,6 +493,7 @@ impl Inner {
     ) -> Result<Index, StateError> {
         // Nobody else changes it: only one merge is under way.
         let retired_before = self.reclaim.lock().retired().to_vec();
+        let kept = log.kept;
         let (index, bytes) = checkpoint::write(
             index,
             &self.pages,
@@ -505,6 +507,8 @@ impl Inner {
             },
         )?;
         self.counters.checkpoint_bytes_written.add(bytes);
+        let newest = index.files().sequence();
+        self.let_go_of_log(kept, newest)?;
         let segments = &self.pages.segments;
         let mut reclaim = self.reclaim.lock();
         reclaim.advance(old, dead, segments);
@@ -512,7 +516,6 @@ impl Inner {
         let numbers: Vec<_> = removed.iter().map(|one| one.number).collect();
         reclaim.forget(&numbers);
         self.pages.forget_segments(&numbers);
-        let newest = index.files().sequence();
         for one in removed {
             if let Some(file) = one.file {
                 reclaim.lent.add(newest, one.bytes, file);

@@ -135,6 +135,8 @@ impl Db {
         notes.extend(found.damage.iter().map(ToString::to_string));
         let replay = meta.log.replay;
         let (block_log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
+        let kept = meta.log.kept;
+        block_log.begin_at(kept.position);
         // To a reader it is what is being written.
         if let (Some(torn), None) = (found.torn_tail, may_remake) {
             notes.push(format!(
@@ -167,9 +169,16 @@ impl Db {
             parts,
             codes,
             log: block_log,
-            blocks: Blocks::new(block_index, genesis.number, state.block, log_state.recent)?,
+            blocks: Blocks::new(
+                block_index,
+                genesis.number,
+                kept,
+                state.block,
+                log_state.recent,
+            )?,
             retired,
             state,
+            kept,
             index,
         }
         .assemble()?;

@@ -14,6 +14,10 @@ pub struct Options {
     /// Blocks of so many of the newest heights can be built upon and made the head, whatever
     /// their branch; of each height 64 on average, the newest first.
     pub unfinalized_blocks: usize,
+    /// So many blocks below the head can be gone back to, and a few hundred more be read: older ones
+    /// leave the block log as whole files, with their changes and access lists. `None` for all. Never
+    /// fewer than what branches of the newest heights need.
+    pub keep_blocks: Option<u64>,
     /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
     /// larger, its lower levels stay on disk: a cold read then takes two device reads.
     pub index_bytes_max: Option<u64>,
@@ -39,6 +43,9 @@ pub struct FileSizes {
     pub log_file_bytes_max: u32,
     /// A file of the block log is extended by so many bytes at a time, or by none. At most 2 GiB.
     pub log_extend_bytes: u64,
+    /// Below the oldest block that [`Options::keep_blocks`] is about, the records of so many more are
+    /// kept: executing a block on it asks for the hashes of 256 ancestors, and the uncles of some.
+    pub log_spare_blocks: u64,
 }
 
 impl Default for FileSizes {
@@ -50,6 +57,7 @@ impl Default for FileSizes {
             segments_max: segments.segments_max,
             log_file_bytes_max: log.file_bytes_max,
             log_extend_bytes: log.extend_bytes,
+            log_spare_blocks: 256,
         }
     }
 }
@@ -77,6 +85,7 @@ impl Default for Options {
         Self {
             memory_bytes: 1 << 30,
             unfinalized_blocks: 64,
+            keep_blocks: None,
             index_bytes_max: None,
             reader_lag: 16,
             files: FileSizes::default(),

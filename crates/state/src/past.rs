@@ -28,7 +28,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Changes};
-use cambium_store::LogPosition;
+use cambium_store::{LogPosition, Record, StoreError};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -277,9 +277,26 @@ impl Inner {
         }))
     }
 
+    /// Where the branch of `id` leaves `tree`, or the ancestors of the base.
+    pub(crate) fn fork_of(&self, tree: &Tree, id: BlockId) -> Result<BlockId, StateError> {
+        Ok(self.branch_of(tree, id)?.fork)
+    }
+
+    fn read_log(&self, position: LogPosition) -> Result<Record, StateError> {
+        self.log.read(position).map_err(|error| match error {
+            StoreError::NotKept { .. } => self.not_kept(),
+            // Whoever writes does not keep it any more.
+            error if self.is_read_only() && self.log.is_gone(position).unwrap_or(false) => {
+                let what = format!("{} ({error})", describe(position));
+                StoreError::ReaderBehind { what }.into()
+            }
+            error => error.into(),
+        })
+    }
+
     /// The block whose record is at `position`.
     pub(crate) fn record_at(&self, position: LogPosition) -> Result<BlockRecord, StateError> {
-        let record = self.log.read(position)?;
+        let record = self.read_log(position)?;
         BlockRecord::decode(&record.payload).map_err(|source| StateError::Damaged {
             what: describe(position),
             source,
@@ -288,7 +305,7 @@ impl Inner {
 
     /// As [`Inner::record_at`], without its changes.
     pub(crate) fn meta_at(&self, position: LogPosition) -> Result<BlockMeta, StateError> {
-        let record = self.log.read(position)?;
+        let record = self.read_log(position)?;
         BlockRecord::decode_meta(&record.payload).map_err(|source| StateError::Damaged {
             what: describe(position),
             source,

@@ -171,6 +171,11 @@ impl Db {
         if self.is_read_only() {
             self.inner.blocks.index().check_anchor()?;
             self.inner.pages.segments.check_cuts()?;
+            let log = &self.inner.log;
+            if log.is_gone(log.start())? {
+                let what = "a file of the block log".to_owned();
+                return Err(StoreError::ReaderBehind { what }.into());
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::{base::Intermediate, db::Db, error::StateError};
 use cambium_disk::DiskDescription;
-use cambium_primitives::BlockId;
+use cambium_primitives::{BlockId, BlockNumber};
 use cambium_trie::SHARDS;
 
 /// Sizes and counts of an open database. Bytes are bytes.
@@ -12,6 +12,8 @@ pub struct Stats {
     pub head: BlockId,
     /// The newest block whose state is in pages.
     pub snapshot: BlockId,
+    /// The oldest block that can be the head again: what is older has left the log, or may.
+    pub kept_from: BlockNumber,
     /// Blocks above the snapshot, or above the state being merged.
     pub layers: usize,
     /// Memory of their values.
@@ -99,6 +101,7 @@ impl Db {
         Ok(Stats {
             head,
             snapshot: snapshot.block,
+            kept_from: self.inner.kept().number.max(self.inner.genesis.number),
             layers,
             overlay_bytes,
             delta_bytes: self.inner.delta.bytes(),

@@ -17,7 +17,9 @@ pub struct BackupOf<'a> {
     pub checkpoints: &'a [u64],
     /// The segments that the newest of them names, open.
     pub segments: &'a Segments,
-    /// Where the log ends.
+    /// Where the log begins that these checkpoints need.
+    pub log_start: LogPosition,
+    /// Where it ends.
     pub log_end: LogPosition,
 }
 
@@ -78,7 +80,7 @@ pub fn copy_files(
         }
     }
     to.create_dir("log")?;
-    for number in 1..=of.log_end.file {
+    for number in of.log_start.file..=of.log_end.file {
         let name = block_log::name_of(number);
         // Were the newest lost, a repair would go on with the one before.
         if number + 1 < of.log_end.file {

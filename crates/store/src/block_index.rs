@@ -193,6 +193,31 @@ impl BlockIndex {
         })
     }
 
+    /// As [`BlockIndex::clear`], but what the file has of the numbers below `number` stays as it is,
+    /// damaged or not: what is not in the log any more can't be set again.
+    pub fn restart(&self, number: u64) -> Result<(), StoreError> {
+        if number == 0 {
+            return self.clear();
+        }
+        let state = &mut *self.state.write();
+        self.poison.guard(|| {
+            let file = self.file()?;
+            let len = file.len()?.min(offset_of(number));
+            file.set_len(len)?;
+            // Until all of it is durable no opening takes it for whole.
+            file.write_at(&[0; RECORD_BYTES], 0)?;
+            file.sync()?;
+            let numbers = (len / RECORD_BYTES as u64).saturating_sub(1);
+            *state = State {
+                name_is_durable: state.name_is_durable,
+                numbers,
+                file_numbers: numbers,
+                ..State::default()
+            };
+            Ok(())
+        })
+    }
+
     /// Forgets `number` and all above it.
     pub fn truncate(&self, number: u64) -> Result<(), StoreError> {
         let state = &mut *self.state.write();

@@ -113,6 +113,13 @@ pub enum StoreError {
         what: String,
     },
 
+    /// Blocks that are old, and not kept.
+    #[error("{file} is not there any more: its blocks are older than those that are kept")]
+    NotKept {
+        /// The file of the block log.
+        file: String,
+    },
+
     /// More than the format holds.
     #[error("{what} of {bytes} bytes: at most {max} are possible")]
     TooLarge {

@@ -70,7 +70,7 @@ pub use backup::{BackupOf, BackupSizes, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogPosition,
-    LogRecovery, LogScan, Record, TornTail,
+    LogRecovery, LogScan, Record, RemovedLogFile, TornTail,
 };
 pub use checkpoint::{
     Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, FoundCheckpoints,

@@ -39,12 +39,14 @@ const OPTIONS: Options = Options {
     unfinalized_blocks: 16,
     index_bytes_max: None,
     reader_lag: 16,
+    keep_blocks: None,
     files: FileSizes {
         segment_bytes_max: 64 << 10,
         segment_buffer_bytes: 16 << 10,
         segments_max: 4_096,
         log_file_bytes_max: 512 << 10,
         log_extend_bytes: 64 << 10,
+        log_spare_blocks: 256,
     },
 };
 

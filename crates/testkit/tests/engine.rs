@@ -1,5 +1,6 @@
 //! The engine beside the model, with and without crashes. `CAMBIUM_SEED=9060` runs that seed alone.
 
+use cambium_state::FileSizes;
 use cambium_testkit::{EngineDriver, EngineParams, FaultKinds, TINY_FILES, say};
 use std::collections::BTreeMap;
 
@@ -37,6 +38,7 @@ fn the_engine_and_the_model_agree_through_blocks_branches_and_merges() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (100, 400) } else { (3, 120) };
@@ -52,6 +54,7 @@ fn small_states_agree_down_to_the_last_account() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (200, 400) } else { (6, 150) };
@@ -67,6 +70,7 @@ fn small_memory_makes_merges_run_beside_all_else() {
         memory_bytes: 4 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (2, 150) };
@@ -82,6 +86,7 @@ fn acknowledged_blocks_survive_repeated_failures_of_the_disk() {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FAILURES,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
@@ -98,6 +103,7 @@ fn an_index_on_disk_gives_what_one_in_memory_does() {
         // No more than the tops and a few parts.
         index_bytes_max: Some(16 << 10),
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
@@ -115,6 +121,7 @@ fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
         // About what it takes.
         index_bytes_max: Some(130 << 10),
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FaultKinds::NONE,
     };
     let (seeds, steps) = if long() { (50, 400) } else { (3, 120) };
@@ -131,11 +138,78 @@ fn acknowledged_blocks_survive_failures_with_an_index_on_disk() {
         memory_bytes: 64 << 20,
         index_bytes_max: Some(0),
         files: TINY_FILES,
+        keep_blocks: None,
         faults: FAILURES,
     };
     let (seeds, steps) = if long() { (300, 400) } else { (6, 150) };
     let done = run("failures, index on disk", seeds, steps, params);
     assert!(done["index on disk"] > 0);
+}
+
+/// With few blocks kept, so that old files leave the log all the time.
+fn keeping_few(params: EngineParams) -> EngineParams {
+    EngineParams {
+        keep_blocks: Some(12),
+        files: FileSizes {
+            log_file_bytes_max: 8 << 10,
+            log_extend_bytes: 4 << 10,
+            ..TINY_FILES
+        },
+        ..params
+    }
+}
+
+fn assert_files_left(done: &BTreeMap<&'static str, u64>) {
+    for what in [
+        "files have left the log",
+        "refused for blocks that are not kept",
+    ] {
+        assert!(done.contains_key(what), "{what}: never");
+    }
+}
+
+#[test]
+fn old_blocks_leave_the_log_and_nothing_else() {
+    let (seeds, steps) = if long() { (200, 400) } else { (6, 250) };
+    let params = keeping_few(faulty(11_000, FaultKinds::NONE));
+    assert_files_left(&run("few blocks kept", seeds, steps, params));
+    let params = keeping_few(faulty(12_000, FAILURES));
+    assert_files_left(&run("few blocks kept, failures", seeds, steps, params));
+}
+
+#[test]
+fn a_file_that_rots_where_old_blocks_have_left_is_named_and_brought_back() {
+    let faults = FaultKinds {
+        rot: true,
+        ..FaultKinds::NONE
+    };
+    let (seeds, steps) = if long() { (200, 400) } else { (4, 250) };
+    let done = run(
+        "few blocks kept, rot",
+        seeds,
+        steps,
+        keeping_few(faulty(13_000, faults)),
+    );
+    assert_files_left(&done);
+    for outcome in ["opens", "named", "whole after repair"] {
+        assert!(done[&*format!("rot: {outcome}")] > 0);
+    }
+}
+
+#[test]
+fn what_a_disk_has_lost_is_told_where_old_blocks_have_left() {
+    let faults = FaultKinds {
+        lies: true,
+        ..FaultKinds::NONE
+    };
+    let (seeds, steps) = if long() { (1000, 400) } else { (20, 250) };
+    let done = run(
+        "few blocks kept, lies",
+        seeds,
+        steps,
+        keeping_few(faulty(14_000, faults)),
+    );
+    assert!(done["lies: opens"] + done["lies: named"] > seeds / 2);
 }
 
 fn faulty(seed: u64, faults: FaultKinds) -> EngineParams {
@@ -146,6 +220,7 @@ fn faulty(seed: u64, faults: FaultKinds) -> EngineParams {
         memory_bytes: 64 << 20,
         index_bytes_max: None,
         files: TINY_FILES,
+        keep_blocks: None,
         faults,
     }
 }

@@ -24,6 +24,7 @@ const OPTIONS: Options = Options {
     unfinalized_blocks: 3,
     index_bytes_max: None,
     reader_lag: 16,
+    keep_blocks: None,
     files: TINY_FILES,
 };
 

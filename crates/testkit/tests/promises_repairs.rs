@@ -569,6 +569,7 @@ fn a_database_of_any_sizes() {
         segments_max: segments,
         log_file_bytes_max: log,
         log_extend_bytes: extend,
+        ..FileSizes::default()
     };
     let all = [
         ("zero segments", sizes(0, 16 << 10, 512, 64 << 10, 16 << 10)),

@@ -8,6 +8,7 @@ use crate::{
     db::{Db, Holds},
     error::StateError,
     index::{PartCache, WrittenIndex},
+    kept::Kept,
     open::{GENESIS_HASH, GENESIS_NUMBER},
     options::Options,
     pages::Pages,
@@ -113,6 +114,7 @@ impl Loaded {
             head: meta.id,
             replay,
             recent: recent.clone(),
+            kept: Kept::ALL,
         };
         let state = CheckpointState {
             block: meta.id,
@@ -145,9 +147,10 @@ impl Loaded {
             parts: self.parts,
             codes: self.codes,
             log,
-            blocks: Blocks::new(index, meta.id.number, meta.id, recent)?,
+            blocks: Blocks::new(index, meta.id.number, Kept::ALL, meta.id, recent)?,
             retired: Vec::new(),
             state,
+            kept: Kept::ALL,
             index: state_index,
         }
         .assemble()?;

@@ -9,6 +9,8 @@
 //! | codes | what can be read of them, and the log |
 //! | pages | the changes that the log has, and older pages, if these tell all of them |
 //!
+//! Where old blocks have left the log, it tells less.
+//!
 //! What the device can't read, however often it is asked, counts as damaged. Whatever is cut off or
 //! overwritten is copied first, to a file with `.damaged` in its name. A repair can be *tried*: all
 //! is done in memory, above the disk, up to the opening of the database, and nothing is changed.
@@ -161,6 +163,7 @@ impl Repair<'_> {
             self.options.files.log(manifest.salt()),
             read.meta.log.replay,
         )?;
+        log.begin_at(read.meta.log.kept.position);
         let index = self.block_index(&log, genesis, &read.meta)?;
         let replay = read.meta.log.replay;
         let lacks_blocks = damaged.iter().any(|damage| {
@@ -246,10 +249,10 @@ impl Repair<'_> {
     /// Takes out what is damaged of the log. Returns what that was.
     fn log(&mut self, salt: u64) -> Result<Vec<LogDamage>, StateError> {
         self.tell("block log", 0, 0);
-        let boundaries = self.known_positions()?;
+        let (boundaries, start) = self.known_positions()?;
         let mut all: Vec<LogDamage> = Vec::new();
         loop {
-            let found = BlockLog::find_damage(&*self.disk, salt, &boundaries)?;
+            let found = BlockLog::find_damage(&*self.disk, salt, start, &boundaries)?;
             let new: Vec<_> = found.into_iter().filter(|one| !all.contains(one)).collect();
             if new.is_empty() {
                 return Ok(all);
@@ -315,14 +318,20 @@ impl Repair<'_> {
         Ok(is_any)
     }
 
-    /// Where checkpoints say that records begin, or the log ended.
-    fn known_positions(&self) -> Result<Vec<LogPosition>, StateError> {
-        let mut known = Vec::new();
+    /// Where checkpoints say that records begin, or the log ended; and from where on those say that all
+    /// is kept which can be opened.
+    fn known_positions(&self) -> Result<(Vec<LogPosition>, Option<LogPosition>), StateError> {
+        let usable = Checkpoint::usable(&self.disk)?;
+        let (mut known, mut start) = (Vec::new(), None);
         for sequence in Checkpoint::all(&self.disk)? {
             let checkpoint = Checkpoint::open(&self.disk, sequence).map_err(StateError::from);
             match checkpoint.and_then(|found| read_meta(&found)) {
                 Ok(meta) => {
                     known.push(meta.log.replay);
+                    if usable.contains(&sequence) {
+                        let kept = meta.log.kept.position;
+                        start = Some(start.map_or(kept, |start| kept.min(start)));
+                    }
                     known.extend(meta.log.recent.iter().map(|block| block.position));
                 }
                 Err(error) if error.is_damage() => {}
@@ -331,7 +340,7 @@ impl Repair<'_> {
         }
         known.sort_unstable();
         known.dedup();
-        Ok(known)
+        Ok((known, start))
     }
 
     fn take_out(
@@ -439,7 +448,9 @@ impl Repair<'_> {
                 .unwrap_or((&note, ""));
             self.found(format!("{damage} is damaged"), remedy, true);
         }
-        let mut numbers = genesis.number..=base.number;
+        // Older ones can't be set again, and are missed by nobody.
+        let lowest = genesis.number.max(meta.log.kept.lowest);
+        let mut numbers = lowest..=base.number;
         if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
             if !bad.is_corruption() {
                 return Err(bad.into());
@@ -472,7 +483,8 @@ impl Repair<'_> {
             return Ok(());
         }
         let mut lost: Vec<RangeInclusive<BlockNumber>> = Vec::new();
-        for number in genesis.number..=meta.state.block.number {
+        let lowest = genesis.number.max(meta.log.kept.lowest);
+        for number in lowest..=meta.state.block.number {
             if index
                 .get(number)?
                 .is_some_and(|entry| is_lost(entry.position))
@@ -530,7 +542,7 @@ impl Repair<'_> {
         let (codes, _) = Codes::open(self.disk.clone(), salt, checkpointed)?;
         codes.settle()?;
         let (mut restored, mut missing) = (0, HashSet::new());
-        for record in log.scan(LogPosition::START) {
+        for record in log.scan(log.start()) {
             let (position, record) = record?;
             if record.kind != KIND_BLOCK {
                 continue;

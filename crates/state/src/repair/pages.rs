@@ -170,7 +170,9 @@ impl Repair<'_> {
         state: &State<'_>,
         leaves: &mut Leaves<'_>,
     ) -> Result<(), StateError> {
-        let (first, last) = (state.genesis.number, state.read.meta.state.block.number);
+        let meta = &state.read.meta;
+        let first = state.genesis.number.max(meta.log.kept.lowest);
+        let last = meta.state.block.number;
         for number in first + 1..=last {
             if number % 100 == 0 {
                 self.tell("changes in the log", number - first, last - first);

@@ -24,16 +24,18 @@
 //! that is worth is in `docs/DISK.md`.
 
 mod ahead;
+mod beginning;
 mod recovery;
 mod repair;
 
+pub use beginning::RemovedLogFile;
 pub use repair::{LogDamage, LogDamageKind};
 
 use crate::{
     StoreError,
     poison::Poison,
     record::{FRAME_BYTES, Found, PAYLOAD_BYTES_MAX, RecordFile, put_record, record_bytes},
-    sync::{AtomicBool, AtomicU64, Mutex, RwLock},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, RwLock},
 };
 use cambium_disk::{BLOCK_BYTES, Disk, DiskError, DiskFile};
 use recovery::Unsettled;
@@ -181,6 +183,10 @@ pub struct BlockLog {
     syncing: Mutex<()>,
     end: AtomicU64,
     written: AtomicU64,
+    /// The oldest file that is kept.
+    first: AtomicU32,
+    /// Files before this one have been removed.
+    removed_to: AtomicU32,
     poison: Poison,
     /// What opening found and left to be done.
     unsettled: Mutex<Option<Unsettled>>,
@@ -240,6 +246,8 @@ impl BlockLog {
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
+            first: AtomicU32::new(LogPosition::START.file),
+            removed_to: AtomicU32::new(LogPosition::START.file),
             poison: Poison::new("block log"),
             unsettled: Mutex::new(Some(unsettled)),
         };
@@ -402,15 +410,21 @@ impl BlockLog {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads the record at `position`, synced or not.
+    /// Reads the record at `position`, synced or not. [`StoreError::NotKept`] if it has left the log.
     pub fn read(&self, position: LogPosition) -> Result<Record, StoreError> {
-        let file = self.file(position.file)?;
-        let len = self.content_len(position.file, &*file)?;
-        let (record, _) = self.read_from(&*file, len, position, None)?;
+        let record = self.read_whole(position);
+        let record = self.unless_not_kept(position.file, record)?;
         match record.kind {
             OWN_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
             _ => Ok(record),
         }
+    }
+
+    fn read_whole(&self, position: LogPosition) -> Result<Record, StoreError> {
+        let file = self.file(position.file)?;
+        let len = self.content_len(position.file, &*file)?;
+        let (record, _) = self.read_from(&*file, len, position, None)?;
+        Ok(record)
     }
 
     /// Whether a record is at `position`, where there was one: false if it was damaged, and was
@@ -505,13 +519,15 @@ impl BlockLog {
     }
 
     fn file(&self, number: u32) -> Result<Arc<dyn DiskFile>, StoreError> {
+        self.check_kept(number)?;
         if let Some(file) = self.files.read().get(&number) {
             return Ok(Arc::clone(file));
         }
         let file = self
             .disk
             .open(&name_of(number))
-            .map_err(|e| missing(&*self.disk, number, e))?;
+            .map_err(|e| missing(&*self.disk, number, e));
+        let file = self.unless_not_kept(number, file)?;
         self.keep_open(number, &file);
         Ok(file)
     }

@@ -48,22 +48,29 @@ pub struct LogDamage {
 impl BlockLog {
     /// Looks through the log for damage to what had been acknowledged, as far as later records or
     /// files tell, or `boundaries`: positions, in order, at which records begin or the log ends, all
-    /// before which had been durable. Nothing is changed.
+    /// before which had been durable. What comes before the file of `start` need not be there; where that is not
+    /// known, nothing before the oldest file that is there. Nothing is changed.
     pub fn find_damage(
         disk: &dyn Disk,
         salt: u64,
+        start: Option<LogPosition>,
         boundaries: &[LogPosition],
     ) -> Result<Vec<LogDamage>, StoreError> {
-        let numbers = numbers(disk)?;
+        let mut numbers = numbers(disk)?;
+        let first = match start {
+            Some(start) => start.file,
+            None => numbers.first().copied().unwrap_or(1),
+        };
+        numbers = numbers.split_off(&first);
         let mut search = Search {
             disk,
             boundaries,
             found: Vec::new(),
         };
-        let last = numbers.last().copied().unwrap_or(0);
+        let last = numbers.last().copied().unwrap_or(first - 1);
         let known = boundaries.last().map_or(0, |known| known.file);
         let mut is_ended = false;
-        for number in 1..=last.max(known) {
+        for number in first..=last.max(known) {
             if !numbers.contains(&number) {
                 search.add_file(number, last);
                 is_ended = false;
@@ -130,11 +137,14 @@ impl BlockLog {
         match kind {
             LogDamageKind::Header | LogDamageKind::File => {
                 let before = match number {
-                    1 => None,
-                    number => records_end(disk, salt, number - 1)?,
+                    1 => 0,
+                    number => match records_end(disk, salt, number - 1)? {
+                        Some((end, _)) => end + OWN_BYTES,
+                        // It is not kept, and nobody asks for its end.
+                        None => HEADER_BYTES + OWN_BYTES,
+                    },
                 };
-                let before = before.map(|(end, _)| end + OWN_BYTES);
-                bytes.extend(header_of(number, before.unwrap_or_default(), salt));
+                bytes.extend(header_of(number, before, salt));
                 from = 0;
                 if *kind == LogDamageKind::File {
                     let told = match disk.exists(&name_of(number + 1))? {

@@ -237,7 +237,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     let before = disk.duplicate();
     damage(&disk, &positions);
     let damaged = disk.duplicate();
-    let find = || BlockLog::find_damage(&disk, SALT, &[]).unwrap();
+    let find = || BlockLog::find_damage(&disk, SALT, Some(LogPosition::START), &[]).unwrap();
     let found = find();
     let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, LogPosition::START);
     assert_eq!(opened.is_err(), !only_ends(&found), "{found:?}");
@@ -361,7 +361,7 @@ fn a_repair_goes_on_without_a_header_an_end_or_a_file() {
 /// As a repair of a database does: what is taken out may show more.
 fn repaired_in_rounds(disk: &FaultyDisk) {
     for round in 0..9 {
-        let found = BlockLog::find_damage(disk, SALT, &[]).unwrap();
+        let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[]).unwrap();
         if found.is_empty() {
             return;
         }
@@ -466,7 +466,7 @@ fn damage_to_a_mark_does_no_harm() {
             disk.flip_bit(&name_of(file), mark as u64 + at, 1);
             let (log, recovery) = open(&disk, SMALL).unwrap();
             assert_eq!((records(&log).len(), recovery.torn_tail), (12, None));
-            let found = BlockLog::find_damage(&disk, SALT, &[]);
+            let found = BlockLog::find_damage(&disk, SALT, Some(LogPosition::START), &[]);
             assert_eq!(found.unwrap(), []);
             disk.flip_bit(&name_of(file), mark as u64 + at, 1);
         }
@@ -518,7 +518,7 @@ fn a_passing_error_is_no_damage() {
         let error = open(&disk, SMALL).map(|_| ()).unwrap_err();
         assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
         disk.inject(fault, DIR, 1);
-        let found = BlockLog::find_damage(&disk, SALT, &[]);
+        let found = BlockLog::find_damage(&disk, SALT, Some(LogPosition::START), &[]);
         assert!(matches!(found, Err(StoreError::Disk(_))));
         assert_eq!(records(&open(&disk, SMALL).unwrap().0).len(), 12);
     }

@@ -17,7 +17,7 @@ impl EngineDriver {
         let target = self.ancestor(depth);
         let number = self.known[&target].id.number;
         let view = self.db().view_at(number);
-        let view = self.outcome(view, at)?;
+        let view = self.outcome_at(target, view, at)?;
         assert_eq!(view.block().hash, target, "{at}: block {number}");
         self.compare(&view, target, 40, at)?;
         if self.views.len() < VIEWS_MAX {
@@ -37,7 +37,7 @@ impl EngineDriver {
         self.views = views.into_iter().skip(gone).collect();
         let recent = self.recent();
         let view = self.db().view_of(self.known[&recent].id);
-        let view = self.outcome(view, at)?;
+        let view = self.outcome_at(recent, view, at)?;
         self.compare(&view, recent, 20, at)?;
         self.views.push(view);
         Ok(())
@@ -66,7 +66,7 @@ impl EngineDriver {
         }
         let block = self.recent();
         let view = self.db().view_of(self.known[&block].id);
-        let view = self.outcome(view, at)?;
+        let view = self.outcome_at(block, view, at)?;
         let mut expected = self.known[&block].id;
         for _ in 0..self.random.below(20) {
             let got = view.block_hash(expected.number);
@@ -90,7 +90,7 @@ impl EngineDriver {
         self.count("prove");
         let target = self.recent();
         let view = self.db().view_of(self.known[&target].id);
-        let view = self.outcome(view, at)?;
+        let view = self.outcome_at(target, view, at)?;
         let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
         let slots = vec![random::slot_path(self.random.below(2000))];
         let keys = Keys::new(vec![(account, slots)]);

@@ -45,6 +45,8 @@ pub struct EngineParams {
     pub index_bytes_max: Option<u64>,
     /// How large files get.
     pub files: FileSizes,
+    /// So many blocks below the head are kept; `None` for all.
+    pub keep_blocks: Option<u64>,
     /// What befalls the disk.
     pub faults: FaultKinds,
 }
@@ -56,6 +58,7 @@ pub const TINY_FILES: FileSizes = FileSizes {
     segments_max: 512,
     log_file_bytes_max: 64 << 10,
     log_extend_bytes: 16 << 10,
+    log_spare_blocks: 4,
 };
 
 struct Known {
@@ -83,6 +86,8 @@ pub struct EngineDriver {
     /// What the head may be besides, if a failure came while it was being made.
     pending: Vec<B256>,
     next_hash: u64,
+    /// The highest number that a head has had, or may have had.
+    highest: u64,
     /// Views that are kept while others come and go.
     views: Vec<View>,
     /// A fault was asked for: an error is none of the engine's.
@@ -99,6 +104,8 @@ enum Failed {
     Disk,
     /// It would take more memory than there is, and nothing was done.
     Memory,
+    /// It would take blocks that are not kept, and nothing was done.
+    NotKept,
 }
 
 /// Heights below the head, and above it, whose blocks can be built upon.
@@ -149,6 +156,7 @@ impl EngineDriver {
             known: HashMap::from([(id.hash, known)]),
             pending: Vec::new(),
             next_hash: 0,
+            highest: 0,
             views: Vec::new(),
             is_faulty: false,
             doing: "start",
@@ -176,6 +184,10 @@ impl EngineDriver {
                 Err(Failed::Memory) => {
                     self.count("refused for want of memory");
                     self.views.clear();
+                    self.pending.clear();
+                }
+                Err(Failed::NotKept) => {
+                    self.count("refused for blocks that are not kept");
                     self.pending.clear();
                 }
             }
@@ -221,14 +233,49 @@ impl EngineDriver {
                 Err(Failed::Disk)
             }
             Err(StateError::TooFar { .. } | StateError::NoRoom { .. }) => Err(Failed::Memory),
+            Err(StateError::NotKept { oldest }) if self.may_have_left(oldest) => {
+                Err(Failed::NotKept)
+            }
             Err(error) => panic!("{at}, {}: {error}", self.doing),
         }
     }
 
+    /// Whether blocks below that one may have left the log.
+    fn may_have_left(&self, oldest: u64) -> bool {
+        let keep = self.params.keep_blocks;
+        keep.is_some_and(|keep| oldest + keep <= self.highest)
+    }
+
+    /// As [`Self::outcome`], of something that needs the blocks down to where the branch of `target`
+    /// leaves the head's: it must not be refused for others.
+    fn outcome_at<T>(
+        &self,
+        target: B256,
+        result: Result<T, StateError>,
+        at: &str,
+    ) -> Result<T, Failed> {
+        if let Err(StateError::NotKept { oldest }) = &result {
+            let fork = self.fork_of(target);
+            assert!(fork < *oldest, "{at}: from {fork} on all is kept");
+        }
+        self.outcome(result, at)
+    }
+
+    /// Number of the newest block that `target` and the head have in common.
+    fn fork_of(&self, target: B256) -> u64 {
+        let (mut one, mut other) = (&self.known[&target], &self.known[&self.head]);
+        while one.id != other.id {
+            match one.id.number > other.id.number {
+                true => one = &self.known[&one.parent],
+                false => other = &self.known[&other.parent],
+            }
+        }
+        one.id.number
+    }
+
     fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
-        let parent = self.known[&parent].id;
-        let view = self.outcome(self.db().view_of(parent), at)?;
-        Ok(view.session())
+        let view = self.db().view_of(self.known[&parent].id);
+        Ok(self.outcome_at(parent, view, at)?.session())
     }
 
     fn reopen(&mut self, at: &str) -> Result<(), Failed> {
@@ -333,6 +380,7 @@ fn options(params: &EngineParams) -> Options {
         unfinalized_blocks: WINDOW as usize,
         index_bytes_max: params.index_bytes_max,
         files: params.files,
+        keep_blocks: params.keep_blocks,
         ..Options::default()
     }
 }

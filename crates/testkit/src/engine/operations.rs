@@ -118,7 +118,7 @@ impl EngineDriver {
         let root = staged.root();
         let id = BlockId::new(self.known[&parent].id.number + 1, self.new_hash());
         let sealed = staged.seal(meta(id, parent, root));
-        let sealed = self.outcome(sealed, at)?;
+        let sealed = self.outcome_at(parent, sealed, at)?;
         self.know(id, parent, model, root);
         Ok(sealed)
     }
@@ -233,7 +233,7 @@ impl EngineDriver {
         self.count("set head");
         self.attempt_head(target);
         let set = self.db().set_head(self.known[&target].id);
-        self.outcome(set, at)?;
+        self.outcome_at(target, set, at)?;
         self.head = target;
         self.pending.clear();
         Ok(())
@@ -248,7 +248,7 @@ impl EngineDriver {
         let number = self.known[&target].id.number;
         let unwound = self.db().unwind(number);
         assert_eq!(
-            self.outcome(unwound, at)?.hash,
+            self.outcome_at(target, unwound, at)?.hash,
             target,
             "{at}: unwind to {number}"
         );
@@ -267,6 +267,19 @@ impl EngineDriver {
         self.outcome(flushed, at)?;
         let stats = self.db().stats();
         let stats = self.outcome(stats, at)?;
+        if stats.kept_from > 0 {
+            let keep = self.params.keep_blocks.expect("all is kept");
+            assert!(stats.kept_from + keep <= self.highest, "{at}: {stats:?}");
+            self.count("not all is kept");
+        }
+        let first_file = self
+            .disk
+            .files()
+            .into_iter()
+            .find(|name| name.starts_with("log/"));
+        if first_file.is_some_and(|name| name != "log/00000001.log") {
+            self.count("files have left the log");
+        }
         self.count(match stats.index_bytes_on_disk {
             0 => "index in memory",
             _ => "index on disk",
@@ -284,6 +297,7 @@ impl EngineDriver {
     pub(super) fn attempt_head(&mut self, hash: B256) {
         self.pending.push(hash);
         let head = self.known[&hash].id.number;
+        self.highest = self.highest.max(head);
         for known in self.known.values_mut() {
             known.kept &= is_near(known.id.number, head);
         }

@@ -1,0 +1,83 @@
+//! Where a log begins: what is not kept leaves it as whole files, the oldest first.
+//!
+//! What is kept is for the log's user to say, in its checkpoints. Files before that are nobody's: a
+//! crash may leave some of them, and they are removed with the next ones.
+
+use super::{BlockLog, HEADER_BYTES, LogPosition, name_of, recovery::numbers};
+use crate::StoreError;
+use cambium_disk::DiskFile;
+use std::sync::{Arc, atomic::Ordering};
+
+/// A file that has left the log.
+#[derive(Debug)]
+pub struct RemovedLogFile {
+    /// Its length.
+    pub bytes: u64,
+    /// The file, which whoever has it open can read still.
+    pub file: Arc<dyn DiskFile>,
+}
+
+impl BlockLog {
+    /// Says, of a log that was just opened, that nothing before `position` need be there.
+    pub fn begin_at(&self, position: LogPosition) {
+        self.first.fetch_max(position.file, Ordering::AcqRel);
+    }
+
+    /// Where the first record is of those that are kept.
+    pub fn start(&self) -> LogPosition {
+        LogPosition {
+            file: self.first.load(Ordering::Acquire),
+            offset: HEADER_BYTES,
+        }
+    }
+
+    /// Whether the file has left the directory behind our back: of a log that another process
+    /// writes.
+    pub fn is_gone(&self, position: LogPosition) -> Result<bool, StoreError> {
+        Ok(!self.disk.exists(&name_of(position.file))?)
+    }
+
+    /// Removes the files before that of `position`. What is asked of them from now on is refused
+    /// with [`StoreError::NotKept`].
+    pub fn remove_before(&self, position: LogPosition) -> Result<Vec<RemovedLogFile>, StoreError> {
+        let first = position.file;
+        if self.removed_to.load(Ordering::Acquire) >= first {
+            return Ok(Vec::new());
+        }
+        self.begin_at(position);
+        self.files.write().retain(|number, _| *number >= first);
+        let mut removed = Vec::new();
+        for number in numbers(&*self.disk)?.range(..first) {
+            let name = name_of(*number);
+            let file = self.disk.open(&name)?;
+            self.disk.remove(&name)?;
+            removed.push(RemovedLogFile {
+                bytes: file.len()?,
+                file,
+            });
+        }
+        self.removed_to.store(first, Ordering::Release);
+        Ok(removed)
+    }
+
+    /// The error of a file that is not kept.
+    pub(super) fn check_kept(&self, number: u32) -> Result<(), StoreError> {
+        if number < self.first.load(Ordering::Acquire) {
+            let file = self.disk.display_path(&name_of(number));
+            return Err(StoreError::NotKept { file });
+        }
+        Ok(())
+    }
+
+    /// What was read while the file left is not damaged.
+    pub(super) fn unless_not_kept<T>(
+        &self,
+        number: u32,
+        read: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if read.as_ref().is_err_and(StoreError::is_corruption) {
+            self.check_kept(number)?;
+        }
+        read
+    }
+}
