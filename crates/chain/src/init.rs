@@ -115,12 +115,12 @@ impl Chain {
     }
 
     /// Checks that a genesis file is of this database's chain: computes its state root and header,
-    /// about as much work as making a database from it.
+    /// about as much work as making a database from it. Returns the header.
     pub fn check_genesis_file(
         &self,
         genesis: impl AsRef<Path>,
         progress: &mut dyn FnMut(InitProgress),
-    ) -> Result<(), ChainError> {
+    ) -> Result<Header, ChainError> {
         let path = genesis.as_ref();
         let mut loader = self.db().root_loader();
         let genesis = read(open(path)?, path, progress, |part| match part {
@@ -134,7 +134,8 @@ impl Chain {
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
         let root = root.map_err(|error| given_twice(path, error.into()))?;
         let header = genesis.header(&genesis.spec(root)?, root);
-        self.check_genesis(header.hash_slow())
+        self.check_genesis(header.hash_slow())?;
+        Ok(header)
     }
 }
 

@@ -247,7 +247,11 @@ impl Blocks {
             };
             let parent = match state.recent.get(&block.hash) {
                 Some(block) => Some(block.parent),
-                None => self.ancestor_in(&state, below)?.map(|entry| entry.hash),
+                None => match self.ancestor_in(&state, below) {
+                    // So old that even its name is gone.
+                    Err(StateError::NotKept { .. }) => None,
+                    entry => entry?.map(|entry| entry.hash),
+                },
             };
             let Some(parent) = parent else {
                 break;
@@ -434,21 +438,12 @@ impl Blocks {
         if let Some(block) = plan.recent.get(&id.hash) {
             return Ok(block.id == id);
         }
-        let entry = self.ancestor_after(plan, id.number)?;
+        let entry = match plan.chain.first_key_value() {
+            Some((lowest, _)) if id.number >= *lowest => plan.chain.get(&id.number).copied(),
+            _ if id.number > plan.to.number => None,
+            _ => self.base_ancestor(id.number)?,
+        };
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
-    }
-
-    /// As [`Blocks::base_ancestor`], once `plan` is done.
-    pub(crate) fn ancestor_after(
-        &self,
-        plan: &BaseMove,
-        number: BlockNumber,
-    ) -> Result<Option<BlockEntry>, StateError> {
-        match plan.chain.first_key_value() {
-            Some((lowest, _)) if number >= *lowest => Ok(plan.chain.get(&number).copied()),
-            _ if number > plan.to.number => Ok(None),
-            _ => self.base_ancestor(number),
-        }
     }
 
     /// A recent block, or an ancestor of the base.

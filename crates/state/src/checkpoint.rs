@@ -307,7 +307,7 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
             })
         })?,
     };
-    parse_section(checkpoint, META, |reader| {
+    let meta = parse_section(checkpoint, META, |reader| {
         Ok(Meta {
             state: CheckpointState {
                 block: BlockId::new(reader.u64()?, reader.b256()?),
@@ -322,7 +322,23 @@ pub(crate) fn read_meta(checkpoint: &Checkpoint) -> Result<Meta, StateError> {
                 kept,
             },
         })
-    })
+    })?;
+    let Kept {
+        number,
+        lowest,
+        position,
+    } = meta.log.kept;
+    match lowest > number || number > meta.state.block.number || position > meta.log.replay {
+        true => Err(damaged(
+            checkpoint,
+            KEPT,
+            DecodeError {
+                what: "blocks that are not kept, though they are needed",
+                offset: 0,
+            },
+        )),
+        false => Ok(meta),
+    }
 }
 
 /// Reads all of a checkpoint.

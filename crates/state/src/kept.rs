@@ -9,15 +9,23 @@
 //! Each merge says in its checkpoint from where on the log is kept. Files before that leave it when
 //! the *next* checkpoint is durable, so that the last two can both be opened. From the moment a
 //! merge has planned what it will say, nothing that needs older blocks gets into the log.
+//!
+//! A file is passed when all blocks in it, of whatever branch, are old. Where a block was lost and
+//! imported again its record comes after those of its children: so files are looked through before
+//! they are passed, each once, and not told from where some block is.
 
 use crate::{
     blocks::BaseMove,
+    commit::describe,
     db::Inner,
     error::StateError,
+    pages::retried,
+    records::{BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK},
     tree::{Layer, Tree},
 };
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::LogPosition;
+use std::collections::BTreeMap;
 
 /// From where on blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +35,8 @@ pub(crate) struct Kept {
     /// The lowest canonical block whose record is in the log:
     /// [`log_spare_blocks`](crate::FileSizes::log_spare_blocks) before that.
     pub(crate) lowest: BlockNumber,
-    /// Records from here on are in the log: of these blocks, and of all recent ones.
+    /// All records from here on are in the log, and among them those of these blocks and of all
+    /// recent ones. The beginning of a file.
     pub(crate) position: LogPosition,
 }
 
@@ -41,12 +50,15 @@ impl Kept {
 }
 
 /// What is kept, of an open database.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keeping {
     /// By the newest checkpoint.
     newest: Kept,
     /// By the one that is being written, if there is one.
     planned: Kept,
+    /// The highest block of each file that was looked through: older ones than the newest, which
+    /// don't change any more.
+    highest: BTreeMap<u32, BlockNumber>,
 }
 
 impl Keeping {
@@ -54,6 +66,7 @@ impl Keeping {
         Self {
             newest,
             planned: newest,
+            highest: BTreeMap::new(),
         }
     }
 }
@@ -64,46 +77,92 @@ impl Inner {
         self.keeping.lock().planned
     }
 
+    /// Looks through old files of the log, as far as they may soon be passed. One that can't be read
+    /// is not passed.
+    pub(crate) fn look_through_old_files(&self) {
+        let Some(blocks) = self.options.keep_blocks else {
+            return;
+        };
+        let head = self.current.read().tree.head().block.number;
+        let lowest = self.lowest_below(head.saturating_sub(blocks));
+        let newest = self.log.end().file;
+        for file in self.kept().position.file..newest {
+            let known = self.keeping.lock().highest.get(&file).copied();
+            let Some(highest) = known.or_else(|| retried(|| self.highest_in(file)).ok()) else {
+                return;
+            };
+            self.keeping.lock().highest.insert(file, highest);
+            if highest >= lowest {
+                return;
+            }
+        }
+    }
+
+    /// Number of the highest block in a file of the log.
+    fn highest_in(&self, file: u32) -> Result<BlockNumber, StateError> {
+        let mut highest = 0;
+        for record in self.log.scan_heads(start_of(file), CHECKED_HEAD_BYTES) {
+            let (position, record) = record?;
+            if position.file > file {
+                break;
+            }
+            if record.kind == KIND_BLOCK {
+                let head = BlockRecord::decode_head(&record.payload);
+                let head = head.map_err(|source| StateError::Damaged {
+                    what: describe(position),
+                    source,
+                })?;
+                highest = highest.max(head.id.number);
+            }
+        }
+        Ok(highest)
+    }
+
+    /// The lowest block whose record is kept for what is done with block `number`.
+    fn lowest_below(&self, number: BlockNumber) -> BlockNumber {
+        number
+            .saturating_sub(self.options.files.log_spare_blocks)
+            .max(self.genesis.number)
+    }
+
     /// What a merge is to say that does `base_move` with the head at `head`. The caller has locked
     /// `writer`.
-    pub(crate) fn plan_kept(
-        &self,
-        base_move: &BaseMove,
-        head: BlockId,
-    ) -> Result<Kept, StateError> {
+    pub(crate) fn plan_kept(&self, base_move: &BaseMove, head: BlockId) -> Kept {
         let before = self.kept();
         let Some(blocks) = self.options.keep_blocks else {
-            return Ok(before);
+            return before;
         };
         // A head on its way down, or a log that is still replayed, may need what is there.
         if self.head_to_be.lock().is_some() || self.replaying.lock().is_some() {
-            return Ok(before);
+            return before;
         }
-        let recent = base_move.recent();
-        let lowest_recent = recent.iter().map(|block| block.id.number).min();
+        let lowest_recent = base_move.recent().iter().map(|block| block.id.number).min();
         let number = head
             .number
             .saturating_sub(blocks)
             .min(base_move.to().number)
             // Branches leave the base's chain below their lowest block.
             .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)));
-        let lowest = number.saturating_sub(self.options.files.log_spare_blocks);
-        let lowest = lowest.max(self.genesis.number);
         if number <= before.number {
-            return Ok(before);
+            return before;
         }
-        let Some(entry) = self.blocks.ancestor_after(base_move, lowest)? else {
-            return Ok(before);
-        };
-        let positions = recent.iter().map(|block| block.position);
-        let position = positions.fold(entry.position, LogPosition::min);
-        let kept = Kept {
+        let lowest = self.lowest_below(number);
+        let mut keeping = self.keeping.lock();
+        let mut file = before.position.file;
+        while keeping
+            .highest
+            .get(&file)
+            .is_some_and(|highest| *highest < lowest)
+        {
+            keeping.highest.remove(&file);
+            file += 1;
+        }
+        keeping.planned = Kept {
             number,
             lowest,
-            position: position.max(before.position),
+            position: start_of(file),
         };
-        self.keeping.lock().planned = kept;
-        Ok(kept)
+        keeping.planned
     }
 
     /// The checkpoint that says `kept` is durable, and so is the one before it: what neither needs
@@ -125,15 +184,28 @@ impl Inner {
         if kept == Kept::ALL {
             return Ok(());
         }
-        let lowest = match tree.by_hash(&id.hash) {
-            // Only what was brought back from below the root needs the log.
-            Some(layer) => jump_below(tree, layer).map(|jump| jump.block),
-            None => Some(self.fork_of(tree, id)?),
+        let fork = match tree.by_hash(&id.hash) {
+            // Only what hangs on the root from below it needs the log.
+            Some(layer) => match tree.chain(layer.id).find(|layer| tree.is_jump(layer)) {
+                Some(jump) => self.fork_of_jump(jump)?,
+                None => return Ok(()),
+            },
+            None => self.fork_of(tree, id)?.number,
         };
-        match lowest.filter(|lowest| lowest.number < kept.number) {
-            Some(_) => Err(self.not_kept()),
-            None => Ok(()),
+        match fork < kept.number {
+            true => Err(self.not_kept()),
+            false => Ok(()),
         }
+    }
+
+    /// Number of the canonical block that a layer is, or that its block is built on.
+    fn fork_of_jump(&self, jump: &Layer) -> Result<BlockNumber, StateError> {
+        let BlockId { number, hash } = jump.block;
+        let canonical = self.blocks.base_ancestor(number)?;
+        Ok(match canonical.is_some_and(|entry| entry.hash == hash) {
+            true => number,
+            false => number.saturating_sub(1),
+        })
     }
 
     /// That something needs blocks which are not kept.
@@ -143,7 +215,10 @@ impl Inner {
     }
 }
 
-/// The block that a layer's branch was brought back with from below the root, if it was.
-fn jump_below<'a>(tree: &'a Tree, layer: &Layer) -> Option<&'a std::sync::Arc<Layer>> {
-    tree.chain(layer.id).find(|layer| tree.is_jump(layer))
+/// Where the records of a file begin.
+const fn start_of(file: u32) -> LogPosition {
+    LogPosition {
+        file,
+        ..LogPosition::START
+    }
 }

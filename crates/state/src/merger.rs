@@ -218,6 +218,7 @@ impl Inner {
 
     fn merge(&self, keep: usize) -> Result<(), StateError> {
         self.check_sound()?;
+        self.look_through_old_files();
         let Some(frozen) = self.freeze(keep)? else {
             return Ok(());
         };
@@ -312,7 +313,7 @@ impl Inner {
             head: towards.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
-            kept: retried(|| self.plan_kept(&base_move, in_memory))?,
+            kept: self.plan_kept(&base_move, in_memory),
         };
         // Folding and filling takes time: not while views wait. What is brought back meanwhile has
         // a newer version of the tree.

@@ -17,7 +17,7 @@ use crate::{
     blocks::{FoundBlock, RecentBlock},
     budget::past_bytes,
     commit::describe,
-    db::Inner,
+    db::{Holds, Inner},
     delta::Delta,
     error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
@@ -28,7 +28,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Changes};
-use cambium_store::{LogPosition, Record, StoreError};
+use cambium_store::{BlockLog, LogPosition, Record, StoreError};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -282,11 +282,19 @@ impl Inner {
         Ok(self.branch_of(tree, id)?.fork)
     }
 
+    /// Whether the process that writes has removed a file of the log that this one reads.
+    pub(crate) fn was_removed(&self, position: LogPosition) -> Result<bool, StateError> {
+        match &self.holds {
+            Holds::Writer(_) => Ok(false),
+            Holds::Reader(reading) => Ok(!BlockLog::is_there(reading.disk(), position)?),
+        }
+    }
+
     fn read_log(&self, position: LogPosition) -> Result<Record, StateError> {
         self.log.read(position).map_err(|error| match error {
             StoreError::NotKept { .. } => self.not_kept(),
             // Whoever writes does not keep it any more.
-            error if self.is_read_only() && self.log.is_gone(position).unwrap_or(false) => {
+            error if self.was_removed(position).unwrap_or(false) => {
                 let what = format!("{} ({error})", describe(position));
                 StoreError::ReaderBehind { what }.into()
             }

@@ -54,6 +54,11 @@ impl Reading {
         }
     }
 
+    /// What others write to.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     /// Number of its checkpoint.
     pub(crate) const fn sequence(&self) -> u64 {
         self.sequence
@@ -171,8 +176,7 @@ impl Db {
         if self.is_read_only() {
             self.inner.blocks.index().check_anchor()?;
             self.inner.pages.segments.check_cuts()?;
-            let log = &self.inner.log;
-            if log.is_gone(log.start())? {
+            if self.inner.was_removed(self.inner.log.start())? {
                 let what = "a file of the block log".to_owned();
                 return Err(StoreError::ReaderBehind { what }.into());
             }

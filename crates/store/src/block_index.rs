@@ -492,6 +492,32 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_keeps_what_is_below_and_is_not_taken_for_whole_before_its_end() {
+        for is_cut in [false, true] {
+            let disk = FaultyDisk::new(9);
+            drop(filled(&disk, 200));
+            disk.flip_bit(NAME, offset_of(30) + 3, 1);
+            if is_cut {
+                disk.open(NAME).unwrap().set_len(offset_of(60)).unwrap();
+            }
+            let (index, _) = open(&disk, 200);
+            index.restart(100).unwrap();
+            let state = open(&disk.duplicate().crash(), 200).1;
+            assert!(matches!(state, IndexState::Rebuild { .. }), "{state:?}");
+            (100..200).for_each(|n| index.set(n, entry(n)).unwrap());
+            index.sync().unwrap();
+            let (index, state) = open(&disk.crash(), 200);
+            assert_eq!(state, IndexState::Ready);
+            for n in 0..200 {
+                let is_there = n >= 100 || (n < 60 || !is_cut) && n != 30;
+                let found = index.expect(n);
+                assert_eq!(found.as_ref().ok(), is_there.then_some(&entry(n)), "{n}");
+                assert!(found.is_ok() || found.unwrap_err().is_corruption());
+            }
+        }
+    }
+
+    #[test]
     fn opening_changes_nothing_and_a_passing_error_is_no_damage() {
         let disk = FaultyDisk::new(7);
         filled(&disk, 10);

@@ -152,12 +152,36 @@ pub(crate) struct DbArgs {
     /// Memory for caches and recent blocks together: 512M, 4G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub(crate) memory: u64,
-    /// While writing: keep what was removed readable for processes that read the database, until
-    /// they are so many checkpoints behind
-    #[arg(long, value_name = "N", default_value = "16")]
-    pub(crate) reader_lag: u64,
     #[command(flatten)]
     pub(crate) files: FileArgs,
+}
+
+/// A database that is written to.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+    /// Keep so many blocks below the head: older ones leave the directory, with what they changed,
+    /// and states before them can't be had any more [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_blocks: Option<u64>,
+    /// Keep what was removed readable for processes that read the database, until they are so many
+    /// checkpoints behind
+    #[arg(long, value_name = "N", default_value_t = READER_LAG)]
+    pub(crate) reader_lag: u64,
+}
+
+/// Checkpoints that readers may be behind, if nobody says otherwise.
+const READER_LAG: u64 = 16;
+
+impl From<DbArgs> for WriteArgs {
+    fn from(db: DbArgs) -> Self {
+        Self {
+            db,
+            keep_blocks: None,
+            reader_lag: READER_LAG,
+        }
+    }
 }
 
 /// How large files get: for tests, which are after what happens to files.
@@ -210,7 +234,7 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) apply: bool,
     #[command(flatten)]
-    pub(crate) db: DbArgs,
+    pub(crate) db: WriteArgs,
 }
 
 /// Executors by name.
@@ -282,7 +306,7 @@ pub(crate) struct UnwindArgs {
     #[arg(long, value_name = "N")]
     pub(crate) to: u64,
     #[command(flatten)]
-    pub(crate) db: DbArgs,
+    pub(crate) db: WriteArgs,
 }
 
 /// A state of the database.

@@ -1,59 +1,65 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
+    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs, WriteArgs},
     error::Failure,
     open,
     output::{Output, Report, Table, bytes, count},
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY, LoadProgress,
-    StateError, U256, keccak256,
+    AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY,
+    LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::{iter, path::Path};
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
-    match open_or_init(args, out)? {
-        (chain, true) => described(&chain, "Made a database."),
-        (chain, false) => described(
-            &chain,
+    let (chain, there) = open_or_init(&args.genesis, &args.db.clone().into(), out)?;
+    let (state_root, title) = match there {
+        None => (chain.db().view()?.state_root(), "Made a database."),
+        Some(state_root) => (
+            state_root,
             "This database is there already, from the same genesis: nothing to do.",
         ),
-    }
+    };
+    Ok(described(&chain, state_root, title))
 }
 
-/// Makes a database, and says so; or opens the one that is there, which must be from the same
-/// genesis.
-pub(crate) fn open_or_init(args: &InitArgs, out: &Output) -> Result<(Chain, bool), Failure> {
+/// Makes a database; or opens the one that is there, which must be from the same genesis, and gives
+/// the state root of that.
+pub(crate) fn open_or_init(
+    genesis: &Path,
+    args: &WriteArgs,
+    out: &Output,
+) -> Result<(Chain, Option<B256>), Failure> {
     if !open::exists(&args.db)? {
-        return Ok((make(args, out)?, true));
+        return Ok((make(genesis, args, out)?, None));
     }
-    match open::chain(&args.db, out) {
+    match open::chain_to_write(args, out) {
         // Its making was cut short, before it had any block: it is made again.
         Err(Failure::Chain(error))
             if matches!(*error, ChainError::State(StateError::Unfinished)) =>
         {
-            Ok((make(args, out)?, true))
+            Ok((make(genesis, args, out)?, None))
         }
         Err(failure) => Err(failure),
         Ok(chain) => {
             let bar = out.bar(1, INIT_BAR);
-            chain.check_genesis_file(&args.genesis, &mut init_progress(&bar))?;
+            let header = chain.check_genesis_file(genesis, &mut init_progress(&bar))?;
             bar.finish_and_clear();
-            Ok((chain, false))
+            Ok((chain, Some(header.state_root)))
         }
     }
 }
 
-fn make(args: &InitArgs, out: &Output) -> Result<Chain, Failure> {
+fn make(genesis: &Path, args: &WriteArgs, out: &Output) -> Result<Chain, Failure> {
     let bar = out.bar(1, INIT_BAR);
     let made = Chain::init(
         open::disk(&args.db.datadir),
-        &args.genesis,
-        open::options(&args.db),
+        genesis,
+        open::options_to_write(args),
         &mut init_progress(&bar),
     );
     bar.finish_and_clear();
@@ -82,26 +88,25 @@ pub(crate) fn init_progress(bar: &ProgressBar) -> impl FnMut(InitProgress) {
     }
 }
 
-fn described(chain: &Chain, title: &str) -> Result<Report, Failure> {
+fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
     let (genesis, head) = (chain.db().genesis(), chain.db().head());
-    let header = chain.block(genesis.number)?.header;
     let chain_id = chain.spec().chain_id;
     let table = Table::default()
         .row("chain id", chain_id)
         .row("genesis hash", genesis.hash)
-        .row("state root", header.state_root)
+        .row("state root", state_root)
         .row("head", head);
-    Ok(Report::new(
+    Report::new(
         format!("{title}\n{table}"),
         json!({
             "chain_id": chain_id,
             "genesis_number": genesis.number,
             "genesis_hash": genesis.hash,
-            "state_root": header.state_root,
+            "state_root": state_root,
             "head_number": head.number,
             "head_hash": head.hash,
         }),
-    ))
+    )
 }
 
 /// Refuses to write over a file. What is no regular file (a pipe, a terminal) is not harmed.
@@ -167,7 +172,7 @@ fn export_access_list(
 }
 
 pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db(&args.db, out)?;
+    let db = open::db_to_write(&args.db, out)?;
     let from = db.head();
     let head = db.unwind(args.to)?;
     let state_root = db.view()?.state_root();

@@ -36,6 +36,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("head", stats.head)
         .row("snapshot", stats.snapshot)
         .row("blocks above it", count(stats.layers as u64))
+        .row("blocks kept", kept(&stats))
         .section("On disk")
         .row("pages", count(stats.pages))
         .row("segments", segments(&stats))
@@ -69,6 +70,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "snapshot_number": stats.snapshot.number,
             "snapshot_hash": stats.snapshot.hash,
             "layers": stats.layers,
+            "kept_from": stats.kept_from,
             "overlay_bytes": stats.overlay_bytes,
             "delta_bytes": stats.delta_bytes,
             "merging": stats.merging.map(|merging| json!({
@@ -104,6 +106,14 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
             "seal_waits": figures.seal_waits,
         }),
     ))
+}
+
+/// Which blocks can be gone back to.
+fn kept(stats: &Stats) -> String {
+    match stats.head.number.checked_sub(stats.kept_from) {
+        Some(blocks) => format!("{}, from {}", count(blocks + 1), count(stats.kept_from)),
+        None => "none".to_owned(),
+    }
 }
 
 /// The memory of the index, and whether it should have more.

@@ -1,7 +1,7 @@
 //! The import command: files in, progress on the way, and where the time went.
 
 use super::{
-    args::{ImportArgs, InitArgs},
+    args::ImportArgs,
     chain,
     error::Failure,
     figures, open,
@@ -44,13 +44,9 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     let Some(genesis) = &args.genesis else {
-        return open::chain(&args.db, out);
+        return open::chain_to_write(&args.db, out);
     };
-    let init = InitArgs {
-        genesis: genesis.clone(),
-        db: args.db.clone(),
-    };
-    chain::open_or_init(&init, out).map(|(chain, _)| chain)
+    chain::open_or_init(genesis, &args.db, out).map(|(chain, _)| chain)
 }
 
 /// Imports files one after the other, with a bar; their blocks with the access lists of another

@@ -1,6 +1,10 @@
 //! Opening databases, and saying what came to light.
 
-use super::{args::DbArgs, error::Failure, output::Output};
+use super::{
+    args::{DbArgs, WriteArgs},
+    error::Failure,
+    output::Output,
+};
 use cambium::{
     Chain, Db, Disk, FileSizes, Options, Recovery, StateError, StdDisk, StdDiskOptions, StoreError,
     View,
@@ -18,7 +22,6 @@ pub(crate) fn options(args: &DbArgs) -> Options {
     let buffer = given.segment_buffer.map(|size| size as usize);
     Options {
         memory_bytes: args.memory,
-        reader_lag: args.reader_lag,
         files: FileSizes {
             segment_bytes_max: given.segment_size.unwrap_or(own.segment_bytes_max),
             segment_buffer_bytes: buffer.unwrap_or(own.segment_buffer_bytes),
@@ -27,6 +30,15 @@ pub(crate) fn options(args: &DbArgs) -> Options {
             ..own
         },
         ..Options::default()
+    }
+}
+
+/// As [`options`], of one that is written to.
+pub(crate) fn options_to_write(args: &WriteArgs) -> Options {
+    Options {
+        keep_blocks: args.keep_blocks,
+        reader_lag: args.reader_lag,
+        ..options(&args.db)
     }
 }
 
@@ -44,13 +56,14 @@ pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     Err(StoreError::NotADatabase { dir }.into())
 }
 
-pub(crate) fn chain(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
-    Ok(Chain::of(db(args, out)?)?)
+/// As [`db_to_write`], of a chain.
+pub(crate) fn chain_to_write(args: &WriteArgs, out: &Output) -> Result<Chain, Failure> {
+    Ok(Chain::of(db_to_write(args, out)?)?)
 }
 
 /// Opens a database, be it a chain's or not.
-pub(crate) fn db(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
-    opened(Db::open(existing(args)?, options(args)), out)
+pub(crate) fn db_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure> {
+    opened(Db::open(existing(&args.db)?, options_to_write(args)), out)
 }
 
 /// Opens a database for reading alone: another process may have it open.

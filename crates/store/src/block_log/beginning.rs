@@ -5,7 +5,7 @@
 
 use super::{BlockLog, HEADER_BYTES, LogPosition, name_of, recovery::numbers};
 use crate::StoreError;
-use cambium_disk::DiskFile;
+use cambium_disk::{Disk, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
 
 /// A file that has left the log.
@@ -31,10 +31,9 @@ impl BlockLog {
         }
     }
 
-    /// Whether the file has left the directory behind our back: of a log that another process
-    /// writes.
-    pub fn is_gone(&self, position: LogPosition) -> Result<bool, StoreError> {
-        Ok(!self.disk.exists(&name_of(position.file))?)
+    /// Whether the file of `position` is in the directory: another process may remove it.
+    pub fn is_there(disk: &dyn Disk, position: LogPosition) -> Result<bool, StoreError> {
+        Ok(disk.exists(&name_of(position.file))?)
     }
 
     /// Removes the files before that of `position`. What is asked of them from now on is refused

@@ -838,3 +838,93 @@ fn a_log_of_many_files_keeps_few_of_them_open() {
         assert!(log.files.read().len() <= OPEN_FILES_MAX);
     }
 }
+
+#[test]
+fn files_leave_from_the_beginning_and_what_they_had_is_refused_by_name() {
+    let disk = FaultyDisk::new(31);
+    let (log, positions) = filled(&disk, SMALL, 60);
+    let keep = positions[30];
+    let removed = log.remove_before(keep).unwrap();
+    assert_eq!(removed.len() as u32, keep.file - 1);
+    assert_eq!(log.start().file, keep.file);
+    assert!(
+        removed
+            .iter()
+            .all(|one| one.bytes == one.file.len().unwrap())
+    );
+    assert!(log.remove_before(keep).unwrap().is_empty());
+    for (n, position) in positions.iter().enumerate() {
+        match log.read(*position) {
+            Ok(found) => assert_eq!(
+                (found, true),
+                (record(n as u64), position.file >= keep.file)
+            ),
+            Err(StoreError::NotKept { file }) => {
+                assert!(position.file < keep.file);
+                assert!(file.ends_with(&name_of(position.file)), "{file}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(matches!(
+        log.scan(LogPosition::START).next(),
+        Some(Err(StoreError::NotKept { .. }))
+    ));
+    let scanned = || log.scan(log.start()).map(|item| item.unwrap().1);
+    let first = positions
+        .iter()
+        .position(|one| one.file == keep.file)
+        .unwrap();
+    assert!(scanned().eq((first as u64..60).map(record)));
+    drop(log);
+    // Removed files that a crash has brought back are nobody's, and removed with the next.
+    disk.create(&name_of(1)).unwrap();
+    disk.create(&name_of(keep.file - 1)).unwrap();
+    let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, positions[50]).unwrap();
+    let log = opened.0;
+    log.begin_at(keep);
+    log.settle().unwrap();
+    assert_eq!(
+        log.remove_before(positions[45]).unwrap().len() as u32,
+        2 + positions[45].file - keep.file
+    );
+    let left = recovery::numbers(&disk).unwrap();
+    assert_eq!(left.first(), Some(&positions[45].file));
+    assert_eq!(log.read(positions[59]).unwrap(), record(59));
+}
+
+#[test]
+fn a_log_without_its_first_files_is_repaired_from_where_it_is_kept() {
+    let disk = FaultyDisk::new(32);
+    let (log, positions) = filled(&disk, SMALL, 60);
+    let keep = positions[30];
+    log.remove_before(keep).unwrap();
+    let (first, end) = (log.start(), log.end());
+    drop(log);
+    let find = |disk: &FaultyDisk, start| BlockLog::find_damage(disk, SALT, start, &[end]).unwrap();
+    for start in [Some(keep), None] {
+        assert_eq!(find(&disk, start), []);
+    }
+    let told = find(&disk, Some(LogPosition::START));
+    assert_eq!(told.len() as u32, keep.file - 1);
+    let name = name_of(first.file);
+    // Its header, the file, and a record in it.
+    for damage in [Some(9), None, Some(u64::from(HEADER_BYTES) + 20)] {
+        let disk = disk.duplicate();
+        match damage {
+            Some(at) => disk.flip_bit(&name, at, 2),
+            None => disk.remove(&name).unwrap(),
+        }
+        let damages = find(&disk, Some(keep));
+        assert!(!damages.is_empty());
+        for damage in &damages {
+            let copy = disk.create("copy").unwrap();
+            BlockLog::take_out(&disk, SALT, &[end], damage, &*copy).unwrap();
+        }
+        assert_eq!(find(&disk, Some(keep)), [], "{damage:?}");
+        let (log, _) = BlockLog::open(Arc::new(disk), SMALL, first).unwrap();
+        log.begin_at(first);
+        let last = log.scan(first).last().unwrap().unwrap();
+        assert_eq!(last.1, record(59), "{damage:?}");
+    }
+}

@@ -256,7 +256,14 @@ impl EngineDriver {
     ) -> Result<T, Failed> {
         if let Err(StateError::NotKept { oldest }) = &result {
             let fork = self.fork_of(target);
-            assert!(fork < *oldest, "{at}: from {fork} on all is kept");
+            let target = self.known[&target].id;
+            assert!(
+                fork < *oldest,
+                "{at}, {}: block {target} leaves the head's chain at {fork}, and all from {oldest} on \
+                 is kept: {:?}",
+                self.doing,
+                self.db().stats()
+            );
         }
         self.outcome(result, at)
     }

@@ -1,0 +1,470 @@
+//! Old blocks leave the log: what is kept, what is said of the rest, and what it comes to on the disk.
+
+use alloy_primitives::B256;
+use cambium_primitives::{BlockId, BlockNumber, Changes};
+use cambium_state::{
+    Db, Disk, FaultyDisk, FileSizes, Options, StateError, StdDisk, StoreError, backup, repair,
+};
+use cambium_testkit::{
+    TINY_FILES,
+    plain::{account, make, path, put, seal},
+    say,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+const ACCOUNTS: u64 = 200;
+const KEEP: u64 = 30;
+/// Blocks between merges.
+const FLUSH_EVERY: u64 = 10;
+
+fn options(keep_blocks: Option<u64>) -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        unfinalized_blocks: 8,
+        keep_blocks,
+        files: FileSizes {
+            log_file_bytes_max: 8 << 10,
+            log_extend_bytes: 4 << 10,
+            ..TINY_FILES
+        },
+        ..Options::default()
+    }
+}
+
+fn slots_of(index: u64) -> u64 {
+    index % 3
+}
+
+/// Commits blocks up to that number: block n gives account n, and one more, the nonce n.
+fn advance(db: &Db, to: BlockNumber) {
+    for n in db.head().number + 1..=to {
+        let changes = [n % ACCOUNTS, (n * 7 + 1) % ACCOUNTS];
+        let mut changes: Vec<_> = changes.iter().map(|at| put(path(*at), n)).collect();
+        changes.dedup_by_key(|change| change.path);
+        // Of another name than a block of that number that was taken back.
+        let name = [db.head().hash.as_slice(), &to.to_le_bytes()].concat();
+        let sealed = seal(db.view().unwrap(), name, Changes::new(changes), vec![]);
+        sealed.unwrap().commit().unwrap();
+        if n % FLUSH_EVERY == 0 {
+            db.flush((n % 3) as usize).unwrap();
+        }
+    }
+}
+
+fn nonce_at(db: &Db, number: BlockNumber) -> Result<u64, StateError> {
+    let view = db.view_at(number)?;
+    let found = view.account(&path(number % ACCOUNTS))?;
+    assert_eq!(found, Some(account(number)), "block {number}");
+    Ok(number)
+}
+
+fn oldest<T>(result: Result<T, StateError>) -> BlockNumber {
+    match result.map(|_| ()) {
+        Err(StateError::NotKept { oldest }) => oldest,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_kept<T>(result: &Result<T, StateError>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(StateError::NotKept { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn log_files(disk: &FaultyDisk) -> Vec<String> {
+    let names = disk.files().into_iter();
+    names.filter(|name| name.starts_with("log/")).collect()
+}
+
+#[test]
+fn what_is_promised_is_kept_and_what_is_older_is_refused_by_name() {
+    let disk = FaultyDisk::new(3);
+    let db = make(
+        Arc::new(disk.clone()),
+        options(Some(KEEP)),
+        ACCOUNTS,
+        slots_of,
+    );
+    advance(&db, 400);
+    let kept_from = db.stats().unwrap().kept_from;
+    assert!((300..=400 - KEEP).contains(&kept_from), "{kept_from}");
+    assert!(!log_files(&disk).contains(&"log/00000001.log".to_owned()));
+    for number in 400 - KEEP..=400 {
+        nonce_at(&db, number).unwrap();
+        db.block(number).unwrap().unwrap();
+        db.block_changes(number).unwrap().unwrap();
+    }
+    for number in [0, 1, 100] {
+        assert_eq!(oldest(db.view_at(number)), kept_from);
+        assert_eq!(oldest(db.block(number)), kept_from);
+        assert_eq!(oldest(db.block_changes(number)), kept_from);
+        assert_eq!(oldest(db.unwind(number)), kept_from);
+        // Names are known of all.
+        let id = db.block_id(number).unwrap().unwrap();
+        assert!(db.has(id).unwrap());
+        assert_eq!(oldest(db.set_head(id)), kept_from);
+        assert_eq!(oldest(db.block_by_id(id)), kept_from);
+        assert_eq!(db.head().number, 400);
+    }
+    let told = db.unwind(1).unwrap_err().to_string();
+    assert!(
+        told.contains(&format!("blocks before block {kept_from}")),
+        "{told}"
+    );
+    // What is between is there or refused, and nothing else.
+    let there = (1..=400).filter(|number| is_kept(&nonce_at(&db, *number)));
+    let there: Vec<_> = there.collect();
+    assert_eq!(there, (there[0]..=400).collect::<Vec<_>>());
+    assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+    // Going back as far as is promised, and on from there.
+    db.unwind(kept_from).unwrap();
+    nonce_at(&db, kept_from).unwrap();
+    assert_eq!(db.stats().unwrap().kept_from, kept_from);
+    oldest(db.unwind(kept_from - 1));
+    advance(&db, kept_from + 120);
+    assert!(db.stats().unwrap().kept_from > kept_from);
+    assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+    db.close().unwrap();
+    let (db, recovery) = Db::open(Arc::new(disk), options(None)).unwrap();
+    assert_eq!(
+        (db.head().number, recovery.notes),
+        (kept_from + 120, vec![])
+    );
+    oldest(db.block(1));
+}
+
+/// A block can't be built upon whose way back is gone: neither committed aside, nor as the head.
+#[test]
+fn a_view_that_is_held_while_its_block_leaves_can_be_read_and_not_built_upon() {
+    let disk = FaultyDisk::new(4);
+    let db = make(
+        Arc::new(disk.clone()),
+        options(Some(KEEP)),
+        ACCOUNTS,
+        slots_of,
+    );
+    advance(&db, 40);
+    let view = db.view_at(25).unwrap();
+    let build = |name: &str| {
+        let changes = Changes::new(vec![put(path(3), 77)]);
+        seal(view.clone(), name, changes, vec![])
+    };
+    let early = build("early").unwrap();
+    advance(&db, 400);
+    assert_eq!(view.account(&path(25)).unwrap(), Some(account(25)));
+    let late = build("late").unwrap();
+    let head = db.head();
+    for sealed in [early, late] {
+        let id = sealed.id();
+        oldest(sealed.commit());
+        assert!(!db.has(id).unwrap());
+    }
+    assert_eq!(db.head(), head);
+    advance(&db, 410);
+    drop(view);
+    db.close().unwrap();
+    let (db, _) = Db::open(Arc::new(disk), options(Some(KEEP))).unwrap();
+    assert_eq!(db.head().number, 410);
+    assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
+}
+
+/// Of all files but the block index, which has 48 bytes for each block.
+fn bytes_on_disk(dir: &std::path::Path) -> BTreeMap<String, u64> {
+    let mut sizes = BTreeMap::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() {
+                todo.push(entry.path());
+                continue;
+            }
+            let path = entry.path();
+            let is_index = path.file_name().unwrap() == "blocks.idx";
+            let of = match path.extension().and_then(|ending| ending.to_str()) {
+                _ if is_index => "block index",
+                Some("log") => "log",
+                Some("seg") => "segments",
+                _ => "others",
+            };
+            *sizes.entry(of.to_owned()).or_default() += meta.len();
+        }
+    }
+    sizes
+}
+
+#[test]
+fn disk_use_levels_off_where_few_blocks_are_kept() {
+    let blocks = match std::env::var_os("CAMBIUM_LONG") {
+        Some(_) => 100_000,
+        None => 4_000,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
+    let db = make(disk, options(Some(KEEP)), ACCOUNTS, slots_of);
+    // The largest of each quarter.
+    let mut quarters: Vec<BTreeMap<String, u64>> = Vec::new();
+    for quarter in 0..4 {
+        let mut largest: BTreeMap<String, u64> = BTreeMap::new();
+        for part in 1..=20 {
+            advance(&db, blocks / 4 * quarter + blocks / 80 * part);
+            for (of, bytes) in bytes_on_disk(dir.path()) {
+                let max = largest.entry(of).or_default();
+                *max = bytes.max(*max);
+            }
+        }
+        quarters.push(largest);
+    }
+    say(&format!("{blocks} blocks, {KEEP} kept: {quarters:?}"));
+    let (second, last) = (&quarters[1], &quarters[3]);
+    for of in ["log", "segments", "others"] {
+        assert!(last[of] * 10 <= second[of] * 12, "{of}: {quarters:?}");
+    }
+    assert_eq!(
+        last["block index"],
+        48 * (blocks / FLUSH_EVERY * FLUSH_EVERY - blocks % 3 + 2)
+    );
+}
+
+/// An option is for as long as a database is open.
+#[test]
+fn blocks_that_were_kept_leave_once_fewer_are_to_be() {
+    let disk = FaultyDisk::new(5);
+    let db = make(Arc::new(disk.clone()), options(None), ACCOUNTS, slots_of);
+    advance(&db, 200);
+    nonce_at(&db, 1).unwrap();
+    let all = log_files(&disk).len();
+    db.close().unwrap();
+    let reopened = |keep| Db::open(Arc::new(disk.clone()), options(keep)).unwrap().0;
+    let db = reopened(Some(KEEP));
+    nonce_at(&db, 1).unwrap();
+    // The last two checkpoints are to say so, and blocks before them not to be in memory.
+    advance(&db, 230);
+    assert!(log_files(&disk).len() < all / 2, "{:?}", log_files(&disk));
+    oldest(nonce_at(&db, 1));
+    let kept_from = db.stats().unwrap().kept_from;
+    db.close().unwrap();
+    let db = reopened(None);
+    advance(&db, 400);
+    assert_eq!(db.stats().unwrap().kept_from, kept_from);
+    for number in kept_from..=400 {
+        nonce_at(&db, number).unwrap();
+    }
+    // None at all are few: what branches of the newest heights need stays.
+    db.close().unwrap();
+    let db = reopened(Some(0));
+    advance(&db, 440);
+    let kept_from = db.stats().unwrap().kept_from;
+    assert!((420..=432).contains(&kept_from), "{kept_from}");
+    for number in kept_from..=440 {
+        nonce_at(&db, number).unwrap();
+    }
+}
+
+/// The block index is made again of what there is; what it had of older blocks stays where it can.
+#[test]
+fn a_block_index_is_made_again_without_the_old_blocks() {
+    let disk = FaultyDisk::new(6);
+    let db = make(
+        Arc::new(disk.clone()),
+        options(Some(KEEP)),
+        ACCOUNTS,
+        slots_of,
+    );
+    advance(&db, 405);
+    let ids: Vec<BlockId> = (0..=405)
+        .map(|n| db.block_id(n).unwrap().unwrap())
+        .collect();
+    let kept_from = db.stats().unwrap().kept_from;
+    db.close().unwrap();
+    let with_index = |change: &dyn Fn(&FaultyDisk)| {
+        let disk = disk.duplicate();
+        change(&disk);
+        disk
+    };
+    let record = |number: u64| 48 * (number + 1);
+    let cases: [(&str, FaultyDisk, bool); 4] = [
+        (
+            "gone",
+            with_index(&|disk| disk.remove("blocks.idx").unwrap()),
+            true,
+        ),
+        (
+            "bad header",
+            with_index(&|disk| disk.flip_bit("blocks.idx", 3, 1)),
+            false,
+        ),
+        (
+            "cut short",
+            with_index(&|disk| {
+                disk.open("blocks.idx")
+                    .unwrap()
+                    .set_len(record(50))
+                    .unwrap()
+            }),
+            true,
+        ),
+        (
+            "a bad entry of a block that is kept",
+            with_index(&|disk| disk.flip_bit("blocks.idx", record(kept_from + 2), 1)),
+            false,
+        ),
+    ];
+    for (what, disk, old_are_lost) in cases {
+        let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+        let report = repair(&arc, options(Some(KEEP)), false, &mut |_| {}).unwrap();
+        assert!(
+            report.is_whole() && !report.findings.is_empty(),
+            "{what}: {report:?}"
+        );
+        assert_eq!(report.head, ids[405], "{what}");
+        let (db, _) = Db::open(arc, options(Some(KEEP))).unwrap();
+        for (number, id) in ids.iter().enumerate() {
+            let number = number as u64;
+            match db.block_id(number) {
+                Ok(found) => assert_eq!(found, Some(*id), "{what}"),
+                Err(StateError::NotKept { .. }) => {
+                    assert!(old_are_lost && number < kept_from, "{what}: block {number}");
+                }
+                Err(error) => panic!("{what}: {error}"),
+            }
+            if number >= kept_from {
+                nonce_at(&db, number).unwrap();
+            }
+        }
+        assert!(db.check(&mut |_| {}).unwrap().damage.is_empty(), "{what}");
+        advance(&db, 500);
+        assert!(db.check(&mut |_| {}).unwrap().damage.is_empty(), "{what}");
+        db.close().unwrap();
+    }
+}
+
+/// Whichever file of the log is lost, and however: opening and repair go by what is kept.
+#[test]
+fn the_oldest_file_of_the_log_is_brought_back_or_its_loss_is_told() {
+    let disk = FaultyDisk::new(7);
+    let db = make(
+        Arc::new(disk.clone()),
+        options(Some(KEEP)),
+        ACCOUNTS,
+        slots_of,
+    );
+    advance(&db, 405);
+    let head = db.head();
+    db.close().unwrap();
+    let names = log_files(&disk);
+    assert!(names.len() > 3, "{names:?}");
+    for name in &names {
+        for bit in [None, Some((5, 1)), Some((40, 3))] {
+            let disk = disk.duplicate();
+            match bit {
+                None => disk.remove(name).unwrap(),
+                Some((at, bit)) => disk.flip_bit(name, at, bit),
+            }
+            let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+            let report = repair(&arc, options(Some(KEEP)), false, &mut |_| {}).unwrap();
+            let what = format!("{name} {bit:?}: {report:?}");
+            let (db, _) = Db::open(arc.clone(), options(Some(KEEP))).unwrap();
+            assert_eq!(db.head(), report.head, "{what}");
+            assert!(db.head() == head || report.lost_blocks, "{what}");
+            let root = db.view().unwrap().state_root();
+            assert_ne!(root, B256::ZERO);
+            advance(&db, 500);
+            db.close().unwrap();
+            let again = repair(&arc, options(Some(KEEP)), true, &mut |_| {}).unwrap();
+            assert!(again.is_sound(), "{what}: {again:?}");
+        }
+    }
+}
+
+#[test]
+fn readers_and_backups_go_by_what_is_kept() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let disk = |at: usize| -> Arc<dyn Disk> { Arc::new(StdDisk::new(dirs[at].path())) };
+    let options = Options {
+        reader_lag: 3,
+        ..options(Some(KEEP))
+    };
+    let writer = make(disk(0), options, ACCOUNTS, slots_of);
+    advance(&writer, 200);
+    let (mut reader, _) = Db::open_read_only(disk(0), options).unwrap();
+    let kept_from = reader.stats().unwrap().kept_from;
+    assert_eq!(kept_from, writer.stats().unwrap().kept_from);
+    nonce_at(&reader, kept_from).unwrap();
+    oldest(reader.block(1));
+    let report = backup(&disk(0), &disk(1), options, &mut |_| {}).unwrap();
+    assert_eq!(report.head, writer.head());
+    advance(&writer, 400);
+    // What it wants has left meanwhile: it is told so, and catches up.
+    let gone = nonce_at(&reader, kept_from).unwrap_err();
+    assert!(
+        matches!(gone, StateError::Store(StoreError::ReaderBehind { .. })),
+        "{gone}"
+    );
+    reader.catch_up().unwrap();
+    assert_eq!(reader.head(), writer.head());
+    oldest(nonce_at(&reader, kept_from));
+    nonce_at(&reader, 390).unwrap();
+    let (copy, _) = Db::open(disk(1), options).unwrap();
+    assert_eq!(copy.head().number, 200);
+    nonce_at(&copy, kept_from).unwrap();
+    assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
+    advance(&copy, 300);
+    assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
+    // The newest checkpoint of a copy may be lost, too.
+    copy.close().unwrap();
+    let newest = std::fs::read_dir(dirs[1].path()).unwrap();
+    let names = newest.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let newest = names.filter(|name| name.starts_with("checkpoint-")).max();
+    std::fs::remove_file(dirs[1].path().join(newest.unwrap())).unwrap();
+    let (copy, _) = Db::open(disk(1), options).unwrap();
+    assert_eq!(copy.head().number, 300);
+    assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
+}
+
+/// A block that is imported again after its record was lost is behind its children in the log.
+#[test]
+fn a_block_that_was_imported_again_keeps_its_children() {
+    let disk = FaultyDisk::new(8);
+    let db = make(Arc::new(disk.clone()), options(None), ACCOUNTS, slots_of);
+    // The last merge is at block 50.
+    advance(&db, 59);
+    let head = db.head();
+    let positions = log_files(&disk);
+    let lost = db.block(53).unwrap().unwrap();
+    let (changes, _) = db.block_changes(53).unwrap().unwrap();
+    db.close().unwrap();
+    // Wherever that block's record is, it is found by its hash.
+    let at = positions.iter().find_map(|name| {
+        let bytes = disk.contents(name)?;
+        let hash = lost.id.hash.as_slice();
+        let is_head = |at: &usize| bytes[*at..].starts_with(hash);
+        let at = (0..bytes.len() - 32).find(is_head)?;
+        // Not where it is a child's parent.
+        let number = lost.id.number.to_le_bytes();
+        bytes[at - 8..]
+            .starts_with(&number)
+            .then_some((name.clone(), at))
+    });
+    let (name, at) = at.expect("its record");
+    disk.flip_bit(&name, at as u64, 1);
+    let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+    let report = repair(&arc, options(None), false, &mut |_| {}).unwrap();
+    assert!(report.findings.len() == 1, "{report:?}");
+    let (db, _) = Db::open(arc.clone(), options(Some(KEEP))).unwrap();
+    assert_eq!(db.head().number, 52, "{report:?}");
+    let staged = db.view().unwrap().session().finish(changes, vec![]);
+    staged.unwrap().seal(lost).unwrap().commit().unwrap();
+    db.set_head(head).unwrap();
+    for to in [70, 90, 100, 150, 200] {
+        advance(&db, to);
+        let kept_from = db.stats().unwrap().kept_from;
+        for number in kept_from.max(1)..=db.head().number {
+            nonce_at(&db, number).unwrap();
+        }
+    }
+    assert!(!log_files(&disk).contains(&"log/00000001.log".to_owned()));
+}
