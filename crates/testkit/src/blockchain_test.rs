@@ -273,11 +273,11 @@ pub struct BlockchainSuite<B> {
 }
 
 impl<B> BlockchainSuite<B> {
-    /// All tests under `folder` of `pack`; `None` if the pack is not there.
+    /// All tests under `folder` of `pack`; `None` if it is not there.
     pub fn new(pack: Pack, folder: &'static str) -> Option<Self> {
         Some(Self {
             pack,
-            root: pack.open()?,
+            root: pack.open(&[folder])?,
             folder,
             backend: PhantomData,
         })

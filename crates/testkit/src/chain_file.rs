@@ -24,7 +24,9 @@ struct Head {
 /// Imports the whole chain into a backend and compares the head. `None` if the pack is not there;
 /// panics if a block is refused.
 pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
-    let folder = Pack::ExecutionApis.open()?.join("execution-apis/tests");
+    let folder = Pack::ExecutionApis
+        .open(&["execution-apis"])?
+        .join("execution-apis/tests");
     let (genesis, accounts) = Genesis::read(folder.join("genesis.json")).expect("the genesis");
     let mut codes = Vec::new();
     let changes = accounts.into_iter().map(|(address, account)| {

@@ -146,7 +146,9 @@ pub struct ExecutionWitnesses<'a> {
 impl<'a> ExecutionWitnesses<'a> {
     /// `None` if the pack is not there.
     pub fn new(counts: &'a WitnessCounts) -> Option<Self> {
-        let folder = Pack::AmsterdamDevnet.open()?.join("eest-zkevm-witness");
+        let folder = Pack::AmsterdamDevnet
+            .open(&["eest-zkevm-witness"])?
+            .join("eest-zkevm-witness");
         Some(Self { folder, counts })
     }
 }

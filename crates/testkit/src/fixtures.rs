@@ -46,25 +46,39 @@ impl Pack {
         }
     }
 
-    /// A folder that holds the pack's content; `None`, and a loud line, if there is none. Panics
-    /// instead where `CAMBIUM_DATA_REQUIRED` is set, as it is where a green run has to mean that
-    /// all cases were run.
-    pub fn open(self) -> Option<PathBuf> {
-        let found = self.find();
-        if found.is_none() {
-            let name = self.name();
-            assert!(
-                env::var_os("CAMBIUM_DATA_REQUIRED").is_none(),
-                "no fixtures of {name}, and CAMBIUM_DATA_REQUIRED is set: set CAMBIUM_DATA"
-            );
-            say(&format!("SKIPPED: no fixtures of {name}: set CAMBIUM_DATA"));
+    /// The folder in which these of the pack's folders are; `None`, and a loud line, if one of
+    /// them is not there. Panics instead where `CAMBIUM_DATA_REQUIRED` is set, as it is where a
+    /// green run has to mean that all cases were run.
+    pub fn open(self, folders: &[&str]) -> Option<PathBuf> {
+        match self.look(folders) {
+            Ok(root) => Some(root),
+            Err(why) => {
+                let is_required = env::var_os("CAMBIUM_DATA_REQUIRED").is_some();
+                assert!(!is_required, "{why}, and CAMBIUM_DATA_REQUIRED is set");
+                say(&format!("SKIPPED: {why}"));
+                None
+            }
         }
-        found
     }
 
-    /// A folder that holds the pack's content: the one named by `CAMBIUM_DATA`, else what is
+    /// The folder in which these of the pack's folders are, if all are there.
+    pub fn find(self, folders: &[&str]) -> Option<PathBuf> {
+        self.look(folders).ok()
+    }
+
+    fn look(self, folders: &[&str]) -> Result<PathBuf, String> {
+        let Some(root) = self.root() else {
+            let name = self.name();
+            return Err(format!(
+                "no fixtures of {name}: set CAMBIUM_DATA (scripts/public-data fetches most)"
+            ));
+        };
+        all_in(root, folders)
+    }
+
+    /// The folder named by `CAMBIUM_DATA`, which may lack some of the pack's content; else what is
     /// unpacked, once, from the pack beside the checkout. `None` if there is neither.
-    pub fn find(self) -> Option<PathBuf> {
+    fn root(self) -> Option<PathBuf> {
         if let Some(dir) = env::var_os("CAMBIUM_DATA") {
             return Some(dir.into());
         }
@@ -79,6 +93,14 @@ impl Pack {
             Ok(dir) => Some(dir),
             Err(error) => panic!("{} can't be unpacked: {error}", pack.display()),
         }
+    }
+}
+
+/// The folder, if all of these are in it; else which of them is not.
+fn all_in(root: PathBuf, folders: &[&str]) -> Result<PathBuf, String> {
+    match folders.iter().find(|folder| !root.join(folder).exists()) {
+        None => Ok(root),
+        Some(missing) => Err(format!("{missing} is not in {}", root.display())),
     }
 }
 
@@ -280,6 +302,19 @@ fn run_file<S: Suite>(suite: &S, file: &Path) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_missing_among_others_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_path_buf();
+        fs::create_dir_all(root.join("zeth/blocks")).unwrap();
+        assert_eq!(all_in(root.clone(), &["zeth"]), Ok(root.clone()));
+        assert_eq!(all_in(root.clone(), &["zeth/blocks"]), Ok(root.clone()));
+        for folders in [["zeth", "keth"], ["keth", "zeth"]] {
+            let missing = format!("keth is not in {}", root.display());
+            assert_eq!(all_in(root.clone(), &folders), Err(missing));
+        }
+    }
 
     #[test]
     fn a_pack_is_unpacked_once_and_whole() {

@@ -24,7 +24,7 @@ pub struct GenesisFiles {
 impl GenesisFiles {
     /// All files; `None` if the pack is not there.
     pub fn new() -> Option<Self> {
-        let folder = Pack::TrieGenesisEra.open()?;
+        let folder = Pack::TrieGenesisEra.open(&["reth"])?;
         let folder = folder.join("reth/crates/chainspec/res/genesis");
         Some(Self { folder })
     }

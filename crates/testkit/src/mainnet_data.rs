@@ -149,6 +149,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
 }
 
 impl MainnetData {
+    /// The folders of the pack that are read.
+    pub const FOLDERS: [&str; 2] = ["pevm-mainnet", "mainnet-bal-replay"];
+
     /// The data in `folder`, which holds the content of pack 06.
     pub fn new(folder: &Path) -> Result<Self, String> {
         let blocks = folder.join("pevm-mainnet");
@@ -160,10 +163,10 @@ impl MainnetData {
         })
     }
 
-    /// As [`Self::new`]; `None`, said loudly, if the pack is not there. Panics if it is not what
-    /// it was.
+    /// As [`Self::new`]; `None`, said loudly, if the pack is not there, or not all of
+    /// [`Self::FOLDERS`]. Panics if it is not what it was.
     pub fn open() -> Option<Self> {
-        let data = Self::new(&Pack::MainnetExec.open()?);
+        let data = Self::new(&Pack::MainnetExec.open(&Self::FOLDERS)?);
         Some(data.unwrap_or_else(|error| panic!("mainnet blocks: {error}")))
     }
 

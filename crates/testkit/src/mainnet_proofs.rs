@@ -52,7 +52,7 @@ pub struct MainnetProofs {
 impl MainnetProofs {
     /// All blocks; `None` if the pack is not there. Panics if it is not what it was.
     pub fn new() -> Option<Self> {
-        let folder = Pack::MainnetProofs.open()?;
+        let folder = Pack::MainnetProofs.open(&["zeth", "keth"])?;
         let spec = read_spec(&folder.join(WITH_CONFIG)).expect("mainnet's fork rules");
         Some(Self {
             folder,

@@ -22,7 +22,7 @@ pub struct ProofCases {
 impl ProofCases {
     /// All cases; `None` if the pack is not there.
     pub fn new() -> Option<Self> {
-        let folder = Pack::ExecutionApis.open()?;
+        let folder = Pack::ExecutionApis.open(&["execution-apis"])?;
         let folder = folder.join("execution-apis/tests/eth_getProof");
         let chain = Arc::new(import_execution_apis_chain::<EngineChain>()?);
         Some(Self { folder, chain })

@@ -37,7 +37,7 @@ fn sound(chain: &Chain) -> u64 {
 
 #[test]
 fn the_first_era_of_mainnet_is_imported_flushed_reopened_and_read_at_old_heights() {
-    let Some(folder) = Pack::TrieGenesisEra.open() else {
+    let Some(folder) = Pack::TrieGenesisEra.open(&["trin", "reth"]) else {
         return;
     };
     let era = folder.join("trin/test_assets/era1/mainnet-00000-5ec1ffb8.era1");

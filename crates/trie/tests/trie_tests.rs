@@ -5,7 +5,7 @@
 //! values, keys of any length, and values in branches, for which it has no place: they are run on
 //! [`RawTrie`], built here from the crate's own node encoders.
 //!
-//! `CAMBIUM_DATA` names the directory in which `TrieTests` is; without it all are skipped.
+//! `CAMBIUM_DATA` names the directory in which `TrieTests` is; where it is not, all are skipped.
 
 use alloy_primitives::{B256, U256, hex, keccak256};
 use alloy_rlp::Decodable;
@@ -16,7 +16,7 @@ use cambium_trie::{
     encode_leaf,
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, io::Write, path::PathBuf};
 
 /// A trie of raw keys and values: from keys, as nibbles, to values.
 #[derive(Default)]
@@ -155,13 +155,15 @@ fn root_raw(steps: &[Step], secure: bool) -> B256 {
 
 #[test]
 fn public_trie_tests_give_their_roots() {
-    let Some(data) = std::env::var_os("CAMBIUM_DATA") else {
+    let folder = std::env::var_os("CAMBIUM_DATA").map(|data| PathBuf::from(data).join("TrieTests"));
+    let Some(folder) = folder.filter(|folder| folder.exists()) else {
         let is_required = std::env::var_os("CAMBIUM_DATA_REQUIRED").is_some();
-        assert!(!is_required, "TrieTests: CAMBIUM_DATA names no directory");
-        println!("SKIPPED: TrieTests, all of them: CAMBIUM_DATA names no directory");
+        assert!(!is_required, "TrieTests are not under CAMBIUM_DATA");
+        // Past the test harness, which keeps what passing tests print to itself.
+        let line = b"SKIPPED: TrieTests, all of them: they are not under CAMBIUM_DATA\n";
+        let _ = std::io::stdout().write_all(line);
         return;
     };
-    let folder = PathBuf::from(data).join("TrieTests");
     let mut files: Vec<_> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.expect("an entry").path())

@@ -12,7 +12,10 @@ use alloy_trie::{
     root::{state_root_unhashed, storage_root_unhashed},
 };
 use cambium_chain::GenesisAccount;
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 /// The unpacked fixture data, or `None`, said aloud.
 pub(crate) fn data(path: &str) -> Option<PathBuf> {
@@ -21,7 +24,9 @@ pub(crate) fn data(path: &str) -> Option<PathBuf> {
     if found.is_none() {
         let is_required = std::env::var_os("CAMBIUM_DATA_REQUIRED").is_some();
         assert!(!is_required, "{path} is not under CAMBIUM_DATA");
-        eprintln!("SKIPPED: {path} is not under CAMBIUM_DATA");
+        // Past the test harness, which keeps what passing tests print to itself.
+        let line = format!("SKIPPED: {path} is not under CAMBIUM_DATA\n");
+        let _ = std::io::stdout().write_all(line.as_bytes());
     }
     found
 }

@@ -26,7 +26,7 @@ use revm::primitives::hardfork::SpecId;
 use std::error::Error;
 
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let Some(folder) = Pack::MainnetExec.find() else {
+    let Some(folder) = Pack::MainnetExec.find(&MainnetData::FOLDERS) else {
         let note = format!(
             "no real mainnet blocks were executed: there is no {}; CAMBIUM_DATA may name a folder \
              with its content",
