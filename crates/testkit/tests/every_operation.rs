@@ -5,7 +5,9 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options, StateError, StoreError};
+use cambium_state::{
+    BlockMeta, Db, FaultyDisk, FileSizes, Loader, Options, StateError, StoreError,
+};
 use cambium_testkit::{Model, Random, TINY_FILES, plain::path, say};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,7 +20,14 @@ fn options() -> Options {
     Options {
         memory_bytes: 16 << 20,
         unfinalized_blocks: 8,
-        files: TINY_FILES,
+        // At the end of the script old files leave the log.
+        keep_blocks: Some(6),
+        files: FileSizes {
+            log_file_bytes_max: 8 << 10,
+            log_extend_bytes: 4 << 10,
+            log_spare_blocks: 0,
+            ..TINY_FILES
+        },
         ..Options::default()
     }
 }
@@ -49,7 +58,7 @@ enum Step {
 
 use Step::{Aside, Block, Flush, Head, ReadOld, Reopen, Unwind};
 
-const SCRIPT: [Step; 27] = [
+const SCRIPT: [Step; 32] = [
     Block(1),
     Block(2),
     Flush,
@@ -77,6 +86,11 @@ const SCRIPT: [Step; 27] = [
     Block(11),
     Flush,
     Block(12),
+    Flush,
+    Block(13),
+    Flush,
+    ReadOld(8),
+    Block(14),
 ];
 
 struct Made {
@@ -164,7 +178,7 @@ fn story() -> Story {
     drop(loaded.create(first.clone(), vec![]).unwrap());
     let mut random = Random::new(3);
     let (mut blocks, mut aside, mut parent) = (Vec::new(), None, first.id.hash);
-    for number in 1..=12 {
+    for number in 1..=14 {
         if number == 3 {
             let changes = changes(&mut random, 50, 5);
             let mut model = model.clone();
@@ -397,7 +411,7 @@ fn run(story: &Story, kind: Kind, at: u64) -> bool {
     run.go()
         .unwrap_or_else(|error| panic!("{what}, going on: {error}"));
     run.look(&format!("{what}, at the end"));
-    assert_eq!(run.head, run.id(12), "{what}");
+    assert_eq!(run.head, run.id(14), "{what}");
     failed || is_off || panicked
 }
 
@@ -420,6 +434,9 @@ fn any_one_operation_can_fail_or_fill_the_disk_or_lose_power_or_panic() {
     whole.go().unwrap();
     let calls = whole.disk.calls() - before.0;
     let operations = whole.disk.operations() - before.1;
+    let is_log = |name: &String| name.starts_with("log/");
+    let oldest = whole.disk.files().into_iter().find(is_log);
+    assert_ne!(oldest.as_deref(), Some("log/00000001.log"));
     let every = match std::env::var_os("CAMBIUM_LONG") {
         Some(_) => 1,
         None => 11,

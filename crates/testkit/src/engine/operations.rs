@@ -138,9 +138,11 @@ impl EngineDriver {
 
     pub(super) fn staged(&mut self, parent: B256, at: &str) -> Result<(Staged, Model), Failed> {
         let (changes, mut model) = self.changes(parent);
-        // What a block before has brought need not come again.
+        // What a block before has brought need not come again, unless that block may have left and
+        // the code been lost since no account has it.
         let mut codes = random::codes(&changes);
-        codes.retain(|(hash, _)| model.code(hash).is_none());
+        let may_be_lost = self.params.faults.rot && self.params.keep_blocks.is_some();
+        codes.retain(|(hash, _)| may_be_lost || model.code(hash).is_none());
         model.add_codes(codes.iter().cloned());
         let mut session = self.session(parent, at)?;
         if self.random.percent(20) {
