@@ -276,6 +276,15 @@ fn readers_keep_what_they_read_up_to_a_limit() {
 /// Readers open, read and catch up at any moment of a writer's work.
 #[test]
 fn readers_see_whole_blocks_while_a_writer_works() {
+    readers_beside_a_writer(None);
+}
+
+#[test]
+fn readers_see_whole_blocks_while_old_ones_leave() {
+    readers_beside_a_writer(Some(10));
+}
+
+fn readers_beside_a_writer(keep_blocks: Option<u64>) {
     let seconds = match std::env::var_os("CAMBIUM_LONG") {
         Some(_) => 300,
         None => 6,
@@ -287,6 +296,7 @@ fn readers_see_whole_blocks_while_a_writer_works() {
     };
     let options = Options {
         unfinalized_blocks: 8,
+        keep_blocks,
         files,
         ..options()
     };
@@ -298,8 +308,8 @@ fn readers_see_whole_blocks_while_a_writer_works() {
         writer.view().unwrap().state_root(),
     )]));
     let is_done = AtomicBool::new(false);
-    let counts: [AtomicU64; 4] = Default::default();
-    let [opened, caught_up, checked, refused] = &counts;
+    let counts: [AtomicU64; 5] = Default::default();
+    let [opened, caught_up, checked, refused, not_kept] = &counts;
     thread::scope(|scope| {
         for number in 0..3 {
             let (disk, known, is_done) = (&disk, &known, &is_done);
@@ -330,6 +340,10 @@ fn readers_see_whole_blocks_while_a_writer_works() {
                             }
                             Err(StateError::Store(StoreError::ReaderBehind { .. })) => {
                                 refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(StateError::NotKept { oldest }) => {
+                                assert!(keep_blocks.is_some() && below < oldest);
+                                not_kept.fetch_add(1, Ordering::Relaxed);
                             }
                             Err(error) => panic!("{error}"),
                         }
@@ -365,21 +379,22 @@ fn readers_see_whole_blocks_while_a_writer_works() {
             match random.below(40) {
                 0..4 => writer.flush(random.below(3) as usize).unwrap(),
                 4..6 => drop(writer.unwind(head - random.below(head.min(5) + 1)).unwrap()),
-                6 => drop(
-                    writer
-                        .unwind(head - random.below(head.min(60) + 1))
-                        .unwrap(),
-                ),
+                6 => match writer.unwind(head - random.below(head.min(60) + 1)) {
+                    Err(StateError::NotKept { .. }) if keep_blocks.is_some() => {}
+                    unwound => drop(unwound.unwrap()),
+                },
                 _ => thread::sleep(Duration::from_millis(random.below(3))),
             }
         }
         is_done.store(true, Ordering::Relaxed);
         say(&format!(
             "{count} blocks; {opened:?} openings, {caught_up:?} times caught up, {checked:?} whole \
-             checks, {refused:?} times of a chain that was taken back"
+             checks, {refused:?} times of a chain that was taken back, {not_kept:?} times of blocks \
+             that are not kept"
         ));
     });
     assert!(opened.load(Ordering::Relaxed) > 10 && checked.load(Ordering::Relaxed) > 10);
+    assert_eq!(not_kept.load(Ordering::Relaxed) > 0, keep_blocks.is_some());
 }
 
 /// Whatever call to the disk fails while it catches up, a reader is what it was, or at the newest
