@@ -54,7 +54,7 @@ impl Inner {
                 if !self.has_committed_parent(&layer)? {
                     return Err(StateError::ParentNotCommitted(id));
                 }
-                self.check_kept(&self.current.read().tree, id)?;
+                self.check_kept(id)?;
             }
             group.push(id.hash);
         }
@@ -170,8 +170,7 @@ impl Inner {
             return Err(StateError::UnknownBlock(id.hash));
         }
         // Once the log says so there is no way back.
-        let tree = self.current.read().tree.clone();
-        self.check_kept(&tree, id)?;
+        self.check_kept(id)?;
         let is_far = match self.layer_of(id) {
             Ok(_) => false,
             Err(StateError::TooFar { .. }) => true,

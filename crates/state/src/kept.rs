@@ -21,11 +21,15 @@ use crate::{
     error::StateError,
     pages::retried,
     records::{BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK},
-    tree::{Layer, Tree},
+    tree::Layer,
 };
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_store::LogPosition;
 use std::collections::BTreeMap;
+
+/// No merge looks through more files than this, nor removes more, however long the log is: those
+/// who wait for it would wait for that.
+const FILES_AT_ONCE: usize = 16;
 
 /// From where on blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +90,8 @@ impl Inner {
         let head = self.current.read().tree.head().block.number;
         let lowest = self.lowest_below(head.saturating_sub(blocks));
         let newest = self.log.end().file;
-        for file in self.kept().position.file..newest {
+        let first = self.kept().position.file;
+        for file in (first..newest).take(FILES_AT_ONCE) {
             let known = self.keeping.lock().highest.get(&file).copied();
             let Some(highest) = known.or_else(|| retried(|| self.highest_in(file)).ok()) else {
                 return;
@@ -143,7 +148,7 @@ impl Inner {
             .min(base_move.to().number)
             // Branches leave the base's chain below their lowest block.
             .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)));
-        if number <= before.number {
+        if number < before.number {
             return before;
         }
         let lowest = self.lowest_below(number);
@@ -179,18 +184,29 @@ impl Inner {
 
     /// Refuses to make a block the head, or to commit one on it, whose way back needs blocks that
     /// are not kept. The caller has locked `writer`.
-    pub(crate) fn check_kept(&self, tree: &Tree, id: BlockId) -> Result<(), StateError> {
+    pub(crate) fn check_kept(&self, id: BlockId) -> Result<(), StateError> {
         let kept = self.kept();
         if kept == Kept::ALL {
             return Ok(());
         }
-        let fork = match tree.by_hash(&id.hash) {
-            // Only what hangs on the root from below it needs the log.
-            Some(layer) => match tree.chain(layer.id).find(|layer| tree.is_jump(layer)) {
-                Some(jump) => self.fork_of_jump(jump)?,
-                None => return Ok(()),
-            },
-            None => self.fork_of(tree, id)?.number,
+        let jump = {
+            let current = self.current.read();
+            let tree = &current.tree;
+            let layer = tree.by_hash(&id.hash);
+            // Of what is in memory only that needs the log which hangs on the root from below it.
+            layer.map(|layer| {
+                tree.chain(layer.id)
+                    .find(|layer| tree.is_jump(layer))
+                    .cloned()
+            })
+        };
+        let fork = match jump {
+            Some(None) => return Ok(()),
+            Some(Some(jump)) => self.fork_of_jump(&jump)?,
+            None => {
+                let tree = self.current.read().tree.clone();
+                self.fork_of(&tree, id)?.number
+            }
         };
         match fork < kept.number {
             true => Err(self.not_kept()),

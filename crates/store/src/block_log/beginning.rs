@@ -48,12 +48,14 @@ impl BlockLog {
         let mut removed = Vec::new();
         for number in numbers(&*self.disk)?.range(..first) {
             let name = name_of(*number);
-            let file = self.disk.open(&name)?;
+            let file = self.disk.open(&name);
             self.disk.remove(&name)?;
-            removed.push(RemovedLogFile {
-                bytes: file.len()?,
-                file,
-            });
+            // One that can't be opened can't be cut off for its readers: they have it as long as
+            // they will.
+            if let Ok(file) = file {
+                let bytes = file.len()?;
+                removed.push(RemovedLogFile { bytes, file });
+            }
         }
         self.removed_to.store(first, Ordering::Release);
         Ok(removed)
