@@ -200,7 +200,8 @@ impl EngineDriver {
             }
         }
         match self.repair_and_look(&damaged, may_be_below, &at) {
-            Some(report) if report.is_whole() && report.head.hash == self.head => {
+            // Where the log was cut, a side block may be gone unnoticed as well.
+            Some(report) if report.is_whole() && report.head.hash == self.head && !may_be_below => {
                 self.count("rot: whole after repair");
                 self.disk = damaged;
             }
