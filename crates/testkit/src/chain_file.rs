@@ -1,11 +1,15 @@
-//! The chain of the execution-apis suite: blocks of every fork from Homestead to BPO2.
+//! Chains that other clients made: that of the execution-apis suite, with blocks of every fork from
+//! Homestead to BPO2, and those that geth's and besu's own tests are made of.
 
 use crate::{Backend, Pack, say};
 use alloy_primitives::{B256, keccak256};
 use cambium_chain::{BlockSource, Genesis};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use serde::Deserialize;
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Blocks of the chain, without its genesis.
 pub const EXECUTION_APIS_BLOCKS: usize = 54;
@@ -27,7 +31,116 @@ pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
     let folder = Pack::ExecutionApis
         .open(&["execution-apis"])?
         .join("execution-apis/tests");
-    let (genesis, accounts) = Genesis::read(folder.join("genesis.json")).expect("the genesis");
+    let (chain, count) = import::<B>(&folder.join("genesis.json"), &folder.join("chain.rlp"));
+    let head = fs::read(folder.join("headfcu.json")).expect("the fork choice");
+    let head: ForkChoice = serde_json::from_slice(&head).expect("the fork choice");
+    assert_eq!(chain.head(), head.params.0.head_block_hash, "the head");
+    assert_eq!(count, EXECUTION_APIS_BLOCKS, "blocks");
+    say(&format!(
+        "suite execution-apis chain over the {}: {count} blocks run, 0 skipped",
+        B::name()
+    ));
+    Some(chain)
+}
+
+/// A chain of another client's tests, in a folder that `scripts/public-data` fetches.
+struct ClientChain {
+    /// It has `chain.rlp`.
+    folder: &'static str,
+    /// Its genesis file, from where the folders are.
+    genesis: &'static str,
+    blocks: usize,
+}
+
+const CLIENT_CHAINS: [ClientChain; 8] = [
+    of_client("geth-chains/osaka", "geth-chains/osaka/genesis.json", 600),
+    of_client("geth-chains/prague", "geth-chains/prague/genesis.json", 600),
+    of_client("geth-chains/cancun", "geth-chains/cancun/genesis.json", 500),
+    of_client(
+        "geth-chains/berlin",
+        "geth-chains/berlin/genesis.json",
+        3_000,
+    ),
+    of_client(
+        "besu-chains/frontier",
+        "besu-chains/frontier/genesis.json",
+        32,
+    ),
+    of_client("besu-chains/rpc", "besu-chains/rpc/genesis.json", 3),
+    of_client("besu-chains/snap", "besu-chains/snap/genesis.json", 500),
+    of_client(
+        "besu-chains/mainnet",
+        "reth/crates/chainspec/res/genesis/mainnet.json",
+        999,
+    ),
+];
+
+/// Genesis files of besu's whose chains are on proof of work of a fixed difficulty.
+const REFUSED: [&str; 2] = [
+    "besu-chains/london/genesis.json",
+    "besu-chains/upgraded/genesis.json",
+];
+
+const fn of_client(folder: &'static str, genesis: &'static str, blocks: usize) -> ClientChain {
+    ClientChain {
+        folder,
+        genesis,
+        blocks,
+    }
+}
+
+/// Imports the chains that geth's and besu's tests are made of, to their heads, and sees that those
+/// of rules which are not known here are refused by name. Chains that are not there are told.
+pub fn import_client_chains<B: Backend>() {
+    let root = std::env::var_os("CAMBIUM_DATA").map(PathBuf::from);
+    let there = |path: &str| {
+        let path = root.as_ref()?.join(path);
+        path.exists().then_some(path)
+    };
+    let mut skipped = Vec::new();
+    for chain in &CLIENT_CHAINS {
+        let (Some(folder), Some(genesis)) = (there(chain.folder), there(chain.genesis)) else {
+            skipped.push(chain.folder);
+            continue;
+        };
+        let (imported, count) = import::<B>(&genesis, &folder.join("chain.rlp"));
+        assert_eq!(count, chain.blocks, "blocks of {}", chain.folder);
+        if let Ok(head) = fs::read(folder.join("headblock.json")) {
+            let head: HeadBlock = serde_json::from_slice(&head).expect("the head");
+            assert_eq!(imported.head(), head.hash, "the head of {}", chain.folder);
+        }
+    }
+    for path in REFUSED {
+        let Some(path) = there(path) else {
+            skipped.push(path);
+            continue;
+        };
+        let (genesis, _) = Genesis::read(path).expect("the genesis");
+        let refused = genesis.check_rules().expect_err("a fixed difficulty");
+        assert!(refused.to_string().contains("fixeddifficulty"), "{refused}");
+    }
+    say(&format!(
+        "suite chains of geth and besu over the {}: {} run, {} skipped",
+        B::name(),
+        CLIENT_CHAINS.len() + REFUSED.len() - skipped.len(),
+        skipped.len()
+    ));
+    if !skipped.is_empty() {
+        say(&format!(
+            "  SKIPPED, not in CAMBIUM_DATA (scripts/public-data fetches them): {}",
+            skipped.join(", ")
+        ));
+    }
+}
+
+#[derive(Deserialize)]
+struct HeadBlock {
+    hash: B256,
+}
+
+/// Imports a whole chain into a backend, and counts its blocks. Panics if one is refused.
+fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
+    let (genesis, accounts) = Genesis::read(genesis).expect("the genesis");
     let mut codes = Vec::new();
     let changes = accounts.into_iter().map(|(address, account)| {
         let code_hash = match account.code.is_empty() {
@@ -59,20 +172,20 @@ pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
     let mut chain = B::new(spec, header, changes, codes).expect("the genesis");
 
     let mut count = 0;
-    for block in BlockSource::open(folder.join("chain.rlp")).expect("the chain") {
+    for block in BlockSource::open(blocks).expect("the chain") {
         let block = block.expect("a block");
+        // Some begin with their genesis block.
+        if block.number() == Some(0) {
+            continue;
+        }
         if let Err(error) = chain.import(&block.rlp, None) {
-            panic!("block {:?} is refused: {error}", block.number());
+            panic!(
+                "block {:?} of {}: {error}",
+                block.number(),
+                blocks.display()
+            );
         }
         count += 1;
     }
-    let head = fs::read(folder.join("headfcu.json")).expect("the fork choice");
-    let head: ForkChoice = serde_json::from_slice(&head).expect("the fork choice");
-    assert_eq!(chain.head(), head.params.0.head_block_hash, "the head");
-    assert_eq!(count, EXECUTION_APIS_BLOCKS, "blocks");
-    say(&format!(
-        "suite execution-apis chain over the {}: {count} blocks run, 0 skipped",
-        B::name()
-    ));
-    Some(chain)
+    (chain, count)
 }

@@ -3,7 +3,8 @@
 use cambium_evm::{BatchBlock, Executor, Hooks, Outcome, Sequential, execute_batch};
 use cambium_testkit::{
     BridgedBatch, EngineChain, MainnetBlocks, MainnetData, MainnetProofs, MainnetReplays, Model,
-    NaiveChain, Unanimous, assert_same_outcome, import_execution_apis_chain, run_suite, say,
+    NaiveChain, Unanimous, assert_same_outcome, import_client_chains, import_execution_apis_chain,
+    run_suite, say,
 };
 use std::num::NonZeroUsize;
 
@@ -29,6 +30,12 @@ fn mainnet_blocks_give_the_gas_receipts_and_states_that_they_gave() {
 fn the_execution_apis_chain_is_imported_to_its_head() {
     import_execution_apis_chain::<NaiveChain>();
     import_execution_apis_chain::<EngineChain>();
+}
+
+#[test]
+fn chains_of_other_clients_tests_are_imported_to_their_heads() {
+    import_client_chains::<NaiveChain>();
+    import_client_chains::<EngineChain>();
 }
 
 #[test]
