@@ -47,6 +47,13 @@ fn a_database_that_keeps_few_blocks_does_the_rest_and_names_what_it_can_not() {
         (&0.into(), &HEAD.into())
     );
     cambium!("init", "--genesis", fixture.genesis(), "--datadir", db).done();
+    // Nor when even their names are lost.
+    std::fs::remove_file(db.join("blocks.idx")).expect("the block index");
+    let again = import(&db, &["--keep-blocks", &KEEP.to_string()]);
+    assert_eq!(
+        (&again["blocks"], &again["skipped"]),
+        (&0.into(), &HEAD.into())
+    );
 
     let told = stats(&db);
     let kept_from = told["kept_from"].as_u64().expect("a number");

@@ -348,6 +348,14 @@ impl Chain {
     /// The same of a block that is in the database already. While blocks wait to be committed it
     /// may be true of the head's ancestors, too: they are not to be made the head.
     pub(crate) fn known_becomes_head(&self, id: BlockId, tip: BlockId) -> Result<bool, ChainError> {
+        match self.kept_becomes_head(id, tip) {
+            // One that is not kept can't.
+            Err(ChainError::State(StateError::NotKept { .. })) => Ok(false),
+            becomes => becomes,
+        }
+    }
+
+    fn kept_becomes_head(&self, id: BlockId, tip: BlockId) -> Result<bool, ChainError> {
         let db = self.db();
         if tip == db.head() && db.block_id(id.number)? == Some(id) {
             return Ok(false);

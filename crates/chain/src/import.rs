@@ -17,6 +17,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
 use cambium_primitives::BlockId;
+use cambium_state::StateError;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
@@ -230,7 +231,11 @@ impl Chain {
         if id.number == self.db().genesis().number {
             self.check_genesis(id.hash)?;
         }
-        self.has(id)
+        match self.has(id) {
+            // So old that its name is lost, too: the first that is kept tells which chain this is.
+            Err(ChainError::State(StateError::NotKept { .. })) => Ok(true),
+            there => there,
+        }
     }
 
     fn execute_all(

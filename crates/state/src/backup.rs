@@ -53,8 +53,12 @@ pub fn backup(
         remove_all(&**to);
         let is_gone =
             matches!(&error, StateError::Store(StoreError::Disk(error)) if error.is_not_found());
-        if !is_gone || tries == TRIES {
+        if !is_gone {
             return Err(error);
+        }
+        if tries == TRIES {
+            let what = "what is to be copied".to_owned();
+            return Err(StoreError::ReaderBehind { what }.into());
         }
     }
 }

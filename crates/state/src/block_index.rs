@@ -218,6 +218,10 @@ impl<'a> Remaking<'a> {
         let mut new = Vec::new();
         let mut next = tip;
         let keep = loop {
+            // What the index has of older ones stays: their records, and their siblings', may be gone.
+            if next.number < self.lowest {
+                break self.lowest;
+            }
             let entry = self.index.get(next.number)?;
             if entry.is_some_and(|entry| entry.hash == next.hash) {
                 break next.number + 1;

@@ -453,7 +453,11 @@ impl Blocks {
         }
         let entry = self.ancestor_in(state, id.number)?;
         let parent = match id.number.checked_sub(1) {
-            Some(below) => self.ancestor_in(state, below)?,
+            // So old that even its name is gone.
+            Some(below) => match self.ancestor_in(state, below) {
+                Err(StateError::NotKept { .. }) => None,
+                entry => entry?,
+            },
             None => None,
         };
         Ok(match (entry, parent) {

@@ -147,11 +147,13 @@ impl Inner {
             .saturating_sub(blocks)
             .min(base_move.to().number)
             // Branches leave the base's chain below their lowest block.
-            .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)));
+            .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)))
+            .max(self.genesis.number);
         if number < before.number {
             return before;
         }
-        let lowest = self.lowest_below(number);
+        // What has left does not come back, however many more are to be spared now.
+        let lowest = self.lowest_below(number).max(before.lowest);
         let mut keeping = self.keeping.lock();
         let mut file = before.position.file;
         while keeping

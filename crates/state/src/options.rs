@@ -12,9 +12,10 @@ pub struct Options {
     /// Memory for all of the engine, in bytes: index, layers and caches.
     pub memory_bytes: u64,
     /// Blocks of so many of the newest heights can be built upon and made the head, whatever
-    /// their branch; of each height 64 on average, the newest first.
+    /// their branch; of each height 64 on average, the newest first. Not below what
+    /// [`Options::keep_blocks`] has let go, after the head went back.
     pub unfinalized_blocks: usize,
-    /// So many blocks below the head can be gone back to, and a few hundred more be read: older ones
+    /// So many blocks below the highest head so far can be gone back to, and a few hundred more be read: older ones
     /// leave the block log as whole files, with their changes and access lists. `None` for all. Never
     /// fewer than what branches of the newest heights need.
     pub keep_blocks: Option<u64>,

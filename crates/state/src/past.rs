@@ -294,8 +294,8 @@ impl Inner {
         self.log.read(position).map_err(|error| match error {
             StoreError::NotKept { .. } => self.not_kept(),
             // Whoever writes does not keep it any more.
-            error if self.was_removed(position).unwrap_or(false) => {
-                let what = format!("{} ({error})", describe(position));
+            _ if self.was_removed(position).unwrap_or(false) => {
+                let what = describe(position);
                 StoreError::ReaderBehind { what }.into()
             }
             error => error.into(),

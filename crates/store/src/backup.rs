@@ -5,10 +5,12 @@ use crate::{
     segments::SegmentFile,
 };
 use cambium_disk::{Access, Disk, DiskFile};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Bytes that are copied at a time: whole blocks.
 const PIECE_BYTES: u64 = 1 << 20;
+/// So many files of the log are opened before anything large is copied.
+const LOG_FILES_OPEN: usize = 128;
 
 /// What a backup is of.
 #[derive(Debug)]
@@ -56,6 +58,11 @@ pub fn copy_files(
         let name = checkpoint::name_of(*sequence);
         copy.share_as(&name, &staged(&name))?;
     }
+    // Whoever writes may let old ones go.
+    let log_files = of.log_start.file..=of.log_end.file;
+    let open = |number: u32| Ok((number, from.open(&block_log::name_of(number))?));
+    let first = log_files.clone().take(LOG_FILES_OPEN).map(open);
+    let mut log = first.collect::<Result<BTreeMap<_, _>, StoreError>>()?;
     to.create_dir("segments")?;
     let files = of.segments.files();
     let newest = files.iter().map(|one| one.stats.sequence).max();
@@ -71,28 +78,41 @@ pub fn copy_files(
         };
         if !is_linked {
             let copied = copy.copy(&*file, &name, stats.bytes);
-            copied.map_err(|error| match error {
-                StoreError::Disk(error) if error.is_end_of_file() => StoreError::ReaderBehind {
-                    what: format!("a page of {}", from.display_path(&name)),
-                },
-                error => error,
-            })?;
+            copied.map_err(|error| behind_if_gone(from, &name, error))?;
         }
     }
     to.create_dir("log")?;
-    for number in of.log_start.file..=of.log_end.file {
+    for number in log_files {
         let name = block_log::name_of(number);
         // Were the newest lost, a repair would go on with the one before.
         if number + 1 < of.log_end.file {
-            copy.share_as(&name, &name)?;
-            continue;
+            match copy.link(&name, &name) {
+                Err(StoreError::Disk(error)) if error.is_not_found() => {}
+                linked => {
+                    if linked? {
+                        continue;
+                    }
+                }
+            }
         }
-        let file = from.open(&name)?;
-        let len = match number == of.log_end.file {
-            true => of.log_end.offset.into(),
-            false => file.len()?,
+        let mut copy_file = || {
+            let file = match log.remove(&number) {
+                Some(file) => file,
+                None => from.open(&name)?,
+            };
+            let len = match number == of.log_end.file {
+                true => of.log_end.offset.into(),
+                false => file.len()?,
+            };
+            match len {
+                // Not even a header: it was cut off for those who are too far behind.
+                0 => Err(StoreError::ReaderBehind {
+                    what: from.display_path(&name),
+                }),
+                len => copy.copy(&*file, &name, len),
+            }
         };
-        copy.copy(&*file, &name, len)?;
+        copy_file().map_err(|error| behind_if_gone(from, &name, error))?;
     }
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if from.exists(name)? {
@@ -110,6 +130,17 @@ pub fn copy_files(
     }
     to.sync_dir("")?;
     Ok(sizes)
+}
+
+/// The error of a file that whoever writes has removed, or cut off, before it was copied.
+fn behind_if_gone(from: &dyn Disk, name: &str, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Disk(error) if error.is_end_of_file() || error.is_not_found() => {
+            let what = from.display_path(name);
+            StoreError::ReaderBehind { what }
+        }
+        error => error,
+    }
 }
 
 /// The name of a checkpoint while the rest is copied.

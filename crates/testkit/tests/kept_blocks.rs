@@ -3,11 +3,12 @@
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_state::{
-    Db, Disk, FaultyDisk, FileSizes, Options, StateError, StdDisk, StoreError, backup, repair,
+    BlockMeta, Db, Disk, FaultyDisk, FileSizes, Loader, Options, StateError, StdDisk, StoreError,
+    backup, repair,
 };
 use cambium_testkit::{
     TINY_FILES,
-    plain::{account, make, path, put, seal},
+    plain::{account, first_block, make, path, put, seal},
     say,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -28,6 +29,18 @@ fn options(keep_blocks: Option<u64>) -> Options {
             ..TINY_FILES
         },
         ..Options::default()
+    }
+}
+
+/// Of which so many more blocks stay.
+fn sparing(keep_blocks: Option<u64>, log_spare_blocks: u64) -> Options {
+    let options = options(keep_blocks);
+    Options {
+        files: FileSizes {
+            log_spare_blocks,
+            ..options.files
+        },
+        ..options
     }
 }
 
@@ -467,4 +480,166 @@ fn a_block_that_was_imported_again_keeps_its_children() {
         }
     }
     assert!(!log_files(&disk).contains(&"log/00000001.log".to_owned()));
+}
+
+/// A chain may begin anywhere: before there is something to leave, nothing is said of it.
+#[test]
+fn a_chain_that_begins_above_zero_opens_again() {
+    for (first, spare, keep, blocks) in [
+        (1_000, 256, 30, 200),
+        (1_000, 4, 5_000, 20),
+        (1_000, 4, 30, 300),
+        (1, 0, 30, 10),
+        (1, 0, u64::MAX, 10),
+    ] {
+        let what = format!("first {first}, {keep} kept and {spare} spared, {blocks} blocks");
+        let disk = FaultyDisk::new(11);
+        let options = sparing(Some(keep), spare);
+        let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+        for index in 0..ACCOUNTS {
+            loader.account(path(index), &account(0), []).unwrap();
+        }
+        let loaded = loader.finish(&mut |_| {}).unwrap();
+        let meta = BlockMeta {
+            id: BlockId::new(first, B256::with_last_byte(1)),
+            ..first_block(loaded.root())
+        };
+        let db = loaded.create(meta, vec![]).unwrap();
+        advance(&db, first + blocks);
+        db.flush(0).unwrap();
+        let (head, kept_from) = (db.head(), db.stats().unwrap().kept_from);
+        db.close().unwrap();
+        let (db, recovery) = Db::open(Arc::new(disk), options).unwrap();
+        assert_eq!((db.head(), recovery.notes), (head, vec![]), "{what}");
+        assert!(
+            kept_from >= first && kept_from + keep.min(blocks) <= first + blocks,
+            "{what}"
+        );
+        db.unwind(kept_from).unwrap();
+        advance(&db, head.number + 1);
+        assert!(db.check(&mut |_| {}).unwrap().damage.is_empty(), "{what}");
+    }
+}
+
+/// What has left does not come back because more is to be spared.
+#[test]
+fn more_can_be_spared_than_before() {
+    let disk = FaultyDisk::new(12);
+    let open = |spare| Db::open(Arc::new(disk.clone()), sparing(Some(KEEP), spare)).unwrap();
+    make(
+        Arc::new(disk.clone()),
+        sparing(Some(KEEP), 4),
+        ACCOUNTS,
+        slots_of,
+    )
+    .close()
+    .unwrap();
+    let (db, _) = open(4);
+    advance(&db, 400);
+    db.close().unwrap();
+    let (db, _) = open(256);
+    advance(&db, 450);
+    let check = db.check(&mut |_| {}).unwrap();
+    assert!(check.damage.is_empty(), "{:?}", check.damage);
+    let head = db.head();
+    db.close().unwrap();
+    disk.remove("blocks.idx").unwrap();
+    let arc: Arc<dyn Disk> = Arc::new(disk.clone());
+    let options = sparing(Some(KEEP), 256);
+    let report = repair(&arc, options, false, &mut |_| {}).unwrap();
+    assert!(report.is_whole() && report.head == head, "{report:?}");
+    let (db, _) = open(256);
+    advance(&db, 470);
+    db.close().unwrap();
+    assert!(repair(&arc, options, true, &mut |_| {}).unwrap().is_sound());
+}
+
+/// A branch that was given up long ago is in a file that stays, and the chain's own blocks are not: an
+/// index that is made again must not name the branch's.
+#[test]
+fn a_remade_index_names_no_block_of_a_branch_that_was_given_up() {
+    let disk = FaultyDisk::new(13);
+    let options = sparing(Some(10), 4);
+    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, slots_of);
+    advance(&db, 60);
+    let files = log_files(&disk).len();
+    while log_files(&disk).len() == files {
+        advance(&db, db.head().number + 1);
+    }
+    let main = db.head();
+    db.unwind(main.number - 6).unwrap();
+    advance(&db, main.number + 1);
+    db.set_head(main).unwrap();
+    let mut lost = 0;
+    for to in (main.number + 1..main.number + 120).step_by(5) {
+        advance(&db, to);
+        db.flush(2).unwrap();
+        let kept_from = db.stats().unwrap().kept_from;
+        let copy = disk.duplicate();
+        copy.flip_bit("blocks.idx", 3, 1);
+        let (again, _) = Db::open(Arc::new(copy.clone()), options).unwrap();
+        assert_eq!(again.head(), db.head());
+        for number in 0..=to {
+            match again.block_id(number) {
+                Ok(found) => assert_eq!(found, db.block_id(number).unwrap(), "block {number}"),
+                Err(StateError::NotKept { oldest }) => {
+                    assert!(number < oldest && oldest == kept_from);
+                    lost += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!(lost, 0, "the header alone was damaged");
+}
+
+/// Back at the oldest block, of whose ancestors not even the names are there.
+#[test]
+fn the_oldest_block_can_be_built_upon_without_the_names_of_those_before() {
+    let disk = FaultyDisk::new(14);
+    let options = sparing(Some(20), 0);
+    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, slots_of);
+    advance(&db, 100);
+    let mut oldest = 0;
+    for to in 101..180 {
+        advance(&db, to);
+        db.flush(0).unwrap();
+        let kept_from = db.stats().unwrap().kept_from;
+        let copy = disk.duplicate();
+        copy.remove("blocks.idx").unwrap();
+        let (again, _) = Db::open(Arc::new(copy.crash()), options).unwrap();
+        if again.stats().unwrap().kept_from != kept_from {
+            continue;
+        }
+        oldest += 1;
+        again.unwind(kept_from).unwrap();
+        advance(&again, kept_from + 25);
+        again.flush(0).unwrap();
+        assert!(again.check(&mut |_| {}).unwrap().damage.is_empty());
+    }
+    assert!(oldest > 0);
+}
+
+/// A copy onto another device takes its time, and what is to be copied may leave meanwhile.
+#[test]
+fn a_backup_is_made_while_blocks_leave() {
+    let from: Arc<dyn Disk> = Arc::new(FaultyDisk::new(15));
+    let to: Arc<dyn Disk> = Arc::new(FaultyDisk::new(16));
+    let db = make(from.clone(), options(Some(KEEP)), ACCOUNTS, |_| 3);
+    advance(&db, 300);
+    let mut is_ahead = false;
+    let report = backup(&from, &to, options(Some(KEEP)), &mut |_| {
+        // While the first segment is copied: five merges, and so many files leave.
+        if !is_ahead && to.list("segments").is_ok_and(|names| !names.is_empty()) {
+            is_ahead = true;
+            advance(&db, 350);
+        }
+    });
+    assert!(is_ahead);
+    assert_eq!(report.unwrap().head.number, 300);
+    let (copy, _) = Db::open(to, options(Some(KEEP))).unwrap();
+    assert_eq!(copy.head().number, 300);
+    assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
+    advance(&copy, 350);
+    assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
 }

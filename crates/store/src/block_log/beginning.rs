@@ -3,7 +3,7 @@
 //! What is kept is for the log's user to say, in its checkpoints. Files before that are nobody's: a
 //! crash may leave some of them, and they are removed with the next ones.
 
-use super::{BlockLog, HEADER_BYTES, LogPosition, name_of, recovery::numbers};
+use super::{BlockLog, DIR, HEADER_BYTES, LogPosition, name_of, recovery::numbers};
 use crate::StoreError;
 use cambium_disk::{Disk, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
@@ -57,6 +57,8 @@ impl BlockLog {
                 removed.push(RemovedLogFile { bytes, file });
             }
         }
+        // Were some of them to come back, others not, nobody could tell them from a log with holes.
+        self.disk.sync_dir(DIR)?;
         self.removed_to.store(first, Ordering::Release);
         Ok(removed)
     }
