@@ -173,6 +173,11 @@ fn old_blocks_leave_the_log_and_nothing_else() {
     let (seeds, steps) = if long() { (200, 400) } else { (6, 250) };
     let params = keeping_few(faulty(11_000, FaultKinds::NONE));
     assert_files_left(&run("few blocks kept", seeds, steps, params));
+}
+
+#[test]
+fn old_blocks_leave_through_failures_of_the_disk() {
+    let (seeds, steps) = if long() { (200, 400) } else { (6, 250) };
     let params = keeping_few(faulty(12_000, FAILURES));
     assert_files_left(&run("few blocks kept, failures", seeds, steps, params));
 }

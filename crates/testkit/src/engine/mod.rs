@@ -18,8 +18,8 @@ use crate::Model;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{
-    BlockMeta, Db, FaultyDisk, FileSizes, Loader, Options, Sealed, Session, StateError, StoreError,
-    View,
+    BlockMeta, Db, FaultyDisk, FileSizes, Loader, Options, Recovery, Sealed, Session, StateError,
+    StoreError, View,
 };
 use faults::is_of_the_disk;
 pub(crate) use operations::is_near;
@@ -298,8 +298,12 @@ impl EngineDriver {
         self.db = None;
     }
 
-    /// Opens the database, once a merge that may be under way has let go of it.
     fn open(&self) -> Result<Db, StateError> {
+        self.open_told().map(|(db, _)| db)
+    }
+
+    /// Opens the database, once a merge that may be under way has let go of it.
+    fn open_told(&self) -> Result<(Db, Recovery), StateError> {
         let mut tries = 0;
         loop {
             match Db::open(Arc::new(self.disk.clone()), options(&self.params)) {
@@ -307,7 +311,7 @@ impl EngineDriver {
                     tries += 1;
                     thread::sleep(Duration::from_millis(10));
                 }
-                opened => return opened.map(|(db, _)| db),
+                opened => return opened,
             }
         }
     }
@@ -324,7 +328,7 @@ impl EngineDriver {
             self.disk.clear_faults();
             self.is_faulty = false;
         }
-        let db = match self.open() {
+        let (db, recovery) = match self.open_told() {
             Ok(db) => db,
             Err(_) if self.is_faulty => return self.recover(at),
             Err(error) => panic!("{at}: after a failure: {error}"),
@@ -340,7 +344,9 @@ impl EngineDriver {
         self.head = head;
         for known in self.known.values_mut() {
             // Not acknowledged, but there: it must not go away any more.
-            known.durable |= db.has(known.id).expect("an answer");
+            known.durable |= db
+                .has(known.id)
+                .unwrap_or_else(|error| panic!("{at}: {} {error} {:?}", known.id, recovery));
         }
         self.db = Some(db);
         let checked = self.check_durable(at).and_then(|()| self.check_all(at));
