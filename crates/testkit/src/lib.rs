@@ -11,6 +11,7 @@ mod engine_chain;
 mod execution_witnesses;
 mod fixtures;
 mod genesis_files;
+mod hostile;
 mod known_failures;
 mod list_mutations;
 mod mainnet_blocks;
@@ -38,6 +39,10 @@ pub use engine_chain::EngineChain;
 pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessCounts};
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};
+pub use hostile::{
+    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, byte_changes, is_long, json_changes,
+    mend_header,
+};
 pub use known_failures::{KnownFailure, KnownFailures};
 pub use list_mutations::mutated;
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};

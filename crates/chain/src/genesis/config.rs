@@ -1,7 +1,10 @@
 //! The `config` object: a chain's fork rules.
 
-use super::values::{Fields, Ignored, object, optional, required, shown};
-use crate::{BlobSchedule, ChainSpec};
+use super::values::{Ignored, optional, required, shown};
+use crate::{
+    BlobSchedule, ChainSpec,
+    json::{Fields, object},
+};
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::Address;
 use serde::de::{Error, IgnoredAny, MapAccess};

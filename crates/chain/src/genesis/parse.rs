@@ -3,8 +3,9 @@
 use super::{
     Genesis, GenesisAccount, GenesisError, GenesisPart,
     config::ConfigFields,
-    values::{Fields, Ignored, Object, Value, object, optional, required, shown},
+    values::{Ignored, Value, optional, required, shown},
 };
+use crate::json::{Fields, Object, object};
 use alloy_primitives::{Address, B256, U256};
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use std::io;

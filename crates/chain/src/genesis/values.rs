@@ -1,5 +1,6 @@
 //! Values in genesis files, in every form that is in use.
 
+use crate::json::named;
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Unexpected, Visitor};
 use std::{fmt, marker::PhantomData};
@@ -170,60 +171,6 @@ pub(super) fn required<'de, T: Value, M: MapAccess<'de>>(
     match optional(map, &field)? {
         Some(value) => Ok(value),
         None => Err(M::Error::custom(format_args!("{field}: null"))),
-    }
-}
-
-/// Puts a field's name before an error. (The place, which a JSON error's text ends with, stays.)
-fn named<E: Error>(field: impl fmt::Display, error: E) -> E {
-    E::custom(format_args!("{field}: {error}"))
-}
-
-/// What reads the fields of a JSON object.
-pub(super) trait Fields<'de> {
-    /// What the object is.
-    const EXPECTED: &'static str;
-
-    /// Takes one field: must take its value from `map`.
-    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
-}
-
-/// The next value of `map`, an object, its fields given to `fields`. False if there is `null`.
-pub(super) fn object<'de, F: Fields<'de>, M: MapAccess<'de>>(
-    map: &mut M,
-    field: impl fmt::Display,
-    fields: &mut F,
-) -> Result<bool, M::Error> {
-    map.next_value_seed(Object(fields))
-        .map_err(|error| named(field, error))
-}
-
-/// Reads an object with its [`Fields`]. False if there is `null`.
-pub(super) struct Object<'a, F>(pub(super) &'a mut F);
-
-impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<'_, F> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, F> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(F::EXPECTED)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        Ok(false)
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<bool, M::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            self.0.take(&key, &mut map)?;
-        }
-        Ok(true)
     }
 }
 
