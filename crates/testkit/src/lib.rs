@@ -32,7 +32,7 @@ pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use bridged_batch::BridgedBatch;
-pub use chain_file::{EXECUTION_APIS_BLOCKS, import_execution_apis_chain};
+pub use chain_file::{EXECUTION_APIS_BLOCKS, genesis_state, import_execution_apis_chain};
 pub use concurrent::{ConcurrentDriver, ConcurrentParams, RoundFaults};
 pub use engine::{EngineDriver, EngineParams, FaultKinds, Random, TINY_FILES};
 pub use engine_chain::EngineChain;
