@@ -15,6 +15,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct BackupOf<'a> {
     /// Checkpoints, with all that they are on.
     pub checkpoints: &'a [u64],
+    /// Where those are that are not on the disk itself: an index that was made again is in memory.
+    pub made_again: &'a dyn Disk,
     /// The segments that the newest of them names, open.
     pub segments: &'a Segments,
     /// Where the log ends.
@@ -52,12 +54,23 @@ pub fn copy_files(
     for sequence in of.checkpoints {
         // Before they can be gone.
         let name = checkpoint::name_of(*sequence);
-        copy.share_as(&name, &staged(&name))?;
+        if from.exists(&name)? {
+            copy.share_as(&name, &staged(&name))?;
+        } else {
+            let file = of.made_again.open(&name)?;
+            copy.copy(&*file, &staged(&name), file.len()?)?;
+        }
     }
     to.create_dir("segments")?;
     let files = of.segments.files();
     let newest = files.iter().map(|one| one.stats.sequence).max();
-    for SegmentFile { stats, name, file } in files {
+    for SegmentFile {
+        stats,
+        name,
+        file,
+        bytes,
+    } in files
+    {
         // Whoever writes may append to the newest one, and remove any: it is open here.
         let is_linked = match Some(stats.sequence) != newest {
             false => Ok(false),
@@ -68,7 +81,7 @@ pub fn copy_files(
             linked => linked?,
         };
         if !is_linked {
-            let copied = copy.copy(&*file, &name, stats.bytes);
+            let copied = copy.copy(&*file, &name, bytes);
             copied.map_err(|error| match error {
                 StoreError::Disk(error) if error.is_end_of_file() => StoreError::ReaderBehind {
                     what: format!("a page of {}", from.display_path(&name)),
@@ -80,6 +93,10 @@ pub fn copy_files(
     to.create_dir("log")?;
     for number in 1..=of.log_end.file {
         let name = block_log::name_of(number);
+        // One that is missing is missing in the copy.
+        if number < of.log_end.file && !from.exists(&name)? {
+            continue;
+        }
         // Were the newest lost, a repair would go on with the one before.
         if number + 1 < of.log_end.file {
             copy.share_as(&name, &name)?;
