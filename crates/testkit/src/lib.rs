@@ -40,8 +40,8 @@ pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessC
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};
 pub use hostile::{
-    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, byte_changes, is_long, json_changes,
-    mend_header,
+    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes, is_long,
+    json_changes, mend_header,
 };
 pub use known_failures::{KnownFailure, KnownFailures};
 pub use list_mutations::mutated;

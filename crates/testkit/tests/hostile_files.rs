@@ -14,7 +14,7 @@ use cambium_chain::{
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{
-    Backend, ChangedBytes, NaiveChain, Watchdog, byte_changes, genesis_state, say,
+    Backend, ChangedBytes, NaiveChain, Watchdog, all_or, byte_changes, genesis_state, is_long, say,
 };
 use counting_allocator::most_during;
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
@@ -31,7 +31,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Changed files that are read, in the short form of the tests.
 const READS: usize = 6000;
-/// Changed files that are imported, in the short form of the tests.
+/// Changed files that are imported: twenty times as many in the long form.
 const IMPORTS: usize = 300;
 /// Longer than any error message that helps.
 const MESSAGE_BYTES_MAX: usize = 500;
@@ -41,6 +41,10 @@ const READER_BYTES_MAX: usize = 4 << 20;
 const IMPORT_BYTES_MAX: usize = 64 << 20;
 /// Longer than reading or importing a file takes, by far.
 const STEP_MAX: Duration = Duration::from_secs(20);
+
+fn imports() -> usize {
+    IMPORTS * if is_long() { 20 } else { 1 }
+}
 
 fn options() -> Options {
     Options {
@@ -237,7 +241,7 @@ fn a_chain_file_with_any_byte_changed_is_read_as_far_as_it_goes() {
     for (name, good) in [("chain.rlp", plain.clone()), ("chain.rlp.gz", gzip(&plain))] {
         let is_packed = name.ends_with("gz");
         let (mut tried, mut read, mut broken) = (0, 0, 0);
-        for changed in byte_changes(&good, READS, 23) {
+        for changed in byte_changes(&good, all_or(READS), 23) {
             let path = story.write(name, &changed.bytes);
             let ((blocks, error), most) = watchdog.step(&changed, || {
                 most_during(|| match BlockSource::open(&path) {
@@ -301,7 +305,7 @@ fn a_file_of_access_lists_with_any_byte_changed_is_read_as_far_as_it_goes() {
     let good = story.list_file();
     let blocks = story.write("chain.rlp", &story.chain_file());
     let (mut tried, mut read, mut broken, mut given) = (0, 0, 0, 0);
-    for changed in byte_changes(&good, READS / 2, 29) {
+    for changed in byte_changes(&good, all_or(READS / 2), 29) {
         let path = story.write("lists.rlp", &changed.bytes);
         let open = || AccessListReader::open(&path).unwrap();
         let ((lists, error), most) =
@@ -378,7 +382,7 @@ fn an_import_of_a_chain_file_with_any_byte_changed_ends_at_the_last_good_block()
     let good = story.chain_file();
     let good_path = story.write("good.rlp", &good);
     let (mut tried, mut whole, mut others) = (0, 0, 0);
-    for changed in byte_changes(&good, IMPORTS, 31) {
+    for changed in byte_changes(&good, imports(), 31) {
         let path = story.write("chain.rlp", &changed.bytes);
         if changed.bytes.starts_with(&[0x1f, 0x8b]) || changed.bytes.starts_with(b"e2") {
             continue;
@@ -463,7 +467,7 @@ fn an_import_with_access_lists_of_which_any_byte_is_changed_stays_on_the_chain()
         let good = story.list_file();
         let blocks = story.write("chain.rlp", &story.chain_file());
         let (mut tried, mut whole, mut ends) = (0, 0, [0; 4]);
-        for changed in byte_changes(&good, IMPORTS / 2, 37) {
+        for changed in byte_changes(&good, imports() / 2, 37) {
             let path = story.write("lists.rlp", &changed.bytes);
             let (batch, is_applying) = ([1, 4][tried / 2 % 2], tried % 2 == 1);
             let chain = story.open(batch).with_applying(is_applying);

@@ -15,7 +15,7 @@ use cambium_chain::{
 };
 use cambium_primitives::BlockId;
 use cambium_state::{FaultyDisk, Options};
-use cambium_testkit::{Json, Watchdog, byte_changes, json_changes, mend_header, say};
+use cambium_testkit::{Json, Watchdog, all_or, byte_changes, json_changes, mend_header, say};
 use counting_allocator::most_during;
 use std::{
     fmt::Display,
@@ -349,7 +349,7 @@ fn a_witness_with_any_byte_changed_says_what_it_says_or_is_refused() {
     for form in FORMS {
         let (text, block) = honest.json(form);
         let mut counts = Counts::default();
-        for changed in byte_changes(text.as_bytes(), CHANGES, 7) {
+        for changed in byte_changes(text.as_bytes(), all_or(CHANGES), 7) {
             let case = format!("{form:?}, {changed}");
             watchdog.step(&case, || {
                 honest.try_text(&changed.bytes, block.clone(), &case, &mut counts);
@@ -374,7 +374,7 @@ fn a_witness_with_any_value_changed_says_what_it_says_or_is_refused() {
         let (text, block) = honest.json(form);
         let json = Json::parse(text.as_bytes()).unwrap();
         let mut counts = Counts::default();
-        for changed in json_changes(&json, CHANGES, 13) {
+        for changed in json_changes(&json, all_or(CHANGES), 13) {
             let case = format!("{form:?}, {changed}");
             watchdog.step(&case, || {
                 let text = changed.text.as_bytes();
@@ -423,7 +423,7 @@ fn a_witness_with_any_byte_of_its_parts_changed_holds_for_no_other_block() {
     ];
     for (name, part, all) in parts {
         for (index, bytes) in all.iter().enumerate() {
-            for changed in byte_changes(bytes, CHANGES / all.len(), 11) {
+            for changed in byte_changes(bytes, all_or(CHANGES / all.len()), 11) {
                 let case = format!("{name} {index}, {changed}");
                 let mut made = good.clone();
                 *part(&mut made, index) = changed.bytes.into();
@@ -490,7 +490,7 @@ fn a_block_on_a_parent_that_never_was_holds_for_that_parent_alone() {
             "{case}: {known:?}"
         );
     };
-    for changed in byte_changes(rlp, CHANGES, 5) {
+    for changed in byte_changes(rlp, all_or(CHANGES), 5) {
         try_parent(format!("parent, {changed}"), changed.bytes);
     }
     for (name, change) in EXTREMES {
@@ -569,7 +569,7 @@ fn a_root_node_that_never_was_is_refused_or_lacks_what_the_block_needs() {
     let is_root = |node: &Bytes| keccak256(node) == honest.parent.state_root;
     let root = nodes.iter().position(is_root).unwrap();
     let (mut tried, mut held) = (0, 0);
-    for changed in byte_changes(&nodes[root], CHANGES, 3) {
+    for changed in byte_changes(&nodes[root], all_or(CHANGES), 3) {
         let case = format!("root node, {changed}");
         let mut parent = honest.parent.clone();
         parent.state_root = keccak256(&changed.bytes);

@@ -1,6 +1,5 @@
 //! One byte of an input changed, or the input cut there.
 
-use super::is_long;
 use crate::Random;
 use std::fmt;
 
@@ -77,8 +76,8 @@ impl fmt::Display for ChangedBytes {
     }
 }
 
-/// `bytes` with each change at each place, without those that change nothing. In the short form of
-/// tests about `count` of them, drawn by `seed` and spread over all of `bytes`.
+/// `bytes` with each change at each place, without those that change nothing. If there are more than
+/// `count`, about as many are drawn by `seed`, spread over all of `bytes`.
 pub fn byte_changes(
     bytes: &[u8],
     count: usize,
@@ -86,10 +85,7 @@ pub fn byte_changes(
 ) -> impl Iterator<Item = ChangedBytes> + use<'_> {
     let changes = ByteChange::ALL.len();
     let all = bytes.len() * changes;
-    let stretch = match is_long() {
-        true => 1,
-        false => all.div_ceil(count).max(1),
-    };
+    let stretch = all.div_ceil(count).max(1);
     let mut random = Random::new(seed);
     (0..all).step_by(stretch).filter_map(move |start| {
         let picked = start + random.below(stretch.min(all - start) as u64) as usize;

@@ -4,7 +4,6 @@
 //! `serde_json`, so this shares no code with that. It is lax: it reads more than JSON allows, and is
 //! asked only about texts that a reader has taken.
 
-use super::is_long;
 use crate::Random;
 use std::{fmt, ops::Range};
 
@@ -316,8 +315,8 @@ impl fmt::Display for ChangedJson {
 }
 
 /// `json` with each value removed, repeated, and replaced by others of any type: those that no reader
-/// should take, and those that are only written in another way. In the short form of tests about `count`
-/// of them, drawn by `seed` and spread over all of `json`.
+/// should take, and those that are only written in another way. If there are more than `count`, about as
+/// many are drawn by `seed`, spread over all of `json`.
 pub fn json_changes(
     json: &Json,
     count: usize,
@@ -325,10 +324,7 @@ pub fn json_changes(
 ) -> impl Iterator<Item = ChangedJson> + use<'_> {
     let mut places = vec![(Vec::new(), String::new())];
     json.places(&[], "", &mut places);
-    let stretch = match is_long() {
-        true => 1,
-        false => (places.len() * CHANGES_EACH).div_ceil(count).max(1) as u64,
-    };
+    let stretch = (places.len() * CHANGES_EACH).div_ceil(count).max(1) as u64;
     let mut random = Random::new(seed);
     let mut next = random.below(stretch);
     let all = places
