@@ -58,7 +58,7 @@ pub use cambium_chain::{
     GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool,
     Progress, ROUTER, RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError,
     StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists, WitnessForm,
-    WitnessGap, Workload, WorkloadError, WorkloadParams, token_balance_slot,
+    WitnessGap, Workload, WorkloadError, WorkloadParams, brief_json_error, token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,

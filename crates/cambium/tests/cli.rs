@@ -270,6 +270,24 @@ fn blocks_are_executed_from_their_witness_alone() {
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
     let file = fixture.write("no.json", b"[]");
     cambium!("stateless", file, "--genesis", genesis).fails(5, &["no.json", "no witness"]);
+    // An answer's error is placed within the answer, and no message is longer than helps.
+    let long =
+        json!({"result": {"state": [], "codes": ["0x", format!("0x{}", "00".repeat(9999)), 7]}});
+    let file = fixture.write("answer.json", long.to_string().as_bytes());
+    let words = [
+        "answer.json, in its `result`",
+        "no witness: codes: invalid type: integer `7`, expected bytes in hex at line 1 column 20",
+    ];
+    cambium!("stateless", file, "--genesis", genesis).fails(5, &words);
+    let file = fixture.write("long.json", format!("\"{}\"", "0".repeat(9999)).as_bytes());
+    let root = format!("0x{}", "11".repeat(32));
+    for run in [
+        cambium!("stateless", file, "--genesis", genesis),
+        cambium!("verify", file, "--root", root),
+    ] {
+        let run = run.fails(5, &["long.json: this is no ", "at line 1 column 10001"]);
+        assert!(run.stderr.len() < 1000, "{}", run.stderr);
+    }
 }
 
 /// A database that was made with the library alone has state, blocks without meaning to us, and no

@@ -36,6 +36,8 @@ pub enum HeaderError {
     ParentHash { got: B256, expected: B256 },
     #[error("number is {got}, one more than the parent's is {expected}")]
     Number { got: u64, expected: u64 },
+    #[error("the parent's number is {parent}, after which there is none")]
+    NoNumber { parent: u64 },
     #[error("timestamp is {got}, not after the parent's {parent}")]
     Timestamp { got: u64, parent: u64 },
     #[error("gasLimit is {got}, not from {min} to {max}")]
@@ -93,7 +95,11 @@ fn check_place(header: &Header, parent: &Header, parent_hash: B256) -> Result<()
             expected: parent_hash,
         });
     }
-    let (got, expected) = (header.number, parent.number.saturating_add(1));
+    let parent_number = parent.number;
+    let expected = parent_number.checked_add(1).ok_or(HeaderError::NoNumber {
+        parent: parent_number,
+    })?;
+    let got = header.number;
     if got != expected {
         return Err(HeaderError::Number { got, expected });
     }

@@ -8,14 +8,20 @@
 //!
 //! All of them are read without being told which one it is.
 
-use crate::BlockWitness;
+use crate::{
+    BlockWitness,
+    json::{Fields, Object, brief_json_error, named, object},
+};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes};
 use alloy_rlp::Decodable;
 use cambium_trie::Witness;
 use serde::{
     Deserialize, Serialize,
-    de::{Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{
+        DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+        value::MapAccessDeserializer,
+    },
 };
 use serde_json::{Value, json};
 use std::fmt;
@@ -31,22 +37,88 @@ pub enum WitnessForm {
     Geth,
 }
 
-/// Whatever a file of a witness may hold.
-#[derive(Default, Deserialize)]
+/// Whatever a file of a witness may hold. A field that comes twice is an error.
+#[derive(Default)]
 struct WitnessFile {
-    block: Option<Bytes>,
+    block: Option<Hex>,
     witness: Option<Lists>,
-    #[serde(flatten)]
     lists: Lists,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+impl<'de> Fields<'de> for WitnessFile {
+    const EXPECTED: &'static str = "an object with a witness";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "block" => take_once(&mut self.block, "block", map),
+            "witness" if self.witness.is_some() => Err(M::Error::duplicate_field("witness")),
+            "witness" => {
+                let mut lists = Lists::default();
+                self.witness = object(map, "witness", &mut lists)?.then_some(lists);
+                Ok(())
+            }
+            key => self.lists.take(key, map),
+        }
+    }
+}
+
+#[derive(Default)]
 struct Lists {
-    state: Option<Vec<Bytes>>,
-    codes: Option<Vec<Bytes>>,
-    keys: Option<Vec<Bytes>>,
+    state: Option<Vec<Hex>>,
+    codes: Option<Vec<Hex>>,
+    keys: Option<Vec<Hex>>,
     headers: Option<Vec<HeaderRlp>>,
+}
+
+impl<'de> Fields<'de> for Lists {
+    const EXPECTED: &'static str = "an object with a witness's lists";
+
+    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
+        match key {
+            "state" => take_once(&mut self.state, "state", map),
+            "codes" => take_once(&mut self.codes, "codes", map),
+            "keys" => take_once(&mut self.keys, "keys", map),
+            "headers" => take_once(&mut self.headers, "headers", map),
+            _ => map.next_value::<IgnoredAny>().map(|_| ()),
+        }
+    }
+}
+
+/// Takes a field's value; nothing where there is `null`.
+fn take_once<'de, T: Deserialize<'de>, M: MapAccess<'de>>(
+    place: &mut Option<T>,
+    field: &'static str,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    if place.is_some() {
+        return Err(M::Error::duplicate_field(field));
+    }
+    *place = map.next_value().map_err(|error| named(field, error))?;
+    Ok(())
+}
+
+/// Bytes in hex.
+struct Hex(Bytes);
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(HexVisitor)
+    }
+}
+
+struct HexVisitor;
+
+impl Visitor<'_> for HexVisitor {
+    type Value = Hex;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes in hex")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Hex, E> {
+        // Its error has the position in the string, and no more of the string than a character.
+        text.parse().map(Hex).map_err(E::custom)
+    }
 }
 
 /// A header's RLP, given as such or as an object.
@@ -68,13 +140,19 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<HeaderRlp, E> {
-        let rlp = text.parse().map_err(E::custom)?;
-        Ok(HeaderRlp(rlp))
+        HexVisitor.visit_str(text).map(|rlp| HeaderRlp(rlp.0))
     }
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<HeaderRlp, M::Error> {
         let header = Header::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(HeaderRlp(alloy_rlp::encode(&header).into()))
+        let rlp = alloy_rlp::encode(&header);
+        // RLP knows fields by their order: one that is left out is taken for the next.
+        if !Header::decode(&mut &rlp[..]).is_ok_and(|again| again == header) {
+            return Err(M::Error::custom(
+                "a header that lacks a field, and has one of a later fork",
+            ));
+        }
+        Ok(HeaderRlp(rlp.into()))
     }
 }
 
@@ -86,22 +164,36 @@ struct HeaderObject {
     header: Header,
 }
 
+fn read_file(text: &str) -> Result<WitnessFile, serde_json::Error> {
+    let mut file = WitnessFile::default();
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let is_object = Object(&mut file).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    match is_object {
+        true => Ok(file),
+        false => Err(serde_json::Error::custom("null")),
+    }
+}
+
 impl BlockWitness {
     /// Reads a witness in any of the forms. `block` is the block's RLP, where the file has none; of
-    /// a file that has one, it must be the same.
+    /// a file that has one, it must be the same. An error names the field that is missing, or the line
+    /// and column of what is wrong.
     pub fn from_json(text: &str, block: Option<Bytes>) -> Result<Self, serde_json::Error> {
-        let file: WitnessFile = serde_json::from_str(text)?;
+        let file = read_file(text).map_err(brief_json_error)?;
         let fail = |what: &str| serde_json::Error::custom(what);
         let lists = file.witness.unwrap_or(file.lists);
         let block = match (file.block, block) {
-            (Some(own), Some(given)) if own != given => {
+            (Some(own), Some(given)) if own.0 != given => {
                 return Err(fail("it has a block with it, which is not the one given"));
             }
-            (Some(block), _) | (None, Some(block)) => block,
+            (Some(Hex(block)), _) | (None, Some(block)) => block,
             (None, None) => return Err(fail("it has no block with it, and none is given")),
         };
-        let there = |list: Option<Vec<Bytes>>, name: &str| {
-            list.ok_or_else(|| fail(&format!("it has no field `{name}`")))
+        let bytes = |list: Vec<Hex>| list.into_iter().map(|hex| hex.0).collect();
+        let there = |list: Option<Vec<Hex>>, name: &str| {
+            let list = list.ok_or_else(|| fail(&format!("it has no field `{name}`")))?;
+            Ok(bytes(list))
         };
         let headers = lists.headers.unwrap_or_default().into_iter();
         Ok(Self {
@@ -109,7 +201,7 @@ impl BlockWitness {
             witness: Witness {
                 state: there(lists.state, "state")?,
                 codes: there(lists.codes, "codes")?,
-                keys: lists.keys.unwrap_or_default(),
+                keys: bytes(lists.keys.unwrap_or_default()),
                 headers: headers.map(|header| header.0).collect(),
             },
         })

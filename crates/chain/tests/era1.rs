@@ -6,7 +6,10 @@ use alloy_primitives::{Address, B256, Bytes, Log, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_chain::{Block, BlockSource, ERA1_BLOCKS_MAX, Era1Reader, FileError, RawBlock};
 use sha2::{Digest, Sha256};
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 const FIRST: u64 = 1_000_000;
 const TOTAL_BEFORE: u64 = 77;
@@ -309,4 +312,66 @@ fn a_record_that_unpacks_to_more_than_the_limit_is_refused() {
         ),
         "{error}"
     );
+}
+
+/// Snappy has checksums, the rest is bound by headers, index and accumulator: so nothing is read that
+/// was not written.
+#[test]
+fn any_byte_of_a_file_that_is_another_is_noticed() {
+    type Content = Vec<(Bytes, Option<Bytes>, Option<U256>)>;
+    let read = |path: &Path| -> (Content, Option<String>) {
+        let source = match Era1Reader::open(path) {
+            Ok(source) => source,
+            Err(error) => return (vec![], Some(error.to_string())),
+        };
+        let mut content = Vec::new();
+        for block in source {
+            match block {
+                Ok(block) => content.push((block.rlp, block.receipts, block.total_difficulty)),
+                Err(error) => return (content, Some(error.to_string())),
+            }
+        }
+        (content, None)
+    };
+    let good = Era::new(3).bytes();
+    let (dir, path) = written(&good);
+    let (expected, none) = read(&path);
+    assert_eq!((expected.len(), none), (3, None));
+    let (mut tried, mut same) = (0, 0);
+    let mut try_file = |case: &str, bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let (content, error) = read(&path);
+        tried += 1;
+        // The first total is known to be right, or not, at the accumulator.
+        for (got, expected) in content.iter().zip(&expected) {
+            assert_eq!((&got.0, &got.1), (&expected.0, &expected.1), "{case}");
+        }
+        match error {
+            Some(error) => {
+                assert!(error.contains("test.era1: "), "{case}: {error}");
+                assert!(error.len() < 500, "{case}: {error}");
+            }
+            None => {
+                assert_eq!(content, expected, "{case}: without an error");
+                same += 1;
+            }
+        }
+    };
+    for at in 0..good.len() {
+        let mut changed = good.clone();
+        for bit in 0..8 {
+            changed[at] = good[at] ^ (1 << bit);
+            try_file(&format!("bit {bit} of byte {at} flipped"), &changed);
+        }
+        changed.remove(at);
+        try_file(&format!("byte {at} removed"), &changed);
+        changed.splice(at..at, [good[at]; 2]);
+        try_file(&format!("byte {at} doubled"), &changed);
+        // An empty file is one of no blocks.
+        if at > 0 {
+            try_file(&format!("cut at byte {at}"), &good[..at]);
+        }
+    }
+    drop(dir);
+    println!("{tried} changed files, {same} of which say the same");
 }

@@ -391,7 +391,7 @@ fn a_malformed_genesis_is_refused_by_file_field_and_line() {
         (with(r#""alloc": {}"#), "a second `alloc` at line 2".into()),
         (
             with(r#""nonce": -1"#),
-            "nonce: invalid type: integer `-1`, expected a number".into(),
+            "nonce: invalid value: number -1, expected a number".into(),
         ),
         (
             with(r#""nonce": "0x10000000000000000""#),
@@ -426,8 +426,11 @@ fn a_malformed_genesis_is_refused_by_file_field_and_line() {
             "config: blobSchedule: prague: not an object of target, max".into(),
         ),
         (
-            with(r#""config": {"chainId": 1, "terminalTotalDifficulty": 12345678901234567890123}"#),
-            "config: terminalTotalDifficulty: invalid value: floating point".into(),
+            with(
+                r#""config": {"chainId": 1, "terminalTotalDifficulty": 1234567890123456789012.5}"#,
+            ),
+            "config: terminalTotalDifficulty: invalid value: number 1234567890123456789012.5"
+                .into(),
         ),
         (account("null"), format!("{bb}: null at line 2")),
         (

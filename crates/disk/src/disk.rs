@@ -68,7 +68,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError>;
 
     /// Takes the lock that the file `path` stands for, creating the file at need, and leaves our
-    /// process id in it. Released when the guard is dropped, or the process ends in any way.
+    /// process id in it. An error if there is a symbolic link instead. Released when the guard is dropped, or the process ends in any way.
     fn lock(&self, path: &str) -> Result<DiskLock, LockError>;
 
     /// Bytes that can still be written.

@@ -41,6 +41,11 @@ impl DiskError {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether something else is in the place of a directory.
+    pub fn is_not_a_directory(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotADirectory
+    }
+
     /// Whether the file ends before what was to be read.
     pub fn is_end_of_file(&self) -> bool {
         self.source.kind() == io::ErrorKind::UnexpectedEof

@@ -27,6 +27,9 @@ pub struct BackupReport {
 /// one of the two databases does without them. Such files are the same bytes: damage to one is damage to
 /// both. `progress` is told what is done.
 ///
+/// What is damaged or missing in the original, and does not keep it from being opened, is so in the copy;
+/// but an index that has to be made again is whole there.
+///
 /// # Errors
 ///
 /// [`StateError::BadStart`] if `to` is not empty; the files that were copied are removed after any
@@ -71,7 +74,8 @@ fn attempt(
 ) -> Result<BackupReport, StateError> {
     let (db, _) = Db::open_read_only(from.clone(), options)?;
     let sequence = Reading::of(&db).map_or(0, Reading::sequence);
-    let mut checkpoints = Checkpoint::open(from, sequence)?.chain()?;
+    let made_again = &db.inner.disk;
+    let mut checkpoints = Checkpoint::open(made_again, sequence)?.chain()?;
     let mut log_start = db.inner.kept().position;
     // That to which a damaged one falls back, if it is there still.
     for older in Checkpoint::usable(from)?
@@ -89,6 +93,7 @@ fn attempt(
     checkpoints.dedup();
     let of = BackupOf {
         checkpoints: &checkpoints,
+        made_again: &**made_again,
         segments: &db.inner.pages.segments,
         log_start,
         log_end: db.inner.log.end(),

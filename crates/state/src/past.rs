@@ -28,7 +28,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Changes};
-use cambium_store::{BlockLog, LogPosition, Record, StoreError};
+use cambium_store::{BlockLog, Checkpoint, LogPosition, Record, StoreError};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -282,11 +282,15 @@ impl Inner {
         Ok(self.branch_of(tree, id)?.fork)
     }
 
-    /// Whether the process that writes has removed a file of the log that this one reads.
+    /// Whether the process that writes has removed a file of the log that this one reads: it has
+    /// written a checkpoint before, or else the file is lost.
     pub(crate) fn was_removed(&self, position: LogPosition) -> Result<bool, StateError> {
         match &self.holds {
             Holds::Writer(_) => Ok(false),
-            Holds::Reader(reading) => Ok(!BlockLog::is_there(reading.disk(), position)?),
+            Holds::Reader(reading) => {
+                let is_gone = !BlockLog::is_there(reading.disk(), position)?;
+                Ok(is_gone && Checkpoint::newest(reading.disk())? > Some(reading.sequence()))
+            }
         }
     }
 

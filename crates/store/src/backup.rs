@@ -1,8 +1,8 @@
 //! A copy of a database's files, beside whoever writes to it.
 
 use crate::{
-    LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes, manifest,
-    segments::SegmentFile,
+    Checkpoint, LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes,
+    manifest, segments::SegmentFile,
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,6 +17,8 @@ const LOG_FILES_OPEN: usize = 128;
 pub struct BackupOf<'a> {
     /// Checkpoints, with all that they are on.
     pub checkpoints: &'a [u64],
+    /// Where those are that are not on the disk itself: an index that was made again is in memory.
+    pub made_again: &'a dyn Disk,
     /// The segments that the newest of them names, open.
     pub segments: &'a Segments,
     /// Where the log begins that these checkpoints need.
@@ -56,17 +58,32 @@ pub fn copy_files(
     for sequence in of.checkpoints {
         // Before they can be gone.
         let name = checkpoint::name_of(*sequence);
-        copy.share_as(&name, &staged(&name))?;
+        if from.exists(&name)? {
+            copy.share_as(&name, &staged(&name))?;
+        } else {
+            let file = of.made_again.open(&name)?;
+            copy.copy(&*file, &staged(&name), file.len()?)?;
+        }
     }
     // Whoever writes may let old ones go.
     let log_files = of.log_start.file..=of.log_end.file;
-    let open = |number: u32| Ok((number, from.open(&block_log::name_of(number))?));
-    let first = log_files.clone().take(LOG_FILES_OPEN).map(open);
-    let mut log = first.collect::<Result<BTreeMap<_, _>, StoreError>>()?;
+    let mut log = BTreeMap::new();
+    for number in log_files.clone().take(LOG_FILES_OPEN) {
+        let name = block_log::name_of(number);
+        if !is_lost(from, of, number)? {
+            log.insert(number, from.open(&name)?);
+        }
+    }
     to.create_dir("segments")?;
     let files = of.segments.files();
     let newest = files.iter().map(|one| one.stats.sequence).max();
-    for SegmentFile { stats, name, file } in files {
+    for SegmentFile {
+        stats,
+        name,
+        file,
+        bytes,
+    } in files
+    {
         // Whoever writes may append to the newest one, and remove any: it is open here.
         let is_linked = match Some(stats.sequence) != newest {
             false => Ok(false),
@@ -77,13 +94,17 @@ pub fn copy_files(
             linked => linked?,
         };
         if !is_linked {
-            let copied = copy.copy(&*file, &name, stats.bytes);
+            let copied = copy.copy(&*file, &name, bytes);
             copied.map_err(|error| behind_if_gone(from, &name, error))?;
         }
     }
     to.create_dir("log")?;
     for number in log_files {
         let name = block_log::name_of(number);
+        // One that is missing is missing in the copy.
+        if !log.contains_key(&number) && is_lost(from, of, number)? {
+            continue;
+        }
         // Were the newest lost, a repair would go on with the one before.
         if number + 1 < of.log_end.file {
             match copy.link(&name, &name) {
@@ -130,6 +151,21 @@ pub fn copy_files(
     }
     to.sync_dir("")?;
     Ok(sizes)
+}
+
+/// Whether a file of the log is missing that had to be there: those that leave do so in their order,
+/// after a checkpoint that is newer than those which are copied.
+fn is_lost(from: &dyn Disk, of: &BackupOf<'_>, number: u32) -> Result<bool, StoreError> {
+    if number == of.log_end.file || from.exists(&block_log::name_of(number))? {
+        return Ok(false);
+    }
+    let mut before = of.log_start.file..number;
+    let is_any_before = before.any(|older| {
+        let name = block_log::name_of(older);
+        from.exists(&name).unwrap_or(false)
+    });
+    let newest = Checkpoint::newest(from)?;
+    Ok(is_any_before || newest <= of.checkpoints.last().copied())
 }
 
 /// The error of a file that whoever writes has removed, or cut off, before it was copied.

@@ -68,20 +68,25 @@ fn sequence_of(name: &str) -> Option<u64> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// Sees to it that readers can tell that they are there.
-pub fn make_room_for_readers(disk: &dyn Disk) -> Result<(), StoreError> {
-    if !disk.exists(DIR)? {
-        disk.create_dir(DIR)?;
+/// Makes the directory in which readers tell that they are there. Where it can't be made they tell
+/// nobody, and that is no reason to write nothing.
+pub fn make_room_for_readers(disk: &dyn Disk) {
+    if let Ok(false) = disk.exists(DIR) {
+        let _ = disk.create_dir(DIR);
     }
-    Ok(())
 }
 
 /// The checkpoints that readers are at, one for each reader; files of readers that are gone are
-/// removed. A file that can't be locked, since it is another user's, say, counts as none: its reader
-/// has what it reads open, and is cut off from nothing.
+/// removed. A file that can't be locked, since it is another user's or a link, say, counts as none, and
+/// so do all where there is no directory: their reader has what it reads open, and is cut off from
+/// nothing.
 pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
+    let names = match disk.list(DIR) {
+        Err(error) if error.is_not_found() || error.is_not_a_directory() => Vec::new(),
+        names => names?,
+    };
     let mut live = Vec::new();
-    for name in disk.list(DIR)? {
+    for name in names {
         let Some(sequence) = sequence_of(&name) else {
             continue;
         };
@@ -164,7 +169,7 @@ mod tests {
     fn readers_are_known_until_they_are_gone() {
         for (disk, _dir) in disks() {
             assert!(ReaderLock::take(&disk, 3).unwrap().is_none());
-            make_room_for_readers(&*disk).unwrap();
+            make_room_for_readers(&*disk);
             let first = ReaderLock::take(&disk, 3).unwrap().unwrap();
             let second = ReaderLock::take(&disk, 12).unwrap().unwrap();
             // One that was killed has left its file, and no lock.

@@ -2,8 +2,8 @@
 //! Homestead to BPO2, and those that geth's and besu's own tests are made of.
 
 use crate::{Backend, Pack, say};
-use alloy_primitives::{B256, keccak256};
-use cambium_chain::{BlockSource, Genesis};
+use alloy_primitives::{Address, B256, Bytes, keccak256};
+use cambium_chain::{BlockSource, Genesis, GenesisAccount};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use serde::Deserialize;
 use std::{
@@ -141,6 +141,34 @@ struct HeadBlock {
 /// Imports a whole chain into a backend, and counts its blocks. Panics if one is refused.
 fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
     let (genesis, accounts) = Genesis::read(genesis).expect("the genesis");
+    let (changes, codes) = genesis_state(accounts);
+    let mut model = crate::Model::default();
+    model.apply(&changes);
+    let spec = genesis.spec(model.root()).expect("fork rules");
+    let header = genesis.header(&spec, model.root());
+    let mut chain = B::new(spec, header, changes, codes).expect("the genesis");
+
+    let mut count = 0;
+    for block in BlockSource::open(blocks).expect("the chain") {
+        let block = block.expect("a block");
+        // Some begin with their genesis block.
+        if block.number() == Some(0) {
+            continue;
+        }
+        if let Err(error) = chain.import(&block.rlp, None) {
+            panic!(
+                "block {:?} of {}: {error}",
+                block.number(),
+                blocks.display()
+            );
+        }
+        count += 1;
+    }
+    (chain, count)
+}
+
+/// The state of a genesis file, as changes of no state, and its codes by hash.
+pub fn genesis_state(accounts: Vec<(Address, GenesisAccount)>) -> (Changes, Vec<(B256, Bytes)>) {
     let mut codes = Vec::new();
     let changes = accounts.into_iter().map(|(address, account)| {
         let code_hash = match account.code.is_empty() {
@@ -165,27 +193,5 @@ fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
         }
     });
     let changes = Changes::new(changes.collect());
-    let mut model = crate::Model::default();
-    model.apply(&changes);
-    let spec = genesis.spec(model.root()).expect("fork rules");
-    let header = genesis.header(&spec, model.root());
-    let mut chain = B::new(spec, header, changes, codes).expect("the genesis");
-
-    let mut count = 0;
-    for block in BlockSource::open(blocks).expect("the chain") {
-        let block = block.expect("a block");
-        // Some begin with their genesis block.
-        if block.number() == Some(0) {
-            continue;
-        }
-        if let Err(error) = chain.import(&block.rlp, None) {
-            panic!(
-                "block {:?} of {}: {error}",
-                block.number(),
-                blocks.display()
-            );
-        }
-        count += 1;
-    }
-    (chain, count)
+    (changes, codes)
 }

@@ -11,6 +11,7 @@ mod engine_chain;
 mod execution_witnesses;
 mod fixtures;
 mod genesis_files;
+mod hostile;
 mod known_failures;
 mod list_mutations;
 mod mainnet_blocks;
@@ -31,13 +32,19 @@ pub use access_lists::{FalseList, changes_of_list, false_lists};
 pub use backend::Backend;
 pub use blockchain_test::{Alloc, AllocAccount, BlockchainCase, BlockchainSuite, alloc_changes};
 pub use bridged_batch::BridgedBatch;
-pub use chain_file::{EXECUTION_APIS_BLOCKS, import_client_chains, import_execution_apis_chain};
+pub use chain_file::{
+    EXECUTION_APIS_BLOCKS, genesis_state, import_client_chains, import_execution_apis_chain,
+};
 pub use concurrent::{ConcurrentDriver, ConcurrentParams, RoundFaults};
 pub use engine::{EngineDriver, EngineParams, FaultKinds, Random, TINY_FILES};
 pub use engine_chain::EngineChain;
 pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessCounts};
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
 pub use genesis_files::{GenesisFile, GenesisFiles};
+pub use hostile::{
+    ByteChange, ChangedBytes, ChangedJson, Json, Watchdog, all_or, byte_changes, is_long,
+    json_changes, mend_header,
+};
 pub use known_failures::{KnownFailure, KnownFailures};
 pub use list_mutations::mutated;
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};

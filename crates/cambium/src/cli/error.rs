@@ -2,7 +2,7 @@
 
 use cambium::{
     B256, BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
-    StoreError, WorkloadError,
+    StoreError, WorkloadError, brief_json_error,
 };
 use std::{
     fmt, io,
@@ -118,7 +118,11 @@ impl Failure {
         file: String,
         what: &'static str,
     ) -> impl FnOnce(serde_json::Error) -> Self {
-        move |source| Self::NoSuchJson { file, what, source }
+        move |source| Self::NoSuchJson {
+            file,
+            what,
+            source: brief_json_error(source),
+        }
     }
 
     /// Whether whoever read standard output has gone: nothing to complain about.

@@ -11,7 +11,6 @@ use cambium::{
     AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, Keys, NoResolve,
     StatelessReport, StatelessRules, StorageKey, View, keccak256, verify_account_proof,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json, value::RawValue};
 use std::{
     fs,
@@ -51,7 +50,9 @@ pub(crate) fn account_proof(
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: AccountProof = read_json(&args.proof, "account proof")?;
+    let proof: AccountProof = read_json(&args.proof, "account proof", |text| {
+        serde_json::from_str(text)
+    })?;
     let verified =
         verify_account_proof(root, &proof).map_err(|error| Failure::proof(root, error))?;
     let account = verified.account;
@@ -96,16 +97,9 @@ pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failur
 
 pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
     let block = args.block.as_deref().map(read_block).transpose()?;
-    let (file, text) = read_text(&args.witness, "witness")?;
-    let read = |text: &str| BlockWitness::from_json(text, block.clone());
-    let witness = match read(&text) {
-        Err(error) => match serde_json::from_str::<Response<Box<RawValue>>>(&text) {
-            Ok(response) => read(response.result.get()),
-            Err(_) => Err(error),
-        },
-        read => read,
-    };
-    let witness = witness.map_err(Failure::no_json(file, "witness"))?;
+    let witness = read_json(&args.witness, "witness", |text| {
+        BlockWitness::from_json(text, block.clone())
+    })?;
     let spec = fork_rules(&args.rules)?;
     let report = witness.execute(&StatelessRules {
         parent: args.parent,
@@ -207,15 +201,24 @@ fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failur
     Ok((file, text))
 }
 
-/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened.
-fn read_json<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Failure> {
+/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened: lines and columns
+/// in errors are then those of its `result`.
+fn read_json<T>(
+    path: &Path,
+    what: &'static str,
+    read: impl Fn(&str) -> Result<T, serde_json::Error>,
+) -> Result<T, Failure> {
     let (file, text) = read_text(path, what)?;
-    match serde_json::from_str(&text) {
-        Ok(value) => Ok(value),
-        Err(error) => match serde_json::from_str::<Response<T>>(&text) {
-            Ok(response) => Ok(response.result),
-            Err(_) => Err(Failure::no_json(file, what)(error)),
-        },
+    let error = match read(&text) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    match serde_json::from_str::<Response<Box<RawValue>>>(&text) {
+        Ok(response) => {
+            let file = format!("{file}, in its `result`");
+            read(response.result.get()).map_err(Failure::no_json(file, what))
+        }
+        Err(_) => Err(Failure::no_json(file, what)(error)),
     }
 }
 

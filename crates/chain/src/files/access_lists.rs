@@ -68,11 +68,15 @@ impl Iterator for AccessListReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.0.next()?;
-        Some(record.and_then(|record| {
+        let list = record.and_then(|record| {
             let what = || "no number, hash and access list of a block".to_owned();
             let (id, list) = decode(&record.rlp).ok_or_else(|| record.malformed(what()))?;
             Ok((id, record.rlp.slice_ref(list)))
-        }))
+        });
+        if list.is_err() {
+            self.0.end();
+        }
+        Some(list)
     }
 }
 
@@ -93,7 +97,8 @@ fn decode(mut record: &[u8]) -> Option<(BlockId, &[u8])> {
 pub struct WithAccessLists<I> {
     blocks: I,
     lists: AccessListReader,
-    next: Option<(BlockId, Bytes)>,
+    /// The next list, or the error in its place, which comes after the last block that has a list.
+    next: Option<Result<(BlockId, Bytes), FileError>>,
     /// The highest number of a block so far.
     number_max: u64,
     ended: bool,
@@ -106,7 +111,7 @@ impl<I> WithAccessLists<I> {
         Ok(Self {
             blocks,
             lists,
-            next,
+            next: next.map(Ok),
             number_max: 0,
             ended: false,
         })
@@ -115,20 +120,26 @@ impl<I> WithAccessLists<I> {
     fn take_list(&mut self, block: &RawBlock) -> Result<Option<Bytes>, FileError> {
         self.number_max = self.number_max.max(block.number().unwrap_or(0));
         let hash = header_hash(&block.rlp);
-        let Some((_, list)) = self.next.take_if(|(id, _)| Some(id.hash) == hash) else {
+        let is_of_block = |next: &mut Result<(BlockId, Bytes), FileError>| match next {
+            Ok((id, _)) => Some(id.hash) == hash,
+            Err(_) => true,
+        };
+        let Some(list) = self.next.take_if(is_of_block).transpose()? else {
             return Ok(None);
         };
-        self.next = self.lists.next().transpose()?;
-        Ok(Some(list))
+        self.next = self.lists.next();
+        Ok(Some(list.1))
     }
 
     /// What is wrong with the list that is left when the blocks have ended.
-    fn left_over(&self) -> Option<FileError> {
-        let (id, _) = self.next.as_ref()?;
-        (id.number <= self.number_max).then(|| FileError::BadFile {
-            file: self.lists.0.file_name(),
-            what: format!("it has an access list for block {id}, which did not come"),
-        })
+    fn left_over(&mut self) -> Option<FileError> {
+        match self.next.take()? {
+            Err(error) => Some(error),
+            Ok((id, _)) => (id.number <= self.number_max).then(|| FileError::BadFile {
+                file: self.lists.0.file_name(),
+                what: format!("it has an access list for block {id}, which did not come"),
+            }),
+        }
     }
 }
 

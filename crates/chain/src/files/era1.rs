@@ -300,6 +300,10 @@ impl Era1Reader {
         let body_rlp = self.expect_snappy(COMPRESSED_BODY, "body", BLOCK_BYTES_MAX)?;
         let receipts =
             self.expect_snappy(COMPRESSED_RECEIPTS, "list of receipts", BLOCK_BYTES_MAX)?;
+        // Snappy passes over chunks of types that it does not know.
+        if whole_list(&receipts).is_none() {
+            return Err(self.malformed("a list of receipts that is no RLP list"));
+        }
         let total = U256::from_le_bytes(self.expect_32(TOTAL_DIFFICULTY, "total difficulty")?);
 
         let header = whole_header(&header_rlp).map_err(|error| self.malformed(error))?;
@@ -446,12 +450,15 @@ fn whole_header(mut rlp: &[u8]) -> Result<Header, String> {
     }
 }
 
+/// What is in an RLP list, if it is one and nothing else.
+fn whole_list(mut rlp: &[u8]) -> Option<&[u8]> {
+    let inside = alloy_rlp::Header::decode_bytes(&mut rlp, true).ok()?;
+    rlp.is_empty().then_some(inside)
+}
+
 /// A block's RLP out of its header's and its body's.
-fn join(header: &[u8], mut body: &[u8]) -> Option<Bytes> {
-    let fields = alloy_rlp::Header::decode_bytes(&mut body, true).ok()?;
-    if !body.is_empty() {
-        return None;
-    }
+fn join(header: &[u8], body: &[u8]) -> Option<Bytes> {
+    let fields = whole_list(body)?;
     let payload_length = header.len() + fields.len();
     let mut rlp = Vec::with_capacity(payload_length + 9);
     alloy_rlp::Header {

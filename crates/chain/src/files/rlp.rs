@@ -114,6 +114,11 @@ impl ChainReader {
         self.file.clone()
     }
 
+    /// Ends the iterator.
+    pub(super) const fn end(&mut self) {
+        self.done = true;
+    }
+
     fn place(&self) -> Place {
         Place {
             item: self.item,

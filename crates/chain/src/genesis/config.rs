@@ -1,8 +1,11 @@
 //! The `config` object: a chain's fork rules.
 
-use super::values::{Fields, Ignored, object, optional, required, shown};
-use crate::{BlobSchedule, ChainSpec};
-use alloy_eips::eip7840::BlobParams;
+use super::values::{Ignored, optional, required, shown};
+use crate::{
+    BlobSchedule, ChainSpec,
+    json::{Fields, object},
+};
+use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use alloy_primitives::Address;
 use serde::de::{Error, IgnoredAny, MapAccess};
 
@@ -22,6 +25,9 @@ const REFUSED: [&str; 10] = [
     "parlia",
     "qbft",
 ];
+
+/// The gas of more blobs is over 64 bits.
+const BLOBS_MAX: u64 = u64::MAX / DATA_GAS_PER_BLOB;
 
 #[derive(Default)]
 pub(super) struct ConfigFields {
@@ -204,6 +210,12 @@ impl<'de> Fields<'de> for ScheduleFields<'_> {
                 let expected = ParamsFields::EXPECTED;
                 return Err(M::Error::custom(format_args!("{key}: not {expected}")));
             };
+            let most = target.max(max);
+            if most > BLOBS_MAX {
+                return Err(M::Error::custom(format_args!(
+                    "{key}: {most} blobs, of which at most {BLOBS_MAX} can be counted in gas"
+                )));
+            }
             if fraction == 0 {
                 return Err(M::Error::custom(format_args!(
                     "{key}: baseFeeUpdateFraction: 0"

@@ -3,8 +3,9 @@
 use super::{
     Genesis, GenesisAccount, GenesisError, GenesisPart,
     config::ConfigFields,
-    values::{Fields, Ignored, Object, Value, object, optional, required, shown},
+    values::{Ignored, Value, optional, required, shown},
 };
+use crate::json::{Fields, Object, brief_json_error, object};
 use alloy_primitives::{Address, B256, U256};
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use std::io;
@@ -48,7 +49,7 @@ pub(super) fn parse<E: From<GenesisError>>(
     }
     let fail = |source| GenesisError::Parse {
         file: name.into(),
-        source,
+        source: brief_json_error(source),
     };
     parsed.map_err(fail)?;
     for (there, field) in [

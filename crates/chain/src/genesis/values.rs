@@ -1,8 +1,10 @@
 //! Values in genesis files, in every form that is in use.
 
+use crate::json::named;
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Unexpected, Visitor};
-use std::{fmt, marker::PhantomData};
+use serde::de::{Error, IgnoredAny, MapAccess, Unexpected};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, fmt};
 
 /// A value that knows how genesis files write it.
 pub(super) trait Value: Sized {
@@ -97,69 +99,60 @@ impl Value for Bytes {
     }
 }
 
-/// Reads a value, or nothing where the file has `null`.
-pub(super) struct Seed<T>(PhantomData<T>);
-
-impl<T> Seed<T> {
-    pub(super) const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<'de, T: Value> DeserializeSeed<'de> for Seed<T> {
-    type Value = Option<T>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, T: Value> Visitor<'de> for Seed<T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<T>, E> {
-        let known = T::from_bool(value).map(Some);
-        known.ok_or_else(|| E::invalid_value(Unexpected::Bool(value), &self))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<T>, E> {
-        let known = T::from_number(U256::from(value)).map(Some);
-        known.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(value), &self))
-    }
-
-    /// A number over 64 bits. Up to 15 digits before its zeros it is exact, as mainnet's terminal
-    /// total difficulty is, which geth writes as a number.
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<T>, E> {
-        let text = value.to_string();
-        let exact = text.trim_end_matches('0').len() <= 15;
-        let number = if exact { U256::from_text(&text) } else { None };
-        let known = number.and_then(T::from_number).map(Some);
-        known.ok_or_else(|| E::invalid_value(Unexpected::Float(value), &self))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Option<T>, E> {
-        T::from_text(text).map(Some).ok_or_else(|| {
-            // A stranger's text: quoted, and no more of it than helps.
-            E::invalid_value(Unexpected::Str(&shown(text)), &self)
-        })
-    }
-}
-
 /// The next value of `map`, its errors saying which `field` it is; nothing where there is `null`.
 pub(super) fn optional<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
 ) -> Result<Option<T>, M::Error> {
-    map.next_value_seed(Seed::new())
+    // As it is written: parsed as JSON, a number over 64 bits is a floating-point one, and rounded.
+    map.next_value::<Box<RawValue>>()
+        .and_then(|raw| value_of(raw.get()))
         .map_err(|error| named(field, error))
+}
+
+/// The value of a JSON text; nothing of `null`.
+fn value_of<T: Value, E: Error>(json: &str) -> Result<Option<T>, E> {
+    let invalid = |what: Unexpected<'_>| E::invalid_value(what, &T::EXPECTED);
+    let known = match json.as_bytes().first() {
+        Some(b'n') => return Ok(None),
+        Some(b't' | b'f') => {
+            let value = json == "true";
+            T::from_bool(value).ok_or_else(|| invalid(Unexpected::Bool(value)))
+        }
+        Some(b'"') => {
+            let text = serde_json::from_str::<Cow<'_, str>>(json);
+            let text = text.map_err(|_| invalid(Unexpected::Other("a string that is no text")))?;
+            // A stranger's text: quoted, and no more of it than helps.
+            T::from_text(&text).ok_or_else(|| invalid(Unexpected::Str(&shown(&text))))
+        }
+        Some(b'[') => Err(E::invalid_type(Unexpected::Seq, &T::EXPECTED)),
+        Some(b'{') => Err(E::invalid_type(Unexpected::Map, &T::EXPECTED)),
+        _ => whole_number(json).and_then(T::from_number).ok_or_else(|| {
+            let number = format!("number {}", shown(json));
+            invalid(Unexpected::Other(&number))
+        }),
+    };
+    known.map(Some)
+}
+
+/// A JSON number that is a whole one of at most 256 bits, also if it is written as `7.0` or `5875e19`.
+fn whole_number(text: &str) -> Option<U256> {
+    const DIGITS_MAX: usize = 78;
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some(U256::ZERO);
+    }
+    let exponent: i64 = exponent.parse().ok()?;
+    let point = exponent.checked_sub(fraction.len() as i64)?;
+    let zeros = point.checked_add((digits.len() - significant.len()) as i64)?;
+    let zeros = usize::try_from(zeros).ok()?;
+    if zeros > DIGITS_MAX {
+        return None;
+    }
+    U256::from_str_radix(&format!("{significant}{}", "0".repeat(zeros)), 10).ok()
 }
 
 /// As [`optional`], but `null` is an error.
@@ -170,60 +163,6 @@ pub(super) fn required<'de, T: Value, M: MapAccess<'de>>(
     match optional(map, &field)? {
         Some(value) => Ok(value),
         None => Err(M::Error::custom(format_args!("{field}: null"))),
-    }
-}
-
-/// Puts a field's name before an error. (The place, which a JSON error's text ends with, stays.)
-fn named<E: Error>(field: impl fmt::Display, error: E) -> E {
-    E::custom(format_args!("{field}: {error}"))
-}
-
-/// What reads the fields of a JSON object.
-pub(super) trait Fields<'de> {
-    /// What the object is.
-    const EXPECTED: &'static str;
-
-    /// Takes one field: must take its value from `map`.
-    fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
-}
-
-/// The next value of `map`, an object, its fields given to `fields`. False if there is `null`.
-pub(super) fn object<'de, F: Fields<'de>, M: MapAccess<'de>>(
-    map: &mut M,
-    field: impl fmt::Display,
-    fields: &mut F,
-) -> Result<bool, M::Error> {
-    map.next_value_seed(Object(fields))
-        .map_err(|error| named(field, error))
-}
-
-/// Reads an object with its [`Fields`]. False if there is `null`.
-pub(super) struct Object<'a, F>(pub(super) &'a mut F);
-
-impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<'_, F> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, F> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(F::EXPECTED)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        Ok(false)
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<bool, M::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            self.0.take(&key, &mut map)?;
-        }
-        Ok(true)
     }
 }
 
@@ -249,7 +188,11 @@ impl Ignored {
     }
 }
 
-/// A key out of the file, cut to what fits into a message.
+/// A key out of the file, cut to what fits into a message and can't command a terminal.
 pub(super) fn shown(key: &str) -> String {
-    key.chars().take(80).collect()
+    let harmless = |letter: char| match letter.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => letter,
+    };
+    key.chars().take(80).map(harmless).collect()
 }

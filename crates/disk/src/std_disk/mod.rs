@@ -22,12 +22,14 @@ use crate::{
 use batch::BatchReader;
 use file::StdFile;
 use rustix::{
+    fs::OFlags,
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -281,6 +283,8 @@ impl Disk for StdDisk {
             .write(true)
             .create(true)
             .truncate(false)
+            // What a link leads to is somebody else's, and would be written over.
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(self.locate(path))
             .map_err(self.error("open", path))?;
         match file.try_lock() {

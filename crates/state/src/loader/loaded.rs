@@ -135,7 +135,7 @@ impl Loaded {
         let fits = first.fits(self.options.index_bytes_max());
         let again = first.write_again(&disk, &self.parts, fits)?;
         let (state_index, _) = put(again, log_state)?;
-        make_room_for_readers(&*disk)?;
+        make_room_for_readers(&*disk);
         let inner = Parts {
             options: self.options,
             disk,

@@ -14,6 +14,8 @@ pub(crate) struct SegmentFile {
     pub(crate) stats: SegmentStats,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes of it that were there when it was opened: fewer than it should have if it is damaged.
+    pub(crate) bytes: u64,
 }
 
 /// A segment that was removed.
@@ -38,10 +40,12 @@ impl Segments {
     pub(crate) fn files(&self) -> Vec<SegmentFile> {
         let segments = self.segments();
         let files = segments.values().filter_map(|segment| {
+            let stats = segment.stats();
             Some(SegmentFile {
-                stats: segment.stats(),
+                stats,
                 name: name_of(segment.sequence),
                 file: segment.file.clone()?,
+                bytes: segment.lost.map_or(stats.bytes, |(from, _)| from),
             })
         });
         files.collect()
