@@ -28,6 +28,7 @@ mod changes;
 mod checkpoint;
 mod database;
 mod files;
+mod genesis;
 mod index;
 mod input;
 mod links;
@@ -39,12 +40,14 @@ mod seeds;
 mod stateless;
 mod trie_part;
 mod witness;
+mod witness_json;
 
 pub use access_list::access_list;
 pub use block_record::block_record;
 pub use changes::changes;
 pub use checkpoint::checkpoint;
 pub use files::{block_file, era1};
+pub use genesis::genesis;
 pub use index::index;
 pub use log::log;
 pub use page::page;
@@ -53,6 +56,7 @@ pub use seeds::seeds;
 pub use stateless::stateless;
 pub use trie_part::trie_part;
 pub use witness::witness;
+pub use witness_json::witness_json;
 
 /// One thing that is read, and what it must hold to.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +91,9 @@ pub const TARGETS: &[Target] = &[
     // Nodes may be named again and again: up to 2^20 of them are unfolded.
     Target::new("witness", witness, 512 * MIB, 64 * KIB),
     Target::new("stateless", stateless, 512 * MIB, 64 * KIB),
+    // Numbers of one digit are slots of 32 bytes, and written again as such.
+    Target::new("genesis", genesis, 256 * KIB, KIB),
+    Target::new("witness_json", witness_json, 256 * KIB, 512),
 ];
 
 impl Target {

@@ -38,6 +38,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "proof" => proofs(),
         "witness" => witnesses(),
         "stateless" => stateless(),
+        "genesis" => genesis_files(),
+        "witness_json" => witness_texts(),
         _ => Vec::new(),
     };
     let named = seeds.into_iter();
@@ -612,5 +614,52 @@ fn stateless() -> Seeds {
         ("later", vec![0, 4, 1, 7, 0, 0, 0, 0, 0, 0, 0]),
         ("fewer_transactions", vec![0, 5, 0]),
         ("twice", vec![0, 5, 2]),
+    ]
+}
+
+fn genesis_files() -> Seeds {
+    let least = r#"{"alloc":{},"difficulty":1,"gasLimit":5000}"#;
+    let accounts = r#"{"gasLimit":"0x1388","difficulty":"131072","mixhash":"0x05","stateRoot":"0x00",
+        "alloc":{"00000000000000000000000000000000000000bb":{"balance":"0x1","nonce":"3","code":"6001",
+        "storage":{"0x1":"0x02","":"","abc":"ff"},"comment":{"a":[1]}},
+        "0x00000000000000000000000000000000000000aA":{"balance":58750000000000000000000,"nonce":null}}}"#;
+    let config = r#"{"config":{"chainId":1337,"homesteadBlock":0,"daoForkSupport":true,"daoForkBlock":null,
+        "londonBlock":"0x0","terminalTotalDifficulty":5.875e22,"terminalTotalDifficultyPassed":true,
+        "shanghaiTime":0,"cancunTime":"0","pragueTime":7,"bpo1Time":9,"amsterdamTime":10,"verkleTime":7,
+        "depositContractAddress":"0x4242424242424242424242424242424242424242","ethash":{},"clique":{"period":0},
+        "blobSchedule":{"cancun":{"target":3,"max":"0x6","baseFeeUpdateFraction":3338477},"bpo9":{}}},
+        "timestamp":"10","extraData":"0x00","gasUsed":0,"number":0,"baseFeePerGas":7,"excessBlobGas":"0x1",
+        "blobGasUsed":null,"slotNumber":5,"parentBeaconBlockRoot":"0x07","coinbase":
+        "0xc0ba00000000000000000000000000000000c0ba","gasLimit":1,"difficulty":"","alloc":{}}"#;
+    let lines = |text: &str| text.lines().map(str::trim).collect::<String>().into_bytes();
+    vec![
+        ("least", lines(least)),
+        ("accounts", lines(accounts)),
+        ("config", lines(config)),
+        ("null", b"null".to_vec()),
+    ]
+}
+
+fn witness_texts() -> Seeds {
+    let rlp = Bytes::from(alloy_rlp::encode(header(7)));
+    let lists = format!(r#""state":["0x80","0xC0"],"codes":["","0x6001"],"headers":["{rlp}"]"#);
+    let witness = cambium_chain::BlockWitness {
+        block: Bytes::from_static(&[0xc1, 0xc0]),
+        witness: cambium_trie::Witness {
+            state: vec![Bytes::from_static(&[0x80])],
+            headers: vec![rlp, Bytes::from_static(&[0xc0])],
+            ..Default::default()
+        },
+    };
+    let geth = witness
+        .to_json(cambium_chain::WitnessForm::Geth)
+        .to_string();
+    let own = format!(r#"{{"block":"0xc1c0","witness":{{{lists},"keys":["0x07"]}}}}"#);
+    let seed = |given: u8, text: &str| [&[given], text.as_bytes()].concat();
+    vec![
+        ("own", seed(0, &own)),
+        ("reth", seed(1, &format!("{{{lists},\"other\":[{{}}]}}"))),
+        ("geth", seed(1, &geth)),
+        ("null", seed(1, r#"{"witness":null,"state":null}"#)),
     ]
 }

@@ -216,11 +216,11 @@ impl BlockWitness {
             ..
         } = &self.witness;
         let as_object = |rlp: &Bytes| match Header::decode(&mut &rlp[..]) {
-            Ok(header) => json!(HeaderObject {
+            Ok(header) if alloy_rlp::encode(&header) == *rlp => json!(HeaderObject {
                 hash: header.hash_slow(),
                 header,
             }),
-            Err(_) => json!(rlp),
+            _ => json!(rlp),
         };
         match form {
             WitnessForm::Own => json!(self),
@@ -228,6 +228,31 @@ impl BlockWitness {
             WitnessForm::Geth => {
                 let headers: Vec<_> = headers.iter().map(as_object).collect();
                 json!({ "headers": headers, "codes": codes, "state": state })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_header_is_written_as_it_is() {
+        let header = alloy_rlp::encode(Header::default());
+        for rlp in [&header[..], &[], &[0xc0], &[&header[..], &[0x80]].concat()] {
+            let witness = BlockWitness {
+                block: Bytes::from_static(&[0xc0]),
+                witness: Witness {
+                    headers: vec![Bytes::copy_from_slice(rlp)],
+                    ..Witness::default()
+                },
+            };
+            for form in [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth] {
+                let text = witness.to_json(form).to_string();
+                let block = (form != WitnessForm::Own).then(|| witness.block.clone());
+                let read = BlockWitness::from_json(&text, block).unwrap();
+                assert_eq!(read, witness, "{form:?}: {text}");
             }
         }
     }
