@@ -116,7 +116,9 @@ fn base() -> WorkloadParams {
     WorkloadParams {
         fork: Fork::Amsterdam,
         blocks: 1,
-        fresh_percent: 10,
+        // Under EIP-8037 a new account or slot costs the more the higher the gas limit is, and blocks as
+        // large as these would have room for few transactions.
+        fresh_percent: 0,
         ..WorkloadParams::default()
     }
 }
@@ -136,6 +138,7 @@ fn warm_cases(quick: bool) -> Vec<Case> {
             name: "token transfers, mega-block",
             params: WorkloadParams {
                 erc20_percent: 100,
+                holders: Some(state.accounts),
                 ..state.clone()
             },
         },
@@ -152,6 +155,7 @@ fn warm_cases(quick: bool) -> Vec<Case> {
                 block_size: BlockSize::Gas(BLOCK_GAS),
                 erc20_percent: 40,
                 swap_percent: 30,
+                holders: Some(state.accounts),
                 ..state.clone()
             },
         },
