@@ -356,6 +356,53 @@ fn a_file_of_access_lists_with_any_byte_changed_is_read_as_far_as_it_goes() {
     assert!(broken > tried / 20 && given > tried);
 }
 
+/// Readers of both kinds of files, and what they hold, of a file that claims as much as it may.
+#[test]
+fn a_claim_costs_what_is_there_and_not_what_is_claimed() {
+    let _alone = ALONE.lock();
+    let story = Story::new(Fork::Osaka);
+    let good = [story.chain_file(), story.list_file()];
+    // A list of 64 MiB and its prefix, one a byte longer, and one of a thousand million bytes; in it
+    // another that claims more.
+    let inner = [0xfb, 0x3b, 0x9a, 0xca, 0x00];
+    for (claim, words) in [
+        (
+            [0xfb, 0x03, 0xff, 0xff, 0xfb],
+            "cut short: header claims 67108864 bytes",
+        ),
+        (
+            [0xfb, 0x03, 0xff, 0xff, 0xfc],
+            "header claims 67108865 bytes, the limit is 67108864",
+        ),
+        (
+            inner,
+            "header claims 1000000005 bytes, the limit is 67108864",
+        ),
+    ] {
+        for is_packed in [false, true] {
+            let files = good
+                .each_ref()
+                .map(|good| [&good[..], &claim, &inner].concat());
+            let [blocks, lists] = files.map(|bytes| if is_packed { gzip(&bytes) } else { bytes });
+            let (blocks, lists) = (story.write("chain", &blocks), story.write("lists", &lists));
+            let (ends, most) = most_during(|| {
+                let blocks = BlockSource::open(&blocks).unwrap();
+                let lists = AccessListReader::open(&lists).unwrap();
+                [
+                    blocks.map(|block| block.map(|_| ())).collect::<Vec<_>>(),
+                    lists.map(|list| list.map(|_| ())).collect(),
+                ]
+            });
+            assert!(most < READER_BYTES_MAX, "{most} bytes of memory");
+            for end in ends {
+                assert_eq!(end.len(), 4);
+                let error = end[3].as_ref().unwrap_err().to_string();
+                assert!(error.contains(words), "{error}");
+            }
+        }
+    }
+}
+
 /// Number, hash and list, by a model.
 fn record(bytes: &[u8]) -> Option<(BlockId, Bytes)> {
     let head = list_len(bytes).filter(|len| *len == bytes.len());

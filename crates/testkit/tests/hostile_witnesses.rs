@@ -391,6 +391,15 @@ fn a_witness_with_any_value_changed_says_what_it_says_or_is_refused() {
     }
 }
 
+/// RLP that claims a list of a thousand million bytes, a string of as many, and more than there can be.
+const CLAIMS: [&[u8]; 5] = [
+    &[0xfb, 0x3b, 0x9a, 0xca, 0x00, 0xc0],
+    &[0xbb, 0x3b, 0x9a, 0xca, 0x00, 0x80],
+    &[0xff; 9],
+    &[0xbf, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+    &[0xf9, 0x02, 0x11, 0xfb, 0x3b, 0x9a, 0xca, 0x00, 0xc0],
+];
+
 /// What stands in the lists, changed in the bytes themselves.
 #[test]
 fn a_witness_with_any_byte_of_its_parts_changed_holds_for_no_other_block() {
@@ -423,10 +432,13 @@ fn a_witness_with_any_byte_of_its_parts_changed_holds_for_no_other_block() {
     ];
     for (name, part, all) in parts {
         for (index, bytes) in all.iter().enumerate() {
-            for changed in byte_changes(bytes, all_or(CHANGES / all.len()), 11) {
-                let case = format!("{name} {index}, {changed}");
+            let changes = byte_changes(bytes, all_or(CHANGES / all.len()), 11);
+            let changes = changes.map(|changed| (changed.to_string(), changed.bytes));
+            let claims = CLAIMS.map(|claim| (format!("{claim:02x?} for all"), claim.to_vec()));
+            for (change, bytes) in changes.chain(claims) {
+                let case = format!("{name} {index}, {change}");
                 let mut made = good.clone();
-                *part(&mut made, index) = changed.bytes.into();
+                *part(&mut made, index) = bytes.into();
                 counts.tried += 1;
                 watchdog.step(&case, || {
                     let (executed, most) = most_during(|| made.execute(&honest.rules()));
