@@ -192,6 +192,10 @@ impl Db {
             .map_err(|error| no_head(sequence, error))?;
         replay.run(log_state.replay)?;
         let recovery = replay.finish()?;
+        if was_remade && !inner.is_read_only() {
+            // Or the next opening would make it again.
+            inner.blocks.index().sync()?;
+        }
         Ok((Self { inner }, recovery))
     }
 }

@@ -643,3 +643,22 @@ fn a_backup_is_made_while_blocks_leave() {
     advance(&copy, 350);
     assert!(copy.check(&mut |_| {}).unwrap().damage.is_empty());
 }
+
+/// What an opening has made again is there at the next one, whether or not anything was merged.
+#[test]
+fn a_remade_index_is_made_once() {
+    for keep in [None, Some(KEEP)] {
+        let disk = FaultyDisk::new(17);
+        let db = make(Arc::new(disk.clone()), options(keep), ACCOUNTS, slots_of);
+        advance(&db, 200);
+        db.close().unwrap();
+        disk.remove("blocks.idx").unwrap();
+        let notes = || {
+            let (db, recovery) = Db::open(Arc::new(disk.clone()), options(keep)).unwrap();
+            db.close().unwrap();
+            recovery.notes
+        };
+        assert_eq!(notes().len(), 1);
+        assert_eq!(notes(), Vec::<String>::new());
+    }
+}
