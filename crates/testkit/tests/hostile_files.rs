@@ -133,6 +133,8 @@ impl Story {
 
     fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.dir.path().join(name);
+        // A file that is emptied and written again is written to the device by some file systems.
+        let _ = fs::remove_file(&path);
         fs::write(&path, bytes).unwrap();
         path
     }
