@@ -99,8 +99,19 @@ impl Db {
         let counters = Arc::new(Counters::default());
         let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
         let mut notes = Vec::new();
-        let FoundState { read, aside } =
-            find_state(&disk, &manifest, &options, &parts, &mut notes)?;
+        let may_make_index = !matches!(opener, Opener::Reader(_, MayRemake(false)));
+        let FoundState {
+            read,
+            aside,
+            is_remade,
+        } = find_state(
+            &disk,
+            &manifest,
+            &options,
+            &parts,
+            may_make_index,
+            &mut notes,
+        )?;
         let checkpoint::Read {
             meta,
             segments: table,
@@ -124,11 +135,9 @@ impl Db {
         )?;
         if may_remake.is_some() {
             segments.expect_cuts();
-            // All that the checkpoint names was there, if it is there itself still: it goes first.
-            if !Checkpoint::is_there(&*disk, sequence)? {
-                let what = format!("checkpoint {sequence}");
-                return Err(StoreError::ReaderBehind { what }.into());
-            }
+        }
+        if let (Holds::Reader(reading), false) = (&holds, is_remade) {
+            reading.check_is_usable()?;
         }
         notes.extend(damage.iter().map(ToString::to_string));
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
@@ -280,15 +289,18 @@ pub(crate) struct FoundState {
     pub(crate) read: checkpoint::Read,
     /// Checkpoints that are damaged, and to be set aside.
     pub(crate) aside: Vec<u64>,
+    /// Whether the checkpoint is a new one, with an index that was made again from the pages.
+    pub(crate) is_remade: bool,
 }
 
 /// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
-/// what can be made of the newest and of the pages.
+/// what can be made of the newest and of the pages, if the index may be made again.
 pub(crate) fn find_state(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
     options: &Options,
     parts: &Arc<PartCache>,
+    may_remake: bool,
     notes: &mut Vec<String>,
 ) -> Result<FoundState, StateError> {
     let found = load_latest_checkpoint(disk, StateError::is_damage, |found| {
@@ -304,12 +316,19 @@ pub(crate) fn find_state(
             let older = "an older checkpoint is used, with more of the log to replay";
             notes.push(format!("{damage}; {older}"));
         }
-        return Ok(FoundState { read, aside });
+        return Ok(FoundState {
+            read,
+            aside,
+            is_remade: false,
+        });
     }
     let Some((_, damage)) = found.damaged.into_iter().next() else {
         refuse_lost_checkpoints(disk)?;
         return Err(StateError::Unfinished);
     };
+    if !may_remake {
+        return Err(damage);
+    }
     // The newest says which pages there are, even where what it is on is damaged.
     match rebuild(disk, manifest, options, parts) {
         Ok(read) => {
@@ -320,6 +339,7 @@ pub(crate) fn find_state(
             Ok(FoundState {
                 read,
                 aside: Vec::new(),
+                is_remade: true,
             })
         }
         Err(error) if error.is_damage() => Err(damage),

@@ -31,6 +31,8 @@ use std::{sync::Arc, thread, time::Duration};
 
 /// What looks like damage is read again so often: it may be in the middle of being written.
 const TRIES: u32 = 10;
+/// So often it is opened again at most since there was a newer checkpoint each time.
+const RACES_MAX: u32 = 200;
 /// Pause between two of these.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -62,6 +64,17 @@ impl Reading {
     /// Number of its checkpoint.
     pub(crate) const fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// An error if what its checkpoint names may have been removed before it was opened: that comes
+    /// once there are two newer ones. The checkpoint's own file says nothing of it, since newer ones
+    /// may be on top of it.
+    pub(crate) fn check_is_usable(&self) -> Result<(), StateError> {
+        if Checkpoint::usable(&self.disk)?.contains(&self.sequence) {
+            return Ok(());
+        }
+        let what = format!("checkpoint {}", self.sequence);
+        Err(StoreError::ReaderBehind { what }.into())
     }
 
     /// Tells whoever writes, where that can be, that checkpoint `sequence` is read.
@@ -104,14 +117,23 @@ impl Db {
         options: Options,
     ) -> Result<(Self, Recovery), StateError> {
         options.check()?;
-        let mut tries = 0;
+        let (mut tries, mut races) = (1, 0);
         loop {
-            tries += 1;
+            let newest = Checkpoint::newest(&*disk)?;
             let is_last = tries >= TRIES;
             let above: Arc<dyn Disk> = Arc::new(TrialDisk::new(disk.clone(), options.memory_bytes));
             let opener = Opener::Reader(disk.clone(), MayRemake(is_last));
             match Self::open_as(above, options, opener) {
-                Err(error) if !is_last && may_be_half_written(&error) => thread::sleep(PAUSE),
+                Err(error) if may_be_half_written(&error) => {
+                    // Whoever writes was faster, which tells nothing of what is on the disk.
+                    let was_race = Checkpoint::newest(&*disk)? != newest;
+                    match was_race && races < RACES_MAX {
+                        true => races += 1,
+                        false if is_last => return Err(error),
+                        false => tries += 1,
+                    }
+                    thread::sleep(PAUSE);
+                }
                 opened => return opened,
             }
         }

@@ -415,11 +415,12 @@ impl Repair<'_> {
         let counters = Arc::new(Counters::default());
         let parts = PartCache::new(self.options.index_bytes_max(), counters);
         let mut notes = Vec::new();
-        let FoundState { read, aside } = find_state(
+        let FoundState { read, aside, .. } = find_state(
             &self.disk,
             manifest,
             &self.options,
             &Arc::new(parts),
+            true,
             &mut notes,
         )?;
         // What the device can't read would be an error for the opening, and no damage.

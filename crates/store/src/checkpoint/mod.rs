@@ -365,11 +365,6 @@ impl Checkpoint {
     pub fn newest(disk: &dyn Disk) -> Result<Option<u64>, StoreError> {
         Ok(usable(disk)?.first().copied())
     }
-
-    /// Whether the file of that checkpoint is there.
-    pub fn is_there(disk: &dyn Disk, sequence: u64) -> Result<bool, StoreError> {
-        Ok(disk.exists(&name_of(sequence))?)
-    }
 }
 
 /// Gives checkpoints that were found damaged another name, with `.damaged` behind it. One that is

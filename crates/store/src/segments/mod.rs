@@ -195,12 +195,14 @@ impl Segments {
         let (mut segments, mut damage) = (BTreeMap::new(), Vec::new());
         for stats in &table.rows {
             let retired = retired_bytes.get(&stats.segment).copied().unwrap_or(0);
+            let is_needed = stats.live_bytes > retired;
+            let (segment, damaged) = Segment::open(&*disk, stats)?;
             // Without a page that anything leads to, it may have been removed.
-            if stats.live_bytes > retired || disk.exists(&name_of(stats.sequence))? {
-                let (segment, damaged) = Segment::open(&*disk, stats)?;
-                segments.insert(stats.segment, Arc::new(segment));
-                damage.extend(damaged);
+            if !is_needed && segment.is_missing() {
+                continue;
             }
+            segments.insert(stats.segment, Arc::new(segment));
+            damage.extend(damaged);
         }
         let writer = Writer {
             last_number: table.rows.last().map_or(0, |last| last.segment),

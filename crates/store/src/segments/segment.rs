@@ -109,6 +109,11 @@ impl Segment {
         Ok((segment, damage))
     }
 
+    /// Whether there is no file.
+    pub(super) const fn is_missing(&self) -> bool {
+        self.file.is_none()
+    }
+
     /// Writes the header again, with what can be read of the block that it is in.
     pub(super) fn mend_header(&self) -> Result<(), DiskError> {
         let Some(file) = &self.file else {

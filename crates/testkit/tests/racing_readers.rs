@@ -1,0 +1,234 @@
+//! Whoever writes is faster than a reader that opens: between any two of its calls to the disk.
+
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_disk::{
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadRequest,
+};
+use cambium_primitives::{BlockId, Changes};
+use cambium_state::{BlockMeta, Db, FaultyDisk, FileSizes, Options, StateError, backup};
+use cambium_store::StoreError;
+use cambium_testkit::{
+    Random, TINY_FILES,
+    plain::{self, path, put},
+    say,
+};
+use parking_lot::Mutex;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+const ACCOUNTS: u64 = 2000;
+/// So few in a block that most checkpoints are on top of older ones.
+const CHANGES: u64 = 14;
+
+/// A disk beside which others work before its next calls that look for something.
+struct BusyDisk {
+    disk: Arc<dyn Disk>,
+    calls: AtomicU64,
+    others: Mutex<Others>,
+}
+
+/// What happens beside the disk.
+struct Others {
+    /// Before this call.
+    at: u64,
+    /// So many times, each time twice as late.
+    times: u64,
+    work: Box<dyn FnMut() + Send>,
+}
+
+impl fmt::Debug for BusyDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BusyDisk").finish_non_exhaustive()
+    }
+}
+
+impl BusyDisk {
+    fn call(&self) {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        // Of calls at once, one waits for it.
+        let mut others = self.others.lock();
+        if call == others.at && others.times > 0 {
+            others.times -= 1;
+            others.at = call + 1 + call;
+            (others.work)();
+        }
+    }
+}
+
+impl Disk for BusyDisk {
+    fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.disk.create_with(path, access)
+    }
+
+    fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.call();
+        self.disk.open_with(path, access)
+    }
+
+    fn exists(&self, path: &str) -> Result<bool, DiskError> {
+        self.call();
+        self.disk.exists(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.disk.rename(from, to)
+    }
+
+    fn link(&self, from: &dyn Disk, path: &str, to: &str) -> Result<bool, DiskError> {
+        self.disk.link(from, path, to)
+    }
+
+    fn remove(&self, path: &str) -> Result<(), DiskError> {
+        self.disk.remove(path)
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        self.call();
+        self.disk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.disk.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &str) -> Result<DiskLock, LockError> {
+        self.call();
+        self.disk.lock(path)
+    }
+
+    fn free_bytes(&self) -> Result<u64, DiskError> {
+        self.disk.free_bytes()
+    }
+
+    fn display_path(&self, path: &str) -> String {
+        self.disk.display_path(path)
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
+        self.disk.read_batch(requests);
+    }
+
+    fn stats(&self) -> DiskStats {
+        self.disk.stats()
+    }
+
+    fn describe(&self) -> DiskDescription {
+        self.disk.describe()
+    }
+}
+
+/// Blocks and merges, so many that what there was before them may be removed.
+fn write(db: &Db, random: &mut Random) {
+    for _ in 0..2 + random.below(5) {
+        for _ in 0..2 {
+            let parent = db.head();
+            let number = parent.number + 1;
+            let mut changes: Vec<_> = (0..CHANGES)
+                .map(|_| put(path(random.below(ACCOUNTS)), number))
+                .collect();
+            changes.sort_by_key(|change| change.path);
+            changes.dedup_by_key(|change| change.path);
+            let session = db.view().unwrap().session();
+            let staged = session.finish(Changes::new(changes), Vec::new()).unwrap();
+            let meta = BlockMeta {
+                id: BlockId::new(number, keccak256(parent.hash)),
+                parent: parent.hash,
+                state_root: staged.root(),
+                body: Bytes::from(vec![1; 300]),
+            };
+            staged.seal(meta).unwrap().commit().unwrap();
+        }
+        db.flush(1).unwrap();
+    }
+}
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        keep_blocks: Some(10),
+        unfinalized_blocks: 4,
+        files: FileSizes {
+            log_file_bytes_max: 16 << 10,
+            segment_bytes_max: 32 << 10,
+            ..TINY_FILES
+        },
+        ..Options::default()
+    }
+}
+
+/// Gives `then` a disk beside which others are at work before its first call, then before its second,
+/// until it makes no call that late: `times` times in all, each time twice as late. Returns how many
+/// calls it made.
+fn at_every_call(times: u64, then: impl Fn(&Arc<dyn Disk>)) -> u64 {
+    let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
+    let writer = plain::make(disk.clone(), options(), ACCOUNTS, |index| index % 3);
+    let random = Arc::new(Mutex::new(Random::new(3)));
+    write(&writer, &mut random.lock());
+    let mut at = 0;
+    loop {
+        let (of_others, random) = (writer.clone(), random.clone());
+        let busy = Arc::new(BusyDisk {
+            disk: disk.clone(),
+            calls: AtomicU64::new(0),
+            others: Mutex::new(Others {
+                at,
+                times,
+                work: Box::new(move || write(&of_others, &mut random.lock())),
+            }),
+        });
+        let shared: Arc<dyn Disk> = busy.clone();
+        then(&shared);
+        if busy.others.lock().times == times {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+/// The state root of a database that is read, if it is sound and was opened without a word.
+fn root_of_sound(disk: &Arc<dyn Disk>, at: &str) -> B256 {
+    let (reader, recovery) = Db::open_read_only(disk.clone(), options()).unwrap();
+    assert!(recovery.notes.is_empty(), "{at}: {:?}", recovery.notes);
+    match reader.check(&mut |_| {}) {
+        Ok(report) => assert!(report.damage.is_empty(), "{at}: {report:?}"),
+        // The log's old files may leave at any time.
+        Err(StateError::Store(StoreError::ReaderBehind { .. })) => {}
+        Err(error) => panic!("{at}: {error}"),
+    }
+    let view = reader.view().unwrap();
+    for index in 0..ACCOUNTS {
+        view.account(&path(index)).unwrap();
+    }
+    view.state_root()
+}
+
+#[test]
+fn a_reader_opens_whatever_goes_while_it_does() {
+    for times in [1, 4] {
+        let calls = at_every_call(times, |busy| {
+            root_of_sound(busy, &format!("{times} times, {busy:?}"));
+        });
+        say(&format!("{times} times beside each of {calls} calls"));
+        assert!(calls > 30);
+    }
+}
+
+#[test]
+fn a_backup_is_whole_whatever_goes_while_it_is_made() {
+    let calls = at_every_call(1, |busy| {
+        let copy: Arc<dyn Disk> = Arc::new(FaultyDisk::new(2));
+        backup(busy, &copy, options(), &mut |_| {}).unwrap();
+        root_of_sound(&copy, "a backup");
+    });
+    say(&format!("beside each of {calls} calls"));
+    assert!(calls > 60);
+}
