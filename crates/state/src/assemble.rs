@@ -1,27 +1,23 @@
 //! An open database is put together from its parts: by whoever opens one, and whoever makes one.
 
 use crate::{
-    base::{Base, Snapshot},
+    base::Base,
     blocks::Blocks,
-    budget::{Budget, LayerLimit, Taken, code_bytes, entry_bytes},
-    checkpoint::CheckpointState,
-    codes::CodeCache,
-    counters::Counters,
+    budget::LayerLimit,
     db::{Current, Holds, Inner},
     delta::{Delta, DeltaLock},
-    entries::Entries,
-    error::StateError,
-    index::{Index, PartCache},
     kept::{Keeping, Kept},
     options::Options,
     overlay::{LayerId, Overlay},
-    pages::Pages,
     past::PastStates,
-    reclaim::Reclaim,
     tree::Tree,
 };
 use cambium_disk::Disk;
 use cambium_primitives::BlockId;
+use cambium_snapshot::{
+    Budget, CodeCache, Counters, Entries, Index, Pages, PartCache, Reclaim, Snapshot, StateError,
+    Taken, checkpoint::CheckpointState, code_bytes, entry_bytes,
+};
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::{Mutex, RwLock};
 use std::sync::{

@@ -1,8 +1,9 @@
 //! A copy of a database, made while another process may write to it.
 
-use crate::{checkpoint::read_meta, db::Db, error::StateError, options::Options, readers::Reading};
+use crate::{db::Db, log_state::LogState, options::Options, readers::Reading};
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
+use cambium_snapshot::{StateError, checkpoint::read_meta};
 use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
 use std::sync::Arc;
 
@@ -82,7 +83,12 @@ fn attempt(
         .into_iter()
         .filter(|one| *one < sequence)
     {
-        let read = |older: &Checkpoint| Ok((older.chain()?, read_meta(older)?.log.kept.position));
+        let read = |older: &Checkpoint| {
+            Ok((
+                older.chain()?,
+                read_meta::<LogState>(older)?.log.kept.position,
+            ))
+        };
         let older = Checkpoint::open(from, older).map_err(StateError::from);
         if let Ok((chain, kept)) = older.and_then(|older| read(&older)) {
             checkpoints.extend(chain);

@@ -2,12 +2,12 @@
 //! tell of the base and all its ancestors.
 
 use crate::{
-    checkpoint::Meta,
-    error::StateError,
+    log_state::Meta,
     records::{BlockHead, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, KIND_HEAD, decode_new_head},
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_snapshot::StateError;
 use cambium_store::{BlockEntry, BlockIndex, BlockLog, IndexState, LogPosition, StoreError};
 use std::collections::{BTreeMap, HashMap};
 

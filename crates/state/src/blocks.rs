@@ -13,9 +13,10 @@
 //! are blocks of the log of which an ancestor is missing, since its record was damaged: they are
 //! recent once it is committed again.
 
-use crate::{error::StateError, kept::Kept};
+use crate::kept::Kept;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_snapshot::StateError;
 use cambium_store::{BlockEntry, BlockIndex, LogPosition};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};

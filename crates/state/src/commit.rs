@@ -8,12 +8,12 @@
 use crate::{
     blocks::{Chain, RecentBlock},
     db::Inner,
-    error::StateError,
     records::{BlockRecord, KIND_BLOCK, KIND_HEAD, encode_new_head},
     session::Sealed,
     tree::Layer,
 };
 use cambium_primitives::BlockId;
+use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, StoreError};
 use std::{sync::Arc, time::Instant};
 

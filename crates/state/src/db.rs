@@ -21,23 +21,16 @@
 
 use crate::{
     base::Base,
-    batch::Key,
     blocks::Blocks,
     budget::LayerLimit,
-    codes::CodeCache,
     commit::check_record,
-    counters::Counters,
     delta::{Delta, DeltaLock, LockedDelta},
-    error::StateError,
-    index::PartCache,
     kept::Keeping,
     merger::Merging,
     options::Options,
     overlay::{Overlay, size_of_changes},
-    pages::Pages,
     past::PastStates,
     readers::Reading,
-    reclaim::Reclaim,
     records::BlockMeta,
     tree::{Layer, Tree},
     view::{Touched, View},
@@ -45,6 +38,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
+use cambium_snapshot::{CodeCache, Counters, Key, Pages, PartCache, Reclaim, StateError};
 use cambium_store::{BlockLog, Codes, DataDirLock, LogPosition, Manifest};
 use cambium_trie::{Keys, PartialTrie, TrieError};
 use parking_lot::{Mutex, RwLock};

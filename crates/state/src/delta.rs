@@ -6,15 +6,13 @@
 
 use crate::{
     base::Base,
-    batch::Key,
-    counters::Counters,
-    error::StateError,
     forest::{Forest, PagesAre},
     overlay::LayerId,
     tree::Tree,
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
+use cambium_snapshot::{Counters, Key, StateError};
 use cambium_trie::{Keys, PartialTrie};
 use parking_lot::{Mutex, MutexGuard};
 use std::{

@@ -1,22 +1,15 @@
 //! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
 //! two top levels: so that it is updated and hashed on all cores with nothing shared.
 
-use crate::{
-    base::{Base, Snapshot},
-    batch::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN},
-    counters::Counters,
-    error::StateError,
-    index::{Found, Held},
-    pages::{HeldPages, PagesAhead, PlacedPage, ReadFor},
-    pool,
-    resolve::Resolver,
-};
+use crate::{base::Base, resolve::Resolver};
 use alloy_primitives::B256;
-use cambium_keccak::Batch;
 use cambium_primitives::{AccountChange, AccountUpdate, Path};
+use cambium_snapshot::{
+    CHUNK_KEYS, Counters, DirtyShard, Found, Held, Key, PARALLEL_KEYS_MIN, PagesAhead, PlacedPage,
+    ReadFor, Snapshot, StateError, hash, hash_on, pool, shard_of, shard_prefix, update_error,
+};
 use cambium_trie::{
-    Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS,
-    Spread, UpdateError,
+    Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS, Spread,
 };
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
@@ -38,20 +31,13 @@ pub(crate) enum PagesAre {
     OnDisk,
 }
 
-/// The trie that a path belongs to. The path must have two nibbles.
-pub(crate) fn shard_of(path: &Path) -> usize {
-    usize::from(path.packed()[0])
-}
-
-/// Neighbouring tries, with the pages that they hold, and the number of the group.
-type Part<'a> = (usize, (&'a mut [PartialTrie], &'a mut [HeldPages]));
+/// Neighbouring tries, and the number of the group.
+type Part<'a> = (usize, &'a mut [DirtyShard]);
 
 /// 256 tries and their crown.
 #[derive(Clone)]
 pub(crate) struct Forest {
-    shards: Vec<PartialTrie>,
-    /// Of each trie, the pages that it has taken apart.
-    held: Vec<HeldPages>,
+    shards: Vec<DirtyShard>,
     crown: PartialTrie,
 }
 
@@ -59,11 +45,10 @@ impl Forest {
     /// Stubs for all that `base` has.
     pub(crate) fn on(base: &Base, counters: &Counters) -> Result<Self, StateError> {
         let shards = (0..SHARDS)
-            .map(|shard| base.shard_root(shard))
+            .map(|shard| base.shard_root(shard).map(DirtyShard::new))
             .collect::<Result<_, _>>()?;
         let mut forest = Self {
             shards,
-            held: vec![HeldPages::default(); SHARDS],
             crown: PartialTrie::new(Path::EMPTY),
         };
         forest.seal(base, counters)?;
@@ -71,12 +56,12 @@ impl Forest {
     }
 
     pub(crate) fn shard(&self, shard: usize) -> &PartialTrie {
-        &self.shards[shard]
+        &self.shards[shard].trie
     }
 
-    /// The pages that the trie of a shard has taken apart.
-    pub(crate) fn held(&self, shard: usize) -> &HeldPages {
-        &self.held[shard]
+    /// All shards.
+    pub(crate) fn shards(&self) -> &[DirtyShard] {
+        &self.shards
     }
 
     /// The two top levels, hashed.
@@ -92,9 +77,7 @@ impl Forest {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tries = self.shards.iter().map(PartialTrie::memory_bytes);
-        let pages = self.held.iter().map(HeldPages::memory_bytes);
-        tries.sum::<usize>() + pages.sum::<usize>()
+        self.shards.iter().map(DirtyShard::memory_bytes).sum()
     }
 
     /// Applies sorted changes and hashes what they touched. After an error the forest is of no
@@ -107,26 +90,29 @@ impl Forest {
         counters: &Counters,
     ) -> Result<B256, StateError> {
         let leaves_of_all = leaves_of(changes);
-        let task = |(number, (shards, held)): Part<'_>| -> Result<(), StateError> {
+        let task = |(number, shards): Part<'_>| -> Result<(), StateError> {
             let start = Instant::now();
             let first = number * SHARDS_PER_TASK;
             let mut touched = Vec::with_capacity(shards.len());
             let mut resolver = Resolver::new(base, ReadFor::Trie);
             let mut leaves = 0;
-            for (at, trie) in shards.iter_mut().enumerate() {
+            for (at, shard) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, first + at);
                 if !own.is_empty() {
                     if pages == PagesAre::OnDisk {
-                        let tries = std::slice::from_ref(&*trie);
+                        let tries = std::slice::from_ref(&*shard);
                         let paths = || paths_of(own);
                         resolver.read_ahead(pages_ahead(tries, first + at, paths, base)?);
                     }
+                    let DirtyShard { trie, held } = shard;
                     trie.apply(own, &mut resolver).map_err(update_error)?;
+                    resolver
+                        .taken()
+                        .for_each(|(addr, page)| held.hold(addr, page));
                     touched.push(trie);
                     leaves += leaves_of(own);
                 }
             }
-            hold(held, first, resolver.taken());
             counters.apply_ns.add(start.elapsed().as_nanos() as u64);
             if !touched.is_empty() {
                 // A task with far more than its share would leave the other threads idle.
@@ -153,7 +139,7 @@ impl Forest {
         keys: &[K],
         base: &Base,
     ) -> Result<Vec<K::Value>, StateError> {
-        let task = |(number, (shards, held)): Part<'_>| {
+        let task = |(number, shards): Part<'_>| {
             let first = number * SHARDS_PER_READER;
             let own = range_of(keys, first..first + shards.len(), |key| {
                 shard_of(&key.path())
@@ -165,11 +151,11 @@ impl Forest {
                 resolver.read_ahead(pages_ahead(shards, first, paths, base)?);
                 for key in chunk {
                     let path = key.path();
-                    let trie = &mut shards[shard_of(&path) - first];
+                    let DirtyShard { trie, .. } = &mut shards[shard_of(&path) - first];
                     let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
                     values.push(K::resident(&leaf));
                 }
-                hold(held, first, resolver.taken());
+                hold(shards, first, resolver.taken());
             }
             Ok(values)
         };
@@ -194,15 +180,16 @@ impl Forest {
         changes: &[AccountChange],
         base: &Base,
     ) -> Result<Option<PartialTrie>, StateError> {
-        let is_branch = |trie: &PartialTrie| trie.kind(trie.root()) == Some(NodeKind::Branch);
+        let is_branch =
+            |DirtyShard { trie, .. }: &DirtyShard| trie.kind(trie.root()) == Some(NodeKind::Branch);
         if !self.shards.iter().all(is_branch) {
             return Ok(None);
         }
-        let task = |(number, (shards, held)): Part<'_>| {
+        let task = |(number, shards): Part<'_>| {
             let first = number * SHARDS_PER_READER;
             let mut resolver = Resolver::new(base, ReadFor::Proof);
             let mut parts = Vec::new();
-            for (at, trie) in shards.iter_mut().enumerate() {
+            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
                 let shard = first + at;
                 let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
                 if own.is_empty() {
@@ -217,7 +204,7 @@ impl Forest {
                 }
                 parts.push((shard, part));
             }
-            hold(held, first, resolver.taken());
+            hold(shards, first, resolver.taken());
             Ok::<_, StateError>(Some(parts))
         };
         let tasks = self.par_parts(SHARDS_PER_READER);
@@ -248,21 +235,19 @@ impl Forest {
         Ok(Some(whole))
     }
 
-    /// The tries in groups of so many, with the pages that they hold.
+    /// The tries in groups of so many.
     fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
-        let held = self.held.chunks_mut(shards);
-        self.shards.chunks_mut(shards).zip(held).enumerate()
+        self.shards.chunks_mut(shards).enumerate()
     }
 
     fn par_parts(&mut self, shards: usize) -> impl IndexedParallelIterator<Item = Part<'_>> {
-        let held = self.held.par_chunks_mut(shards);
-        self.shards.par_chunks_mut(shards).zip(held).enumerate()
+        self.shards.par_chunks_mut(shards).enumerate()
     }
 
     /// Makes the crown anew from the roots of the tries.
     fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
-            let shards: Vec<_> = self.shards.iter().collect();
+            let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
             match cambium_trie::crown(&shards) {
                 Ok(crown) => {
                     counters.node_hashes.add(crown.counts().0 as u64);
@@ -290,7 +275,7 @@ impl Forest {
         base: &Base,
         counters: &Counters,
     ) -> Result<(), StateError> {
-        let (path, trie) = (shard_prefix(shard), &mut self.shards[shard]);
+        let (path, trie) = (shard_prefix(shard), &mut self.shards[shard].trie);
         let broken = StateError::Broken {
             path,
             what: "a stub at the root",
@@ -321,23 +306,6 @@ fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
     stays.into_iter().filter(|stays| *stays).count() > 1
 }
 
-/// The path at which a shard is rooted.
-pub(crate) fn shard_prefix(shard: usize) -> Path {
-    Path::from_nibbles(&[(shard >> 4) as u8, (shard & 15) as u8])
-}
-
-/// Hashes what has changed in the tries, on the caller's thread.
-pub(crate) fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
-    hash_on(tries, &Alone, counters);
-}
-
-fn hash_on(tries: &mut [&mut PartialTrie], spread: &dyn Spread, counters: &Counters) {
-    let start = Instant::now();
-    let hashed = cambium_trie::commit_with(tries, &mut Batch::new(), spread);
-    counters.node_hashes.add(hashed as u64);
-    counters.hash_ns.add(start.elapsed().as_nanos() as u64);
-}
-
 /// How many accounts and slots change.
 fn leaves_of(changes: &[AccountChange]) -> usize {
     changes.iter().map(|change| 1 + change.slots.len()).sum()
@@ -356,9 +324,11 @@ fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -
 }
 
 /// Has the tries from shard `first` on hold pages of theirs.
-fn hold(held: &mut [HeldPages], first: usize, pages: impl Iterator<Item = PlacedPage>) {
+fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = PlacedPage>) {
     for (addr, page) in pages {
-        held[shard_of(page.prefix()) - first].hold(addr, page);
+        shards[shard_of(page.prefix()) - first]
+            .held
+            .hold(addr, page);
     }
 }
 
@@ -374,7 +344,7 @@ fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
 /// The pages of the base that stand in the way to sorted paths, in their order, all read at once;
 /// and the parts of the index above these. The tries are those from shard `first` on.
 fn pages_ahead<I: Iterator<Item = Path>>(
-    tries: &[PartialTrie],
+    tries: &[DirtyShard],
     first: usize,
     paths: impl Fn() -> I,
     base: &Base,
@@ -384,7 +354,7 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     let middle = base.intermediate.as_ref();
     let below = |path: &Path| {
         let shard = shard_of(path);
-        !is_in(&tries[shard - first], path)
+        !is_in(&tries[shard - first].trie, path)
             && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
     };
     let paths = || paths().filter(below);
@@ -401,11 +371,4 @@ fn pages_ahead<I: Iterator<Item = Path>>(
         }
     }
     Ok((pages.ahead(found, ReadFor::Trie)?, held))
-}
-
-pub(crate) fn update_error(error: UpdateError<StateError>) -> StateError {
-    match error {
-        UpdateError::Resolve(error) => error,
-        UpdateError::Trie(error) => error.into(),
-    }
 }

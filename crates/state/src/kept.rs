@@ -18,12 +18,11 @@ use crate::{
     blocks::BaseMove,
     commit::describe,
     db::Inner,
-    error::StateError,
-    pages::retried,
     records::{BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK},
     tree::Layer,
 };
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_snapshot::{StateError, retried};
 use cambium_store::LogPosition;
 use std::collections::BTreeMap;
 

@@ -47,40 +47,28 @@ mod block_index;
 mod blocks;
 mod budget;
 mod check;
-mod checkpoint;
-mod clean;
-mod codes;
 mod commit;
 mod counters;
 mod db;
 mod delta;
-mod entries;
-mod error;
 mod forest;
-mod histogram;
-mod index;
 mod kept;
+mod log_state;
 mod loader;
-mod merge;
 mod merger;
 mod open;
 mod options;
 mod overlay;
 mod pacing;
-mod pages;
 mod past;
-mod pool;
 mod proof;
 mod readers;
-mod rebuild;
-mod reclaim;
 mod records;
 mod repair;
 mod replay;
 mod resolve;
 mod session;
 mod stats;
-mod sync;
 mod tree;
 mod view;
 
@@ -88,14 +76,13 @@ pub use backup::{BackupReport, backup};
 pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
+pub use cambium_snapshot::{
+    CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, RootLoader, StateError,
+    bytecode,
+};
 pub use cambium_store::{BackupSizes, StoreError};
-pub use check::{CheckProgress, CheckReport};
-pub use codes::bytecode;
-pub use counters::CounterValues;
 pub use db::Db;
-pub use error::StateError;
-pub use histogram::Latency;
-pub use loader::{LoadProgress, Loaded, Loader, RootLoader};
+pub use loader::{Loaded, Loader};
 pub use open::Recovery;
 pub use options::{FileSizes, Options};
 pub use records::BlockMeta;

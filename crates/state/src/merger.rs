@@ -11,22 +11,21 @@
 //! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
 
 use crate::{
-    base::{Base, Intermediate, Snapshot},
+    base::{Base, Intermediate},
     blocks::Window,
-    checkpoint::{self, CheckpointState, LogState, RetiredPages},
-    clean::Cleaning,
-    counters::Counters,
     db::{Current, Inner},
     delta::Delta,
-    error::StateError,
-    index::{Index, IndexWriter, WrittenIndex},
-    merge::merge,
+    log_state::LogState,
     overlay::{LayerId, Overlay},
-    pages::{RETRY_AFTER, retried},
-    pool,
     tree::Tree,
 };
 use cambium_primitives::BlockId;
+use cambium_snapshot::{
+    Cleaning, Counters, Index, IndexWriter, RETRY_AFTER, Snapshot, StateError, WrittenIndex,
+    checkpoint,
+    checkpoint::{CheckpointState, RetiredPages},
+    merge, pool, retried,
+};
 use cambium_store::{PageAddr, live_readers};
 use cambium_trie::SHARDS;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -440,7 +439,7 @@ impl Inner {
             true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
             false => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
-        let merged = merge(old, &intermediate.forest, &cleaning, &index)?;
+        let merged = merge(old, intermediate.forest.shards(), &cleaning, &index)?;
         self.counters.pages_written.add(merged.pages_written);
         self.counters.pages_split.add(merged.pages_split);
         self.counters.pages_joined.add(merged.pages_joined);
@@ -459,7 +458,9 @@ impl Inner {
             state_root: state.state_root,
             index,
             pages: self.pages.clone(),
-            entries: old.entries.after(intermediate),
+            entries: old
+                .entries
+                .after(|visit| intermediate.overlay.each(&intermediate.lineage, visit)),
         });
         let new = Arc::new(Base {
             snapshot,

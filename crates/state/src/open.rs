@@ -17,20 +17,19 @@ use crate::{
     assemble::{Parts, pages},
     block_index::{MayRemake, complete_index, note_of},
     blocks::Blocks,
-    checkpoint::{self, LogState, Meta},
-    counters::Counters,
     db::{Db, Holds, Inner},
-    error::StateError,
-    index::{FoundIndex, PartCache},
-    loader::{refuse_lost_checkpoints, remove_spilled},
+    loader::refuse_lost_checkpoints,
+    log_state::{LogState, Meta, ReadCheckpoint},
     options::Options,
     readers::Reading,
-    rebuild::rebuild,
     replay::Replay,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
+use cambium_snapshot::{
+    Counters, FoundIndex, PartCache, StateError, checkpoint, rebuild, remove_spilled,
+};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, Manifest, Segments, StoreError,
     load_latest_checkpoint, lock_data_dir, make_room_for_readers, set_aside,
@@ -112,7 +111,7 @@ impl Db {
             may_make_index,
             &mut notes,
         )?;
-        let checkpoint::Read {
+        let ReadCheckpoint {
             meta,
             segments: table,
             retired,
@@ -286,7 +285,7 @@ pub(crate) fn without_lost(
 
 /// The state that a start goes by.
 pub(crate) struct FoundState {
-    pub(crate) read: checkpoint::Read,
+    pub(crate) read: ReadCheckpoint,
     /// Checkpoints that are damaged, and to be set aside.
     pub(crate) aside: Vec<u64>,
     /// Whether the checkpoint is a new one, with an index that was made again from the pages.
@@ -330,7 +329,13 @@ pub(crate) fn find_state(
         return Err(damage);
     }
     // The newest says which pages there are, even where what it is on is damaged.
-    match rebuild(disk, manifest, options, parts) {
+    match rebuild(
+        disk,
+        manifest,
+        &options.files.segments(),
+        options.memory_bytes,
+        parts,
+    ) {
         Ok(read) => {
             notes.push(format!(
                 "{damage}; the index was made again from the pages, and is in checkpoint {}",

@@ -1,6 +1,6 @@
 //! How a database is opened.
 
-use crate::error::StateError;
+use cambium_snapshot::StateError;
 use cambium_store::{LogOptions, SegmentOptions};
 
 /// Most segments that there can be at a time.

@@ -14,6 +14,7 @@
 
 use alloy_primitives::{B256, U256, map::B256Map};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+use cambium_snapshot::Written;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::{
@@ -39,16 +40,6 @@ impl Lineage {
     fn sees(&self, layer: LayerId) -> bool {
         layer <= self.newest && self.others.binary_search(&layer).is_err()
     }
-}
-
-/// What the newest of some layers wrote.
-pub(crate) enum Written {
-    /// An account, or that there is none.
-    Account(B256, Option<Account>),
-    /// A slot, by its account's path and its own.
-    Slot(B256, B256, U256),
-    /// All slots of the account were cleared, before those were set that are told besides.
-    Wipe(B256),
 }
 
 type Versions<T> = SmallVec<[(LayerId, T); 1]>;
@@ -227,7 +218,7 @@ impl Overlay {
             wipe: false,
             slots: Vec::new(),
         };
-        self.each(seen, |written| match written {
+        self.each(seen, &mut |written| match written {
             Written::Account(path, account) => {
                 let change = accounts.entry(path).or_insert_with(|| change(path));
                 change.account = match account {
@@ -253,7 +244,7 @@ impl Overlay {
     }
 
     /// All that visible layers wrote, in no order.
-    pub(crate) fn each(&self, seen: &Lineage, mut visit: impl FnMut(Written)) {
+    pub(crate) fn each(&self, seen: &Lineage, visit: &mut dyn FnMut(Written)) {
         for shard in &self.shards {
             for (path, entry) in &*shard.read() {
                 if let Some((_, account)) = newest(&entry.account, seen) {

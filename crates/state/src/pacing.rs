@@ -13,9 +13,9 @@
 
 use crate::{
     db::Inner,
-    error::StateError,
     merger::{MergeJob, Phase},
 };
+use cambium_snapshot::StateError;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},

@@ -15,19 +15,17 @@
 use crate::{
     base::Base,
     blocks::{FoundBlock, RecentBlock},
-    budget::past_bytes,
     commit::describe,
     db::{Holds, Inner},
     delta::Delta,
-    error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
-    pages::retried,
     records::{BlockMeta, BlockRecord},
     tree::{Fold, Layer, Tree},
     view::View,
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Changes};
+use cambium_snapshot::{StateError, past_bytes, retried};
 use cambium_store::{BlockLog, Checkpoint, LogPosition, Record, StoreError};
 use parking_lot::Mutex;
 use std::{
@@ -37,9 +35,6 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
-
-/// However little memory there is, what views of old blocks bring back may take so much.
-pub(crate) const PAST_BYTES_MIN: u64 = 8 << 20;
 
 /// The state after an old block, which views share: one layer above a base.
 pub(crate) struct PastState {

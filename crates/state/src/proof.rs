@@ -2,17 +2,15 @@
 
 use crate::{
     base::Base,
-    budget::past_bytes,
     db::{Inner, of_changes},
     delta::Delta,
-    error::StateError,
-    forest::{Forest, shard_of, update_error},
+    forest::Forest,
     overlay::LayerId,
-    pages::ReadFor,
     resolve::{Resolver, graft_hashed},
     view::View,
 };
 use cambium_primitives::{Changes, Path};
+use cambium_snapshot::{ReadFor, StateError, past_bytes, shard_of, update_error};
 use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
 use std::sync::Arc;
 

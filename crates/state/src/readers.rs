@@ -19,12 +19,12 @@
 use crate::{
     block_index::MayRemake,
     db::{Db, Holds},
-    error::StateError,
     open::{Opener, Recovery, Unsettled},
     options::Options,
     replay::Replay,
 };
 use cambium_disk::{Disk, TrialDisk};
+use cambium_snapshot::StateError;
 use cambium_store::{Checkpoint, ReaderLock, StoreError};
 use parking_lot::Mutex;
 use std::{sync::Arc, thread, time::Duration};

@@ -8,12 +8,12 @@ use crate::{
     blocks::RecentBlock,
     commit::describe,
     db::Inner,
-    error::StateError,
     open::{Recovery, Unsettled},
     records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head},
 };
 use alloy_primitives::keccak256;
 use cambium_primitives::BlockId;
+use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, Record};
 use std::sync::Arc;
 

@@ -1,14 +1,12 @@
 //! Finding what the stubs of dirty tries stand for.
 
-use crate::{
-    base::{Base, is_under},
-    error::StateError,
-    forest::shard_of,
-    index::Held,
-    pages::{PagesAhead, PlacedPage, ReadFor, addr_of, decode_leaf, digests_of, node_of},
-};
+use crate::base::Base;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path};
+use cambium_snapshot::{
+    Held, PagesAhead, PlacedPage, ReadFor, StateError, addr_of, decode_leaf, digests_of, is_under,
+    node_of, shard_of,
+};
 use cambium_store::Page;
 use cambium_trie::{
     LeafHasher, LeafValue, Link, NodeKind, NodeView, PartialTrie, Resolve, Stub, TrieError,

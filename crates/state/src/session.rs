@@ -9,17 +9,16 @@
 //! ```
 
 use crate::{
-    batch::{Ask, Key},
+    batch::{Ask, LayeredKey},
     commit::check_record,
     db::{Db, Inner},
-    error::StateError,
-    pool,
     records::{BlockMeta, BlockRecord},
     tree::Layer,
     view::View,
 };
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
+use cambium_snapshot::{StateError, pool};
 use cambium_store::StoreError;
 use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
@@ -75,7 +74,7 @@ impl Session {
         self.read(slots)
     }
 
-    fn read<K: Key>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         if !self.floating.is_empty() {
             // The trie is past the state before the block.
             return self.view.read_all(keys, Ask::Entries);

@@ -1,8 +1,9 @@
 //! What a database is made of, in numbers.
 
-use crate::{base::Intermediate, db::Db, error::StateError};
+use crate::{base::Intermediate, db::Db};
 use cambium_disk::DiskDescription;
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_snapshot::StateError;
 use cambium_trie::SHARDS;
 
 /// Sizes and counts of an open database. Bytes are bytes.

@@ -8,12 +8,12 @@
 //! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
 
 use crate::{
-    error::StateError,
     overlay::{LayerId, Lineage, Overlay, size_of_changes},
     records::BlockMeta,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{BlockId, Changes};
+use cambium_snapshot::StateError;
 use std::{
     collections::{HashMap, HashSet},
     sync::{

@@ -1,12 +1,11 @@
 //! The state at one block: immutable, cheap to make, never in a writer's way.
 
-use crate::{
-    base::Base, db::Inner, error::StateError, overlay::Overlay, past::PastState, tree::Layer,
-};
+use crate::{base::Base, db::Inner, overlay::Overlay, past::PastState, tree::Layer};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY, Path,
 };
+use cambium_snapshot::StateError;
 use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};

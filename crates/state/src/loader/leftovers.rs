@@ -1,8 +1,7 @@
 //! What may be in a directory before a database is made there.
 
-use super::entries::remove_spilled;
-use crate::error::StateError;
 use cambium_disk::{Disk, DiskError};
+use cambium_snapshot::{StateError, remove_spilled};
 use cambium_store::{
     BlockLog, Checkpoint, LogOptions, LogPosition, Manifest, StoreError, load_latest_checkpoint,
 };

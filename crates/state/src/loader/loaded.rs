@@ -3,20 +3,20 @@
 use crate::{
     assemble::Parts,
     blocks::{Blocks, RecentBlock},
-    checkpoint::{self, CheckpointState, LogState, RetiredPages},
-    counters::Counters,
     db::{Db, Holds},
-    error::StateError,
-    index::{PartCache, WrittenIndex},
     kept::Kept,
+    log_state::LogState,
     open::{GENESIS_HASH, GENESIS_NUMBER},
     options::Options,
-    pages::Pages,
     records::{BlockMeta, BlockRecord, KIND_BLOCK},
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::Changes;
+use cambium_snapshot::{
+    Counters, Pages, PartCache, StateError, WrittenIndex, checkpoint,
+    checkpoint::{CheckpointState, RetiredPages},
+};
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest,
     make_room_for_readers,

@@ -19,11 +19,8 @@ mod pages;
 
 use crate::{
     block_index::{complete_index, note_of, remake_index},
-    checkpoint::{self, read_manifest, read_meta},
-    counters::Counters,
     db::Db,
-    error::StateError,
-    index::{FoundIndex, PartCache},
+    log_state::{LogState, Meta, ReadCheckpoint},
     open::{FoundState, find_state, genesis_of, without_lost},
     options::Options,
     records::{BlockRecord, KIND_BLOCK},
@@ -31,6 +28,10 @@ use crate::{
 use alloy_primitives::{B256, keccak256};
 use cambium_disk::{BLOCK_BYTES, Disk, DiskError, SalvageDisk, TrialDisk};
 use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK_EMPTY};
+use cambium_snapshot::{
+    Counters, FoundIndex, PartCache, StateError,
+    checkpoint::{read_manifest, read_meta},
+};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, LogDamage, LogDamageKind, LogPosition, Manifest,
     Segments, StoreError, lock_data_dir, set_aside,
@@ -325,7 +326,7 @@ impl Repair<'_> {
         let (mut known, mut start) = (Vec::new(), None);
         for sequence in Checkpoint::all(&self.disk)? {
             let checkpoint = Checkpoint::open(&self.disk, sequence).map_err(StateError::from);
-            match checkpoint.and_then(|found| read_meta(&found)) {
+            match checkpoint.and_then(|found| read_meta::<LogState>(&found)) {
                 Ok(meta) => {
                     known.push(meta.log.replay);
                     if usable.contains(&sequence) {
@@ -410,7 +411,7 @@ impl Repair<'_> {
     }
 
     /// The state that a start goes by.
-    fn state(&mut self, manifest: &Manifest) -> Result<checkpoint::Read, StateError> {
+    fn state(&mut self, manifest: &Manifest) -> Result<ReadCheckpoint, StateError> {
         self.tell("checkpoints", 0, 0);
         let counters = Arc::new(Counters::default());
         let parts = PartCache::new(self.options.index_bytes_max(), counters);
@@ -437,7 +438,7 @@ impl Repair<'_> {
         &mut self,
         log: &BlockLog,
         genesis: BlockId,
-        meta: &checkpoint::Meta,
+        meta: &Meta,
     ) -> Result<BlockIndex, StateError> {
         let base = meta.state.block;
         self.tell("block index", 0, 0);
@@ -468,7 +469,7 @@ impl Repair<'_> {
         &mut self,
         index: &BlockIndex,
         genesis: BlockId,
-        meta: &checkpoint::Meta,
+        meta: &Meta,
         damaged: &[LogDamage],
     ) -> Result<(), StateError> {
         let is_lost = |position: LogPosition| {

@@ -5,18 +5,14 @@
 //! index has the hash of the subtrie: what is put together has that hash, or it is of no use.
 
 use super::{Repair, whole};
-use crate::{
-    checkpoint::{self, Read},
-    counters::Counters,
-    error::StateError,
-    index::{IndexWriter, PartCache},
-    merge::first_page,
-    pages::{decode_leaf, page_addr, place, subtrie_of},
-    records::BlockRecord,
-};
+use crate::{log_state::ReadCheckpoint, records::BlockRecord};
 use alloy_primitives::B256;
 use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY, Path, SlotValue,
+};
+use cambium_snapshot::{
+    Counters, IndexWriter, PartCache, StateError, checkpoint, decode_leaf, first_page, page_addr,
+    place, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
 use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
@@ -40,7 +36,7 @@ pub(super) struct State<'a> {
     pub(super) codes: Option<Codes>,
     /// Those that accounts had once and that were lost.
     pub(super) missing_codes: HashSet<B256>,
-    pub(super) read: Read,
+    pub(super) read: ReadCheckpoint,
 }
 
 /// A page that can't be read.
@@ -205,7 +201,7 @@ impl Repair<'_> {
             places.insert(*prefix, place(segments.append(page.as_bytes())?));
         }
         segments.sync()?;
-        let Read {
+        let ReadCheckpoint {
             meta,
             retired,
             index,

@@ -1,0 +1,11 @@
+//! What everything else stands on.
+
+pub(crate) mod error;
+pub(crate) mod sync;
+pub(crate) mod histogram;
+pub(crate) mod counters;
+pub mod pool;
+pub(crate) mod budget;
+pub(crate) mod layout;
+pub(crate) mod hashing;
+pub(crate) mod key;

@@ -1,0 +1,144 @@
+//! The table of the value cache: see [`super`].
+
+use super::bucket::{self, Aligned, BUCKET_BYTES, Bucket};
+use crate::base::{
+    counters::Counters,
+    key::{EntryKey, Key, Written},
+    sync::{AtomicU32, Mutex},
+};
+use alloy_primitives::{B256, map::B256Set};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, atomic::Ordering},
+};
+
+/// The table as the views of one snapshot use it.
+#[derive(Clone)]
+pub struct Entries {
+    table: Arc<Table>,
+    pub(super) generation: u32,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Entries {
+    /// For the first snapshot, in a table of `bytes`, or of one bucket if that is more.
+    pub fn new(bytes: u64, counters: Arc<Counters>) -> Self {
+        let random = RandomState::new();
+        let seeds = [random.hash_one(0), random.hash_one(1)];
+        Self::with_seeds(bytes, seeds, counters)
+    }
+
+    pub(super) fn with_seeds(bytes: u64, seeds: [u64; 2], counters: Arc<Counters>) -> Self {
+        let buckets = (bytes as usize / BUCKET_BYTES).max(1);
+        let table = Table {
+            seeds,
+            newest: AtomicU32::new(0),
+            buckets: (0..buckets).map(|_| Aligned::default()).collect(),
+        };
+        Self {
+            table: Arc::new(table),
+            generation: 0,
+            counters,
+        }
+    }
+
+    /// Memory of the table.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.table.buckets)
+    }
+
+    /// What the snapshot has for `key`, if that is known here.
+    pub fn get<K: Key>(&self, key: &K) -> Option<K::Value> {
+        let value = self.find(key);
+        let counter = match value {
+            Some(_) => &self.counters.entry_cache_hits,
+            None => &self.counters.entry_cache_misses,
+        };
+        counter.add(1);
+        value
+    }
+
+    fn find<K: Key>(&self, key: &K) -> Option<K::Value> {
+        let key = key.entry();
+        let (bucket, tag) = self.table.place(&key);
+        let mut bucket = bucket.try_lock()?;
+        if bucket.generation > self.generation {
+            return None;
+        }
+        K::from_entry(bucket.get(&key, tag)?).ok()
+    }
+
+    /// Keeps what the snapshot has for `key`.
+    pub fn put<K: Key>(&self, key: &K, value: &K::Value) {
+        let key = key.entry();
+        let (bucket, tag) = self.table.place(&key);
+        let value = K::to_entry(value);
+        let Some(mut bucket) = bucket.try_lock() else {
+            return;
+        };
+        if self.table.newest.load(Ordering::Relaxed) == self.generation {
+            bucket.generation = self.generation;
+            bucket.put(&key, tag, &value);
+        }
+    }
+
+    /// The table for the snapshot that a merge into this one makes: only what comes of this may be
+    /// read by views of that. `changes` is called once with a visitor, and shows it all that the merge
+    /// changed, in any order.
+    pub fn after(&self, changes: impl FnOnce(&mut dyn FnMut(Written))) -> Self {
+        let generation = self.generation + 1;
+        let before = self.table.newest.swap(generation, Ordering::Relaxed);
+        assert_eq!(before, self.generation, "a snapshot is merged into once");
+        let mut wiped = B256Set::default();
+        changes(&mut |written| match written {
+            Written::Account(path, account) => self.table.replace(&path, &account, generation),
+            Written::Slot(account, slot, value) => {
+                self.table.replace(&(account, slot), &value, generation);
+            }
+            Written::Wipe(account) => _ = wiped.insert(account),
+        });
+        if !wiped.is_empty() {
+            for bucket in &self.table.buckets {
+                bucket.0.lock().remove_slots_of(&wiped);
+            }
+        }
+        Self {
+            generation,
+            ..self.clone()
+        }
+    }
+}
+
+struct Table {
+    seeds: [u64; 2],
+    newest: AtomicU32,
+    buckets: Box<[Aligned]>,
+}
+
+impl Table {
+    /// The bucket of a key, and the key's tag there.
+    fn place(&self, key: &EntryKey<'_>) -> (&Mutex<Bucket>, u8) {
+        let [first, second, ..] = words(key.account);
+        let second = key.slot.map_or(second, |slot| words(slot)[0]);
+        let mixed = |word: u64, seed: u64| u128::from(word ^ seed);
+        let product = mixed(first, self.seeds[0]) * mixed(second, self.seeds[1]);
+        let hash = product as u64 ^ (product >> 64) as u64;
+        let bucket = (u128::from(hash) * self.buckets.len() as u128) >> 64;
+        (&self.buckets[bucket as usize].0, bucket::tag(key, hash))
+    }
+
+    /// Replaces the value of `key`, if it is here, by that of a new generation.
+    fn replace<K: Key>(&self, key: &K, value: &K::Value, generation: u32) {
+        let key = key.entry();
+        let (bucket, tag) = self.place(&key);
+        let mut bucket = bucket.lock();
+        if bucket.replace(&key, tag, &K::to_entry(value)) {
+            bucket.generation = generation;
+        }
+    }
+}
+
+pub(super) fn words(path: &B256) -> [u64; 4] {
+    let (words, _) = path.as_chunks();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}

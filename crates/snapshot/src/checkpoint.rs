@@ -1,0 +1,354 @@
+//! The engine's checkpoint: the index, where in the log to go on from, and what it takes to make
+//! the index again from pages alone.
+
+use crate::{
+    base::error::StateError,
+    index::{
+        FoundIndex, Index, IndexOnDisk, IndexWriter, PartCache, WrittenIndex, parse_section,
+        read_index,
+    },
+    merge::places,
+    pages::Pages,
+};
+use alloy_primitives::B256;
+use cambium_disk::Disk;
+use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
+use cambium_store::{Checkpoint, Codes, LogPosition, Manifest, PageAddr};
+use cambium_trie::SHARDS;
+use std::sync::Arc;
+
+const META: &str = "meta";
+const SEGMENTS: &str = "segments";
+const RETIRED: &str = "retired";
+const RETIRED_BEFORE: &str = "retired_before";
+const LIVE: &str = "live";
+const MANIFEST: &str = "manifest";
+/// Bits of an address that have the page's length: the others are its place.
+const LEN_BITS: u32 = 16;
+
+/// What a checkpoint is of.
+#[derive(Clone, Copy)]
+pub struct CheckpointState {
+    /// The block of the snapshot.
+    pub block: BlockId,
+    /// Hash of that block's parent.
+    pub parent_hash: B256,
+    /// State root after that block.
+    pub state_root: B256,
+}
+
+/// What a checkpoint says besides the index.
+pub struct Meta<L> {
+    /// The state that the index is of.
+    pub state: CheckpointState,
+    /// Length of the code file, in bytes.
+    pub codes_len: u64,
+    /// What the owner of the block log keeps in the checkpoint.
+    pub log: L,
+}
+
+/// All that a checkpoint has.
+pub struct Read<L> {
+    /// Number of the checkpoint.
+    pub sequence: u64,
+    /// All but pages and index.
+    pub meta: Meta<L>,
+    /// The segment table.
+    pub segments: Vec<u8>,
+    /// Pages that only the checkpoint before names.
+    pub retired: Vec<PageAddr>,
+    /// The index.
+    pub index: FoundIndex,
+}
+
+/// What a checkpoint keeps for whoever keeps the blocks above the snapshot.
+pub trait AboveSnapshot: Clone {
+    /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
+    /// the engine was.
+    fn head(&self) -> BlockId;
+
+    /// Where the log ended when the checkpoint's block became the base: what comes later is replayed.
+    fn replay(&self) -> LogPosition;
+
+    /// Sections with their names, which are none of those that the checkpoint has itself.
+    fn sections(&self) -> Vec<(&'static str, Vec<u8>)>;
+
+    /// Reads what a checkpoint of `state` keeps.
+    fn read(
+        checkpoint: &Checkpoint,
+        state: &CheckpointState,
+        head: BlockId,
+        replay: LogPosition,
+    ) -> Result<Self, StateError>;
+}
+
+/// What a checkpoint says of pages that are not in its index.
+#[derive(Clone, Copy)]
+pub struct RetiredPages<'a> {
+    /// Pages that the checkpoint before names, and this one does not.
+    pub now: &'a [PageAddr],
+    /// Pages that the one before that named, and the one before this did not: dead from now on.
+    pub before: &'a [PageAddr],
+}
+
+/// Makes pages and codes durable, and then the checkpoint that has been begun with the index.
+/// Returns the index, and the checkpoint's size.
+pub fn write<L: AboveSnapshot>(
+    index: WrittenIndex,
+    pages: &Pages,
+    codes: &Codes,
+    manifest: &Manifest,
+    state: CheckpointState,
+    log: L,
+    retired: RetiredPages<'_>,
+) -> Result<(Index, u64), StateError> {
+    pages.segments.sync()?;
+    let meta = Meta {
+        state,
+        codes_len: codes.sync()?,
+        log,
+    };
+    let table = pages.segments.encode_table(retired.before);
+    finish(index, &meta, table, manifest, retired)
+}
+
+/// Writes a checkpoint again with a whole index: one that is too large for its memory, or had to be
+/// made again.
+pub fn write_whole<L: AboveSnapshot>(
+    writer: IndexWriter<'_>,
+    meta: &Meta<L>,
+    segments: Vec<u8>,
+    manifest: &Manifest,
+    retired: &[PageAddr],
+) -> Result<Index, StateError> {
+    let retired = RetiredPages {
+        now: retired,
+        before: &[],
+    };
+    let (index, _) = finish(writer.finish()?, meta, segments, manifest, retired)?;
+    Ok(index)
+}
+
+/// Puts all shards of an index that is too large for its memory into a checkpoint that it is
+/// whole in.
+pub fn copy_index(
+    disk: &Arc<dyn Disk>,
+    parts: &Arc<PartCache>,
+    index: &IndexOnDisk,
+) -> Result<IndexWriter<'static>, StateError> {
+    let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
+    for shard in 0..SHARDS {
+        let (whole, pages) = index.whole(shard)?;
+        writer.put(shard, Arc::new(whole), pages)?;
+    }
+    Ok(writer)
+}
+
+/// Finishes a checkpoint that has been begun with the index.
+///
+/// | section | offset | size | meaning |
+/// |---|---|---|---|
+/// | `meta` | 0 | 8 | number of the block, little-endian |
+/// | | 8 | 32 | its hash |
+/// | | 40 | 32 | its parent's hash |
+/// | | 72 | 32 | its state root |
+/// | | 104 | 8 | length of the code file, little-endian |
+/// | | 112 | 8 | number of the head, little-endian |
+/// | | 120 | 32 | its hash |
+/// | | 152 | 8 | position in the log to replay from, little-endian |
+/// | `segments` | | | the segment table |
+/// | `manifest` | | | a copy of the manifest |
+/// | `retired` | | | the pages that only the checkpoint before names: [`put_pages`] |
+/// | others | | | those of [`AboveSnapshot::sections`] |
+/// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
+///
+/// Of a checkpoint that is on another, for a rebuild of the index where one of them is damaged:
+///
+/// | section | meaning |
+/// |---|---|
+/// | `retired_before` | what `retired` is in the checkpoint before |
+/// | `live` | in the first that is on a whole index: all pages that it names, without their lengths |
+fn finish<L: AboveSnapshot>(
+    mut index: WrittenIndex,
+    of: &Meta<L>,
+    segments: Vec<u8>,
+    manifest: &Manifest,
+    retired: RetiredPages<'_>,
+) -> Result<(Index, u64), StateError> {
+    let Meta {
+        state,
+        codes_len,
+        log,
+    } = of;
+    let mut meta = Vec::with_capacity(160);
+    meta.extend_from_slice(&state.block.number.to_le_bytes());
+    meta.extend_from_slice(state.block.hash.as_slice());
+    meta.extend_from_slice(state.parent_hash.as_slice());
+    meta.extend_from_slice(state.state_root.as_slice());
+    meta.extend_from_slice(&codes_len.to_le_bytes());
+    meta.extend_from_slice(&log.head().number.to_le_bytes());
+    meta.extend_from_slice(log.head().hash.as_slice());
+    meta.extend_from_slice(&log.replay().to_u64().to_le_bytes());
+    let mut sections = vec![(META, meta)];
+    sections.extend(log.sections());
+    sections.extend([
+        (SEGMENTS, segments),
+        (MANIFEST, manifest.encode()),
+        (RETIRED, put_pages(retired.now.to_vec(), true)),
+    ]);
+    if let Some(before) = index.is_on() {
+        sections.push((RETIRED_BEFORE, put_pages(retired.before.to_vec(), true)));
+        if before.before().is_none() {
+            let live = index.tries().flat_map(places).map(|(addr, _)| addr);
+            sections.push((LIVE, put_pages(live.collect(), false)));
+        }
+    }
+    for (name, bytes) in sections {
+        index.checkpoint.section(name)?;
+        index.checkpoint.write(&bytes)?;
+    }
+    index.seal()
+}
+
+/// Pages in the order of their addresses.
+///
+/// | size | meaning |
+/// |---|---|
+/// | 1-10 | number of pages, LEB128 |
+/// | each 1-10 | all but the low 16 bits of its address, less those of the one before, LEB128 |
+/// | 1-3 | these 16 bits, LEB128, if lengths are kept |
+fn put_pages(mut pages: Vec<PageAddr>, with_lengths: bool) -> Vec<u8> {
+    pages.sort_unstable();
+    let mut bytes = Vec::with_capacity(10 + pages.len() * 3);
+    put_varint(&mut bytes, pages.len() as u64);
+    let mut before = 0;
+    for addr in pages {
+        let (place, len) = (
+            addr.to_u64() >> LEN_BITS,
+            addr.to_u64() & ((1 << LEN_BITS) - 1),
+        );
+        put_varint(&mut bytes, place - std::mem::replace(&mut before, place));
+        if with_lengths {
+            put_varint(&mut bytes, len);
+        }
+    }
+    bytes
+}
+
+/// The reverse of [`put_pages`]. Without lengths all have the shortest.
+fn take_pages(reader: &mut Reader<'_>, with_lengths: bool) -> Result<Vec<PageAddr>, DecodeError> {
+    let count = reader.count(1 + usize::from(with_lengths))?;
+    let mut pages = Vec::with_capacity(count);
+    let mut place = 0u64;
+    for _ in 0..count {
+        let next = place.checked_add(reader.varint()?);
+        place = next
+            .filter(|place| *place < 1 << (63 - LEN_BITS))
+            .ok_or_else(|| reader.error("an impossible page"))?;
+        let len = match with_lengths {
+            true => reader.varint()?,
+            false => 0,
+        };
+        let addr = (len < 1 << LEN_BITS).then_some(place << LEN_BITS | len);
+        let addr = addr.and_then(PageAddr::from_u64);
+        pages.push(addr.ok_or_else(|| reader.error("an impossible page"))?);
+    }
+    Ok(pages)
+}
+
+/// What a checkpoint says besides pages and index.
+pub fn read_meta<L: AboveSnapshot>(checkpoint: &Checkpoint) -> Result<Meta<L>, StateError> {
+    let (state, codes_len, head, replay) = parse_section(checkpoint, META, |reader| {
+        let state = CheckpointState {
+            block: BlockId::new(reader.u64()?, reader.b256()?),
+            parent_hash: reader.b256()?,
+            state_root: reader.b256()?,
+        };
+        let codes_len = reader.u64()?;
+        let head = BlockId::new(reader.u64()?, reader.b256()?);
+        Ok((state, codes_len, head, LogPosition::from_u64(reader.u64()?)))
+    })?;
+    Ok(Meta {
+        state,
+        codes_len,
+        log: L::read(checkpoint, &state, head, replay)?,
+    })
+}
+
+/// Reads all of a checkpoint.
+pub fn read<L: AboveSnapshot>(
+    checkpoint: &Checkpoint,
+    parts: &Arc<PartCache>,
+) -> Result<Read<L>, StateError> {
+    Ok(Read {
+        sequence: checkpoint.sequence(),
+        meta: read_meta(checkpoint)?,
+        segments: checkpoint.read_section(SEGMENTS)?,
+        retired: read_retired(checkpoint)?,
+        index: read_index(checkpoint, parts)?,
+    })
+}
+
+/// The table of segments.
+pub fn read_segments(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
+    Ok(checkpoint.read_section(SEGMENTS)?)
+}
+
+/// The copy of the manifest.
+pub fn read_manifest(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
+    Ok(checkpoint.read_section(MANIFEST)?)
+}
+
+/// Pages that only the checkpoint before names.
+pub fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
+    parse_section(checkpoint, RETIRED, |reader| take_pages(reader, true))
+}
+
+/// What [`read_retired`] gives of the checkpoint before.
+pub fn read_retired_before(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
+    parse_section(checkpoint, RETIRED_BEFORE, |reader| {
+        take_pages(reader, true)
+    })
+}
+
+/// All pages that a checkpoint names, without their lengths. `None` if it does not tell.
+pub fn read_live(checkpoint: &Checkpoint) -> Result<Option<Vec<PageAddr>>, StateError> {
+    match checkpoint.section_len(LIVE) {
+        None => Ok(None),
+        Some(_) => parse_section(checkpoint, LIVE, |reader| take_pages(reader, false)).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pages_survive_their_encoding(words in proptest::collection::vec(1u64..1 << 63, 0..60)) {
+            let addrs = words.into_iter().filter_map(PageAddr::from_u64);
+            let mut addrs: Vec<_> = addrs.collect();
+            let bytes = put_pages(addrs.clone(), true);
+            addrs.sort_unstable();
+            prop_assert_eq!(&take_pages(&mut Reader::new(&bytes), true).unwrap(), &addrs);
+            for end in 0..bytes.len() {
+                let mut reader = Reader::new(&bytes[..end]);
+                prop_assert!(take_pages(&mut reader, true).is_err());
+            }
+            let bytes = put_pages(addrs.clone(), false);
+            if addrs.iter().all(|addr| addr.to_u64() >> LEN_BITS > 0) {
+                let taken = take_pages(&mut Reader::new(&bytes), false).unwrap();
+                let place = |addr: &PageAddr| addr.to_u64() >> LEN_BITS;
+                prop_assert!(taken.iter().map(place).eq(addrs.iter().map(place)));
+            }
+        }
+
+        #[test]
+        fn made_up_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            for with_lengths in [false, true] {
+                let _ = take_pages(&mut Reader::new(&bytes), with_lengths);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Parts of the index that are on disk: where they are, reading them, and those kept in memory.
+
+use super::shard::{PartRef, Shard, copy};
+use crate::base::{counters::Counters, error::StateError};
+use cambium_primitives::{DecodeError, Path};
+use cambium_store::SectionReader;
+use cambium_trie::{Link, NodeView, PartialTrie};
+use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
+
+/// Weighs a part by the memory of its trie and what holding it costs.
+#[derive(Clone)]
+struct PartWeight;
+
+impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
+    fn weight(&self, _: &(u64, u64), part: &Arc<PartialTrie>) -> u64 {
+        part.memory_bytes() as u64 + 96
+    }
+}
+
+/// Parts kept in memory, of whatever snapshot, and how much memory an index may take.
+pub struct PartCache {
+    /// By number of the checkpoint, and offset in it.
+    parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
+    bytes_max: u64,
+    counters: Arc<Counters>,
+}
+
+impl PartCache {
+    /// An index that takes more than `bytes_max` in memory has its parts on disk, and here.
+    pub fn new(bytes_max: u64, counters: Arc<Counters>) -> Self {
+        let entries = (bytes_max / 4096).max(16) as usize;
+        Self {
+            parts: Cache::with_weighter(entries, bytes_max, PartWeight),
+            bytes_max,
+            counters,
+        }
+    }
+
+    /// Memory for the index, in bytes.
+    pub const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+}
+
+/// The parts of one snapshot.
+pub(crate) struct PartFile {
+    reader: SectionReader,
+    cache: Arc<PartCache>,
+}
+
+impl PartFile {
+    pub(crate) const fn new(reader: SectionReader, cache: Arc<PartCache>) -> Self {
+        Self { reader, cache }
+    }
+
+    /// Leaves room for tops of so many bytes.
+    pub(crate) fn make_room(&self, tops_bytes: usize) {
+        let left = self.cache.bytes_max.saturating_sub(tops_bytes as u64);
+        let capacity = left.max(self.cache.bytes_max / 4);
+        self.cache.parts.set_capacity(capacity);
+    }
+
+    pub(crate) fn cached_bytes(&self) -> usize {
+        self.cache.parts.weight() as usize
+    }
+
+    pub(crate) fn cached(&self, part: PartRef) -> Option<Arc<PartialTrie>> {
+        self.cache.parts.get(&self.key(part))
+    }
+
+    /// Reads the part that sits at `path`.
+    pub(crate) fn read(&self, part: PartRef, path: &Path) -> Result<Arc<PartialTrie>, StateError> {
+        self.count(part.len);
+        let bytes = self.reader.read(part.offset, part.len)?;
+        self.decode(part, path, &bytes)
+    }
+
+    /// Reads parts that sit at their paths, all in flight at once; each with its offset.
+    pub(crate) fn read_batch(
+        &self,
+        parts: &[(PartRef, Path)],
+    ) -> Result<Vec<(u64, Arc<PartialTrie>)>, StateError> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ranges: Vec<_> = parts
+            .iter()
+            .map(|(part, _)| (part.offset, part.len))
+            .collect();
+        let read = self.reader.read_batch(&ranges);
+        let decoded = parts.iter().zip(read).map(|((part, path), bytes)| {
+            self.count(part.len);
+            Ok((part.offset, self.decode(*part, path, &bytes?)?))
+        });
+        decoded.collect()
+    }
+
+    /// A whole shard, its parts read at once.
+    pub(crate) fn whole(&self, shard: &Shard) -> Result<PartialTrie, StateError> {
+        if shard.len > 0 {
+            self.count(shard.len);
+        }
+        join(shard, &self.reader)
+    }
+
+    fn decode(
+        &self,
+        part: PartRef,
+        path: &Path,
+        bytes: &[u8],
+    ) -> Result<Arc<PartialTrie>, StateError> {
+        let bytes = self.reader.check(part.offset, bytes)?;
+        let corrupt = |error: DecodeError| self.reader.corrupt(part.offset, error.what);
+        let mut trie = PartialTrie::decode(bytes).map_err(corrupt)?;
+        if trie.base() != path {
+            let what = "a part of the index of another place";
+            return Err(self.reader.corrupt(part.offset, what).into());
+        }
+        trie.shrink_to_fit();
+        let trie = Arc::new(trie);
+        self.cache.parts.insert(self.key(part), trie.clone());
+        Ok(trie)
+    }
+
+    fn key(&self, part: PartRef) -> (u64, u64) {
+        (self.reader.sequence(), part.offset)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.cache.counters.index_reads.add(1);
+        self.cache.counters.index_bytes_read.add(bytes);
+    }
+}
+
+/// Joins the top of a shard and its parts, which are read at once.
+pub(crate) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie, StateError> {
+    let bytes = match shard.len {
+        0 => Vec::new(),
+        len => reader.read(shard.offset, len)?,
+    };
+    let (top, base) = (&*shard.trie, *shard.trie.base());
+    let mut part_of = |whole: &mut PartialTrie, link: Link, at: &Path| {
+        let NodeView::Stub(stub) = top.visit(link) else {
+            return Ok(None);
+        };
+        let Some(part) = PartRef::of(stub) else {
+            return Ok(None);
+        };
+        graft_part(shard, part, at, reader, &bytes, whole).map(Some)
+    };
+    let mut whole = PartialTrie::new(base);
+    let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;
+    whole.set_root(root);
+    whole.shrink_to_fit();
+    Ok(whole)
+}
+
+/// Puts a part that sits at `at` into a trie; `bytes` are all parts of the shard.
+fn graft_part(
+    shard: &Shard,
+    part: PartRef,
+    at: &Path,
+    reader: &SectionReader,
+    bytes: &[u8],
+    into: &mut PartialTrie,
+) -> Result<Link, StateError> {
+    let offset = shard.offset + part.offset;
+    let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
+    let bytes = start
+        .checked_add(part.len as usize)
+        .and_then(|end| bytes.get(start..end));
+    let bytes = bytes
+        .ok_or_else(|| reader.corrupt(offset, "a part of the index lies outside of its shard"))?;
+    let bytes = reader.check(offset, bytes)?;
+    let grafted = into.graft_encoded(at, bytes);
+    Ok(grafted.map_err(|error| reader.corrupt(offset, error.what))?)
+}

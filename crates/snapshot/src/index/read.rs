@@ -1,0 +1,213 @@
+//! Reading the index from a checkpoint.
+
+use super::{
+    files::IndexFiles,
+    lookup::Index,
+    parts::{PartCache, PartFile, join},
+    section::{CHANGED, CHANGES, INDEX, TOPS, parse_section},
+    shard::Shard,
+};
+use crate::base::{error::StateError, layout::shard_prefix, pool};
+use cambium_primitives::{DecodeError, Reader};
+use cambium_store::{Checkpoint, SectionReader};
+use cambium_trie::{PartialTrie, SHARDS};
+use rayon::prelude::*;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// What a checkpoint has of the index.
+pub enum FoundIndex {
+    /// The index, as large as its memory allows.
+    Index(Index),
+    /// It does not fit into its memory, and part of it is changes: it is to be written again,
+    /// whole.
+    TooLarge(IndexOnDisk),
+}
+
+/// An index as it is in a checkpoint and those that it is on.
+pub struct IndexOnDisk {
+    /// Tops of the whole index in the first of them.
+    tops: Vec<Shard>,
+    parts: SectionReader,
+    /// What has changed since, oldest first.
+    changes: Vec<Changes>,
+}
+
+/// Where one checkpoint has the changes of each shard.
+struct Changes {
+    reader: SectionReader,
+    shards: Vec<Changed>,
+}
+
+struct Changed {
+    offset: u64,
+    len: u64,
+    pages: u64,
+}
+
+impl IndexOnDisk {
+    /// Of checkpoints each of which is on the one before it, the first on none.
+    pub fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
+        let (first, newer) = chain.split_first().expect("a checkpoint");
+        let changes = newer.iter().map(|checkpoint| {
+            Ok(Changes {
+                reader: checkpoint.read_pieces(CHANGES)?,
+                shards: parse_section(checkpoint, CHANGED, |reader| {
+                    (0..SHARDS).map(|_| Changed::read(reader)).collect()
+                })?,
+            })
+        });
+        Ok(Self {
+            tops: read_tops(first)?,
+            parts: first.read_pieces(INDEX)?,
+            changes: changes.collect::<Result<_, StateError>>()?,
+        })
+    }
+
+    /// A whole shard, and the number of pages that it names.
+    pub fn whole(&self, shard: usize) -> Result<(PartialTrie, u64), StateError> {
+        let top = &self.tops[shard];
+        let mut trie = join(top, &self.parts)?;
+        let mut pages = top.pages;
+        for Changes { reader, shards } in &self.changes {
+            let Changed { offset, len, .. } = shards[shard];
+            let piece = reader.read(offset, len)?;
+            let changes = reader.check(offset, &piece)?;
+            trie = PartialTrie::decode_changes(&trie, changes)
+                .map_err(|error| reader.corrupt(offset, error.what))?;
+            pages = shards[shard].pages;
+        }
+        trie.shrink_to_fit();
+        Ok((trie, pages))
+    }
+}
+
+/// Reads the index: whole if its memory allows, else its tops. All of it is verified; shards are
+/// decoded on all cores.
+pub(crate) fn read_index(
+    checkpoint: &Checkpoint,
+    cache: &Arc<PartCache>,
+) -> Result<FoundIndex, StateError> {
+    let mut older = Vec::new();
+    while let Some(before) = older.last().unwrap_or(checkpoint).before()? {
+        older.push(before);
+    }
+    // Oldest first.
+    let mut chain: Vec<&Checkpoint> = older.iter().rev().collect();
+    chain.push(checkpoint);
+    let files = chain.iter().fold(None, |before, checkpoint| {
+        let bytes_of = |name: &str| checkpoint.section_len(name);
+        Some(IndexFiles::new(checkpoint.id(), bytes_of, before))
+    });
+    let files = files.expect("a checkpoint");
+    let index = IndexOnDisk::open(&chain)?;
+    let bytes_max = cache.bytes_max();
+    // In memory it takes more than on disk.
+    if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
+        let taken = AtomicU64::new(0);
+        let whole = |shard: usize| -> Result<Option<Shard>, StateError> {
+            if taken.load(Ordering::Relaxed) > bytes_max {
+                return Ok(None);
+            }
+            let (trie, pages) = index.whole(shard)?;
+            taken.fetch_add(trie.memory_bytes() as u64, Ordering::Relaxed);
+            Ok(Some(Shard {
+                trie: Arc::new(trie),
+                pages,
+                ..index.tops[shard]
+            }))
+        };
+        let whole: Result<Option<Vec<_>>, _> = pool::install(|| {
+            (0..SHARDS)
+                .into_par_iter()
+                .map(whole)
+                .collect::<Result<_, _>>()
+        });
+        let whole = whole.map_err(|error| first_damage(&index).unwrap_or(error))?;
+        if let Some(whole) = whole
+            && taken.into_inner() <= bytes_max
+        {
+            return Ok(FoundIndex::Index(Index::new(whole, None, files)));
+        }
+    }
+    for (at, checkpoint) in chain.iter().enumerate() {
+        let verified = checkpoint.verify_section(if at == 0 { INDEX } else { CHANGES });
+        verified.map_err(|error| first_damage(&index).unwrap_or(error.into()))?;
+    }
+    if !index.changes.is_empty() {
+        return Ok(FoundIndex::TooLarge(index));
+    }
+    let parts = PartFile::new(index.parts, cache.clone());
+    Ok(FoundIndex::Index(Index::new(
+        index.tops,
+        Some(parts),
+        files,
+    )))
+}
+
+/// What is wrong with the first damaged shard: of several, threads come upon any of them first, and
+/// a trial of a repair is to say what the repair will say.
+fn first_damage(index: &IndexOnDisk) -> Option<StateError> {
+    (0..SHARDS).find_map(|shard| index.whole(shard).err())
+}
+
+impl Changed {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            offset: reader.varint()?,
+            len: reader.varint()?,
+            pages: reader.varint()?,
+        })
+    }
+}
+
+fn read_tops(checkpoint: &Checkpoint) -> Result<Vec<Shard>, StateError> {
+    parse_section(checkpoint, TOPS, |reader| {
+        let tops: Vec<_> = (0..SHARDS)
+            .map(|_| Top::read(reader))
+            .collect::<Result<_, _>>()?;
+        let decode = |(shard, top): (usize, &Top<'_>)| top.decode(shard);
+        let decoded: Vec<_> = pool::install(|| tops.par_iter().enumerate().map(decode).collect());
+        decoded.into_iter().collect()
+    })
+}
+
+/// What the section of tops has of one shard.
+struct Top<'a> {
+    offset: u64,
+    len: u64,
+    pages: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Top<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (offset, len, pages) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let bytes = reader.count(1)?;
+        Ok(Self {
+            offset,
+            len,
+            pages,
+            bytes: reader.take(bytes)?,
+        })
+    }
+
+    fn decode(&self, shard: usize) -> Result<Shard, DecodeError> {
+        let mut trie = PartialTrie::decode(self.bytes)?;
+        if *trie.base() != shard_prefix(shard) {
+            return Err(DecodeError {
+                what: "the top of another shard",
+                offset: 0,
+            });
+        }
+        trie.shrink_to_fit();
+        Ok(Shard {
+            trie: Arc::new(trie),
+            pages: self.pages,
+            offset: self.offset,
+            len: self.len,
+        })
+    }
+}

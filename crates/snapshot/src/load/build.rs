@@ -1,0 +1,223 @@
+//! One shard of a first state, from its leaves in order, with bounded memory.
+//!
+//! The trie grows to the right. When it has enough leaves it is hashed and merged into the
+//! shard's pages, and all of it that no later leaf can touch becomes stubs: the way down to the
+//! newest leaf is what remains.
+
+use super::sort::Sink;
+use crate::{
+    base::{counters::Counters, error::StateError, hashing::hash, layout::shard_prefix},
+    dirty::HeldPages,
+    merge::{MergedShard, merge_shard},
+    pages::Pages,
+};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{
+    ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, KECCAK_EMPTY, Path,
+};
+use cambium_store::Codes;
+use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
+use std::sync::Arc;
+
+/// Leaves that are put into the trie together.
+const GROUP_LEAVES: usize = 1024;
+
+/// Builds the trie of one shard and, unless only its root is wanted, its pages.
+pub(super) struct ShardBuilder<'a> {
+    trie: PartialTrie,
+    pages: Option<&'a Pages>,
+    /// Where the codes of accounts must be.
+    codes: Option<&'a Codes>,
+    merged: MergedShard,
+    counters: &'a Counters,
+    /// What is to be put into the trie next, sorted.
+    group: Vec<AccountChange>,
+    group_leaves: usize,
+    newest: Option<(B256, Option<B256>)>,
+    leaves: usize,
+    leaves_max: usize,
+    /// Is told how many more leaves are in the trie.
+    progress: &'a mut dyn FnMut(usize),
+}
+
+impl<'a> ShardBuilder<'a> {
+    /// An empty shard. The trie has at most about `leaves_max` leaves at a time.
+    pub(super) fn new(
+        shard: usize,
+        pages: Option<&'a Pages>,
+        counters: &'a Counters,
+        leaves_max: usize,
+        progress: &'a mut dyn FnMut(usize),
+    ) -> Self {
+        let empty = PartialTrie::new(shard_prefix(shard));
+        Self {
+            trie: empty.clone(),
+            pages,
+            codes: None,
+            merged: MergedShard::unchanged(Arc::new(empty)),
+            counters,
+            group: Vec::new(),
+            group_leaves: 0,
+            newest: None,
+            leaves: 0,
+            leaves_max,
+            progress,
+        }
+    }
+
+    /// Refuses accounts whose code is not among `codes`.
+    pub(super) fn with_codes(self, codes: Option<&'a Codes>) -> Self {
+        Self { codes, ..self }
+    }
+
+    /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were
+    /// made.
+    pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
+        self.put_group()?;
+        self.settle()?;
+        let mut root = PartialTrie::new(*self.trie.base());
+        let link = root.graft_node(&self.trie, self.trie.root())?;
+        root.set_root(link);
+        Ok((root, self.merged))
+    }
+
+    /// Counts the leaf at `path`, which comes next.
+    fn advance(&mut self, account: &B256, slot: Option<B256>) -> Result<(), StateError> {
+        if self.group_leaves >= GROUP_LEAVES {
+            self.put_group()?;
+        }
+        let next = (*account, slot);
+        let path = || match &slot {
+            Some(slot) => Path::slot(account, slot),
+            None => Path::account(account),
+        };
+        match &self.newest {
+            Some(newest) if *newest >= next => {
+                return Err(TrieError::Unsorted { path: path() }.into());
+            }
+            Some((owner, _)) if owner == account => {}
+            _ if slot.is_some() => return Err(TrieError::Orphan { path: path() }.into()),
+            _ => {}
+        }
+        self.newest = Some(next);
+        self.group_leaves += 1;
+        Ok(())
+    }
+
+    fn put_group(&mut self) -> Result<(), StateError> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        let put = self.trie.apply(&self.group, &mut NoResolve);
+        put.map_err(|error| match error {
+            UpdateError::Trie(error) => StateError::from(error),
+            UpdateError::Resolve(missing) => StateError::Broken {
+                path: missing.path,
+                what: "a node left of the newest leaf",
+            },
+        })?;
+        self.leaves += self.group_leaves;
+        (self.progress)(self.group_leaves);
+        self.group.clear();
+        self.group_leaves = 0;
+        if self.leaves >= self.leaves_max {
+            self.settle()?;
+            self.let_go()?;
+        }
+        Ok(())
+    }
+
+    /// Hashes the trie and writes its pages.
+    fn settle(&mut self) -> Result<(), StateError> {
+        if self.leaves == 0 {
+            return Ok(());
+        }
+        hash(&mut [&mut self.trie], self.counters);
+        if let Some(pages) = self.pages {
+            let merged = merge_shard(&self.merged.index, &self.trie, &HeldPages::default(), pages)?;
+            for addr in &merged.dead {
+                pages.segments.mark_dead(*addr);
+            }
+            self.counters.pages_written.add(merged.pages);
+            self.counters.pages_dead.add(merged.dead.len() as u64);
+            self.merged = merged;
+        }
+        Ok(())
+    }
+
+    /// Makes stubs of all that no later leaf can touch.
+    fn let_go(&mut self) -> Result<(), StateError> {
+        if let Some((account, slot)) = self.newest {
+            let newest = match slot {
+                Some(slot) => Path::slot(&account, &slot),
+                None => Path::account(&account),
+            };
+            for path in beside(&self.trie, &newest) {
+                self.trie.replace_by_stub(&path, None)?;
+            }
+        }
+        self.leaves = 0;
+        Ok(())
+    }
+}
+
+impl Sink for ShardBuilder<'_> {
+    fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
+        self.advance(&path, None)?;
+        let code_hash = account.code_hash;
+        let is_missing = |codes: &Codes| code_hash != KECCAK_EMPTY && !codes.contains(&code_hash);
+        if self.codes.is_some_and(is_missing) {
+            let account = path;
+            return Err(StateError::UnknownCode { account, code_hash });
+        }
+        self.group.push(AccountChange {
+            path,
+            account: AccountUpdate::Put(account),
+            wipe: false,
+            slots: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
+        self.advance(account, Some(slot))?;
+        if let Some(change) = self.group.last_mut()
+            && change.path == *account
+        {
+            change.slots.push((slot, value));
+            return Ok(());
+        }
+        self.group.push(AccountChange {
+            path: *account,
+            account: AccountUpdate::Keep,
+            wipe: false,
+            slots: vec![(slot, value)],
+        });
+        Ok(())
+    }
+}
+
+/// Where the subtries sit that hang beside the way down to `leaf`, and are expanded.
+fn beside(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
+    let mut found = Vec::new();
+    let (mut link, mut at) = (trie.root(), *trie.base());
+    while at.len() < leaf.len() {
+        match trie.visit(link) {
+            NodeView::Branch { children } => {
+                let on = leaf.nibble(at.len());
+                for (nibble, child) in (0u8..).zip(children) {
+                    // An account's leaf that sits at depth 64 never becomes a stub.
+                    let there = !child.is_empty() && !child.is_stub();
+                    if nibble != on && there && at.len() + 1 != ACCOUNT_NIBBLES {
+                        found.push(at.child(nibble));
+                    }
+                }
+                (link, at) = (children[usize::from(on)], at.child(on));
+            }
+            NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
+            NodeView::Account { key, storage, .. } => (link, at) = (storage, Path::account(&key)),
+            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => break,
+        }
+    }
+    found
+}

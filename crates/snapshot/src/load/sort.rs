@@ -1,0 +1,245 @@
+//! Entries in any order, brought into that of their paths with bounded memory: at once if they
+//! fit, else in runs that are spilled sorted, and then merged.
+
+use super::entries::{Entries, Entry, Piece, Spill, is_slot_next, read_entry};
+use crate::base::error::StateError;
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{Account, Reader};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+};
+
+/// A run is read in pieces of at least this and at most that.
+const RUN_PIECE_BYTES: (usize, usize) = (16 << 10, 1 << 20);
+
+/// Takes leaves in the order of their paths. What comes twice is to be refused.
+pub(crate) trait Sink {
+    fn account(&mut self, path: B256, account: Account) -> Result<(), StateError>;
+    fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError>;
+}
+
+/// A sink that gives all that it gets to `Entries`: a sorted run.
+struct Run<'a> {
+    entries: Entries,
+    spill: &'a Spill,
+}
+
+impl Sink for Run<'_> {
+    fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
+        self.entries.account(&path, &account, self.spill)
+    }
+
+    fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
+        self.entries.slot(account, &slot, value, self.spill)
+    }
+}
+
+/// Gives `entries` to `sink` in order, with about `bytes_max` of memory.
+pub(crate) fn sorted(
+    entries: Entries,
+    spill: &Spill,
+    bytes_max: usize,
+    sink: &mut impl Sink,
+) -> Result<(), StateError> {
+    // Beside 36 bytes of an account, or more, 16 are needed to sort it.
+    let (len, chunk_max) = (entries.len(), bytes_max / 3 * 2);
+    if len <= chunk_max as u64 {
+        let mut bytes = entries.bytes;
+        bytes.reserve_exact((len - bytes.len() as u64) as usize);
+        for piece in &entries.pieces {
+            spill.read(piece, &mut bytes)?;
+        }
+        return sort_in_memory(&bytes, sink);
+    }
+    let Entries {
+        bytes: newest,
+        pieces,
+        ..
+    } = entries;
+    let mut runs = Vec::new();
+    let piece_bytes = bytes_max / (len as usize / chunk_max + 2);
+    let piece_bytes = piece_bytes.clamp(RUN_PIECE_BYTES.0, RUN_PIECE_BYTES.1);
+    let mut end_run = |chunk: &mut Vec<u8>| {
+        let mut run = Run {
+            entries: Entries::new(piece_bytes),
+            spill,
+        };
+        sort_in_memory(chunk, &mut run)?;
+        chunk.clear();
+        run.entries.spill(spill)?;
+        runs.push(run.entries.pieces);
+        Ok::<_, StateError>(())
+    };
+    let mut chunk = newest;
+    for piece in &pieces {
+        if chunk.len() + piece.len() > chunk_max && !chunk.is_empty() {
+            end_run(&mut chunk)?;
+        }
+        spill.read(piece, &mut chunk)?;
+    }
+    end_run(&mut chunk)?;
+    drop(chunk);
+    merge_runs(runs, spill, sink)
+}
+
+/// Something to be sorted: the start of its path, and where it is.
+#[derive(Clone, Copy)]
+struct Key {
+    start: u64,
+    at: u32,
+}
+
+impl Key {
+    fn new(path: &B256, from: usize, at: usize) -> Self {
+        let start = path[from..].first_chunk().expect("32 bytes");
+        Self {
+            start: u64::from_be_bytes(*start),
+            at: at as u32,
+        }
+    }
+
+    /// The whole path, which follows the entry's first byte.
+    fn path<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.at as usize + 1..][..32]
+    }
+}
+
+fn sort_keys(keys: &mut [Key], bytes: &[u8]) {
+    keys.sort_unstable_by(|a, b| {
+        let paths = || a.path(bytes).cmp(b.path(bytes));
+        // An account comes before slots that come apart from it.
+        let firsts = || bytes[a.at as usize].cmp(&bytes[b.at as usize]);
+        a.start.cmp(&b.start).then_with(paths).then_with(firsts)
+    });
+}
+
+/// Gives the entries in `bytes`, whose paths agree in their first byte, to `sink` in order.
+fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> {
+    assert!(
+        u32::try_from(bytes.len()).is_ok(),
+        "{} bytes to sort at once",
+        bytes.len()
+    );
+    let mut heads = Vec::new();
+    let mut reader = Reader::new(bytes);
+    while reader.remaining() > 0 {
+        let at = reader.offset();
+        match read_entry(&mut reader)? {
+            Entry::Account(path, _) | Entry::PathOnly(path) => heads.push(Key::new(&path, 1, at)),
+            Entry::Slot(..) => {}
+        }
+    }
+    sort_keys(&mut heads, bytes);
+    let mut slots = Vec::new();
+    let same = |a: &Key, b: &Key| a.start == b.start && a.path(bytes) == b.path(bytes);
+    for heads in heads.chunk_by(same) {
+        let owner = B256::from_slice(heads[0].path(bytes));
+        slots.clear();
+        for head in heads {
+            let from = &bytes[head.at as usize..];
+            let mut reader = Reader::new(from);
+            if let Entry::Account(path, account) = read_entry(&mut reader)? {
+                sink.account(path, account)?;
+            }
+            while is_slot_next(from, &reader) {
+                let at = head.at as usize + reader.offset();
+                if let Entry::Slot(slot, _) = read_entry(&mut reader)? {
+                    slots.push(Key::new(&slot, 0, at));
+                }
+            }
+        }
+        sort_keys(&mut slots, bytes);
+        for slot in &slots {
+            let mut reader = Reader::new(&bytes[slot.at as usize..]);
+            if let Entry::Slot(slot, value) = read_entry(&mut reader)? {
+                sink.slot(&owner, slot, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A sorted run as it is read back, piece by piece.
+struct RunReader<'a> {
+    spill: &'a Spill,
+    pieces: std::vec::IntoIter<Piece>,
+    bytes: Vec<u8>,
+    at: usize,
+    owner: B256,
+}
+
+/// The path of a leaf: an account's comes before those of its slots.
+type LeafPath = (B256, Option<B256>);
+
+impl RunReader<'_> {
+    /// The path of the next leaf. `None` at the end of the run.
+    fn peek(&mut self) -> Result<Option<LeafPath>, StateError> {
+        loop {
+            if self.at == self.bytes.len() {
+                let Some(piece) = self.pieces.next() else {
+                    return Ok(None);
+                };
+                self.bytes.clear();
+                self.at = 0;
+                self.spill.read(&piece, &mut self.bytes)?;
+            }
+            let mut reader = Reader::new(&self.bytes[self.at..]);
+            match read_entry(&mut reader)? {
+                Entry::PathOnly(path) => {
+                    self.owner = path;
+                    self.at += reader.offset();
+                }
+                Entry::Account(path, _) => return Ok(Some((path, None))),
+                Entry::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
+            }
+        }
+    }
+
+    /// Gives the leaf that was peeked at to `sink`.
+    fn take(&mut self, sink: &mut impl Sink) -> Result<(), StateError> {
+        let mut reader = Reader::new(&self.bytes[self.at..]);
+        let entry = read_entry(&mut reader)?;
+        self.at += reader.offset();
+        match entry {
+            Entry::Account(path, account) => {
+                self.owner = path;
+                sink.account(path, account)
+            }
+            Entry::Slot(slot, value) => sink.slot(&self.owner, slot, value),
+            Entry::PathOnly(_) => Ok(()),
+        }
+    }
+}
+
+/// Gives the leaves of sorted runs to `sink` in order.
+fn merge_runs(
+    runs: Vec<Vec<Piece>>,
+    spill: &Spill,
+    sink: &mut impl Sink,
+) -> Result<(), StateError> {
+    let mut readers: Vec<_> = runs
+        .into_iter()
+        .map(|pieces| RunReader {
+            spill,
+            pieces: pieces.into_iter(),
+            bytes: Vec::new(),
+            at: 0,
+            owner: B256::ZERO,
+        })
+        .collect();
+    let mut next = BinaryHeap::with_capacity(readers.len());
+    for (run, reader) in readers.iter_mut().enumerate() {
+        next.extend(reader.peek()?.map(|path| Reverse((path, run))));
+    }
+    while let Some(mut least) = next.peek_mut() {
+        let run = least.0.1;
+        let reader = &mut readers[run];
+        reader.take(sink)?;
+        match reader.peek()? {
+            Some(path) => *least = Reverse((path, run)),
+            None => drop(PeekMut::pop(least)),
+        }
+    }
+    Ok(())
+}

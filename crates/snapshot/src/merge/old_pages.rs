@@ -1,0 +1,88 @@
+//! The pages of the old snapshot that a merge takes apart.
+
+use crate::{
+    base::{error::StateError, layout::addr_of},
+    dirty::HeldPages,
+    pages::{Pages, PagesAhead, ReadFor},
+};
+use cambium_primitives::Path;
+use cambium_store::Page;
+use cambium_trie::{NodeView, PartialTrie};
+use std::sync::Arc;
+
+/// Pages of one shard, asked for in the order of their paths.
+pub(crate) struct OldPages<'a> {
+    index: &'a PartialTrie,
+    pages: &'a Pages,
+    ahead: PagesAhead,
+    /// The one that was asked for last: several parts of it are.
+    open: Option<Arc<Page>>,
+}
+
+impl<'a> OldPages<'a> {
+    /// Reads the pages in `index` that `trie` has taken apart, all at once, unless they are held.
+    pub(crate) fn read(
+        index: &'a PartialTrie,
+        trie: &PartialTrie,
+        held: &HeldPages,
+        pages: &'a Pages,
+    ) -> Result<Self, StateError> {
+        let mut found = Vec::new();
+        let mut todo = vec![(index.root(), trie.root(), *trie.base())];
+        while let Some((old, new, path)) = todo.pop() {
+            match (index.visit(old), trie.visit(new)) {
+                (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
+                    let page = match held.get(addr_of(stub, &path)?) {
+                        Some(page) => Some(page.clone()),
+                        None => pages.cached(stub, &path)?,
+                    };
+                    found.push((*stub, path, page));
+                }
+                (NodeView::Branch { children: old }, NodeView::Branch { children: new }) => {
+                    let pairs = old.iter().zip(new).zip(0u8..16).rev();
+                    todo.extend(pairs.map(|((old, new), nibble)| (*old, *new, path.child(nibble))));
+                }
+                // Few: these are read when they are needed.
+                _ => {}
+            }
+        }
+        Ok(Self {
+            index,
+            pages,
+            ahead: pages.ahead(found, ReadFor::Merge)?,
+            open: None,
+        })
+    }
+
+    /// The page that sits at `path`, if the trie has taken one apart there.
+    pub(crate) fn at(&mut self, path: &Path) -> Option<Arc<Page>> {
+        let (_, page) = self.ahead.over(path)?;
+        (page.prefix() == path).then(|| page.clone())
+    }
+
+    /// The page of which the subtrie at `path` is a part.
+    pub(crate) fn over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
+        if let Some(page) = &self.open
+            && path.starts_with(page.prefix())
+        {
+            return Ok(page.clone());
+        }
+        let page = match self.ahead.over(path) {
+            Some((_, page)) => page.clone(),
+            None => self.read_over(path)?,
+        };
+        Ok(self.open.insert(page).clone())
+    }
+
+    fn read_over(&self, path: &Path) -> Result<Arc<Page>, StateError> {
+        let broken = || StateError::Broken {
+            path: *path,
+            what: "a node or a page in the index",
+        };
+        let (link, depth) = self.index.find_or_stub(path).ok_or_else(broken)?;
+        let NodeView::Stub(stub) = self.index.visit(link) else {
+            return Err(broken());
+        };
+        self.pages.read(stub, &path.prefix(depth), ReadFor::Merge)
+    }
+}

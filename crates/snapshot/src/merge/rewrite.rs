@@ -1,0 +1,138 @@
+//! The short way of a merge: a page of which some leaves have changed is copied around them.
+//!
+//! Whatever else happens to a page (storage that comes or goes, leaves that no longer fit, a page
+//! that shrinks) is for the long way, which takes it apart: `walk.rs`.
+
+use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
+use crate::base::{error::StateError, layout::digests_of};
+use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
+use cambium_store::{Page, PageRewriter};
+use cambium_trie::{Link, NodeRef, NodeView, PartialTrie};
+use std::ops::Range;
+
+/// Writes pages again. Uses its memory again, too.
+#[derive(Default)]
+pub(super) struct Rewriter {
+    page: PageRewriter,
+    /// Of the new page.
+    digests: Vec<(Path, NodeRef)>,
+    /// An account as a page has it.
+    value: Vec<u8>,
+}
+
+impl Rewriter {
+    /// The page that takes the place of `old`: the subtrie of `trie` that has `children` at its
+    /// topmost branch. What is a stub there is as `old` has it. `None` for what the long way is
+    /// for.
+    pub(super) fn rewrite(
+        &mut self,
+        old: &Page,
+        trie: &PartialTrie,
+        children: &[Link; 16],
+    ) -> Result<Option<Page>, StateError> {
+        let prefix = old.prefix();
+        if (ACCOUNT_NIBBLES - 1..=ACCOUNT_NIBBLES).contains(&prefix.len()) {
+            return Ok(None);
+        }
+        self.page.begin(old);
+        self.digests.clear();
+        let mut walk = Walk {
+            old,
+            old_digests: digests_of(old)?,
+            trie,
+            to: self,
+        };
+        if walk
+            .branch(children, prefix, 0..old.entries(), true)
+            .is_none()
+        {
+            return Ok(None);
+        }
+        self.digests.sort_unstable_by_key(|(path, _)| *path);
+        for (path, node) in &self.digests {
+            self.page.digest(path, node.as_bytes());
+        }
+        let fits = self.page.bytes() <= PAGE_BYTES_MAX && self.page.entries() >= old.entries();
+        Ok(fits.then(|| self.page.finish()))
+    }
+}
+
+struct Walk<'a> {
+    old: &'a Page,
+    /// In the order of their paths.
+    old_digests: Vec<(Path, NodeRef)>,
+    trie: &'a PartialTrie,
+    to: &'a mut Rewriter,
+}
+
+impl Walk<'_> {
+    /// Adds the leaves below a branch that sits at `path`, under which the old page has `entries`.
+    /// Returns how many leaves.
+    fn branch(
+        &mut self,
+        children: &[Link; 16],
+        path: &Path,
+        entries: Range<usize>,
+        is_top: bool,
+    ) -> Option<usize> {
+        let mut leaves = 0;
+        let mut start = entries.start;
+        for (child, nibble) in children.iter().zip(0u8..) {
+            let same = |at: &usize| self.old.entry_nibble(*at, path.len()) == nibble;
+            let end = start + (start..entries.end).take_while(same).count();
+            if !child.is_empty() {
+                let at = path.child(nibble);
+                let below = self.node(*child, &at, start..end)?;
+                let enough = match is_top {
+                    true => DIGEST_CHILD_LEAVES_MIN,
+                    false => DIGEST_LEAVES_MIN,
+                };
+                if below >= enough {
+                    let memo = self.trie.memo(*child);
+                    self.to.digests.extend(memo.map(|memo| (at, memo)));
+                }
+                leaves += below;
+            }
+            start = end;
+        }
+        Some(leaves)
+    }
+
+    fn node(&mut self, link: Link, path: &Path, entries: Range<usize>) -> Option<usize> {
+        match self.trie.visit(link) {
+            NodeView::Stub(_) => {
+                let leaves = self.to.page.copy(self.old, entries)?;
+                let first = self.old_digests.partition_point(|(at, _)| at <= path);
+                let below = self.old_digests[first..].iter();
+                let below = below.take_while(|(at, _)| at.starts_with(path));
+                self.to.digests.extend(below);
+                (leaves > 0).then_some(leaves)
+            }
+            NodeView::Branch { children } => self.branch(children, path, entries, false),
+            NodeView::Extension { path: part, child } => {
+                let to = path.join(&part);
+                let under = self.old.entries_under(&to);
+                self.node(child, &to, under)
+            }
+            NodeView::Account {
+                key,
+                account,
+                storage,
+                ..
+            } if storage.is_empty() => {
+                let value = &mut self.to.value;
+                value.clear();
+                account.encode_to(value);
+                self.to.page.leaf(key.as_slice(), value)?;
+                Some(1)
+            }
+            NodeView::Slot { key, value, .. } => {
+                let slot = Path::slot(&path.account_part()?, &key);
+                let value = SlotValue::new(value);
+                self.to.page.leaf(slot.packed(), value.as_bytes())?;
+                Some(1)
+            }
+            NodeView::Account { .. } | NodeView::Empty => None,
+        }
+    }
+}

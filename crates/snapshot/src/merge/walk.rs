@@ -1,0 +1,572 @@
+//! The long way of a merge: walks a dirty trie bottom-up, takes apart the pages that it touches,
+//! and puts them together again.
+
+use super::{
+    old_pages::OldPages,
+    result::{MergedShard, dead_pages, places},
+    rewrite::Rewriter,
+    sizes::{
+        DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN,
+        PAGE_BYTES_JOIN, PAGE_BYTES_MAX,
+    },
+};
+use crate::{
+    base::{
+        error::StateError,
+        layout::{addr_of, decode_leaf, digests_of, is_under, page_addr, place},
+    },
+    dirty::HeldPages,
+    pages::{Pages, ReadFor},
+};
+use alloy_primitives::B256;
+use cambium_keccak::Batch;
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
+use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
+use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
+use rustc_hash::FxBuildHasher;
+use std::{collections::HashSet, ops::Range, sync::Arc};
+
+/// A reference to be cached in a page.
+struct Digest {
+    path: Path,
+    node: NodeRef,
+    /// Only if the node is a child of the page's topmost branch.
+    only_below_top: bool,
+}
+
+struct LooseLeaf {
+    path: Path,
+    /// Where its value is in the merger's `values`.
+    value: Range<usize>,
+}
+
+/// What became of a subtrie.
+enum Outcome {
+    Empty,
+    /// In the index already.
+    Resident(Link),
+    /// Leaves from `from` on wait in the merger to be put into a page.
+    Loose {
+        from: usize,
+        bytes: usize,
+        /// Not known of a node below a digest.
+        node: Option<NodeRef>,
+        kind: NodeKind,
+    },
+    /// A page that is written: it is as it was, or has gone the short way.
+    Page(Stub),
+}
+
+pub(crate) struct Merger<'a> {
+    old: &'a PartialTrie,
+    trie: &'a PartialTrie,
+    pages: &'a Pages,
+    old_pages: OldPages<'a>,
+    index: PartialTrie,
+    /// Leaves not yet in a page, in path order.
+    leaves: Vec<LooseLeaf>,
+    /// The values of those leaves, in the same order.
+    values: Vec<u8>,
+    /// References of nodes over those leaves.
+    digests: Vec<Digest>,
+    rewriter: Rewriter,
+    /// Pages that were written and joined with others at once.
+    dead: Vec<PageAddr>,
+    /// Nodes of the index whose reference is not known yet.
+    unhashed: Vec<Link>,
+    /// Pages written so far. Addresses don't tell: numbers of segments are used again.
+    written: HashSet<PageAddr, FxBuildHasher>,
+    pages_written: u64,
+    bytes_written: u64,
+    /// Pages of before that became part of the index.
+    split: u64,
+    /// Pages written where the index had more than one.
+    joined: u64,
+}
+
+impl<'a> Merger<'a> {
+    pub(crate) fn new(
+        old: &'a PartialTrie,
+        trie: &'a PartialTrie,
+        held: &HeldPages,
+        pages: &'a Pages,
+    ) -> Result<Self, StateError> {
+        Ok(Self {
+            old,
+            trie,
+            pages,
+            old_pages: OldPages::read(old, trie, held, pages)?,
+            index: PartialTrie::new(*trie.base()),
+            leaves: Vec::new(),
+            values: Vec::new(),
+            digests: Vec::new(),
+            rewriter: Rewriter::default(),
+            dead: Vec::new(),
+            unhashed: Vec::new(),
+            written: HashSet::default(),
+            pages_written: 0,
+            bytes_written: 0,
+            split: 0,
+            joined: 0,
+        })
+    }
+
+    pub(crate) fn merge(mut self) -> Result<MergedShard, StateError> {
+        let prefix = *self.trie.base();
+        let root = self.node(self.trie.root(), &prefix)?;
+        let root = self.settle(root, &prefix)?;
+        self.index.set_root(root);
+        let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
+        self.pages.counters.node_hashes.add(hashed as u64);
+        let named = places(&self.index);
+        let mut dead = dead_pages(self.old, &named, &self.written);
+        dead.append(&mut self.dead);
+        Ok(MergedShard {
+            index: Arc::new(self.index),
+            named: named.len() as u64,
+            dead,
+            pages: self.pages_written,
+            bytes: self.bytes_written,
+            split: self.split,
+            joined: self.joined,
+        })
+    }
+
+    /// A node that is in the index now, at `path`. Sets what is known of its reference; the rest
+    /// is hashed at the end.
+    fn resident(&mut self, link: Link, memo: Option<NodeRef>, path: &Path) -> Outcome {
+        match memo {
+            Some(memo) => self.index.set_memo(link, memo),
+            None => self.unhashed.push(link),
+        }
+        let before = self.old.find(path);
+        self.split += u64::from(before.is_some_and(Link::is_stub));
+        Outcome::Resident(link)
+    }
+
+    fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
+        match self.trie.visit(link) {
+            NodeView::Empty => Ok(Outcome::Empty),
+            NodeView::Stub(stub) => self.unchanged(stub, path),
+            NodeView::Branch { children } => self.branch(link, children, path),
+            NodeView::Extension { path: part, child } => {
+                let to = path.join(&part);
+                let node = self.trie.memo(link);
+                match self.node(child, &to)? {
+                    Outcome::Loose { from, bytes, .. } => Ok(Outcome::Loose {
+                        from,
+                        bytes,
+                        node,
+                        kind: NodeKind::Extension,
+                    }),
+                    outcome => {
+                        let child = self.settle(outcome, &to)?;
+                        let extension = self.index.push_extension(path.len(), &to, child);
+                        Ok(self.resident(extension, node, path))
+                    }
+                }
+            }
+            NodeView::Account {
+                key,
+                account,
+                storage,
+                ..
+            } => self.account(link, path, &key, &account, storage),
+            NodeView::Slot {
+                path: part, value, ..
+            } => {
+                let from = self.leaves.len();
+                let value = SlotValue::new(value);
+                let bytes = self.push_leaf(path, path.join(&part), value.as_bytes());
+                let node = self.trie.memo(link);
+                Ok(Outcome::Loose {
+                    from,
+                    bytes,
+                    node,
+                    kind: NodeKind::Leaf,
+                })
+            }
+        }
+    }
+
+    /// Adds a loose leaf. Returns what it takes in a page at `prefix`.
+    fn push_leaf(&mut self, prefix: &Path, path: Path, value: &[u8]) -> usize {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        let value = start..self.values.len();
+        let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
+        self.leaves.push(LooseLeaf { path, value });
+        bytes
+    }
+
+    fn branch(
+        &mut self,
+        link: Link,
+        children: &[Link; 16],
+        path: &Path,
+    ) -> Result<Outcome, StateError> {
+        if let Some(page) = self.old_pages.at(path)
+            && let Some(node) = self.trie.memo(link)
+            && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)?
+        {
+            return Ok(Outcome::Page(Stub {
+                node,
+                kind: Some(NodeKind::Branch),
+                place: Some(self.put(page)?),
+            }));
+        }
+        let leaf_start = self.leaves.len();
+        let mut outcomes = Vec::with_capacity(16);
+        // Leaves below each child.
+        let mut leaves = [0; 16];
+        let (mut all_loose, mut any_loose, mut joinable, mut bytes_all) = (true, false, true, 0);
+        for (nibble, &child) in children.iter().enumerate() {
+            if child.is_empty() {
+                outcomes.push(Outcome::Empty);
+                continue;
+            }
+            let before = self.leaves.len();
+            let outcome = self.node(child, &path.child(nibble as u8))?;
+            leaves[nibble] = self.leaves.len() - before;
+            match &outcome {
+                Outcome::Empty => {}
+                Outcome::Loose { bytes, .. } => {
+                    any_loose = true;
+                    bytes_all += bytes;
+                }
+                Outcome::Page(stub) => {
+                    all_loose = false;
+                    bytes_all += stub
+                        .place
+                        .map_or(0, |place| page_addr(place).len() as usize);
+                }
+                Outcome::Resident(_) => (all_loose, joinable) = (false, false),
+            }
+            outcomes.push(outcome);
+        }
+        if !all_loose && any_loose && joinable && bytes_all <= PAGE_BYTES_JOIN {
+            all_loose = self.join(&mut outcomes, path, leaf_start)?;
+        }
+        let node = self.trie.memo(link);
+        if all_loose && bytes_all <= PAGE_BYTES_MAX {
+            for (nibble, outcome) in (0u8..).zip(&outcomes) {
+                // At 64 nibbles a digest is a storage root's, never an account's.
+                if let Outcome::Loose {
+                    node: Some(node), ..
+                } = outcome
+                    && leaves[usize::from(nibble)] >= DIGEST_CHILD_LEAVES_MIN
+                    && path.len() + 1 != ACCOUNT_NIBBLES
+                {
+                    self.push_digest(path.child(nibble), *node, true);
+                    bytes_all += DIGEST_BYTES;
+                }
+            }
+            if let Some(node) = node
+                && self.leaves.len() - leaf_start >= DIGEST_LEAVES_MIN
+            {
+                self.push_digest(*path, node, false);
+                bytes_all += DIGEST_BYTES;
+            }
+            let kind = NodeKind::Branch;
+            return Ok(Outcome::Loose {
+                from: leaf_start,
+                bytes: bytes_all,
+                node,
+                kind,
+            });
+        }
+        let mut links = [Link::EMPTY; 16];
+        // Later children first: each takes its leaves off the end.
+        for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
+            if !matches!(outcome, Outcome::Empty) {
+                links[nibble] = self.settle(outcome, &path.child(nibble as u8))?;
+            }
+        }
+        let branch = self.index.push_branch(links);
+        Ok(self.resident(branch, node, path))
+    }
+
+    /// Reads small unchanged pages so that they go into one page with their loose neighbours.
+    /// False if one of them can't be read: all stays as it is then.
+    fn join(
+        &mut self,
+        outcomes: &mut [Outcome],
+        path: &Path,
+        leaf_start: usize,
+    ) -> Result<bool, StateError> {
+        let mut read = Vec::new();
+        for (nibble, outcome) in (0u8..).zip(&*outcomes) {
+            if let Outcome::Page(stub) = outcome {
+                let prefix = path.child(nibble);
+                let Ok(page) = self.pages.read(stub, &prefix, ReadFor::Merge) else {
+                    return Ok(false);
+                };
+                read.push((addr_of(stub, &prefix)?, page));
+            }
+        }
+        let mut read = read.into_iter();
+        let mut loose = self.leaves.split_off(leaf_start).into_iter().peekable();
+        for (nibble, outcome) in outcomes.iter_mut().enumerate() {
+            let prefix = path.child(nibble as u8);
+            if let Outcome::Page(_) = outcome
+                && let Some((addr, page)) = read.next()
+            {
+                if self.written.contains(&addr) {
+                    self.dead.push(addr);
+                }
+                for (path, value) in page.leaves() {
+                    self.push_leaf(&prefix, path, value);
+                }
+                for (path, node) in digests_of(&page)? {
+                    self.push_digest(path, node, false);
+                }
+                *outcome = Outcome::Empty;
+            } else {
+                while let Some(leaf) = loose.next_if(|leaf| leaf.path.starts_with(&prefix)) {
+                    // Copied, so that values stay in the order of their leaves.
+                    let value = self.values[leaf.value].to_vec();
+                    self.push_leaf(&prefix, leaf.path, &value);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn account(
+        &mut self,
+        link: Link,
+        prefix: &Path,
+        key: &B256,
+        account: &Account,
+        storage: Link,
+    ) -> Result<Outcome, StateError> {
+        let path = Path::account(key);
+        let node = self.trie.memo(link);
+        let kind = NodeKind::Leaf;
+        let from = self.leaves.len();
+        let mut value = Vec::with_capacity(48);
+        account.encode_to(&mut value);
+        let bytes = self.push_leaf(prefix, path, &value);
+        let storage = self.node(storage, &path)?;
+        let more = match &storage {
+            Outcome::Empty => Some(0),
+            Outcome::Loose { bytes: slots, .. } if bytes + slots <= PAGE_BYTES_MAX => Some(*slots),
+            _ => None,
+        };
+        if let Some(more) = more {
+            let mut bytes = bytes + more;
+            if let Outcome::Loose {
+                node: Some(root), ..
+            } = storage
+                && self.leaves.len() - from > DIGEST_SLOTS_MIN
+            {
+                self.push_digest(path, root, false);
+                bytes += DIGEST_BYTES;
+            }
+            return Ok(Outcome::Loose {
+                from,
+                bytes,
+                node,
+                kind,
+            });
+        }
+        let storage = self.settle(storage, &path)?;
+        // Its slots are in pages of their own: the account's leaf stays in the index.
+        self.leaves.truncate(from);
+        self.stamp(storage, &path, account, &value)?;
+        let leaf = self.index.push_account(prefix.len(), key, account, storage);
+        Ok(self.resident(leaf, node, prefix))
+    }
+
+    /// Sees to it that the first page of the storage of an account has a copy of its leaf, so that
+    /// the index can be made again from pages. If it can't be read that is let be.
+    fn stamp(
+        &mut self,
+        storage: Link,
+        path: &Path,
+        account: &Account,
+        value: &[u8],
+    ) -> Result<(), StateError> {
+        let Some((link, prefix)) = first_page(&self.index, storage, path) else {
+            return Ok(());
+        };
+        let Some(stub) = self.index.as_stub(link) else {
+            return Ok(());
+        };
+        let before = self.old.find(path);
+        let before = before.and_then(|before| first_page(self.old, before, path));
+        let is_same_page = before.is_some_and(|(before, _)| {
+            let before = self.old.as_stub(before).and_then(|before| before.place);
+            before == stub.place
+        });
+        if is_same_page && self.old.lookup(path) == Lookup::Account(*account) {
+            return Ok(());
+        }
+        let Ok(page) = self.pages.read(&stub, &prefix, ReadFor::Merge) else {
+            return Ok(());
+        };
+        if page.owner() == Some(value) {
+            return Ok(());
+        }
+        let addr = addr_of(&stub, &prefix)?;
+        if self.written.contains(&addr) {
+            self.dead.push(addr);
+        }
+        let stamped = page.with_owner(value);
+        let place = Some(place(self.append(&stamped)?));
+        if let Some(now) = place {
+            self.pages.replace(addr, page_addr(now), stamped);
+        }
+        self.index.set_stub(link, Stub { place, ..stub });
+        Ok(())
+    }
+
+    /// What the trie left a stub is as the snapshot has it.
+    fn unchanged(&mut self, stub: &Stub, path: &Path) -> Result<Outcome, StateError> {
+        if let Some(link) = self.old.find(path) {
+            return Ok(match self.old.visit(link) {
+                NodeView::Stub(page) => Outcome::Page(*page),
+                _ => Outcome::Resident(self.index.graft_subtrie(self.old, link)),
+            });
+        }
+        // Part of a page of which something else has changed.
+        let page = self.old_pages.over(path)?;
+        let from = self.leaves.len();
+        let mut bytes = 0;
+        let leaves = page.leaves_of(page.entries_under(path));
+        for (leaf, value) in leaves.filter(|(leaf, _)| is_under(leaf, path)) {
+            bytes += self.push_leaf(path, leaf, value);
+        }
+        let kind = stub.kind.unwrap_or(NodeKind::Branch);
+        Ok(Outcome::Loose {
+            from,
+            bytes,
+            node: Some(stub.node),
+            kind,
+        })
+    }
+
+    /// Writes `page` in place of the one at its prefix.
+    fn put(&mut self, page: Page) -> Result<Place, StateError> {
+        let addr = self.append(&page)?;
+        match self
+            .old
+            .find(page.prefix())
+            .map(|link| self.old.visit(link))
+        {
+            Some(NodeView::Stub(before)) => {
+                if let Some(before) = before.place {
+                    self.pages.replace(page_addr(before), addr, page);
+                }
+            }
+            Some(_) => self.joined += 1,
+            None => {}
+        }
+        Ok(place(addr))
+    }
+
+    fn append(&mut self, page: &Page) -> Result<PageAddr, StateError> {
+        self.pages_written += 1;
+        self.bytes_written += page.as_bytes().len() as u64;
+        let addr = self.pages.segments.append(page.as_bytes())?;
+        self.written.insert(addr);
+        Ok(addr)
+    }
+
+    /// Puts what is loose into a page, and gives the link for the index.
+    fn settle(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
+        match outcome {
+            Outcome::Empty => Ok(Link::EMPTY),
+            Outcome::Resident(link) => Ok(link),
+            Outcome::Page(stub) => Ok(self.index.push_stub(stub)),
+            Outcome::Loose {
+                from, node, kind, ..
+            } => {
+                let node = match node {
+                    Some(node) => node,
+                    None => self.hash_leaves(from, prefix)?,
+                };
+                let mut page = PageBuilder::new(prefix);
+                for leaf in &self.leaves[from..] {
+                    page.leaf(&leaf.path, &self.values[leaf.value.clone()]);
+                }
+                for digest in self.take_digests(prefix, from) {
+                    page.digest(&digest.path, digest.node.as_bytes());
+                }
+                self.leaves.truncate(from);
+                let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
+                self.values.truncate(end);
+                let page = page.build();
+                let place = Some(self.put(page)?);
+                Ok(self.index.push_stub(Stub {
+                    node,
+                    kind: Some(kind),
+                    place,
+                }))
+            }
+        }
+    }
+
+    fn push_digest(&mut self, path: Path, node: NodeRef, only_below_top: bool) {
+        self.digests.push(Digest {
+            path,
+            node,
+            only_below_top,
+        });
+    }
+
+    /// Takes out the digests for the page at `prefix`. That of its own root is in the index.
+    fn take_digests(&mut self, prefix: &Path, from: usize) -> Vec<Digest> {
+        let top = match &self.leaves[from..] {
+            [first, .., last] => first.path.common_prefix_len(&last.path),
+            _ => 0,
+        };
+        let own = |digest: &Digest| digest.path.starts_with(prefix);
+        let start = self.digests.iter().position(own);
+        let mut digests = self.digests.split_off(start.unwrap_or(self.digests.len()));
+        digests.retain(|digest| {
+            let wanted = !digest.only_below_top || digest.path.len() == top + 1;
+            wanted && digest.path != *prefix
+        });
+        digests.sort_by_key(|digest| digest.path);
+        digests.dedup_by_key(|digest| digest.path);
+        digests
+    }
+
+    /// The reference of the subtrie at `prefix` whose leaves are the loose ones from `from` on.
+    fn hash_leaves(&self, from: usize, prefix: &Path) -> Result<NodeRef, StateError> {
+        let leaves = self.leaves[from..].iter();
+        let leaves = leaves.map(|leaf| {
+            let value = &self.values[leaf.value.clone()];
+            Ok((leaf.path, decode_leaf(&leaf.path, value)?))
+        });
+        let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
+        let mut trie = PartialTrie::new(*self.index.base());
+        let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;
+        let hashed = trie.hash_nodes([root], &mut Batch::new());
+        self.pages.counters.node_hashes.add(hashed as u64);
+        let what = "a loose leaf";
+        trie.memo(root).ok_or(StateError::Broken {
+            path: *prefix,
+            what,
+        })
+    }
+}
+
+/// The stub of the first page of the subtrie at `link`, which sits at `at`, and the page's prefix.
+pub fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(Link, Path)> {
+    let (mut link, mut at) = (link, *at);
+    loop {
+        match trie.visit(link) {
+            NodeView::Stub(_) => return Some((link, at)),
+            NodeView::Branch { children } => {
+                let mut there = (0u8..).zip(children).filter(|(_, child)| !child.is_empty());
+                let (nibble, child) = there.next()?;
+                (link, at) = (*child, at.child(nibble));
+            }
+            NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
+            NodeView::Account { key, storage, .. } => (link, at) = (storage, Path::account(&key)),
+            NodeView::Slot { .. } | NodeView::Empty => return None,
+        }
+    }
+}

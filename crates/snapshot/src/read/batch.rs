@@ -1,0 +1,106 @@
+//! Reading many keys of a snapshot at once: every page that they need is in flight together, in the
+//! order in which they lie on disk, each once.
+
+use crate::{
+    base::{error::StateError, key::Key, layout::page_addr},
+    index::{Found, Held},
+    pages::ReadFor,
+    read::snapshot::Snapshot,
+};
+use cambium_primitives::Path;
+
+/// Keys of one batch of reads: several times the depth at which devices are fastest, and few
+/// enough that the pages of all threads' chunks are a small part of the cache.
+pub const CHUNK_KEYS: usize = 1024;
+/// Fewer keys than this are not worth waking other threads for.
+pub const PARALLEL_KEYS_MIN: usize = 256;
+
+impl Snapshot {
+    /// Brings the pages of leaves into the cache, many reads in flight at once.
+    pub fn bring_pages(
+        &self,
+        leaves: impl Iterator<Item = Path>,
+        why: ReadFor,
+    ) -> Result<(), StateError> {
+        let leaves: Vec<Path> = leaves.collect();
+        for chunk in leaves.chunks(CHUNK_KEYS) {
+            let mut parts = self.index.parts_ahead(chunk.iter().copied())?;
+            let mut wanted = Vec::new();
+            for path in chunk {
+                let Found::Page { stub, depth } = self.index.look_up(path, &mut parts)? else {
+                    continue;
+                };
+                let prefix = path.prefix(depth);
+                if self.pages.cached(&stub, &prefix)?.is_none() {
+                    wanted.push((stub, prefix));
+                }
+            }
+            wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
+            wanted.dedup_by_key(|(stub, _)| stub.place);
+            let stubs: Vec<_> = wanted.iter().map(|(stub, path)| (stub, *path)).collect();
+            for page in self.pages.read_batch(&stubs, why) {
+                page?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one key.
+    pub fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
+        if let Some(value) = self.entries.get(key) {
+            return Ok(value);
+        }
+        let path = key.path();
+        let value = match self.index.look_up(&path, &mut Held::default())? {
+            Found::Resident(leaf) => K::resident(&leaf),
+            Found::Page { stub, depth } => {
+                let prefix = path.prefix(depth);
+                K::in_page(&*self.pages.read(&stub, &prefix, ReadFor::Value)?, &path)?
+            }
+        };
+        self.entries.put(key, &value);
+        Ok(value)
+    }
+
+    /// Reads keys, each with the place of its value in `values`.
+    pub fn read_into<K: Key>(
+        &self,
+        keys: &[(usize, K)],
+        values: &mut [Option<K::Value>],
+    ) -> Result<(), StateError> {
+        let mut parts = self
+            .index
+            .parts_ahead(keys.iter().map(|(_, key)| key.path()))?;
+        let mut wanted = Vec::new();
+        for (at, key) in keys {
+            let path = key.path();
+            let (stub, depth) = match self.index.look_up(&path, &mut parts)? {
+                Found::Page { stub, depth } => (stub, depth),
+                Found::Resident(leaf) => {
+                    values[*at] = Some(K::resident(&leaf));
+                    continue;
+                }
+            };
+            let prefix = path.prefix(depth);
+            match self.pages.cached(&stub, &prefix)? {
+                Some(page) => values[*at] = Some(K::in_page(&page, &path)?),
+                None => wanted.push((stub, prefix, path, *at)),
+            }
+        }
+        // In the order of the disk, and the keys of one page side by side.
+        wanted.sort_unstable_by_key(|(stub, ..)| stub.place.map(page_addr));
+        let groups: Vec<_> = wanted.chunk_by(|a, b| a.0.place == b.0.place).collect();
+        let stubs: Vec<_> = groups
+            .iter()
+            .map(|group| (&group[0].0, group[0].1))
+            .collect();
+        let pages = self.pages.read_batch(&stubs, ReadFor::Value);
+        for (group, page) in groups.iter().zip(pages) {
+            let page = page?;
+            for (_, _, path, at) in *group {
+                values[*at] = Some(K::in_page(&page, path)?);
+            }
+        }
+        Ok(())
+    }
+}

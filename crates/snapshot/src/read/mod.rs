@@ -1,0 +1,4 @@
+//! Reading the state at one block.
+
+pub(crate) mod snapshot;
+pub(crate) mod batch;

@@ -1,0 +1,114 @@
+//! The state at one block, on disk.
+
+use crate::{
+    base::{
+        error::StateError,
+        layout::{decode_leaf, is_under},
+    },
+    cache::values::Entries,
+    index::{Found, Held, Index, TrieRef},
+    pages::{Pages, ReadFor},
+};
+use alloy_primitives::{B256, U256};
+use cambium_primitives::{BlockId, Path};
+use cambium_trie::{LeafValue, Link, NodeView, Stub};
+use std::sync::Arc;
+
+/// The state at a block, on disk: the index, whose stubs name pages, and these.
+pub struct Snapshot {
+    /// The block whose state this is.
+    pub block: BlockId,
+    /// The root of that state.
+    pub state_root: B256,
+    /// The upper part of the trie.
+    pub index: Index,
+    /// The leaf pages that the index names.
+    pub pages: Arc<Pages>,
+    /// Answers of single reads.
+    pub entries: Entries,
+}
+
+impl Snapshot {
+    /// The slots of an account, in the order of their paths, a page at a time.
+    pub fn slots(&self, account: &B256) -> Result<Slots<'_>, StateError> {
+        let path = Path::account(account);
+        let mut slots = Slots {
+            snapshot: self,
+            account: path,
+            held: Held::default(),
+            todo: Vec::new(),
+            read: Vec::new().into_iter(),
+        };
+        if let Found::Page { stub, depth } = self.index.look_up(&path, &mut slots.held)? {
+            slots.read_page(&stub, &path.prefix(depth))?;
+            return Ok(slots);
+        }
+        let storage = self.index.node_at(&path, &mut slots.held)?;
+        let storage = storage.filter(|node| node.depth == path.len());
+        slots
+            .todo
+            .extend(storage.map(|node| (node.trie, node.link, path)));
+        Ok(slots)
+    }
+}
+
+/// See [`Snapshot::slots`].
+pub struct Slots<'a> {
+    snapshot: &'a Snapshot,
+    account: Path,
+    held: Held,
+    /// Nodes of the index that come next, the first one last.
+    todo: Vec<(TrieRef<'a>, Link, Path)>,
+    /// What is left of the page that was read last.
+    read: std::vec::IntoIter<(B256, U256)>,
+}
+
+impl Slots<'_> {
+    fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
+        let page = self.snapshot.pages.read(stub, prefix, ReadFor::Value)?;
+        let leaves = page.leaves();
+        let mut read = Vec::new();
+        for (leaf, bytes) in leaves.filter(|(leaf, _)| is_under(leaf, &self.account)) {
+            if let (Some(slot), LeafValue::Slot(value)) =
+                (leaf.slot_part(), decode_leaf(&leaf, bytes)?)
+            {
+                read.push((slot, value));
+            }
+        }
+        self.read = read.into_iter();
+        Ok(())
+    }
+
+    /// The next slot.
+    pub fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+        loop {
+            if let Some(slot) = self.read.next() {
+                return Ok(Some(slot));
+            }
+            let Some((trie, link, at)) = self.todo.pop() else {
+                return Ok(None);
+            };
+            match trie.visit(link) {
+                NodeView::Stub(stub) => {
+                    let part = self.snapshot.index.part_at(stub, &at, &mut self.held)?;
+                    match part {
+                        Some(part) => self.todo.push((part.trie, part.link, at)),
+                        None => self.read_page(stub, &at)?,
+                    }
+                }
+                NodeView::Branch { children } => {
+                    let nibbles = children.iter().zip(0u8..16).rev();
+                    let there = nibbles.filter(|(child, _)| !child.is_empty());
+                    let there =
+                        there.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble)));
+                    self.todo.extend(there);
+                }
+                NodeView::Extension { path, child } => {
+                    self.todo.push((trie.clone(), child, at.join(&path)));
+                }
+                NodeView::Slot { key, value, .. } => return Ok(Some((key, value))),
+                NodeView::Account { .. } | NodeView::Empty => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What an index says of each page, and the tries that follow from that.
+
+use super::faults::{broken, contradiction};
+use crate::{
+    base::{
+        counters::Counters,
+        error::StateError,
+        hashing::hash,
+        layout::{node_of, place, subtrie_of},
+    },
+    load::{Piece, Spill},
+};
+use cambium_disk::Disk;
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, put_varint};
+use cambium_store::{Page, PageAddr};
+use cambium_trie::{Link, NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
+use std::sync::Arc;
+
+/// What the index says of one page.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) prefix: Path,
+    pub(crate) addr: PageAddr,
+    node: NodeRef,
+    kind: NodeKind,
+    /// The leaf of the account whose slots these are, if the page has a copy.
+    owner: Option<Account>,
+    /// Whether the page has slots of one account, and not its leaf.
+    is_storage: bool,
+}
+
+/// By their number in a line.
+const KINDS: [NodeKind; 3] = [NodeKind::Branch, NodeKind::Extension, NodeKind::Leaf];
+
+impl Line {
+    pub(crate) fn of(addr: PageAddr, page: &Page, counters: &Counters) -> Result<Self, StateError> {
+        let prefix = *page.prefix();
+        let (trie, root) = subtrie_of(page, true, counters)?;
+        let root = trie.as_stub(root);
+        let (node, kind) = root
+            .and_then(|root| Some((root.node, root.kind?)))
+            .ok_or_else(|| contradiction(&prefix))?;
+        let owner = page.owner().map(Account::decode).transpose();
+        let account = Path::len(&prefix) == ACCOUNT_NIBBLES && page.get(&prefix).is_some();
+        Ok(Self {
+            prefix,
+            addr,
+            node,
+            kind,
+            owner: owner.map_err(|source| StateError::Damaged {
+                what: format!("the copy of an account in the page of {prefix}"),
+                source,
+            })?,
+            is_storage: prefix.len() >= ACCOUNT_NIBBLES && !account,
+        })
+    }
+
+    /// | size | meaning |
+    /// |---|---|
+    /// | 1 | length of the prefix in nibbles |
+    /// | | the prefix, packed |
+    /// | 8 | address, little-endian |
+    /// | 1 | kind of the root; 4 more for slots of one account |
+    /// | 1-10 | length of the root's reference, LEB128 |
+    /// | | the reference |
+    /// | 1-10 | length of the account's leaf, or 0, LEB128 |
+    /// | | the leaf |
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        out.push(self.prefix.len() as u8);
+        out.extend_from_slice(self.prefix.packed());
+        out.extend_from_slice(&self.addr.to_u64().to_le_bytes());
+        let kind = KINDS.iter().position(|kind| *kind == self.kind);
+        out.push(kind.expect("one of them") as u8 | u8::from(self.is_storage) << 2);
+        put_varint(out, self.node.as_bytes().len() as u64);
+        out.extend_from_slice(self.node.as_bytes());
+        let mut owner = Vec::new();
+        if let Some(account) = &self.owner {
+            account.encode_to(&mut owner);
+        }
+        put_varint(out, owner.len() as u64);
+        out.extend_from_slice(&owner);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, StateError> {
+        let wrong = |source: DecodeError| StateError::Damaged {
+            what: "what was spilled of pages".to_owned(),
+            source,
+        };
+        let mut read = || {
+            let len = usize::from(reader.u8()?);
+            let packed = reader.take(len.div_ceil(2))?;
+            let prefix = Path::from_packed(packed, len);
+            let addr = PageAddr::from_u64(reader.u64()?);
+            let kind = reader.u8()?;
+            let len = reader.count(1)?;
+            let node = reader.take(len)?;
+            let len = reader.count(1)?;
+            let owner = reader.take(len)?;
+            let owner = (!owner.is_empty()).then(|| Account::decode(owner));
+            let impossible = || reader.error("an impossible page");
+            Ok((
+                prefix.ok_or_else(impossible)?,
+                addr.ok_or_else(impossible)?,
+                kind,
+                node,
+                owner.transpose()?,
+            ))
+        };
+        let (prefix, addr, kind, node, owner) = read().map_err(wrong)?;
+        Ok(Self {
+            prefix,
+            addr,
+            node: node_of(&prefix, node)?,
+            kind: KINDS[usize::from(kind & 3).min(2)],
+            owner,
+            is_storage: kind & 4 != 0,
+        })
+    }
+}
+
+/// Lines by shard, in no order: the newest in memory, the others spilled.
+pub(crate) struct Lines {
+    shards: Vec<(Vec<u8>, Vec<Piece>)>,
+    spill: Spill,
+    bytes_max: usize,
+}
+
+impl Lines {
+    /// With about so much memory.
+    pub(crate) fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Default::default()).collect(),
+            spill: Spill::new(disk),
+            bytes_max: (memory_bytes as usize / SHARDS).max(4 << 10),
+        }
+    }
+
+    pub(crate) fn push(&mut self, line: &Line) -> Result<(), StateError> {
+        if line.prefix.len() < 2 {
+            return Err(contradiction(&line.prefix));
+        }
+        let (bytes, pieces) = &mut self.shards[usize::from(line.prefix.packed()[0])];
+        line.encode_to(bytes);
+        if bytes.len() >= self.bytes_max {
+            pieces.push(self.spill.append(bytes)?);
+            bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// The lines of a shard, in the order of their prefixes.
+    pub(crate) fn of(&self, shard: usize) -> Result<Vec<Line>, StateError> {
+        let (newest, pieces) = &self.shards[shard];
+        let mut bytes = newest.clone();
+        for piece in pieces {
+            self.spill.read(piece, &mut bytes)?;
+        }
+        let mut lines = Vec::new();
+        let mut reader = Reader::new(&bytes);
+        while reader.remaining() > 0 {
+            lines.push(Line::decode(&mut reader)?);
+        }
+        lines.sort_unstable_by_key(|line| line.prefix);
+        Ok(lines)
+    }
+}
+
+/// The trie of a shard, hashed, from its pages in order.
+pub(crate) fn trie_of_lines(
+    lines: &[Line],
+    base: &Path,
+    counters: &Counters,
+) -> Result<PartialTrie, StateError> {
+    let mut trie = PartialTrie::new(*base);
+    let root = put_together(lines, base, &mut trie)?;
+    trie.set_root(root);
+    hash(&mut [&mut trie], counters);
+    trie.shrink_to_fit();
+    Ok(trie)
+}
+
+/// Makes the subtrie at `at` of the pages in it. Recursion is bounded by the path's 128 nibbles.
+fn put_together(lines: &[Line], at: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
+    let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
+        return Ok(Link::EMPTY);
+    };
+    // Above storage all pages of an account are one leaf.
+    let is_above_storage = at.len() < ACCOUNT_NIBBLES;
+    let path_of = |line: &Line| match is_above_storage && line.is_storage {
+        true => line.prefix.prefix(ACCOUNT_NIBBLES),
+        false => line.prefix,
+    };
+    let (from, to) = (path_of(first), path_of(last));
+    if from == to && is_above_storage && first.is_storage {
+        let account = first.owner;
+        let account = account.ok_or_else(|| broken("no copy of an account in its first page"))?;
+        let key = from.account_part().ok_or_else(|| contradiction(&from))?;
+        let storage = put_together(lines, &from, into)?;
+        return Ok(into.push_account(at.len(), &key, &account, storage));
+    }
+    if let [line] = lines {
+        let stub = into.push_stub(Stub {
+            node: line.node,
+            kind: Some(line.kind),
+            place: Some(place(line.addr)),
+        });
+        return Ok(match from == *at {
+            true => stub,
+            false => into.push_extension(at.len(), &from, stub),
+        });
+    }
+    let fork = from.common_prefix_len(&to);
+    if fork >= from.len().min(to.len()) || fork < at.len() {
+        return Err(contradiction(&from));
+    }
+    let mut children = [Link::EMPTY; 16];
+    let mut rest = lines;
+    while let Some(line) = rest.first() {
+        let nibble = path_of(line).nibble(fork);
+        let count = rest.partition_point(|line| path_of(line).nibble(fork) <= nibble);
+        let (own, others) = rest.split_at(count);
+        let child = from.prefix(fork).child(nibble);
+        children[usize::from(nibble)] = put_together(own, &child, into)?;
+        rest = others;
+    }
+    let branch = into.push_branch(children);
+    Ok(match fork == at.len() {
+        true => branch,
+        false => into.push_extension(at.len(), &from.prefix(fork), branch),
+    })
+}
