@@ -39,40 +39,19 @@
 //! # Ok::<(), cambium_state::StateError>(())
 //! ```
 
-mod assemble;
-mod backup;
-mod base;
-mod batch;
-mod block_index;
-mod blocks;
-mod budget;
-mod check;
-mod commit;
-mod counters;
-mod db;
-mod delta;
-mod forest;
-mod kept;
-mod log_state;
-mod loader;
-mod merger;
-mod open;
 mod options;
-mod overlay;
-mod pacing;
-mod past;
-mod proof;
-mod readers;
-mod records;
-mod repair;
-mod replay;
-mod resolve;
-mod session;
-mod stats;
-mod tree;
+mod health;
+mod store;
+mod log;
+mod layers;
+mod tries;
+mod engine;
 mod view;
+mod past;
+mod write;
+mod db;
+mod repair;
 
-pub use backup::{BackupReport, backup};
 pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
@@ -81,12 +60,19 @@ pub use cambium_snapshot::{
     bytecode,
 };
 pub use cambium_store::{BackupSizes, StoreError};
-pub use db::Db;
-pub use loader::{Loaded, Loader};
-pub use open::Recovery;
+pub use db::{
+    backup::{BackupReport, backup},
+    create::{Loaded, Loader},
+    handle::Db,
+    recovery::Recovery,
+    stats::{Merging, Stats},
+};
+pub use log::records::BlockMeta;
 pub use options::{FileSizes, Options};
-pub use records::BlockMeta;
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
-pub use session::{Committed, Sealed, Session, Staged};
-pub use stats::{Merging, Stats};
-pub use view::View;
+pub use view::state::View;
+pub use write::{
+    commit::Committed,
+    sealed::Sealed,
+    session::{Session, Staged},
+};

@@ -4,8 +4,8 @@
 //! written, the log has the value; of others an older page may, if its segment is still there. The
 //! index has the hash of the subtrie: what is put together has that hash, or it is of no use.
 
-use super::{Repair, whole};
-use crate::{log_state::ReadCheckpoint, records::BlockRecord};
+use super::report::{Repair, whole};
+use crate::log::{log_state::ReadCheckpoint, records::BlockRecord};
 use alloy_primitives::B256;
 use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY, Path, SlotValue,

@@ -1,0 +1,116 @@
+//! An open database is put together from its parts: by whoever opens one, and whoever makes one.
+
+use crate::{
+    engine::{layers::Layers, merging::Merging, parts::Engine, past_states::PastStates},
+    health::Health,
+    layers::{overlay::LayerId, tree::Tree},
+    log::{
+        blocks::Blocks,
+        journal::Journal,
+        kept::{Keeping, Kept},
+        reading::Holds,
+    },
+    options::Options,
+    store::Store,
+    tries::{base::Base, delta::Delta},
+};
+use cambium_disk::Disk;
+use cambium_primitives::BlockId;
+use cambium_snapshot::{
+    Budget, CheckpointState, CodeCache, Counters, Entries, Index, Pages, PartCache, Reclaim,
+    Snapshot, StateError, Taken, code_bytes, entry_bytes,
+};
+use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What an open database is made of.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) holds: Holds,
+    pub(crate) manifest: Manifest,
+    pub(crate) genesis: BlockId,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) parts: Arc<PartCache>,
+    pub(crate) codes: Codes,
+    pub(crate) log: BlockLog,
+    pub(crate) blocks: Blocks,
+    /// Pages that only the checkpoint before the newest names.
+    pub(crate) retired: Vec<PageAddr>,
+    /// What the index is of.
+    pub(crate) state: CheckpointState,
+    pub(crate) index: Index,
+    /// From where on the log is kept.
+    pub(crate) kept: Kept,
+}
+
+/// Pages of a database that is not open yet.
+pub(crate) fn pages(segments: Segments, options: &Options, counters: &Arc<Counters>) -> Arc<Pages> {
+    let budget = Budget::new(options.memory_bytes, Taken::default());
+    Arc::new(Pages::new(segments, budget.cache_bytes, counters.clone()))
+}
+
+impl Parts {
+    /// The engine at the state that its index is of, with no layers yet.
+    pub(crate) fn assemble(self) -> Result<Arc<Engine>, StateError> {
+        let Self {
+            options,
+            counters,
+            pages,
+            state,
+            ..
+        } = self;
+        let memory = options.memory_bytes;
+        let snapshot = Arc::new(Snapshot {
+            block: state.block,
+            state_root: state.state_root,
+            index: self.index,
+            pages: pages.clone(),
+            entries: Entries::new(entry_bytes(memory), counters.clone()),
+        });
+        let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
+        let base = Arc::new(Base {
+            snapshot,
+            intermediate: None,
+        });
+        let root = LayerId(1);
+        let delta = Delta::on(base.clone(), root, counters.clone())?;
+        let tree = Tree::new(state.block, state.parent_hash, state.state_root, root);
+        // Readers merge nothing.
+        let is_behind = matches!(self.holds, Holds::Writer(_));
+        let engine = Arc::new(Engine {
+            options,
+            health: Health::default(),
+            store: Store {
+                disk: self.disk,
+                reclaim: Mutex::new(Reclaim::new(self.retired, &pages.segments)),
+                pages,
+                parts: self.parts,
+                codes: self.codes,
+                code_cache: CodeCache::new(code_bytes(memory), counters.clone()),
+                counters,
+            },
+            journal: Journal {
+                options,
+                manifest: self.manifest,
+                genesis: self.genesis,
+                holds: self.holds,
+                log: self.log,
+                blocks: self.blocks,
+                head_moves: Mutex::new(()),
+                writer: Mutex::new(()),
+                keeping: Mutex::new(Keeping::new(self.kept)),
+                replaying: Mutex::new(None),
+                head_to_be: Mutex::new(None),
+            },
+            layers: Layers::new(base, tree, delta),
+            merging: Arc::new(Merging::new(is_behind)),
+            prover: Mutex::new(None),
+            past: Arc::new(PastStates::default()),
+        });
+        engine.divide_budget(index_bytes);
+        Ok(engine)
+    }
+}

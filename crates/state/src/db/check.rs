@@ -1,0 +1,116 @@
+//! Checking a database: everything is read and hashed again, from the leaves up.
+//!
+//! ```text
+//!   each page   its leaves hash to what the index has of it, and to what it has cached itself
+//!   each shard  its pages' references hash to its root, and the roots to the state root
+//!   each code   its bytes have its hash, and those that accounts name are there
+//!   each block  its record is whole, and follows the one before it
+//! ```
+
+use crate::db::handle::Db;
+use alloy_primitives::B256;
+use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
+
+impl Db {
+    /// Reads every page, code and block, hashes the state from its leaves, and compares the
+    /// roots: of the snapshot, and through the blocks above it of the head. Damage is reported,
+    /// not repaired. Goes through the whole database, with little memory; blocks can be committed
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ReaderBehind`](cambium_store::StoreError::ReaderBehind) of a database that is open
+    /// for reading alone, where the process that writes has taken away what was to be checked.
+    pub fn check(
+        &self,
+        progress: &mut dyn FnMut(CheckProgress),
+    ) -> Result<CheckReport, StateError> {
+        let snapshot = self.inner.layers.current.read().base.snapshot.clone();
+        let mut report = CheckReport::default();
+        let codes = &self.inner.store.codes;
+        check_state(&snapshot, codes, &mut report, progress);
+        self.check_head(&mut report);
+        check_codes(codes, &mut report, progress);
+        self.check_blocks(&mut report, progress);
+        if !report.damage.is_empty() {
+            self.check_not_behind()?;
+        }
+        Ok(report)
+    }
+
+    /// The head's root, from the snapshot and the changes of the blocks since.
+    fn check_head(&self, report: &mut CheckReport) {
+        let root = self.view().and_then(|view| {
+            let trie = view.extract(&Default::default())?;
+            Ok((
+                view.block(),
+                trie.state_root().unwrap_or_default(),
+                view.state_root(),
+            ))
+        });
+        match root {
+            Ok((_, got, expected)) if got == expected => {}
+            Ok((block, got, expected)) => report.damage(StateError::WrongRoot {
+                block,
+                got,
+                expected,
+            }),
+            Err(error) => report.damage(error),
+        }
+    }
+
+    fn check_blocks(&self, report: &mut CheckReport, progress: &mut dyn FnMut(CheckProgress)) {
+        let (head, genesis) = (self.head(), self.genesis());
+        let mut parent = None;
+        let lowest = genesis.number.max(self.inner.journal.kept().lowest);
+        for number in lowest..=head.number {
+            let checked = self.check_block(number, parent);
+            let checked = checked.or_else(|_| self.check_block_again(number));
+            if checked == Ok(None) {
+                break;
+            }
+            parent = checked.as_ref().ok().copied().flatten();
+            match checked {
+                Ok(_) => report.blocks += 1,
+                // It has left the log meanwhile.
+                Err(_) if number < self.inner.journal.kept().lowest => {}
+                Err(damage) => report.damage(damage),
+            }
+            let (done, of) = (number - lowest + 1, head.number - lowest + 1);
+            progress(CheckProgress::Blocks { done, of });
+        }
+    }
+
+    /// As [`Db::check_block`], while nobody moves the head: if it was moved between two blocks, they
+    /// are of two chains. `None` if the head is below that number now.
+    fn check_block_again(&self, number: u64) -> Result<Option<B256>, String> {
+        let _head_stays = self.inner.journal.head_moves.lock();
+        if number > self.head().number {
+            return Ok(None);
+        }
+        let below = number.checked_sub(1);
+        let below = below.filter(|below| *below >= self.genesis().number);
+        let parent = below.and_then(|below| self.check_block(below, None).ok().flatten());
+        self.check_block(number, parent)
+    }
+
+    fn check_block(&self, number: u64, parent: Option<B256>) -> Result<Option<B256>, String> {
+        let entry = self.inner.journal.blocks.canonical(number);
+        let Some(entry) = entry.map_err(|error| error.to_string())? else {
+            return Err(format!("block {number} is not in the block index"));
+        };
+        let record = self.inner.journal.record_at(entry.position);
+        let record = record.map_err(|error| error.to_string())?;
+        if record.meta.id.number != number || record.meta.id.hash != entry.hash {
+            return Err(format!(
+                "the block index has another block {number} than the log"
+            ));
+        }
+        if parent.is_some_and(|parent| parent != record.meta.parent) {
+            return Err(format!(
+                "block {number} does not follow the block before it"
+            ));
+        }
+        Ok(Some(record.meta.id.hash))
+    }
+}

@@ -1,0 +1,165 @@
+//! A state on disk becomes a database: it gets its first block, and with it a name.
+
+use crate::{
+    db::{
+        assemble::Parts,
+        handle::Db,
+        open::{GENESIS_HASH, GENESIS_NUMBER},
+    },
+    log::{
+        blocks::{Blocks, RecentBlock},
+        kept::Kept,
+        log_state::LogState,
+        reading::Holds,
+        records::{BlockMeta, BlockRecord, KIND_BLOCK},
+    },
+    options::Options,
+};
+use alloy_primitives::B256;
+use cambium_disk::Disk;
+use cambium_primitives::Changes;
+use cambium_snapshot::{
+    Counters, Pages, PartCache, StateError, WrittenIndex, checkpoint,
+    checkpoint::{CheckpointState, RetiredPages},
+};
+use cambium_store::{
+    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest,
+    make_room_for_readers,
+};
+use std::sync::{Arc, atomic::Ordering};
+
+/// The block index has a place for each number from 0 on: a file of 13 TB then, nearly all of it a hole.
+const FIRST_NUMBER_MAX: u64 = 1 << 38;
+
+/// A first state that is on disk, but not named yet.
+pub struct Loaded {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) lock: DataDirLock,
+    pub(super) options: Options,
+    pub(super) counters: Arc<Counters>,
+    pub(super) pages: Arc<Pages>,
+    pub(super) parts: Arc<PartCache>,
+    /// The first checkpoint, begun.
+    pub(super) index: WrittenIndex,
+    pub(super) codes: Codes,
+    pub(super) salt: u64,
+    pub(super) root: B256,
+}
+
+impl Loaded {
+    /// The state root, which the first block's header needs.
+    pub const fn root(&self) -> B256 {
+        self.root
+    }
+
+    /// Names the first block and opens the database at it. `properties` are kept with the
+    /// database and given back by [`Db::property`].
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongRoot`] for another root than the loaded state's, and
+    /// [`StateError::BadStart`] for a number over 2^38, or a property of the names `genesis_number`
+    /// and `genesis_hash`.
+    pub fn create(
+        self,
+        meta: BlockMeta,
+        properties: Vec<(String, Vec<u8>)>,
+    ) -> Result<Db, StateError> {
+        if meta.state_root != self.root {
+            let (got, expected) = (self.root, meta.state_root);
+            return Err(StateError::WrongRoot {
+                block: meta.id,
+                got,
+                expected,
+            });
+        }
+        if meta.id.number > FIRST_NUMBER_MAX {
+            let what = format!(
+                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
+                meta.id
+            );
+            return Err(StateError::BadStart(what));
+        }
+        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
+        if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
+            let what = format!("the property {name} is its own");
+            return Err(StateError::BadStart(what));
+        }
+        let disk = self.disk;
+        let own = [
+            (
+                GENESIS_NUMBER.to_owned(),
+                meta.id.number.to_le_bytes().to_vec(),
+            ),
+            (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
+        ];
+        let manifest = Manifest::create(&*disk, self.salt, own.into_iter().chain(properties))?;
+        let log_options = self.options.files.log(manifest.salt());
+        let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
+        log.settle()?;
+        let none = Changes::default();
+        let record = BlockRecord::encode(&meta, &none, &none, &[]);
+        let position = log.append(KIND_BLOCK, &[&record])?;
+        let replay = log.sync()?;
+        let (index, _) = BlockIndex::open(disk.clone(), 0)?;
+        index.set(
+            meta.id.number,
+            BlockEntry {
+                hash: meta.id.hash,
+                position,
+            },
+        )?;
+        index.sync()?;
+        let recent = vec![RecentBlock {
+            id: meta.id,
+            parent: meta.parent,
+            position,
+        }];
+        let log_state = LogState {
+            head: meta.id,
+            replay,
+            recent: recent.clone(),
+            kept: Kept::ALL,
+        };
+        let state = CheckpointState {
+            block: meta.id,
+            parent_hash: meta.parent,
+            state_root: self.root,
+        };
+        let nothing = RetiredPages {
+            now: &[],
+            before: &[],
+        };
+        let put = |index, log: LogState| {
+            let (pages, codes) = (&self.pages, &self.codes);
+            checkpoint::write(index, pages, codes, &manifest, state, log, nothing)
+        };
+        // Only with its first checkpoint does the directory hold a finished database. With a
+        // second one any of them can be lost.
+        let (first, _) = put(self.index, log_state.clone())?;
+        let fits = first.fits(self.options.index_bytes_max());
+        let again = first.write_again(&disk, &self.parts, fits)?;
+        let (state_index, _) = put(again, log_state)?;
+        make_room_for_readers(&*disk);
+        let inner = Parts {
+            options: self.options,
+            disk,
+            holds: Holds::Writer(self.lock),
+            manifest,
+            genesis: meta.id,
+            counters: self.counters,
+            pages: self.pages,
+            parts: self.parts,
+            codes: self.codes,
+            log,
+            blocks: Blocks::new(index, meta.id.number, Kept::ALL, meta.id, recent)?,
+            retired: Vec::new(),
+            state,
+            kept: Kept::ALL,
+            index: state_index,
+        }
+        .assemble()?;
+        inner.merging.is_behind.store(false, Ordering::Release);
+        Ok(Db { inner })
+    }
+}

@@ -1,0 +1,13 @@
+//! The database: made, opened, looked at, checked and copied.
+
+pub(crate) mod handle;
+pub(crate) mod assemble;
+pub(crate) mod recovery;
+pub(crate) mod replay;
+pub(crate) mod open;
+pub(crate) mod create;
+pub(crate) mod readers;
+pub(crate) mod counters;
+pub(crate) mod stats;
+pub(crate) mod check;
+pub(crate) mod backup;

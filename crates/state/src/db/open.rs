@@ -1,0 +1,407 @@
+//! Opening a database: the newest checkpoint, and a short replay of the log.
+//!
+//! ```text
+//!   look     checkpoint, segments, codes, end of the log, block index     what is there stays
+//!   replay   what the log has since the checkpoint, into layers           replay.rs
+//!   settle   what crashes and damage left is set aside, cut off, removed
+//! ```
+//!
+//! So an opening that fails has deleted nothing that is needed, and can be tried again: at most it
+//! has added a checkpoint, where the index had to be made again. Only what is damaged for certain is
+//! passed over; an error that may pass ends the opening.
+//!
+//! Replay does no trie work: the log has each block's changes both ways, so the layers above the
+//! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
+
+use super::recovery::{Recovery, Unsettled};
+use crate::{
+    db::{
+        assemble::{Parts, pages},
+        create::refuse_lost_checkpoints,
+        handle::Db,
+        replay::Replay,
+    },
+    log::{
+        block_index::{MayRemake, complete_index, note_of},
+        blocks::Blocks,
+        log_state::{LogState, Meta, ReadCheckpoint},
+        reading::{Holds, Reading},
+    },
+    options::Options,
+};
+use alloy_primitives::B256;
+use cambium_disk::Disk;
+use cambium_primitives::{BlockId, DecodeError};
+use cambium_snapshot::{Counters, FoundIndex, PartCache, StateError, checkpoint, rebuild};
+use cambium_store::{
+    BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, Manifest, Segments,
+    load_latest_checkpoint, lock_data_dir,
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// Name of the manifest's property that holds the hash of the genesis block.
+pub(crate) const GENESIS_HASH: &str = "genesis_hash";
+/// Name of the manifest's property that holds the number of the genesis block.
+pub(crate) const GENESIS_NUMBER: &str = "genesis_number";
+
+/// Who opens a database.
+pub(crate) enum Opener {
+    Writer(DataDirLock),
+    /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
+    Reader(Arc<dyn Disk>, MayRemake),
+}
+
+impl Db {
+    /// Whether `disk` holds a database, good or bad.
+    pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
+        Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
+    }
+
+    /// Opens the database on `disk` at the newest block that was committed.
+    ///
+    /// # Errors
+    ///
+    /// An error names the file and what to do about it, and leaves the directory as it was, but for
+    /// an index that had to be made again: that is kept, as a checkpoint.
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
+        options.check()?;
+        let lock = lock_data_dir(&*disk)?;
+        Self::open_as(disk, options, Opener::Writer(lock))
+    }
+
+    pub(crate) fn open_as(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        opener: Opener,
+    ) -> Result<(Self, Recovery), StateError> {
+        let manifest = Manifest::open(&*disk)?;
+        let genesis = genesis_of(&manifest)?;
+        let salt = manifest.salt();
+        let counters = Arc::new(Counters::default());
+        let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
+        let mut notes = Vec::new();
+        let may_make_index = !matches!(opener, Opener::Reader(_, MayRemake(false)));
+        let FoundState {
+            read,
+            aside,
+            is_remade,
+        } = find_state(
+            &disk,
+            &manifest,
+            &options,
+            &parts,
+            may_make_index,
+            &mut notes,
+        )?;
+        let ReadCheckpoint {
+            meta,
+            segments: table,
+            retired,
+            index: found_index,
+            sequence,
+        } = read;
+        let (holds, may_remake) = match opener {
+            Opener::Writer(lock) => (Holds::Writer(lock), None),
+            Opener::Reader(disk, may_remake) => (
+                Holds::Reader(Reading::at(disk, sequence)?),
+                Some(may_remake),
+            ),
+        };
+        let (segments, damage) = Segments::open(
+            disk.clone(),
+            options.files.segments(),
+            salt,
+            Some(&table),
+            &retired,
+        )?;
+        if may_remake.is_some() {
+            segments.expect_cuts();
+        }
+        if let (Holds::Reader(reading), false) = (&holds, is_remade) {
+            reading.check_is_usable()?;
+        }
+        notes.extend(damage.iter().map(ToString::to_string));
+        let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
+        notes.extend(found.damage.iter().map(ToString::to_string));
+        let replay = meta.log.replay;
+        let (block_log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
+        let kept = meta.log.kept;
+        block_log.begin_at(kept.position);
+        // To a reader it is what is being written.
+        if let (Some(torn), None) = (found.torn_tail, may_remake) {
+            notes.push(format!(
+                "{}: {} bytes after byte {} were never acknowledged and have been dropped",
+                torn.file, torn.bytes, torn.offset
+            ));
+        }
+        let base = meta.state.block;
+        let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
+        let was_remade = complete_index(&block_index, &block_log, genesis, &meta, may_remake)?;
+        notes.extend(note_of(found, was_remade, base));
+        let index = match found_index {
+            FoundIndex::Index(index) => index,
+            FoundIndex::TooLarge(index) => {
+                let writer = checkpoint::copy_index(&disk, &parts, &index)?;
+                checkpoint::write_whole(writer, &meta, table, &manifest, &retired)?
+            }
+        };
+        let Meta { state, log, .. } = meta;
+        let (log_state, lost) = without_lost(&block_log, &block_index, state.block, log)?;
+        notes.extend(lost);
+        let inner = Parts {
+            options,
+            disk,
+            holds,
+            manifest,
+            genesis,
+            pages: pages(segments, &options, &counters),
+            counters,
+            parts,
+            codes,
+            log: block_log,
+            blocks: Blocks::new(
+                block_index,
+                genesis.number,
+                kept,
+                state.block,
+                log_state.recent,
+            )?,
+            retired,
+            state,
+            kept,
+            index,
+        }
+        .assemble()?;
+        let unsettled = Unsettled {
+            aside,
+            ..Unsettled::default()
+        };
+        let mut replay = Replay::new(&inner, unsettled, notes);
+        replay
+            .start(log_state.head, log_state.replay)
+            .map_err(|error| no_head(sequence, error))?;
+        replay.run(log_state.replay)?;
+        let recovery = replay.finish()?;
+        if was_remade && !inner.journal.is_read_only() {
+            // Or the next opening would make it again.
+            inner.journal.blocks.index().sync()?;
+        }
+        Ok((Self { inner }, recovery))
+    }
+}
+
+/// A head that neither the checkpoint which names it nor the log knows is not a mistake of the
+/// caller.
+fn no_head(sequence: u64, error: StateError) -> StateError {
+    match error {
+        StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. } => StateError::Damaged {
+            what: format!("section meta of checkpoint {sequence}"),
+            source: DecodeError {
+                what: "a head that is not there",
+                offset: 0,
+            },
+        },
+        error => error,
+    }
+}
+
+/// What a checkpoint says of the log, where a repair has taken records out of it that come before
+/// the replay: of recent blocks those are left that are there, and the head is the newest block below
+/// its own to which all records lead. With a note if that is another one.
+pub(crate) fn without_lost(
+    log: &BlockLog,
+    index: &BlockIndex,
+    base: BlockId,
+    mut told: LogState,
+) -> Result<(LogState, Option<String>), StateError> {
+    // What can't be read is told when it is needed.
+    let is_there = |position| log.holds_record(position).unwrap_or(true);
+    let mut recent = HashMap::new();
+    for block in &told.recent {
+        let is_there = is_there(block.position);
+        recent.insert(block.id.hash, (*block, is_there));
+    }
+    let on_base = |id: BlockId| -> Result<bool, StateError> {
+        let is_above = id.number > base.number;
+        let entry = if is_above {
+            None
+        } else {
+            index.get(id.number)?
+        };
+        Ok(entry.is_some_and(|entry| entry.hash == id.hash))
+    };
+    let (mut next, mut head) = (told.head, told.head);
+    while !on_base(next)? {
+        // A head that nobody knows is told when it is looked for.
+        let Some((block, is_there)) = recent.get(&next.hash) else {
+            return Ok((told, None));
+        };
+        next = BlockId::new(next.number.saturating_sub(1), block.parent);
+        if !is_there {
+            head = next;
+        }
+    }
+    // Below the base the ways back lead on.
+    for number in next.number + 1..=base.number {
+        if let Some(entry) = index.get(number)?
+            && !is_there(entry.position)
+        {
+            head = base;
+        }
+    }
+    let note = (head != told.head).then(|| {
+        format!(
+            "the head was block {}, but records before it were damaged and taken out of the block \
+             log: it is block {head}",
+            told.head
+        )
+    });
+    told.head = head;
+    told.recent.retain(|block| {
+        recent
+            .get(&block.id.hash)
+            .is_some_and(|(_, is_there)| *is_there)
+    });
+    Ok((told, note))
+}
+
+/// The state that a start goes by.
+pub(crate) struct FoundState {
+    pub(crate) read: ReadCheckpoint,
+    /// Checkpoints that are damaged, and to be set aside.
+    pub(crate) aside: Vec<u64>,
+    /// Whether the checkpoint is a new one, with an index that was made again from the pages.
+    pub(crate) is_remade: bool,
+}
+
+/// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
+/// what can be made of the newest and of the pages, if the index may be made again.
+pub(crate) fn find_state(
+    disk: &Arc<dyn Disk>,
+    manifest: &Manifest,
+    options: &Options,
+    parts: &Arc<PartCache>,
+    may_remake: bool,
+    notes: &mut Vec<String>,
+) -> Result<FoundState, StateError> {
+    let found = load_latest_checkpoint(disk, StateError::is_damage, |found| {
+        checkpoint::read(found, parts)
+    })?;
+    let aside: Vec<_> = found
+        .damaged
+        .iter()
+        .map(|(sequence, _)| *sequence)
+        .collect();
+    if let Some(read) = found.loaded {
+        for (_, damage) in &found.damaged {
+            let older = "an older checkpoint is used, with more of the log to replay";
+            notes.push(format!("{damage}; {older}"));
+        }
+        return Ok(FoundState {
+            read,
+            aside,
+            is_remade: false,
+        });
+    }
+    let Some((_, damage)) = found.damaged.into_iter().next() else {
+        refuse_lost_checkpoints(disk)?;
+        return Err(StateError::Unfinished);
+    };
+    if !may_remake {
+        return Err(damage);
+    }
+    // The newest says which pages there are, even where what it is on is damaged.
+    match rebuild(
+        disk,
+        manifest,
+        &options.files.segments(),
+        options.memory_bytes,
+        parts,
+    ) {
+        Ok(read) => {
+            notes.push(format!(
+                "{damage}; the index was made again from the pages, and is in checkpoint {}",
+                read.sequence
+            ));
+            Ok(FoundState {
+                read,
+                aside: Vec::new(),
+                is_remade: true,
+            })
+        }
+        Err(error) if error.is_damage() => Err(damage),
+        Err(error) => Err(error),
+    }
+}
+
+/// The genesis block that a manifest names.
+pub(crate) fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
+    let number = manifest
+        .property(GENESIS_NUMBER)
+        .and_then(|bytes| bytes.try_into().ok());
+    let hash = manifest
+        .property(GENESIS_HASH)
+        .and_then(|bytes| B256::try_from(bytes).ok());
+    match (number, hash) {
+        (Some(number), Some(hash)) => Ok(BlockId::new(u64::from_le_bytes(number), hash)),
+        _ => Err(StateError::Damaged {
+            what: "the manifest".to_owned(),
+            source: DecodeError {
+                what: "no genesis block",
+                offset: 0,
+            },
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockMeta, Loader};
+    use alloy_primitives::Bytes;
+    use cambium_disk::FaultyDisk;
+    use cambium_store::CheckpointWriter;
+
+    /// A database of nothing, with the checkpoint that it has in its place with another head.
+    fn with_head(head: BlockId) -> Arc<dyn Disk> {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
+        let loaded = Loader::new(disk.clone(), Options::default()).unwrap();
+        let loaded = loaded.finish(&mut |_| {}).unwrap();
+        let genesis = BlockMeta {
+            id: BlockId::new(0, B256::with_last_byte(1)),
+            parent: B256::ZERO,
+            state_root: loaded.root(),
+            body: Bytes::new(),
+        };
+        drop(loaded.create(genesis, vec![]).unwrap());
+        let checkpoint = Checkpoint::open(&disk, 1).unwrap();
+        let mut writer = CheckpointWriter::create(disk.clone(), None).unwrap();
+        for name in checkpoint.sections() {
+            let mut bytes = checkpoint.read_section(name).unwrap();
+            if name == "meta" {
+                bytes[112..120].copy_from_slice(&head.number.to_le_bytes());
+                bytes[120..152].copy_from_slice(head.hash.as_slice());
+            }
+            writer.section(name).unwrap();
+            writer.write(&bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        disk
+    }
+
+    #[test]
+    fn a_checkpoint_with_a_head_that_nobody_knows_is_damage_and_is_named() {
+        let open = |head| Db::open(with_head(head), Options::default());
+        assert!(open(BlockId::new(0, B256::with_last_byte(1))).is_ok());
+        for head in [
+            BlockId::new(0, B256::ZERO),
+            BlockId::new(9, B256::with_last_byte(1)),
+            BlockId::new(9, B256::repeat_byte(9)),
+            BlockId::new(u64::MAX, B256::repeat_byte(9)),
+        ] {
+            let error = open(head).map(|_| ()).unwrap_err();
+            assert!(error.is_damage(), "{error}");
+            assert!(error.to_string().contains("checkpoint 3"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Replaying the log after a checkpoint: blocks become layers, and the head moves as it did.
+//!
+//! A record that makes no sense (of a block whose parent is not there, say, since its record was
+//! damaged and taken out) is passed over and told: no record keeps a database from opening at the
+//! last good block.
+
+use crate::{
+    db::recovery::{Recovery, Unsettled},
+    engine::parts::Engine,
+    log::{
+        blocks::RecentBlock,
+        records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head, describe},
+    },
+};
+use alloy_primitives::keccak256;
+use cambium_primitives::BlockId;
+use cambium_snapshot::StateError;
+use cambium_store::{LogPosition, Record};
+use std::sync::Arc;
+
+/// Notes of one kind that are told one by one: what more there is, is counted.
+const NOTES_MAX: usize = 20;
+
+/// A replay under way.
+pub(crate) struct Replay<'a> {
+    inner: &'a Arc<Engine>,
+    unsettled: Unsettled,
+    recovery: Recovery,
+    /// Records passed over.
+    skipped: usize,
+}
+
+impl<'a> Replay<'a> {
+    pub(crate) fn new(inner: &'a Arc<Engine>, unsettled: Unsettled, notes: Vec<String>) -> Self {
+        Self {
+            inner,
+            unsettled,
+            recovery: Recovery {
+                notes,
+                ..Recovery::default()
+            },
+            skipped: 0,
+        }
+    }
+
+    /// Makes `head` the head, as it was when the checkpoint was made that goes on from `from`.
+    pub(crate) fn start(&mut self, head: BlockId, from: LogPosition) -> Result<(), StateError> {
+        self.follow(head, from)
+    }
+
+    /// Takes what the log has from `from` on into layers.
+    pub(crate) fn run(&mut self, from: LogPosition) -> Result<(), StateError> {
+        for record in self.inner.journal.log.scan(from) {
+            let (position, record) = record?;
+            match record.kind {
+                KIND_BLOCK => self.block(position, &record)?,
+                KIND_HEAD => match decode_new_head(&record.payload) {
+                    Ok(head) => self.head(position, head)?,
+                    Err(error) => self.skip(position, &error.to_string()),
+                },
+                kind => self.skip(position, &format!("it is of the unknown kind {kind}")),
+            }
+        }
+        *self.inner.journal.replaying.lock() = None;
+        Ok(())
+    }
+
+    /// Does what was left until all is open.
+    pub(crate) fn finish(mut self) -> Result<Recovery, StateError> {
+        self.inner.settle(&mut self.unsettled)?;
+        self.recovery.passed_over = self.skipped;
+        if self.skipped > NOTES_MAX {
+            let more = self.skipped - NOTES_MAX;
+            let what = format!("{more} more records of the block log were passed over");
+            self.recovery.notes.push(what);
+        }
+        if let Some(missing) = self.inner.missing_blocks() {
+            self.recovery.notes.push(format!(
+                "{} blocks of the log wait for an ancestor that is not there: import the blocks \
+                 from {} on, and they are there again",
+                self.inner.journal.blocks.orphans(),
+                missing.start()
+            ));
+        }
+        Ok(self.recovery)
+    }
+
+    fn skip(&mut self, position: LogPosition, why: &str) {
+        self.skipped += 1;
+        if self.skipped <= NOTES_MAX {
+            let what = format!("{} was passed over: {why}", describe(position));
+            self.recovery.notes.push(what);
+        }
+    }
+
+    fn block(&mut self, position: LogPosition, record: &Record) -> Result<(), StateError> {
+        let inner = self.inner;
+        let block = match BlockRecord::decode(&record.payload) {
+            Ok(block) => block,
+            Err(error) => {
+                self.skip(position, &error.to_string());
+                return Ok(());
+            }
+        };
+        let (id, parent) = (block.meta.id, block.meta.parent);
+        let known = RecentBlock {
+            id,
+            parent,
+            position,
+        };
+        if inner.find(&id.hash).is_some_and(|other| other != id) || id.hash == parent {
+            self.skip(position, &format!("block {id} has the hash of another"));
+            return Ok(());
+        }
+        for (hash, code) in block.codes {
+            match keccak256(&code) == hash {
+                true => self.unsettled.codes.push((hash, code)),
+                false => self.skip(position, &format!("its code {hash} has another hash")),
+            }
+        }
+        self.recovery.replayed_blocks += 1;
+        if inner.journal.blocks.position_of(id)?.is_none() {
+            if !inner.journal.blocks.is_parent_known(id.number, &parent)? {
+                inner.journal.blocks.insert_orphan(known);
+                return Ok(());
+            }
+            inner.journal.blocks.insert(known);
+            let mut current = inner.layers.current.write();
+            // On a branch that is not in memory it is brought back with it, when needed.
+            let below = current.tree.by_hash(&parent).cloned();
+            if let Some(below) = below.filter(|below| below.block.number + 1 == id.number) {
+                current.add(&below, &block.meta, block.changes, block.reverts);
+            }
+        }
+        match block.head {
+            true => self.follow(id, position),
+            false => Ok(()),
+        }
+    }
+
+    fn head(&mut self, position: LogPosition, head: BlockId) -> Result<(), StateError> {
+        if self.inner.journal.blocks.position_of(head)?.is_none() {
+            self.skip(
+                position,
+                &format!("block {head}, made the head, is not there"),
+            );
+            return Ok(());
+        }
+        self.follow(head, position)
+    }
+
+    /// Makes a block the head, as the record at `position` says.
+    fn follow(&mut self, head: BlockId, position: LogPosition) -> Result<(), StateError> {
+        let inner = self.inner;
+        match inner.layer_of(head) {
+            Ok(_) => inner.follow_head(head),
+            // Whoever writes merges it: a reader doesn't.
+            Err(error @ StateError::TooFar { .. }) if inner.journal.is_read_only() => Err(error),
+            Err(StateError::TooFar { .. }) => {
+                // It is merged on the way: the next opening goes on from this record.
+                *inner.journal.replaying.lock() = Some(position);
+                inner.settle(&mut self.unsettled)?;
+                inner.descend_to(head)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The parts of an open database, and the order in which they are touched.
+//!
+//! Locks, in the order in which they are taken:
+//! 1. `merging.catching_up`: held by whoever merges what opening has left.
+//! 2. `journal.head_moves`: held by whoever commits blocks or moves the head, until that is done.
+//! 3. `layers.delta`: the trie above the base. Roots.
+//! 4. `journal.writer`: held by whoever appends to the block log, and while layers are frozen.
+//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy from it.
+//! 6. that of `journal.blocks`: where blocks are. Held for moments only.
+//!
+//! Before all of them a reader that catches up takes the lock of what it holds
+//! ([`Reading`]).
+//!
+//! The phase of merging and the list of what may be reclaimed have locks of their own, under which
+//! no other is taken but those of the store.
+//!
+//! Order of writing, on which crash safety rests:
+//! - a block is durable when its record is in the synced log;
+//! - a checkpoint is written only when the pages, codes and block index it speaks of are synced;
+//! - a page counts as dead only when no kept checkpoint names it.
+
+use super::{layers::Layers, merging::Merging, past_states::PastStates};
+use crate::{
+    health::Health, layers::tree::Layer, log::journal::Journal, options::Options, store::Store,
+    tries::delta::Delta,
+};
+use alloy_primitives::B256;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_snapshot::{Budget, StateError, Taken};
+use parking_lot::Mutex;
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// The parts of an open database, which handles, views, sessions and blocks share.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) health: Health,
+    pub(crate) store: Store,
+    pub(crate) journal: Journal,
+    pub(crate) layers: Layers,
+    pub(crate) merging: Arc<Merging>,
+    /// Tries of their own for proofs, so that they do not get in the way of roots.
+    pub(crate) prover: Mutex<Option<Delta>>,
+    /// States of old blocks that views hold.
+    pub(crate) past: Arc<PastStates>,
+}
+
+impl Engine {
+    /// Number and hash of a block by its hash, if it is in memory: sealed, or of one of the newest
+    /// heights.
+    pub(crate) fn find(&self, hash: &B256) -> Option<BlockId> {
+        if let Some(layer) = self.layers.current.read().tree.by_hash(hash) {
+            return Some(layer.block);
+        }
+        self.journal.blocks.recent(hash).map(|block| block.id)
+    }
+
+    /// Hash of the ancestor of `layer` at `number`, which is not over its own.
+    pub(crate) fn ancestor_hash(
+        &self,
+        layer: &Layer,
+        number: BlockNumber,
+    ) -> Result<Option<B256>, StateError> {
+        if number == layer.block.number {
+            return Ok(Some(layer.block.hash));
+        }
+        let mut id = BlockId::new(layer.block.number - 1, layer.parent_hash);
+        // Blocks that are not committed are known to the tree alone.
+        let current = self.layers.current.read();
+        while id.number > number
+            && self.journal.blocks.recent(&id.hash).is_none()
+            && let Some(layer) = current.tree.by_hash(&id.hash)
+        {
+            id = BlockId::new(id.number - 1, layer.parent_hash);
+        }
+        self.journal.blocks.ancestor_hash(id, number)
+    }
+
+    /// The heights of blocks that are not there although later ones are: from the head's child on, or
+    /// of another branch below.
+    pub(crate) fn missing_blocks(&self) -> Option<RangeInclusive<BlockNumber>> {
+        let last = self.journal.blocks.lowest_orphan()?.saturating_sub(1);
+        let next = self.layers.current.read().tree.head().block.number + 1;
+        Some(next.min(last)..=last)
+    }
+
+    /// Divides the budget anew: `index` bytes are for the index.
+    pub(crate) fn divide_budget(&self, index: u64) {
+        self.merging.index_reserved.store(index, Ordering::Relaxed);
+        self.divide_again();
+    }
+
+    /// Divides the budget anew, since something else takes more or less than before.
+    pub(crate) fn divide_again(&self) {
+        let others = self.store.codes.memory_bytes() as u64 + self.store.disk.memory_bytes();
+        let taken = Taken {
+            index: self.merging.index_reserved.load(Ordering::Relaxed),
+            codes: self.store.code_cache.bytes(),
+            others: others + self.pinned_bytes() as u64,
+        };
+        let budget = Budget::new(self.options.memory_bytes, taken);
+        self.merging
+            .limit
+            .0
+            .store(budget.layer_bytes, Ordering::Relaxed);
+        self.store.pages.set_cache_bytes(budget.cache_bytes);
+    }
+
+    /// Memory that views keep although the engine is done with it.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.layers.pinned_bytes() + self.past.bytes()
+    }
+}

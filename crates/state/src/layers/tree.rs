@@ -1,0 +1,496 @@
+//! The tree of blocks above the snapshot.
+//!
+//! ```text
+//!   root (the base's block) -- 101 -- 102 -- 103   <- head
+//!                                 \-- 102'         <- a side branch
+//! ```
+//!
+//! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
+
+use crate::{
+    layers::overlay::{LayerId, Lineage, Overlay, size_of_changes},
+    log::records::BlockMeta,
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_primitives::{BlockId, Changes};
+use cambium_snapshot::StateError;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// A block above the base.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) id: LayerId,
+    pub(crate) parent: LayerId,
+    pub(crate) lineage: Lineage,
+    pub(crate) block: BlockId,
+    pub(crate) parent_hash: B256,
+    pub(crate) state_root: B256,
+    /// From the parent's state to this one's. Of no use at the root of the tree.
+    pub(crate) changes: Changes,
+    /// The way back.
+    pub(crate) reverts: Changes,
+    /// Whether it was taken back. Shared with the layers that took its place in a tree that was cut.
+    pub(crate) given_up: Arc<AtomicBool>,
+}
+
+/// What a layer takes besides its values: the block's name, its places in the tree and in the chain.
+const LAYER_BYTES: usize = 640;
+
+impl Layer {
+    /// What it takes of memory besides what [`size_of_changes`] says of its values.
+    fn extra_bytes(&self) -> usize {
+        let reverts = size_of_changes(&self.reverts);
+        // The way back is taken to be as long as the way: that from a wipe is longer.
+        let longer = reverts.saturating_sub(size_of_changes(&self.changes));
+        LAYER_BYTES + size_of_val(&*self.lineage.others) + longer
+    }
+
+    /// All that it takes of memory, its tries apart.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_changes(&self.changes) + self.extra_bytes()
+    }
+
+    pub(crate) fn put_into(&self, overlay: &Overlay) {
+        overlay.insert(self.id, &self.changes, self.extra_bytes());
+    }
+
+    pub(crate) fn take_out_of(&self, overlay: &Overlay) {
+        overlay.remove(self.id, &self.changes, self.extra_bytes());
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    fn meta(&self) -> BlockMeta {
+        BlockMeta {
+            id: self.block,
+            parent: self.parent_hash,
+            state_root: self.state_root,
+            body: Bytes::new(),
+        }
+    }
+}
+
+/// All layers above the base, the base's own block as their root.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    root: LayerId,
+    head: LayerId,
+    next: u64,
+    layers: HashMap<LayerId, Arc<Layer>>,
+    by_hash: HashMap<B256, LayerId>,
+}
+
+impl Tree {
+    /// The tree of one block, whose state is the base's.
+    pub(crate) fn new(block: BlockId, parent_hash: B256, state_root: B256, id: LayerId) -> Self {
+        let layer = Arc::new(Layer {
+            id,
+            parent: id,
+            lineage: Lineage {
+                newest: id,
+                others: Arc::new([]),
+            },
+            block,
+            parent_hash,
+            state_root,
+            changes: Changes::default(),
+            reverts: Changes::default(),
+            given_up: Arc::default(),
+        });
+        Self {
+            root: id,
+            head: id,
+            next: id.0 + 1,
+            by_hash: [(block.hash, id)].into(),
+            layers: [(id, layer)].into(),
+        }
+    }
+
+    pub(crate) fn root(&self) -> &Arc<Layer> {
+        &self.layers[&self.root]
+    }
+
+    pub(crate) fn head(&self) -> &Arc<Layer> {
+        &self.layers[&self.head]
+    }
+
+    pub(crate) fn get(&self, id: LayerId) -> Option<&Arc<Layer>> {
+        self.layers.get(&id)
+    }
+
+    pub(crate) fn by_hash(&self, hash: &B256) -> Option<&Arc<Layer>> {
+        self.layers.get(self.by_hash.get(hash)?)
+    }
+
+    /// Number of layers above the root.
+    pub(crate) fn len(&self) -> usize {
+        self.layers.len() - 1
+    }
+
+    /// Adds a block on `parent`. Panics if the parent is not in the tree.
+    pub(crate) fn add(
+        &mut self,
+        parent: LayerId,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+    ) -> Arc<Layer> {
+        self.add_as(parent, meta, changes, reverts, Arc::default())
+    }
+
+    fn add_as(
+        &mut self,
+        parent: LayerId,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+        given_up: Arc<AtomicBool>,
+    ) -> Arc<Layer> {
+        let id = LayerId(self.next);
+        self.next += 1;
+        let parent = &self.layers[&parent];
+        let between = (parent.id.0 + 1..id.0)
+            .map(LayerId)
+            .filter(|id| self.layers.contains_key(id));
+        let mut others: Vec<_> = parent
+            .lineage
+            .others
+            .iter()
+            .copied()
+            .chain(between)
+            .collect();
+        others.sort_unstable();
+        let others = if others.len() == parent.lineage.others.len() {
+            parent.lineage.others.clone()
+        } else {
+            others.into()
+        };
+        let layer = Arc::new(Layer {
+            id,
+            parent: parent.id,
+            lineage: Lineage { newest: id, others },
+            block: meta.id,
+            parent_hash: meta.parent,
+            state_root: meta.state_root,
+            changes,
+            reverts,
+            given_up,
+        });
+        self.insert(layer.clone());
+        layer
+    }
+
+    /// Of layers of one block the first one is found by its hash.
+    fn insert(&mut self, layer: Arc<Layer>) {
+        self.by_hash.entry(layer.block.hash).or_insert(layer.id);
+        self.layers.insert(layer.id, layer);
+    }
+
+    /// Whether a layer hangs on the root without being its block's child.
+    pub(crate) fn is_jump(&self, layer: &Layer) -> bool {
+        layer.parent == self.root
+            && layer.id != self.root
+            && layer.parent_hash != self.root().block.hash
+    }
+
+    /// A number that grows with each layer that is added.
+    pub(crate) const fn version(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes a layer out. Its children must be gone.
+    pub(crate) fn remove(&mut self, id: LayerId) {
+        if let Some(layer) = self.layers.remove(&id)
+            && self.by_hash.get(&layer.block.hash) == Some(&id)
+        {
+            self.by_hash.remove(&layer.block.hash);
+        }
+    }
+
+    pub(crate) fn set_head(&mut self, id: LayerId) {
+        assert!(
+            self.layers.contains_key(&id),
+            "the head must be in the tree"
+        );
+        self.head = id;
+    }
+
+    /// The layers from `layer` down to the root, both included, newest first.
+    pub(crate) fn chain(&self, layer: LayerId) -> impl Iterator<Item = &Arc<Layer>> {
+        let mut next = self.layers.get(&layer);
+        std::iter::from_fn(move || {
+            let layer = next?;
+            next = if layer.id == self.root {
+                None
+            } else {
+                self.layers.get(&layer.parent)
+            };
+            Some(layer)
+        })
+    }
+
+    /// The newest layer that both are, or descend from. Both must be in the tree.
+    pub(crate) fn common_ancestor(&self, a: LayerId, b: LayerId) -> LayerId {
+        let (mut a, mut b) = (a, b);
+        while a != b {
+            // Ids grow from parent to child: the larger one can't be the ancestor.
+            if a > b {
+                a = self.layers[&a].parent
+            } else {
+                b = self.layers[&b].parent
+            }
+        }
+        a
+    }
+
+    /// The changes that lead from the state of `from` to the state of `to`.
+    pub(crate) fn way(&self, from: LayerId, to: LayerId) -> Changes {
+        let fork = self.common_ancestor(from, to);
+        let until = |layer: LayerId| {
+            self.chain(layer)
+                .take_while(|layer| layer.id != fork)
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let mut way = Fold::forwards();
+        for layer in until(from) {
+            way.push(layer.reverts.clone());
+        }
+        for layer in until(to).into_iter().rev() {
+            way.push(layer.changes.clone());
+        }
+        way.finish()
+    }
+
+    /// The tree that starts at `root` and has the layers that `stay`, and no others. Where the
+    /// parent of one that stays goes, it becomes a *jump*: a layer on the root. If it may not, by
+    /// `can_jump`, all that descends from it goes. Ids are the same but for layers above a jump.
+    pub(crate) fn cut(
+        &self,
+        root: LayerId,
+        stay: impl Fn(&Layer) -> bool,
+        can_jump: impl Fn(BlockId) -> Result<bool, StateError>,
+    ) -> Result<Self, StateError> {
+        let mut cut = Self {
+            root,
+            head: root,
+            next: self.next,
+            layers: HashMap::new(),
+            by_hash: HashMap::new(),
+        };
+        cut.insert(self.layers[&root].clone());
+        let mut new_ids = HashMap::from([(root, root)]);
+        let mut moved = Vec::new();
+        for layer in self.above_root() {
+            if layer.id == root || !stay(&layer) {
+                continue;
+            }
+            if new_ids.contains_key(&layer.parent) {
+                new_ids.insert(layer.id, layer.id);
+                cut.insert(layer);
+            } else {
+                moved.push(layer);
+            }
+        }
+        // Those that get new ids come last, so that none of the others is between.
+        for layer in moved {
+            let parent = match new_ids.get(&layer.parent) {
+                Some(parent) => *parent,
+                None => {
+                    let parent = &self.layers[&layer.parent];
+                    if !can_jump(parent.block)? {
+                        continue;
+                    }
+                    let (way, back) = (self.way(root, parent.id), self.way(parent.id, root));
+                    let jump = cut.add(root, &parent.meta(), way, back);
+                    new_ids.insert(parent.id, jump.id);
+                    jump.id
+                }
+            };
+            let (changes, reverts) = (layer.changes.clone(), layer.reverts.clone());
+            let given_up = layer.given_up.clone();
+            let new = cut.add_as(parent, &layer.meta(), changes, reverts, given_up);
+            new_ids.insert(layer.id, new.id);
+        }
+        cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
+        Ok(cut)
+    }
+
+    /// `layer` and all that descends from it, parents before children.
+    pub(crate) fn descendants(&self, layer: LayerId) -> Vec<LayerId> {
+        let mut known: HashSet<_> = [layer].into();
+        let mut found = vec![layer];
+        for later in self.above_root() {
+            if later.id > layer && known.contains(&later.parent) {
+                known.insert(later.id);
+                found.push(later.id);
+            }
+        }
+        found
+    }
+
+    /// The values of all layers.
+    pub(crate) fn overlay(&self) -> Overlay {
+        let overlay = Overlay::new();
+        for layer in self.above_root() {
+            layer.put_into(&overlay);
+        }
+        overlay
+    }
+
+    /// All layers but the root, parents before children.
+    pub(crate) fn above_root(&self) -> Vec<Arc<Layer>> {
+        let mut all: Vec<_> = self
+            .layers
+            .values()
+            .filter(|layer| layer.id != self.root)
+            .cloned()
+            .collect();
+        all.sort_unstable_by_key(|layer| layer.id);
+        all
+    }
+}
+
+/// Change sets one after another, as one. Pairwise, so that n sets of m keys cost n m log n, and
+/// few are in memory at a time.
+pub(crate) struct Fold {
+    /// Sets and how many each is made of; each of at least twice as many as the next.
+    sets: Vec<(usize, Changes)>,
+    join: fn(Changes, Changes) -> Changes,
+}
+
+impl Fold {
+    /// Of sets that come in their order.
+    pub(crate) fn forwards() -> Self {
+        Self {
+            sets: Vec::new(),
+            join: Changes::then,
+        }
+    }
+
+    /// Of sets that come last first.
+    pub(crate) fn backwards() -> Self {
+        Self {
+            sets: Vec::new(),
+            join: |later, earlier| earlier.then(later),
+        }
+    }
+
+    pub(crate) fn push(&mut self, set: Changes) {
+        let (mut count, mut set) = (1, set);
+        while let Some((_, before)) = self.sets.pop_if(|(before, _)| *before <= count) {
+            set = (self.join)(before, set);
+            count *= 2;
+        }
+        self.sets.push((count, set));
+    }
+
+    pub(crate) fn finish(self) -> Changes {
+        let sets = self.sets.into_iter().map(|(_, set)| set);
+        sets.rev()
+            .reduce(|later, earlier| (self.join)(earlier, later))
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_primitives::{Account, AccountChange, AccountUpdate};
+
+    fn hash(name: u8) -> B256 {
+        B256::repeat_byte(name)
+    }
+
+    fn meta(name: u8, number: u64, parent: u8) -> BlockMeta {
+        BlockMeta {
+            id: BlockId::new(number, hash(name)),
+            parent: hash(parent),
+            state_root: hash(name),
+            body: Bytes::new(),
+        }
+    }
+
+    /// The one account there is, set to `nonce`.
+    fn set(nonce: u8) -> Changes {
+        Changes::new(vec![AccountChange {
+            path: B256::ZERO,
+            account: AccountUpdate::Put(Account {
+                nonce: nonce.into(),
+                ..Account::default()
+            }),
+            wipe: false,
+            slots: vec![],
+        }])
+    }
+
+    /// Blocks named by letter; each sets the nonce to its name.
+    fn add(tree: &mut Tree, name: u8, parent: u8) -> LayerId {
+        let below = tree.by_hash(&hash(parent)).unwrap().clone();
+        let meta = meta(name, below.block.number + 1, parent);
+        tree.add(below.id, &meta, set(name), set(parent)).id
+    }
+
+    #[test]
+    fn layers_that_stay_hang_on_the_new_root_and_see_no_other_branch() {
+        // a - b - c - d, and a - e - f.
+        let genesis = meta(b'a', 0, 0);
+        let mut tree = Tree::new(genesis.id, genesis.parent, genesis.state_root, LayerId(1));
+        add(&mut tree, b'b', b'a');
+        add(&mut tree, b'e', b'a');
+        let f = add(&mut tree, b'f', b'e');
+        let c = add(&mut tree, b'c', b'b');
+        let d = add(&mut tree, b'd', b'c');
+        tree.set_head(d);
+        let cut = tree
+            .cut(c, |layer| layer.id == d || layer.id == f, |_| Ok(true))
+            .unwrap();
+        assert_eq!((cut.root().id, cut.head().id, cut.len()), (c, d, 3));
+        let e = cut.by_hash(&hash(b'e')).unwrap();
+        assert!(cut.is_jump(e));
+        assert_eq!(
+            (e.parent, &e.changes, &e.reverts),
+            (c, &set(b'e'), &set(b'c'))
+        );
+        let f = cut.by_hash(&hash(b'f')).unwrap();
+        assert_eq!((f.parent, &f.changes), (e.id, &set(b'f')));
+        assert!(f.lineage.others.contains(&d));
+        assert_eq!(cut.way(d, f.id), set(b'f'));
+        assert_eq!(cut.way(f.id, d), set(b'd'));
+
+        let cut = tree
+            .cut(c, |layer| layer.id == f.id, |_| Ok(false))
+            .unwrap();
+        assert_eq!((cut.head().id, cut.len()), (c, 0));
+    }
+
+    #[test]
+    fn sets_of_changes_are_folded_in_their_order() {
+        let one = |name: u8| {
+            let mut changes = set(name).into_accounts();
+            changes[0].slots = vec![(hash(name % 7), alloy_primitives::U256::from(name))];
+            Changes::new(changes)
+        };
+        let mut expected = Changes::default();
+        let (mut forwards, mut backwards) = (Fold::forwards(), Fold::backwards());
+        for name in 1..100 {
+            expected = expected.then(one(name));
+            forwards.push(one(name));
+            backwards.push(one(100 - name));
+        }
+        assert_eq!(forwards.finish(), expected);
+        assert_eq!(backwards.finish(), expected);
+    }
+}

@@ -1,0 +1,124 @@
+//! What checkpoints keep of the block log: the recent blocks, and from where on it is kept.
+
+use crate::log::{blocks::RecentBlock, kept::Kept};
+use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
+use cambium_snapshot::{
+    AboveSnapshot, CheckpointState, StateError, checkpoint, damaged_section, parse_section,
+};
+use cambium_store::{Checkpoint, LogPosition};
+
+const RECENT: &str = "recent";
+const KEPT: &str = "kept";
+/// One block in the section of recent blocks.
+const RECENT_BYTES: usize = 80;
+
+/// What checkpoints of this engine say besides the index.
+pub(crate) type Meta = checkpoint::Meta<LogState>;
+/// All that such a checkpoint has.
+pub(crate) type ReadCheckpoint = checkpoint::Read<LogState>;
+
+/// What the log said when the checkpoint's block became the base.
+#[derive(Clone)]
+pub(crate) struct LogState {
+    /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
+    /// the engine was: it goes on when it is opened.
+    pub(crate) head: BlockId,
+    /// Where the log ended: what comes later is replayed.
+    pub(crate) replay: LogPosition,
+    /// The blocks of the newest heights, whatever their branch.
+    pub(crate) recent: Vec<RecentBlock>,
+    /// From where on it is kept.
+    pub(crate) kept: Kept,
+}
+
+/// As checkpoints keep it:
+///
+/// | section | offset | size | meaning |
+/// |---|---|---|---|
+/// | `recent` | | 1-10 | number of recent blocks, LEB128 |
+/// | | | each 80 | number (8), hash, parent's hash, position in the log (8); little-endian |
+/// | `kept` | 0 | 8 | where blocks left the log: the lowest block that can be the head again, little-endian |
+/// | | 8 | 8 | the lowest canonical block whose record is there, little-endian |
+/// | | 16 | 8 | position in the log from which on all is kept, little-endian |
+impl AboveSnapshot for LogState {
+    fn head(&self) -> BlockId {
+        self.head
+    }
+
+    fn replay(&self) -> LogPosition {
+        self.replay
+    }
+
+    fn sections(&self) -> Vec<(&'static str, Vec<u8>)> {
+        let mut recent = Vec::with_capacity(10 + self.recent.len() * RECENT_BYTES);
+        put_varint(&mut recent, self.recent.len() as u64);
+        for block in &self.recent {
+            recent.extend_from_slice(&block.id.number.to_le_bytes());
+            recent.extend_from_slice(block.id.hash.as_slice());
+            recent.extend_from_slice(block.parent.as_slice());
+            recent.extend_from_slice(&block.position.to_u64().to_le_bytes());
+        }
+        let mut sections = vec![(RECENT, recent)];
+        if self.kept != Kept::ALL {
+            let Kept {
+                number,
+                lowest,
+                position,
+            } = self.kept;
+            let words = [number, lowest, position.to_u64()];
+            sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
+        }
+        sections
+    }
+
+    fn read(
+        checkpoint: &Checkpoint,
+        state: &CheckpointState,
+        head: BlockId,
+        replay: LogPosition,
+    ) -> Result<Self, StateError> {
+        let recent = parse_section(checkpoint, RECENT, read_recent)?;
+        let kept = match checkpoint.section_len(KEPT) {
+            None => Kept::ALL,
+            Some(_) => parse_section(checkpoint, KEPT, read_kept)?,
+        };
+        let Kept {
+            number,
+            lowest,
+            position,
+        } = kept;
+        if lowest > number || number > state.block.number || position > replay {
+            let what = "blocks that are not kept, though they are needed";
+            let error = DecodeError { what, offset: 0 };
+            return Err(damaged_section(checkpoint, KEPT, error));
+        }
+        Ok(Self {
+            head,
+            replay,
+            recent,
+            kept,
+        })
+    }
+}
+
+fn read_recent(reader: &mut Reader<'_>) -> Result<Vec<RecentBlock>, DecodeError> {
+    let count = reader.count(RECENT_BYTES)?;
+    let mut recent = Vec::with_capacity(count);
+    for _ in 0..count {
+        recent.push(RecentBlock {
+            id: BlockId::new(reader.u64()?, reader.b256()?),
+            parent: reader.b256()?,
+            position: LogPosition::from_u64(reader.u64()?),
+        });
+    }
+    Ok(recent)
+}
+
+fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+    let kept = Kept {
+        number: reader.u64()?,
+        lowest: reader.u64()?,
+        position: LogPosition::from_u64(reader.u64()?),
+    };
+    Ok(kept)
+}

@@ -1,0 +1,391 @@
+//! States that no layer has: of blocks below the base, and of branches that are not in memory.
+//!
+//! ```text
+//!   97 -- 98 -- 99 -- 100 (the base)         100 (the base)
+//!          \                          ->       \
+//!           99' -- 100'                         98 -- 99' -- 100'
+//!                                               ^ a jump, by the ways back of 100 and 99
+//! ```
+//!
+//! They are brought back from the log. A *view* of such a state has it for itself, as one layer
+//! above the base, and takes it along when it goes. What is to be *built upon*, or made the head,
+//! becomes layers of the tree, as above. Both have a limit of memory; the head gets past it by
+//! going down in steps, each merged before the next.
+
+use crate::engine::layers::Current;
+use crate::engine::past_states::PastState;
+use crate::log::kept::Kept;
+use crate::{
+    engine::parts::Engine,
+    layers::{
+        overlay::{LayerId, Lineage, Overlay, size_of_changes},
+        tree::{Fold, Layer, Tree},
+    },
+    log::{
+        blocks::{FoundBlock, RecentBlock},
+        records::BlockMeta,
+    },
+    tries::base::Base,
+    view::state::View,
+};
+use cambium_primitives::BlockNumber;
+use cambium_primitives::{BlockId, Changes};
+use cambium_snapshot::{StateError, past_bytes};
+use parking_lot::Mutex;
+use std::sync::{Arc, atomic::AtomicUsize};
+
+/// The way from a base to one of its ancestors.
+struct Jump {
+    target: BlockMeta,
+    base: BlockId,
+    /// From the base's state to the target's.
+    changes: Changes,
+    reverts: Changes,
+}
+
+/// Where a block's branch leaves what is in the tree or below the base, and the blocks from there
+/// on, the newest first.
+pub(crate) struct Branch {
+    pub(crate) fork: BlockId,
+    side: Vec<RecentBlock>,
+}
+
+/// Adds up what is brought back, and refuses what is too much.
+pub(crate) struct Allowance {
+    block: BlockId,
+    distance: u64,
+    pub(crate) left: usize,
+    bytes_max: usize,
+}
+
+impl Allowance {
+    pub(crate) fn take(&mut self, changes: &Changes) -> Result<(), StateError> {
+        let left = self.left.checked_sub(size_of_changes(changes));
+        self.left = left.ok_or(StateError::TooFar {
+            block: self.block,
+            distance: self.distance,
+            bytes_max: self.bytes_max as u64,
+        })?;
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The state after a layer of `current`.
+    pub(crate) fn view_at(self: &Arc<Self>, current: &Current, layer: Arc<Layer>) -> View {
+        View {
+            inner: self.clone(),
+            base: current.base.clone(),
+            overlay: current.overlay.clone(),
+            layer,
+            past: None,
+        }
+    }
+
+    /// What may be brought back of a block so far from `base`.
+    pub(crate) fn allowance(&self, block: BlockId, base: BlockId) -> Allowance {
+        let all = past_bytes(self.options.memory_bytes) as usize;
+        let left = all.saturating_sub(self.past.bytes());
+        Allowance {
+            block,
+            distance: base.number.abs_diff(block.number),
+            left,
+            bytes_max: left,
+        }
+    }
+
+    /// A layer of that block: one that is there, or is brought back to be built upon or made the
+    /// head. An error if that takes too much memory.
+    pub(crate) fn layer_of(&self, id: BlockId) -> Result<Arc<Layer>, StateError> {
+        self.bring_back(id, false)
+    }
+
+    /// As above; with any memory that it takes, if `at_any_price`.
+    pub(crate) fn bring_back(
+        &self,
+        id: BlockId,
+        at_any_price: bool,
+    ) -> Result<Arc<Layer>, StateError> {
+        let mut jump = None;
+        loop {
+            let tree = {
+                let current = self.layers.current.read();
+                if let Some(layer) = current.tree.by_hash(&id.hash) {
+                    return Ok(layer.clone());
+                }
+                current.tree.clone()
+            };
+            let root = tree.root();
+            let Branch { fork, side } = self.branch_of(&tree, id)?;
+            let mut allowance = self.allowance(id, root.block);
+            if at_any_price {
+                allowance.left = usize::MAX;
+            }
+            if tree.by_hash(&fork.hash).is_none() {
+                jump = self.jump_to(fork, root.block, jump, &mut allowance)?;
+            }
+            let mut records = Vec::with_capacity(side.len());
+            for block in side.iter().rev() {
+                let record = self.journal.record_at(block.position)?;
+                allowance.take(&record.changes)?;
+                records.push(record);
+            }
+            let mut current = self.layers.current.write();
+            // The base may have moved while all this was read: only the rest of the way is to be
+            // read then.
+            if !Arc::ptr_eq(current.tree.root(), root) {
+                continue;
+            }
+            let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), jump) {
+                (Some(layer), _) => layer,
+                (None, Some(jump)) => current.add(root, &jump.target, jump.changes, jump.reverts),
+                // Its layer was let go of meanwhile: it is to be brought back as well.
+                (None, None) if tree.by_hash(&fork.hash).is_some() => {
+                    jump = None;
+                    continue;
+                }
+                (None, None) => return Err(StateError::UnknownBlock(id.hash)),
+            };
+            for record in records {
+                parent = match current.tree.by_hash(&record.meta.id.hash).cloned() {
+                    Some(layer) => layer,
+                    None => current.add(&parent, &record.meta, record.changes, record.reverts),
+                };
+            }
+            return Ok(parent);
+        }
+    }
+
+    /// Where the branch of `id` leaves `tree`, or the ancestors of the base. What is added to the
+    /// tree meanwhile is none of it, so the caller finds there what is found here.
+    pub(crate) fn branch_of(&self, tree: &Tree, id: BlockId) -> Result<Branch, StateError> {
+        let unknown = || StateError::UnknownBlock(id.hash);
+        let (mut fork, mut side) = (id, Vec::new());
+        while tree.by_hash(&fork.hash).is_none() {
+            let block = match self.journal.blocks.find(fork)?.ok_or_else(unknown)? {
+                FoundBlock::BaseAncestor => break,
+                FoundBlock::Recent(block) => block,
+            };
+            let below = fork.number.checked_sub(1).ok_or_else(unknown)?;
+            fork = BlockId::new(below, block.parent);
+            side.push(block);
+        }
+        Ok(Branch { fork, side })
+    }
+
+    /// The way from `base` to its ancestor `target`, of which `known` may be the last part. `None`
+    /// if they are not of one chain, as when the base moves meanwhile.
+    fn jump_to(
+        &self,
+        target: BlockId,
+        base: BlockId,
+        known: Option<Jump>,
+        allowance: &mut Allowance,
+    ) -> Result<Option<Jump>, StateError> {
+        let known =
+            known.filter(|jump| jump.target.id == target && jump.base.number <= base.number);
+        let jump = match known {
+            Some(jump) => jump,
+            None => {
+                let Some(entry) = self.journal.blocks.base_ancestor(target.number)? else {
+                    return Ok(None);
+                };
+                Jump {
+                    target: self.journal.meta_at(entry.position)?,
+                    base: target,
+                    changes: Changes::default(),
+                    reverts: Changes::default(),
+                }
+            }
+        };
+        let (mut down, mut up) = (Fold::forwards(), Fold::backwards());
+        let mut expected = base.hash;
+        for number in (jump.base.number + 1..=base.number).rev() {
+            let entry = self.journal.blocks.base_ancestor(number)?;
+            let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
+                return Ok(None);
+            };
+            let record = self.journal.record_at(entry.position)?;
+            expected = record.meta.parent;
+            allowance.take(&record.reverts)?;
+            down.push(record.reverts);
+            up.push(record.changes);
+        }
+        Ok((expected == jump.base.hash).then(|| Jump {
+            base,
+            changes: down.finish().then(jump.changes),
+            reverts: jump.reverts.then(up.finish()),
+            ..jump
+        }))
+    }
+
+    /// Where the branch of `id` leaves `tree`, or the ancestors of the base.
+    pub(crate) fn fork_of(&self, tree: &Tree, id: BlockId) -> Result<BlockId, StateError> {
+        Ok(self.branch_of(tree, id)?.fork)
+    }
+
+    /// The state after that block.
+    pub(crate) fn view_of(self: &Arc<Self>, id: BlockId) -> Result<View, StateError> {
+        {
+            let current = self.layers.current.read();
+            if let Some(layer) = current.tree.by_hash(&id.hash) {
+                return match layer.block == id {
+                    true => Ok(self.view_at(&current, layer.clone())),
+                    false => Err(StateError::UnknownBlock(id.hash)),
+                };
+            }
+        }
+        let known = self.past.get(&id.hash);
+        if let Some(state) = known.filter(|state| state.layer.block == id) {
+            return Ok(self.past_view(state));
+        }
+        loop {
+            let (base, above) = {
+                let current = self.layers.current.read();
+                (current.base.clone(), current.tree.clone())
+            };
+            let root = above.root().block;
+            let Branch { fork, side } = self.branch_of(&above, id)?;
+            let mut allowance = self.allowance(id, root);
+            let mut fold = Fold::forwards();
+            match above.by_hash(&fork.hash) {
+                Some(layer) => {
+                    let up: Vec<_> = above.chain(layer.id).cloned().collect();
+                    for layer in up.iter().rev().skip(1) {
+                        allowance.take(&layer.changes)?;
+                        fold.push(layer.changes.clone());
+                    }
+                }
+                None => {
+                    if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
+                        // The base has moved meanwhile, or the block is none of its ancestors.
+                        if self.layers.current.read().tree.root().id == above.root().id {
+                            return Err(StateError::UnknownBlock(id.hash));
+                        }
+                        continue;
+                    }
+                }
+            }
+            for block in side.iter().rev() {
+                let record = self.journal.record_at(block.position)?;
+                allowance.take(&record.changes)?;
+                fold.push(record.changes);
+            }
+            let Some(position) = self.journal.blocks.position_of(id)? else {
+                return Err(StateError::UnknownBlock(id.hash));
+            };
+            let meta = self.journal.meta_at(position)?;
+            if meta.id != id {
+                return Err(StateError::UnknownBlock(id.hash));
+            }
+            let state = self.past_state(base, meta, &fold.finish());
+            self.past.put(&state);
+            return Ok(self.past_view(state));
+        }
+    }
+
+    /// Folds the ways back from `base` to its ancestor `target`. False if they are not of one chain.
+    fn fold_down(
+        &self,
+        target: BlockId,
+        base: BlockId,
+        fold: &mut Fold,
+        allowance: &mut Allowance,
+    ) -> Result<bool, StateError> {
+        let mut expected = base.hash;
+        for number in (target.number + 1..=base.number).rev() {
+            let entry = self.journal.blocks.base_ancestor(number)?;
+            let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
+                return Ok(false);
+            };
+            let record = self.journal.record_at(entry.position)?;
+            expected = record.meta.parent;
+            allowance.take(&record.reverts)?;
+            fold.push(record.reverts);
+        }
+        Ok(expected == target.hash)
+    }
+
+    /// One layer above `base`.
+    fn past_state(&self, base: Arc<Base>, meta: BlockMeta, changes: &Changes) -> Arc<PastState> {
+        let id = LayerId(1);
+        let overlay = Overlay::new();
+        overlay.insert(id, changes, 0);
+        let bytes = overlay.bytes();
+        let state = PastState {
+            base,
+            overlay: Arc::new(overlay),
+            layer: Arc::new(Layer {
+                id,
+                parent: LayerId(0),
+                lineage: Lineage {
+                    newest: id,
+                    others: Arc::new([]),
+                },
+                block: meta.id,
+                parent_hash: meta.parent,
+                state_root: meta.state_root,
+                changes: Changes::default(),
+                reverts: Changes::default(),
+                given_up: Arc::default(),
+            }),
+            prover: Mutex::new(None),
+            bytes: AtomicUsize::new(0),
+            registry: self.past.clone(),
+        };
+        state.count(bytes);
+        Arc::new(state)
+    }
+
+    fn past_view(self: &Arc<Self>, state: Arc<PastState>) -> View {
+        View {
+            inner: self.clone(),
+            base: state.base.clone(),
+            overlay: state.overlay.clone(),
+            layer: state.layer.clone(),
+            past: Some(state),
+        }
+    }
+
+    /// Refuses to make a block the head, or to commit one on it, whose way back needs blocks that
+    /// are not kept. The caller has locked `writer`.
+    pub(crate) fn check_kept(&self, id: BlockId) -> Result<(), StateError> {
+        let kept = self.journal.kept();
+        if kept == Kept::ALL {
+            return Ok(());
+        }
+        let jump = {
+            let current = self.layers.current.read();
+            let tree = &current.tree;
+            let layer = tree.by_hash(&id.hash);
+            // Of what is in memory only that needs the log which hangs on the root from below it.
+            layer.map(|layer| {
+                tree.chain(layer.id)
+                    .find(|layer| tree.is_jump(layer))
+                    .cloned()
+            })
+        };
+        let fork = match jump {
+            Some(None) => return Ok(()),
+            Some(Some(jump)) => self.fork_of_jump(&jump)?,
+            None => {
+                let tree = self.layers.current.read().tree.clone();
+                self.fork_of(&tree, id)?.number
+            }
+        };
+        match fork < kept.number {
+            true => Err(self.journal.not_kept()),
+            false => Ok(()),
+        }
+    }
+
+    /// Number of the canonical block that a layer is, or that its block is built on.
+    fn fork_of_jump(&self, jump: &Layer) -> Result<BlockNumber, StateError> {
+        let BlockId { number, hash } = jump.block;
+        let canonical = self.journal.blocks.base_ancestor(number)?;
+        Ok(match canonical.is_some_and(|entry| entry.hash == hash) {
+            true => number,
+            false => number.saturating_sub(1),
+        })
+    }
+}

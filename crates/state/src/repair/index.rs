@@ -1,0 +1,206 @@
+//! Blocks, codes and the state, by what the other files tell.
+
+use super::pages;
+use super::report::Repair;
+use crate::{
+    db::open::{FoundState, find_state},
+    log::{
+        block_index::{complete_index, note_of, remake_index},
+        log_state::{Meta, ReadCheckpoint},
+        records::{BlockRecord, KIND_BLOCK},
+    },
+};
+use alloy_primitives::{B256, keccak256};
+use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK_EMPTY};
+use cambium_snapshot::{Counters, PartCache, StateError};
+use cambium_store::{
+    BlockIndex, BlockLog, Codes, LogDamage, LogDamageKind, LogPosition, Manifest, Segments,
+    StoreError, set_aside,
+};
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
+
+impl Repair<'_> {
+    /// The state that a start goes by.
+    pub(super) fn state(&mut self, manifest: &Manifest) -> Result<ReadCheckpoint, StateError> {
+        self.tell("checkpoints", 0, 0);
+        let counters = Arc::new(Counters::default());
+        let parts = PartCache::new(self.options.index_bytes_max(), counters);
+        let mut notes = Vec::new();
+        let FoundState { read, aside, .. } = find_state(
+            &self.disk,
+            manifest,
+            &self.options,
+            &Arc::new(parts),
+            true,
+            &mut notes,
+        )?;
+        // What the device can't read would be an error for the opening, and no damage.
+        set_aside(&*self.disk, &aside)?;
+        for note in notes {
+            let (damage, remedy) = note.rsplit_once("; ").unwrap_or((&note, ""));
+            self.found(damage, remedy, true);
+        }
+        Ok(read)
+    }
+
+    /// The block index, complete.
+    pub(super) fn block_index(
+        &mut self,
+        log: &BlockLog,
+        genesis: BlockId,
+        meta: &Meta,
+    ) -> Result<BlockIndex, StateError> {
+        let base = meta.state.block;
+        self.tell("block index", 0, 0);
+        let (index, found) = BlockIndex::open(self.disk.clone(), base.number + 1)?;
+        let was_remade = complete_index(&index, log, genesis, meta, None)?;
+        if let Some(note) = note_of(found, was_remade, base) {
+            let (damage, remedy) = note
+                .split_once(", the block index, ")
+                .unwrap_or((&note, ""));
+            self.found(format!("{damage} is damaged"), remedy, true);
+        }
+        // Older ones can't be set again, and are missed by nobody.
+        let lowest = genesis.number.max(meta.log.kept.lowest);
+        let mut numbers = lowest..=base.number;
+        if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
+            if !bad.is_corruption() {
+                return Err(bad.into());
+            }
+            remake_index(&index, log, meta)?;
+            self.found(bad, "made again from the log", true);
+        }
+        index.sync()?;
+        Ok(index)
+    }
+
+    /// Which blocks of the canonical chain are in what was taken out of the log.
+    pub(super) fn lost_history(
+        &mut self,
+        index: &BlockIndex,
+        genesis: BlockId,
+        meta: &Meta,
+        damaged: &[LogDamage],
+    ) -> Result<(), StateError> {
+        let is_lost = |position: LogPosition| {
+            damaged.iter().any(|damage| {
+                let whole_file = damage.kind == LogDamageKind::File;
+                let range = damage.position.offset..damage.end;
+                position.file == damage.position.file
+                    && (whole_file || range.contains(&position.offset))
+            })
+        };
+        let is_history = |damage: &LogDamage| damage.position < meta.log.replay;
+        if !damaged.iter().any(is_history) {
+            return Ok(());
+        }
+        let mut lost: Vec<RangeInclusive<BlockNumber>> = Vec::new();
+        let lowest = genesis.number.max(meta.log.kept.lowest);
+        for number in lowest..=meta.state.block.number {
+            if index
+                .get(number)?
+                .is_some_and(|entry| is_lost(entry.position))
+            {
+                match lost.last_mut() {
+                    Some(range) if *range.end() + 1 == number => {
+                        *range = *range.start()..=number;
+                    }
+                    _ => lost.push(number..=number),
+                }
+            }
+        }
+        self.report.lost_history = lost;
+        Ok(())
+    }
+
+    /// Writes the codes anew if any of them can't be read, with those that the log has, and gives
+    /// these, and the hashes of those that accounts had by the log and that are in neither.
+    pub(super) fn codes(
+        &mut self,
+        log: &BlockLog,
+        salt: u64,
+        checkpointed: u64,
+    ) -> Result<Option<(Codes, HashSet<B256>)>, StateError> {
+        let (codes, found) = Codes::open(self.disk.clone(), salt, checkpointed)?;
+        let mut damage: Vec<_> = found.damage.iter().map(ToString::to_string).collect();
+        let mut unreadable = 0;
+        let hashes = codes.hashes();
+        for (done, hash) in hashes.iter().enumerate() {
+            if done % 1000 == 0 {
+                self.tell("codes", done as u64, hashes.len() as u64);
+            }
+            match codes.get(hash) {
+                Ok(Some(code)) if keccak256(&code) == *hash => {}
+                Ok(_) => {
+                    unreadable += 1;
+                    damage.push(format!("code {hash} in codes.dat is of another hash"));
+                }
+                Err(error) if error.is_corruption() => {
+                    unreadable += 1;
+                    damage.push(error.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        drop(codes);
+        let Some(first) = damage.into_iter().next() else {
+            return Ok(None);
+        };
+        let copy = self.copy_name("codes.dat")?;
+        let kept = Codes::begin_anew(&self.disk, salt, checkpointed, &copy)?;
+        if !self.disk.exists(&copy).map_err(StoreError::from)? {
+            self.report.copies.pop();
+        }
+        let (codes, _) = Codes::open(self.disk.clone(), salt, checkpointed)?;
+        codes.settle()?;
+        let (mut restored, mut missing) = (0, HashSet::new());
+        for record in log.scan(log.start()) {
+            let (position, record) = record?;
+            if record.kind != KIND_BLOCK {
+                continue;
+            }
+            self.tell("codes in the log", position.to_u64(), 0);
+            let Ok(block) = BlockRecord::decode(&record.payload) else {
+                continue;
+            };
+            for (hash, code) in block.codes {
+                if !codes.contains(&hash) && keccak256(&code) == hash {
+                    codes.restore(hash, &code)?;
+                    restored += 1;
+                }
+            }
+            let changes = [&block.changes, &block.reverts];
+            let changed = changes.into_iter().flat_map(|changes| changes.accounts());
+            missing.extend(changed.filter_map(|change| match change.account {
+                AccountUpdate::Put(account) => Some(account.code_hash),
+                _ => None,
+            }));
+            missing.retain(|hash| *hash != KECCAK_EMPTY && !codes.contains(hash));
+        }
+        codes.sync()?;
+        let others = match unreadable {
+            0 => String::new(),
+            more => format!(", and {more} codes can't be read"),
+        };
+        let remedy = format!(
+            "written anew with {kept} codes that could be read, and {restored} that the log has"
+        );
+        self.found(format!("{first}{others}"), remedy, true);
+        Ok(Some((codes, missing)))
+    }
+
+    /// Looks at all pages, and brings back those that can't be read, where that can be.
+    pub(super) fn segments(&mut self, state: pages::State<'_>) -> Result<(), StateError> {
+        let (segments, _) = Segments::open(
+            self.disk.clone(),
+            self.options.files.segments(),
+            state.manifest.salt(),
+            Some(&state.read.segments),
+            &state.read.retired,
+        )?;
+        for damage in segments.mend_headers()? {
+            self.found(damage, "the header was written again", true);
+        }
+        self.pages(&segments, state)
+    }
+}

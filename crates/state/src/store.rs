@@ -1,0 +1,98 @@
+//! What is on the disk below the layers: pages, index parts, codes, and what may be reclaimed.
+
+use crate::health::Health;
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_disk::Disk;
+use cambium_primitives::{Account, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaim, StateError};
+use cambium_store::{Codes, StoreError};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The files of the state, and the caches over them.
+pub(crate) struct Store {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pages: Arc<Pages>,
+    /// Parts of the index in memory, if it is on disk.
+    pub(crate) parts: Arc<PartCache>,
+    pub(crate) codes: Codes,
+    pub(crate) code_cache: CodeCache,
+    /// A lock of its own, under which no other is taken but those of the segments.
+    pub(crate) reclaim: Mutex<Reclaim>,
+}
+
+impl Store {
+    /// Keeps a block's code. After a failed write no later block can be.
+    pub(crate) fn put_code(
+        &self,
+        health: &Health,
+        hash: B256,
+        code: &[u8],
+    ) -> Result<(), StateError> {
+        match self.codes.put(hash, code) {
+            Err(error @ (StoreError::Disk(_) | StoreError::Poisoned { .. })) => {
+                health.poison(Err(error))
+            }
+            put => Ok(put.map(drop)?),
+        }
+    }
+
+    /// Codes that accounts have from this block on, and that are in the database only since a block
+    /// brought them that may never be committed: the record needs them as well.
+    pub(crate) fn borrowed_codes(
+        &self,
+        changes: &Changes,
+        reverts: &Changes,
+        given: &[(B256, Bytes)],
+    ) -> Result<Vec<(B256, Bytes)>, StateError> {
+        let mut borrowed: Vec<(B256, Bytes)> = Vec::new();
+        let before = |path: &B256| {
+            let accounts = reverts.accounts();
+            let at = accounts.binary_search_by(|change| change.path.cmp(path));
+            match accounts[at.ok()?].account {
+                AccountUpdate::Put(account) => Some(account.code_hash),
+                _ => None,
+            }
+        };
+        for change in changes.accounts() {
+            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+                continue;
+            };
+            let is_known = code_hash == KECCAK_EMPTY
+                || before(&change.path) == Some(code_hash)
+                || given.iter().any(|(hash, _)| *hash == code_hash)
+                || borrowed.iter().any(|(hash, _)| *hash == code_hash)
+                || self.codes.is_durable(&code_hash);
+            if !is_known && let Some(code) = self.codes.get(&code_hash)? {
+                borrowed.push((code_hash, code.into()));
+            }
+        }
+        Ok(borrowed)
+    }
+
+    /// Holds given codes against their hashes, and those of accounts against what there is.
+    pub(crate) fn check_codes(
+        &self,
+        changes: &Changes,
+        codes: &[(B256, Bytes)],
+    ) -> Result<(), StateError> {
+        for (expected, code) in codes {
+            let (expected, got) = (*expected, keccak256(code));
+            if got != expected {
+                return Err(StateError::WrongCode { expected, got });
+            }
+        }
+        for change in changes.accounts() {
+            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+                continue;
+            };
+            let is_given = || codes.iter().any(|(hash, _)| *hash == code_hash);
+            if code_hash != KECCAK_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
+                let account = change.path;
+                return Err(StateError::UnknownCode { account, code_hash });
+            }
+        }
+        Ok(())
+    }
+}

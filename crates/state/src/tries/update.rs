@@ -1,0 +1,342 @@
+//! Applying changes to trie shards, and reading through them, on all cores with nothing shared.
+
+use super::shards::Forest;
+use crate::tries::{base::Base, resolve::Resolver};
+use alloy_primitives::B256;
+use cambium_primitives::{AccountChange, AccountUpdate, Path};
+use cambium_snapshot::{
+    CHUNK_KEYS, Counters, DirtyShard, Found, Held, Key, PARALLEL_KEYS_MIN, PagesAhead, PlacedPage,
+    ReadFor, Snapshot, StateError, hash, hash_on, pool, shard_of, shard_prefix, update_error,
+};
+use cambium_trie::{
+    Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS, Spread,
+};
+use rayon::prelude::*;
+use std::{ops::Range, time::Instant};
+
+/// Tries that one task updates together: many, since hashing fills its lanes with nodes of equal
+/// length, and few enough that all cores have work.
+const SHARDS_PER_TASK: usize = 64;
+/// Tries that one task reads from: few enough that no reader waits long for the last one.
+const SHARDS_PER_READER: usize = 16;
+/// Fewer changed accounts than this are not worth waking other threads for.
+const PARALLEL_ACCOUNTS_MIN: usize = 32;
+
+/// Where the pages that changes need are, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PagesAre {
+    /// What is changed has just been read.
+    InMemory,
+    /// Perhaps not in memory: they are read all at once first.
+    OnDisk,
+}
+
+/// Neighbouring tries, and the number of the group.
+type Part<'a> = (usize, &'a mut [DirtyShard]);
+
+impl Forest {
+    /// Stubs for all that `base` has.
+    pub(crate) fn on(base: &Base, counters: &Counters) -> Result<Self, StateError> {
+        let shards = (0..SHARDS)
+            .map(|shard| base.shard_root(shard).map(DirtyShard::new))
+            .collect::<Result<_, _>>()?;
+        let mut forest = Self {
+            shards,
+            crown: PartialTrie::new(Path::EMPTY),
+        };
+        forest.seal(base, counters)?;
+        Ok(forest)
+    }
+
+    /// Applies sorted changes and hashes what they touched. After an error the forest is of no
+    /// use: make another.
+    pub(crate) fn apply(
+        &mut self,
+        changes: &[AccountChange],
+        base: &Base,
+        pages: PagesAre,
+        counters: &Counters,
+    ) -> Result<B256, StateError> {
+        let leaves_of_all = leaves_of(changes);
+        let task = |(number, shards): Part<'_>| -> Result<(), StateError> {
+            let start = Instant::now();
+            let first = number * SHARDS_PER_TASK;
+            let mut touched = Vec::with_capacity(shards.len());
+            let mut resolver = Resolver::new(base, ReadFor::Trie);
+            let mut leaves = 0;
+            for (at, shard) in shards.iter_mut().enumerate() {
+                let own = changes_of(changes, first + at);
+                if !own.is_empty() {
+                    if pages == PagesAre::OnDisk {
+                        let tries = std::slice::from_ref(&*shard);
+                        let paths = || paths_of(own);
+                        resolver.read_ahead(pages_ahead(tries, first + at, paths, base)?);
+                    }
+                    let DirtyShard { trie, held } = shard;
+                    trie.apply(own, &mut resolver).map_err(update_error)?;
+                    resolver
+                        .taken()
+                        .for_each(|(addr, page)| held.hold(addr, page));
+                    touched.push(trie);
+                    leaves += leaves_of(own);
+                }
+            }
+            counters.apply_ns.add(start.elapsed().as_nanos() as u64);
+            if !touched.is_empty() {
+                // A task with far more than its share would leave the other threads idle.
+                let alone = 2 * leaves * pool::threads() <= 3 * leaves_of_all;
+                let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
+                hash_on(&mut touched, spread, counters);
+            }
+            Ok(())
+        };
+        if changes.len() < PARALLEL_ACCOUNTS_MIN {
+            self.parts(SHARDS_PER_TASK).try_for_each(task)?;
+        } else {
+            let tasks = self.par_parts(SHARDS_PER_TASK);
+            pool::install(|| tasks.try_for_each(task))?;
+        }
+        self.seal(base, counters)?;
+        Ok(self.root())
+    }
+
+    /// Reads leaves, sorted by their paths, and loads what is on the way to them: changing them
+    /// then waits for nothing. After an error the forest is as it was, or has loaded more.
+    pub(crate) fn read<K: Key>(
+        &mut self,
+        keys: &[K],
+        base: &Base,
+    ) -> Result<Vec<K::Value>, StateError> {
+        let task = |(number, shards): Part<'_>| {
+            let first = number * SHARDS_PER_READER;
+            let own = range_of(keys, first..first + shards.len(), |key| {
+                shard_of(&key.path())
+            });
+            let mut values = Vec::with_capacity(own.len());
+            let mut resolver = Resolver::new(base, ReadFor::Trie);
+            for chunk in own.chunks(CHUNK_KEYS) {
+                let paths = || chunk.iter().map(Key::path);
+                resolver.read_ahead(pages_ahead(shards, first, paths, base)?);
+                for key in chunk {
+                    let path = key.path();
+                    let DirtyShard { trie, .. } = &mut shards[shard_of(&path) - first];
+                    let leaf = trie.load_leaf(&path, &mut resolver).map_err(update_error)?;
+                    values.push(K::resident(&leaf));
+                }
+                hold(shards, first, resolver.taken());
+            }
+            Ok(values)
+        };
+        let values: Vec<_> = if keys.len() < PARALLEL_KEYS_MIN {
+            let tasks = self.parts(SHARDS_PER_READER);
+            tasks.map(task).collect::<Result<_, StateError>>()?
+        } else {
+            let tasks = self.par_parts(SHARDS_PER_READER);
+            pool::install_readers(|| tasks.map(task).collect::<Result<_, StateError>>())?
+        };
+        Ok(values.into_iter().flatten().collect())
+    }
+
+    /// The nodes on the way to sorted `keys`, under a crown of the state root, with all that
+    /// applying `changes` to them needs besides. What is missing is loaded, what it takes is hashed.
+    ///
+    /// `None` for a state so small, or so much of which goes, that the crown itself may change its
+    /// form: each trie must be, and stay, a branch.
+    pub(crate) fn extract_for_changes(
+        &mut self,
+        keys: &[(B256, Vec<B256>)],
+        changes: &[AccountChange],
+        base: &Base,
+    ) -> Result<Option<PartialTrie>, StateError> {
+        let is_branch =
+            |DirtyShard { trie, .. }: &DirtyShard| trie.kind(trie.root()) == Some(NodeKind::Branch);
+        if !self.shards.iter().all(is_branch) {
+            return Ok(None);
+        }
+        let task = |(number, shards): Part<'_>| {
+            let first = number * SHARDS_PER_READER;
+            let mut resolver = Resolver::new(base, ReadFor::Proof);
+            let mut parts = Vec::new();
+            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
+                let shard = first + at;
+                let own = range_of(keys, shard..shard + 1, |(account, _)| account[0].into());
+                if own.is_empty() {
+                    continue;
+                }
+                let changes = changes_of(changes, shard);
+                let own = Keys::new(own.to_vec());
+                let part = trie.extract_for_changes(&own, changes, &mut resolver);
+                let part = part.map_err(update_error)?;
+                if !stays_branch(&part, changes) {
+                    return Ok(None);
+                }
+                parts.push((shard, part));
+            }
+            hold(shards, first, resolver.taken());
+            Ok::<_, StateError>(Some(parts))
+        };
+        let tasks = self.par_parts(SHARDS_PER_READER);
+        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
+        let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let mut whole = self.crown.clone();
+        for nibble in 0..16 {
+            let path = Path::from_nibbles(&[nibble]);
+            let is_on_the_way =
+                |(account, _): &(B256, _)| Path::account(account).starts_with(&path);
+            if !keys.iter().any(is_on_the_way) {
+                whole.replace_by_stub(&path, None)?;
+            }
+        }
+        for (shard, part) in parts.iter().flatten() {
+            let path = shard_prefix(*shard);
+            let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
+            let (Some(parent), Some((stub, _))) = places else {
+                let what = "a branch over it in the crown";
+                return Err(StateError::Broken { path, what });
+            };
+            let copy = whole.graft_subtrie(part, part.root());
+            whole.free(stub);
+            whole.set_child(parent, path.nibble(1), copy);
+        }
+        Ok(Some(whole))
+    }
+
+    /// The tries in groups of so many.
+    fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
+        self.shards.chunks_mut(shards).enumerate()
+    }
+
+    fn par_parts(&mut self, shards: usize) -> impl IndexedParallelIterator<Item = Part<'_>> {
+        self.shards.par_chunks_mut(shards).enumerate()
+    }
+
+    /// Makes the crown anew from the roots of the tries.
+    fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
+        loop {
+            let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
+            match cambium_trie::crown(&shards) {
+                Ok(crown) => {
+                    counters.node_hashes.add(crown.counts().0 as u64);
+                    self.crown = crown;
+                    return Ok(());
+                }
+                // The only trie of its branch: its root must be known to be joined to a prefix.
+                Err(CrownError::Unresolved { shard }) => {
+                    self.load_root(usize::from(shard), base, counters)?
+                }
+                Err(CrownError::NotHashed { shard }) => {
+                    let path = shard_prefix(usize::from(shard));
+                    return Err(StateError::Broken {
+                        path,
+                        what: "a hashed root",
+                    });
+                }
+            }
+        }
+    }
+
+    fn load_root(
+        &mut self,
+        shard: usize,
+        base: &Base,
+        counters: &Counters,
+    ) -> Result<(), StateError> {
+        let (path, trie) = (shard_prefix(shard), &mut self.shards[shard].trie);
+        let broken = StateError::Broken {
+            path,
+            what: "a stub at the root",
+        };
+        let stub = trie.as_stub(trie.root()).ok_or(broken)?;
+        let link = Resolver::new(base, ReadFor::Trie).resolve(&path, &stub, trie)?;
+        trie.set_root(link);
+        // Not only the root: joining it to a prefix takes its children's references.
+        hash(&mut [trie], counters);
+        Ok(())
+    }
+}
+
+/// Whether the root of a trie, of which `part` is extracted, is a branch before and after changes:
+/// at least two of its children are there that nothing touches, or something is put into.
+fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
+    let NodeView::Branch { children } = part.visit(part.root()) else {
+        return false;
+    };
+    let put = changes
+        .iter()
+        .filter(|change| change.account != AccountUpdate::Delete);
+    let depth = part.base().len();
+    let mut stays = children.map(Link::is_stub);
+    for change in put {
+        stays[usize::from(Path::account(&change.path).nibble(depth))] = true;
+    }
+    stays.into_iter().filter(|stays| *stays).count() > 1
+}
+
+/// How many accounts and slots change.
+fn leaves_of(changes: &[AccountChange]) -> usize {
+    changes.iter().map(|change| 1 + change.slots.len()).sum()
+}
+
+/// The part of sorted changes that falls into one shard.
+fn changes_of(changes: &[AccountChange], shard: usize) -> &[AccountChange] {
+    range_of(changes, shard..shard + 1, |change| change.path[0].into())
+}
+
+/// The part of what is sorted by shard that falls into some of them.
+fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -> &[T] {
+    let from = items.partition_point(|item| shard(item) < shards.start);
+    let len = items[from..].partition_point(|item| shard(item) < shards.end);
+    &items[from..from + len]
+}
+
+/// Has the tries from shard `first` on hold pages of theirs.
+fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = PlacedPage>) {
+    for (addr, page) in pages {
+        shards[shard_of(page.prefix()) - first]
+            .held
+            .hold(addr, page);
+    }
+}
+
+/// The paths that sorted changes name, in order.
+fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
+    changes.iter().flat_map(|change| {
+        let slots = change.slots.iter();
+        let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
+        std::iter::once(Path::account(&change.path)).chain(slots)
+    })
+}
+
+/// The pages of the base that stand in the way to sorted paths, in their order, all read at once;
+/// and the parts of the index above these. The tries are those from shard `first` on.
+fn pages_ahead<I: Iterator<Item = Path>>(
+    tries: &[DirtyShard],
+    first: usize,
+    paths: impl Fn() -> I,
+    base: &Base,
+) -> Result<(PagesAhead, Held), StateError> {
+    let Snapshot { index, pages, .. } = &*base.snapshot;
+    let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
+    let middle = base.intermediate.as_ref();
+    let below = |path: &Path| {
+        let shard = shard_of(path);
+        !is_in(&tries[shard - first].trie, path)
+            && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
+    };
+    let paths = || paths().filter(below);
+    let mut held = index.parts_ahead(paths())?;
+    let mut found = Vec::new();
+    let mut before = None;
+    for path in paths() {
+        let Found::Page { stub, depth } = index.look_up(&path, &mut held)? else {
+            continue;
+        };
+        if before.replace(stub.place) != Some(stub.place) {
+            let prefix = path.prefix(depth);
+            found.push((stub, prefix, pages.cached(&stub, &prefix)?));
+        }
+    }
+    Ok((pages.ahead(found, ReadFor::Trie)?, held))
+}

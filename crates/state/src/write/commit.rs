@@ -1,0 +1,218 @@
+//! Making blocks durable, and moving the head: everything that appends to the block log.
+//!
+//! What can be refused is refused before anything is appended. What is returned is true of the
+//! blocks: `Ok` says that they are durable, and nothing that comes after their sync can take that
+//! back. After an error of the disk some may be durable, and some not: the engine takes no more
+//! until it is opened again, and is then at what the log says.
+
+use crate::{
+    engine::parts::Engine,
+    layers::tree::Layer,
+    log::{
+        blocks::{Chain, RecentBlock},
+        records::{BlockRecord, KIND_BLOCK},
+    },
+    write::sealed::Sealed,
+};
+use cambium_primitives::BlockId;
+use cambium_snapshot::StateError;
+use cambium_store::LogPosition;
+use std::{sync::Arc, time::Instant};
+
+/// How the chain leads to a new head.
+pub(crate) enum HeadMove {
+    /// It is a descendant of the head.
+    Up,
+    /// The chain up to a block, and those above it that are being committed: these alone lead on to
+    /// the head.
+    Along(Chain, Vec<BlockId>),
+}
+
+impl Engine {
+    /// Appends blocks to the log with one sync; if `head`, the last of them is the head then.
+    pub(crate) fn commit(
+        self: &Arc<Self>,
+        mut sealed: Vec<Sealed>,
+        head: bool,
+    ) -> Result<(), StateError> {
+        if let Some(other) = sealed.iter().find(|sealed| !sealed.is_of(self)) {
+            return Err(StateError::OtherDatabase(other.id()));
+        }
+        self.health.check()?;
+        self.journal.check_writable("committed")?;
+        let Some(newest) = sealed.last().map(Sealed::id) else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let moving = self.journal.head_moves.lock();
+        let writer = self.journal.writer.lock();
+        self.health.check()?;
+        let mut group = Vec::with_capacity(sealed.len());
+        for block in &sealed {
+            block.check_alive()?;
+            let id = block.id();
+            let layer = self.layer_of(id)?;
+            if !group.contains(&layer.parent_hash) {
+                if !self.has_committed_parent(&layer)? {
+                    return Err(StateError::ParentNotCommitted(id));
+                }
+                self.check_kept(id)?;
+            }
+            group.push(id.hash);
+        }
+        let head_move = match head {
+            true => Some(self.plan_head(&sealed)?),
+            false => None,
+        };
+        let mut committed = Vec::with_capacity(sealed.len());
+        for block in &mut sealed {
+            let (id, parent) = (block.id(), block.parent());
+            let Some(record) = block.record() else {
+                continue;
+            };
+            BlockRecord::set_head(record, head);
+            let position = self
+                .health
+                .poison(self.journal.log.append(KIND_BLOCK, &[record]))?;
+            committed.push(RecentBlock {
+                id,
+                parent,
+                position,
+            });
+        }
+        self.sync_log()?;
+        sealed.iter_mut().for_each(Sealed::is_committed);
+        self.store
+            .counters
+            .blocks_committed
+            .add(committed.len() as u64);
+        for block in &committed {
+            self.journal.blocks.insert(*block);
+        }
+        if let Some(head_move) = head_move {
+            self.move_head_to(newest, head_move, &committed);
+        }
+        self.store
+            .counters
+            .commit_ns
+            .add(start.elapsed().as_nanos() as u64);
+        drop((writer, moving));
+        self.merge_if_due();
+        self.store.counters.commit_latency.add(start.elapsed());
+        Ok(())
+    }
+
+    fn has_committed_parent(&self, layer: &Layer) -> Result<bool, StateError> {
+        self.journal
+            .blocks
+            .is_parent_known(layer.block.number, &layer.parent_hash)
+    }
+
+    pub(crate) fn sync_log(&self) -> Result<LogPosition, StateError> {
+        self.store.counters.log_syncs.add(1);
+        self.health.poison(self.journal.log.sync())
+    }
+
+    /// What it takes to make the last of some blocks the head once they are committed.
+    fn plan_head(&self, sealed: &[Sealed]) -> Result<HeadMove, StateError> {
+        let is_up = {
+            let current = self.layers.current.read();
+            let tree = &current.tree;
+            let mut parent = tree.head().block.hash;
+            sealed.iter().all(|block| {
+                let layer = tree.by_hash(&block.id().hash);
+                let is_next =
+                    layer.is_some_and(|layer| layer.parent_hash == parent && !tree.is_jump(layer));
+                parent = block.id().hash;
+                is_next
+            })
+        };
+        if is_up {
+            return Ok(HeadMove::Up);
+        }
+        let Some(newest) = sealed.last() else {
+            return Ok(HeadMove::Up);
+        };
+        // Others of the group may be of other branches.
+        let (mut next, mut on_top) = (newest.id(), Vec::new());
+        for block in sealed.iter().rev().filter(|block| !block.is_durable()) {
+            if block.id() == next {
+                on_top.push(next);
+                next = BlockId::new(next.number.saturating_sub(1), block.parent());
+            }
+        }
+        Ok(HeadMove::Along(self.journal.blocks.chain_of(next)?, on_top))
+    }
+
+    /// Makes a block that has a layer the head, in memory. The log says so already.
+    pub(crate) fn move_head_to(&self, id: BlockId, head_move: HeadMove, committed: &[RecentBlock]) {
+        let mut current = self.layers.current.write();
+        let layer = current.tree.by_hash(&id.hash).map(|layer| layer.id);
+        // Layers of committed blocks go when the base moves, which the caller's lock prevents.
+        current.tree.set_head(layer.expect("the head has a layer"));
+        match head_move {
+            HeadMove::Up => {
+                for block in committed {
+                    self.journal.blocks.push_head(block.id);
+                }
+            }
+            HeadMove::Along(mut chain, on_top) => {
+                let on_top = committed
+                    .iter()
+                    .filter(|block| on_top.contains(&block.id))
+                    .map(|block| (block.id.number, block.entry()));
+                chain.extend(on_top);
+                self.journal.blocks.set_head(chain);
+            }
+        }
+    }
+
+    /// Makes a block that has a layer the head, as the log says.
+    pub(crate) fn follow_head(&self, id: BlockId) -> Result<(), StateError> {
+        {
+            let current = &mut *self.layers.current.write();
+            let tree = &mut current.tree;
+            let Some(layer) = tree.by_hash(&id.hash).cloned() else {
+                return Err(StateError::UnknownBlock(id.hash));
+            };
+            // Not the whole chain for each block of a replay.
+            if layer.parent_hash == tree.head().block.hash && !tree.is_jump(&layer) {
+                tree.set_head(layer.id);
+                self.journal.blocks.push_head(id);
+                return Ok(());
+            }
+        }
+        let chain = self.journal.blocks.chain_of(id)?;
+        self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
+        Ok(())
+    }
+}
+
+impl Sealed {
+    /// Makes the block durable, and the head. When this returns it survives power loss.
+    pub fn commit(self) -> Result<Committed, StateError> {
+        let id = self.id();
+        self.inner.clone().commit(vec![self], true)?;
+        Ok(Committed { id })
+    }
+
+    /// Makes the block durable without making it the head: a side branch.
+    pub fn commit_aside(self) -> Result<Committed, StateError> {
+        let id = self.id();
+        self.inner.clone().commit(vec![self], false)?;
+        Ok(Committed { id })
+    }
+}
+
+/// A durable block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    id: BlockId,
+}
+
+impl Committed {
+    /// The block.
+    pub const fn id(&self) -> BlockId {
+        self.id
+    }
+}

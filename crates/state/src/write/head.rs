@@ -1,0 +1,119 @@
+//! Making a committed block the head, however far below the base its branch begins.
+
+use crate::{
+    engine::parts::Engine,
+    log::records::{KIND_HEAD, encode_new_head},
+    past::restore::Branch,
+    write::commit::HeadMove,
+};
+use cambium_primitives::BlockId;
+use cambium_snapshot::{StateError, retried};
+use std::sync::Arc;
+
+impl Engine {
+    /// Makes a committed block the head. One that is far below the base is come to in steps: see
+    /// [`Engine::descend_to`].
+    pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
+        self.health.check()?;
+        self.journal.check_writable("made the head")?;
+        let moving = self.journal.head_moves.lock();
+        let writer = self.journal.writer.lock();
+        self.health.check()?;
+        if self.journal.blocks.position_of(id)?.is_none() {
+            return Err(StateError::UnknownBlock(id.hash));
+        }
+        // Once the log says so there is no way back.
+        self.check_kept(id)?;
+        let is_far = match self.layer_of(id) {
+            Ok(_) => false,
+            Err(StateError::TooFar { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        let chain = self.journal.blocks.chain_of(id)?;
+        if is_far {
+            // Before anybody can merge what the log will not say.
+            *self.journal.head_to_be.lock() = Some(id);
+        }
+        self.health
+            .poison(self.journal.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
+        self.sync_log()?;
+        if !is_far {
+            self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
+            drop(writer);
+        } else {
+            drop(writer);
+            // The log says it already: there is no way back to the head before.
+            self.health.poison(self.descend_to(id))?;
+        }
+        drop(moving);
+        self.merge_if_due();
+        Ok(id)
+    }
+
+    /// Takes the head, which is `id` by the log, to that block, whose branch leaves the base's so far
+    /// below it that what lies between does not fit into its memory. It is gone down in steps, each
+    /// of which is in pages before the next.
+    pub(crate) fn descend_to(self: &Arc<Self>, id: BlockId) -> Result<(), StateError> {
+        // Whatever is merged meanwhile, and by whom.
+        *self.journal.head_to_be.lock() = Some(id);
+        loop {
+            let step = retried(|| self.step_down(id))?;
+            retried(|| self.bring_back(step, true))?;
+            let writer = self.journal.writer.lock();
+            match retried(|| self.follow_head(step)) {
+                Ok(()) if step == id => {
+                    *self.journal.head_to_be.lock() = None;
+                    return Ok(());
+                }
+                Ok(()) => {
+                    drop(writer);
+                    self.merge_now(0)?;
+                }
+                // The base has moved in between.
+                Err(StateError::UnknownBlock(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next block on the way down to `id`, or `id` itself if nothing is between.
+    fn step_down(&self, id: BlockId) -> Result<BlockId, StateError> {
+        match self.layer_of(id) {
+            Ok(_) => Ok(id),
+            Err(StateError::TooFar { .. }) => {
+                let tree = self.layers.current.read().tree.clone();
+                let Branch { fork, .. } = self.branch_of(&tree, id)?;
+                match tree.by_hash(&fork.hash) {
+                    Some(_) => Ok(id),
+                    None => self.step_towards(fork),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lowest ancestor of the base, down to `target`, which is one, that can be brought back at once. One
+    /// block at least, however large it is.
+    fn step_towards(&self, target: BlockId) -> Result<BlockId, StateError> {
+        let root = self.layers.current.read().tree.root().block;
+        let mut allowance = self.allowance(target, root);
+        // Half of it, since there must be room for the layers as well.
+        allowance.left /= 2;
+        let mut step = root;
+        while step.number > target.number {
+            let entry = self.journal.blocks.base_ancestor(step.number)?;
+            let entry = entry.filter(|entry| entry.hash == step.hash);
+            let entry = entry.ok_or(StateError::UnknownBlock(step.hash))?;
+            let record = self.journal.record_at(entry.position)?;
+            let fits = allowance.take(&record.reverts).is_ok();
+            if !fits && step != root {
+                break;
+            }
+            step = BlockId::new(step.number - 1, record.meta.parent);
+            if !fits {
+                break;
+            }
+        }
+        Ok(step)
+    }
+}

@@ -1,0 +1,435 @@
+//! Merging in the background: the layers up to the head are frozen, and become pages.
+//!
+//! ```text
+//!   idle -> freezing    the layers are taken from under their views     merge_if_due, merge_now
+//!        -> merging     pages, index, checkpoint                        run_merge
+//!        -> finishing   their memory is free; the log's next file is made ready
+//!        -> idle, or freezing again if the next merge is due before that file is ready
+//! ```
+//!
+//! All of it runs on a thread of its own for each merge. Nobody who commits waits for it: blocks wait for memory
+//! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
+
+use crate::engine::merging::{MergeJob, Phase};
+use crate::{
+    engine::{layers::Current, parts::Engine},
+    layers::{overlay::LayerId, tree::Tree},
+    log::{blocks::Window, log_state::LogState},
+    tries::{
+        base::{Base, Intermediate},
+        delta::Delta,
+    },
+};
+use cambium_primitives::BlockId;
+use cambium_snapshot::{
+    Cleaning, Index, IndexWriter, RETRY_AFTER, Snapshot, StateError, WrittenIndex, checkpoint,
+    checkpoint::{CheckpointState, RetiredPages},
+    merge, pool, retried,
+};
+use cambium_store::{PageAddr, live_readers};
+use std::{
+    collections::HashSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Weak},
+    thread,
+    time::Instant,
+};
+
+/// So many layers are merged however little they take: an opening replays them one by one.
+const LAYERS_MAX: usize = 4096;
+/// What is to be merged.
+struct Frozen {
+    base: Arc<Base>,
+    intermediate: Arc<Intermediate>,
+    log: LogState,
+    /// Freed on the merge's thread: it is much memory.
+    old: Current,
+}
+
+impl Engine {
+    /// Whether the layers that are not being merged take enough for a merge, if none is under way.
+    fn is_merge_due(&self) -> bool {
+        self.layers.bytes() > self.merging.limit.due()
+            || self.layers.current.read().tree.len() > LAYERS_MAX
+    }
+
+    /// Starts a merge if the layers take too much memory, and none is under way.
+    pub(crate) fn merge_if_due(self: &Arc<Self>) {
+        if self.is_merge_due() {
+            self.start_merge(0);
+        }
+    }
+
+    /// Merges all but the newest `keep` blocks of the head's chain, and returns when that is in a
+    /// checkpoint.
+    pub(crate) fn merge_now(self: &Arc<Self>, keep: usize) -> Result<(), StateError> {
+        // Somebody waits: as fast as can be.
+        let hurry = || self.store.pages.segments.pace().set_gentle(false);
+        let number = loop {
+            hurry();
+            self.merging.wait_until_free();
+            self.health.check()?;
+            if let Some(number) = self.start_merge(keep) {
+                break number;
+            }
+        };
+        hurry();
+        self.merging.wait_until_ended(number);
+        self.health.check()
+    }
+
+    /// Waits until the merges that are under way have ended.
+    pub(crate) fn wait_for_merge(&self) -> Result<(), StateError> {
+        let newest = self.merging.state().begun;
+        self.merging.wait_until_ended(newest);
+        self.health.check()
+    }
+
+    /// Starts a merge, and gives its number, unless one has layers to merge still. A merge that fails poisons
+    /// the engine, and so does one that can't be started.
+    pub(crate) fn start_merge(self: &Arc<Self>, keep: usize) -> Option<u64> {
+        let number = self.merging.begin()?;
+        let inner = self.clone();
+        let run = move || {
+            pool::lower_priority();
+            // What is shared is behind locks, or poisoned with the engine.
+            let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep)));
+            let panicked = |_| Err(StateError::Poisoned("a merge panicked".to_owned()));
+            let _ = inner.health.poison(merged.unwrap_or_else(panicked));
+            let merging = inner.merging.clone();
+            // Whoever waits may want to open the database again at once.
+            drop(inner);
+            merging.end(number);
+        };
+        let thread = thread::Builder::new().name("cambium-merge".to_owned());
+        if let Err(error) = thread.spawn(run) {
+            let what = format!("no thread to merge in could be started: {error}");
+            let _ = self.health.poison(Err::<(), _>(StateError::Poisoned(what)));
+            self.merging.end(number);
+        }
+        Some(number)
+    }
+
+    fn merge(&self, keep: usize) -> Result<(), StateError> {
+        self.health.check()?;
+        let head = self.layers.current.read().tree.head().block.number;
+        self.journal.look_through_old_files(head);
+        let Some(frozen) = self.freeze(keep)? else {
+            return Ok(());
+        };
+        let Frozen {
+            base,
+            intermediate,
+            log,
+            old,
+        } = frozen;
+        drop(old);
+        self.run_merge(&base, &intermediate, log)?;
+        drop((base, intermediate));
+        self.merging.set(Phase::Finishing);
+        Ok(self
+            .journal
+            .log
+            .prepare_next(self.store.pages.segments.pace())?)
+    }
+
+    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is that already.
+    ///
+    /// Of the layers above it those stay that are on the way to the head or not committed. All
+    /// others can be brought back from the log.
+    fn freeze(&self, keep: usize) -> Result<Option<Frozen>, StateError> {
+        let bytes = self.layers.bytes();
+        let parts_before = self.store.counters.merge_parts.get();
+        let mut pauses = RETRY_AFTER.iter();
+        // Roots wait from here on, and commits only for the second part.
+        let mut delta = self.layers.delta.lock();
+        let (target, writer) = loop {
+            let (target, way) = {
+                let current = self.layers.current.read();
+                let tree = &current.tree;
+                let mut chain = tree.chain(tree.head().id).skip(keep);
+                let Some(target) = chain.next().cloned() else {
+                    return Ok(None);
+                };
+                if target.id == tree.root().id {
+                    return Ok(None);
+                }
+                let way = delta.way_to(tree, target.id);
+                (target, way)
+            };
+            match delta.take_way(&way, target.id) {
+                // The trie is at the base again, and nothing was moved.
+                Err(error) if error.may_pass() => {
+                    let Some(pause) = pauses.next() else {
+                        return Err(error);
+                    };
+                    drop(delta);
+                    thread::sleep(*pause);
+                    delta = self.layers.delta.lock();
+                    continue;
+                }
+                taken => taken?,
+            }
+            let writer = self.journal.writer.lock();
+            // The head may be another one by now.
+            let current = self.layers.current.read();
+            let tree = &current.tree;
+            if tree
+                .chain(tree.head().id)
+                .any(|layer| layer.id == target.id)
+            {
+                break (target, writer);
+            }
+        };
+        // All that the log has up to here is in the layers, or in what is recent.
+        let synced = self.health.poison(self.journal.log.sync())?;
+        let replay = self.journal.replaying.lock().unwrap_or(synced);
+        let in_memory = self.layers.current.read().tree.head().block;
+        // Where the head is on its way to, the log says so already.
+        let towards = *self.journal.head_to_be.lock();
+        let window = Window {
+            base: target.block.number,
+            head: in_memory.number,
+            heights: self.options.unfinalized_blocks as u64,
+            towards,
+        };
+        let base_move = retried(|| self.journal.blocks.plan_move(target.block, window))?;
+        let intermediate = Arc::new(Intermediate {
+            block: target.block,
+            parent_hash: target.parent_hash,
+            state_root: target.state_root,
+            lineage: target.lineage.clone(),
+            forest: delta.forest()?.clone(),
+            overlay: self.layers.current.read().overlay.clone(),
+        });
+        let base = Arc::new(Base {
+            snapshot: delta.base().snapshot.clone(),
+            intermediate: Some(intermediate.clone()),
+        });
+        let new_delta = Delta::on(base.clone(), target.id, self.store.counters.clone())?;
+        let log = LogState {
+            head: towards.unwrap_or(in_memory),
+            replay,
+            recent: base_move.recent(),
+            kept: self.journal.plan_kept(&base_move, in_memory),
+        };
+        // Folding and filling takes time: not while views wait. What is brought back meanwhile has
+        // a newer version of the tree.
+        let mut prepared = Some((base_move, new_delta));
+        let old = loop {
+            let (tree, version) = {
+                let current = self.layers.current.read();
+                (current.tree.clone(), current.tree.version())
+            };
+            let stays = |block| match &prepared {
+                Some((base_move, _)) => self.journal.blocks.stays(base_move, block),
+                None => Ok(false),
+            };
+            let new = retried(|| self.cut(&tree, target.id, base.clone(), stays))?;
+            let mut current = self.layers.current.write();
+            if current.tree.version() == version
+                && let Some((base_move, new_delta)) = prepared.take()
+            {
+                self.journal.blocks.move_base(base_move);
+                *delta = new_delta;
+                break std::mem::replace(&mut *current, new);
+            }
+        };
+        drop((writer, delta));
+        self.merging.set(Phase::Merging(MergeJob {
+            bytes,
+            parts_before,
+        }));
+        Ok(Some(Frozen {
+            base,
+            intermediate,
+            log,
+            old,
+        }))
+    }
+
+    /// The layers that stay when the layer `root` is the root: those on the way to the head, and
+    /// those that are not committed, if what they are built on `stays`. `base` is the state of that
+    /// layer.
+    fn cut(
+        &self,
+        tree: &Tree,
+        root: LayerId,
+        base: Arc<Base>,
+        stays: impl Fn(BlockId) -> Result<bool, StateError>,
+    ) -> Result<Current, StateError> {
+        let chain = tree.chain(tree.head().id);
+        let mut stay: HashSet<_> = chain
+            .take_while(|layer| layer.id != root)
+            .map(|layer| layer.id)
+            .collect();
+        stay.extend(self.uncommitted(tree)?);
+        let cut = tree.cut(root, |layer| stay.contains(&layer.id), stays)?;
+        Ok(Current {
+            base,
+            overlay: Arc::new(cut.overlay()),
+            tree: cut,
+        })
+    }
+
+    /// Lets go of the layers that a merge would let go of, where there is nothing to merge.
+    pub(crate) fn let_go_of_branches(&self) -> Result<(), StateError> {
+        let mut delta = self.layers.delta.lock();
+        let _writer = self.journal.writer.lock();
+        loop {
+            let (tree, base) = {
+                let current = self.layers.current.read();
+                (current.tree.clone(), current.base.clone())
+            };
+            let stays = |block| match self.journal.blocks.chain_of(block) {
+                Err(StateError::UnknownBlock(_)) => Ok(false),
+                chain => chain.map(|_| true),
+            };
+            let new = self.cut(&tree, tree.root().id, base, stays)?;
+            if new.tree.len() == tree.len() {
+                return Ok(());
+            }
+            let mut current = self.layers.current.write();
+            if current.tree.version() == tree.version() {
+                delta.let_go();
+                let old = std::mem::replace(&mut *current, new);
+                drop(current);
+                self.layers.note_pinned(&old.overlay);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The layers that are not in the log.
+    fn uncommitted(&self, tree: &Tree) -> Result<Vec<LayerId>, StateError> {
+        let mut found = Vec::new();
+        for layer in tree.above_root() {
+            if self.journal.blocks.position_of(layer.block)?.is_none() {
+                found.push(layer.id);
+            }
+        }
+        Ok(found)
+    }
+
+    fn run_merge(
+        &self,
+        base: &Arc<Base>,
+        intermediate: &Arc<Intermediate>,
+        log: LogState,
+    ) -> Result<(), StateError> {
+        let start = Instant::now();
+        let old = &base.snapshot;
+        let cleaning = Cleaning::of(
+            &self.store.pages.segments.live(),
+            self.store.reclaim.lock().retired(),
+            &self.store.pages.unreadable_segments(),
+        );
+        let is_too_large = !old.index.fits(self.options.index_bytes_max());
+        let (disk, parts) = (self.store.disk.clone(), self.store.parts.clone());
+        let pace = self.store.pages.segments.pace().clone();
+        let files = old.index.files();
+        let index = match is_too_large || files.is_whole_due() {
+            true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
+            false => IndexWriter::changes(disk, pace, parts, &old.index)?,
+        };
+        let merged = merge(old, intermediate.forest.shards(), &cleaning, &index)?;
+        self.store.counters.pages_written.add(merged.pages_written);
+        self.store.counters.pages_split.add(merged.pages_split);
+        self.store.counters.pages_joined.add(merged.pages_joined);
+        self.store.counters.pages_dead.add(merged.dead.len() as u64);
+        // A checkpoint relies on the index of the blocks that it covers.
+        self.journal.blocks.extend_index()?;
+        let state = CheckpointState {
+            block: intermediate.block,
+            parent_hash: intermediate.parent_hash,
+            state_root: intermediate.state_root,
+        };
+        let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
+        self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));
+        let snapshot = Arc::new(Snapshot {
+            block: state.block,
+            state_root: state.state_root,
+            index,
+            pages: self.store.pages.clone(),
+            entries: old
+                .entries
+                .after(|visit| intermediate.overlay.each(&intermediate.lineage, visit)),
+        });
+        let new = Arc::new(Base {
+            snapshot,
+            intermediate: None,
+        });
+        let mut delta = self.layers.delta.lock();
+        delta.rebase(new.clone());
+        self.layers.current.write().base = new;
+        drop(delta);
+        let tries = intermediate.forest.memory_bytes();
+        let kept = (Arc::downgrade(&intermediate.forest) as Weak<_>, tries);
+        self.layers.pinned.lock().push(kept);
+        self.layers.note_pinned(&intermediate.overlay);
+        self.forget_prover();
+        self.store.counters.merges.add(1);
+        self.store
+            .counters
+            .merge_ns
+            .add(start.elapsed().as_nanos() as u64);
+        Ok(())
+    }
+
+    /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
+    /// and gives its index. The pages that only the checkpoint before the newest named are dead
+    /// then: it is gone.
+    fn write_checkpoint(
+        &self,
+        old: &Arc<Snapshot>,
+        index: WrittenIndex,
+        state: CheckpointState,
+        log: LogState,
+        dead: Vec<PageAddr>,
+    ) -> Result<Index, StateError> {
+        // Nobody else changes it: only one merge is under way.
+        let retired_before = self.store.reclaim.lock().retired().to_vec();
+        let kept = log.kept;
+        let (index, bytes) = checkpoint::write(
+            index,
+            &self.store.pages,
+            &self.store.codes,
+            &self.journal.manifest,
+            state,
+            log,
+            RetiredPages {
+                now: &dead,
+                before: &retired_before,
+            },
+        )?;
+        self.store.counters.checkpoint_bytes_written.add(bytes);
+        let newest = index.files().sequence();
+        for one in self.journal.let_go(kept)? {
+            self.store
+                .reclaim
+                .lock()
+                .lent
+                .add(newest, one.bytes, one.file);
+        }
+        let segments = &self.store.pages.segments;
+        let mut reclaim = self.store.reclaim.lock();
+        reclaim.advance(old, dead, segments);
+        let removed = segments.remove_dead(|segment| !reclaim.is_needed(segment))?;
+        let numbers: Vec<_> = removed.iter().map(|one| one.number).collect();
+        reclaim.forget(&numbers);
+        self.store.pages.forget_segments(&numbers);
+        for one in removed {
+            if let Some(file) = one.file {
+                reclaim.lent.add(newest, one.bytes, file);
+            }
+        }
+        // Where nobody knows who reads, all stays lent.
+        if !reclaim.lent.is_empty()
+            && let Ok(readers) = live_readers(&*self.store.disk)
+        {
+            let lag_max = self.options.reader_lag;
+            reclaim.lent.settle(&readers, newest, lag_max);
+        }
+        Ok(index)
+    }
+}

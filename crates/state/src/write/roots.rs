@@ -1,0 +1,121 @@
+//! Roots of sessions: their changes go into the tries above the base.
+
+use crate::tries::delta::of_changes;
+use crate::{
+    engine::parts::Engine,
+    tries::delta::LockedDelta,
+    view::state::{Touched, View},
+};
+use alloy_primitives::B256;
+use cambium_primitives::Changes;
+use cambium_snapshot::{Key, StateError};
+use cambium_trie::{Keys, PartialTrie};
+use std::{sync::Arc, time::Instant};
+
+impl Engine {
+    /// Puts a session's changes into the trie, on top of its parent's state or of what the
+    /// session put there before. `all` are those changes and these.
+    pub(crate) fn float(
+        self: &Arc<Self>,
+        view: &View,
+        owner: u64,
+        changes: &Changes,
+        all: &Changes,
+        reverts: Changes,
+    ) -> Result<B256, StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(view)?;
+        self.store.counters.roots.add(1);
+        if delta.floats(owner) {
+            return delta.float(owner, changes, reverts).map_err(of_changes);
+        }
+        self.layers.take_to(&mut delta, view.block())?;
+        delta.float(owner, all, reverts).map_err(of_changes)
+    }
+
+    /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
+    /// root, and what takes the changes back.
+    pub(crate) fn stage(
+        self: &Arc<Self>,
+        view: &View,
+        owner: u64,
+        changes: &Changes,
+    ) -> Result<(B256, Changes), StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(view)?;
+        self.layers.take_to(&mut delta, view.block())?;
+        let start = Instant::now();
+        let touched = Touched::by(changes);
+        let accounts = delta.read(&touched.accounts)?;
+        let reverts = view.reverts_from(changes, accounts, delta.read(&touched.slots)?)?;
+        let taken = start.elapsed().as_nanos() as u64;
+        self.store.counters.revert_ns.add(taken);
+        self.store.counters.roots.add(1);
+        let root = delta.float(owner, changes, reverts.clone());
+        Ok((root.map_err(of_changes)?, reverts))
+    }
+
+    /// Reads leaves of the state of `view`, sorted by their paths, and loads what is on the
+    /// way to them into the trie.
+    pub(crate) fn read<K: Key>(
+        self: &Arc<Self>,
+        view: &View,
+        keys: &[K],
+    ) -> Result<Vec<K::Value>, StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(view)?;
+        self.layers.take_to(&mut delta, view.block())?;
+        delta.read(keys)
+    }
+
+    /// See [`Delta::extract_for_changes`], of the state of `view`.
+    pub(crate) fn extract(
+        self: &Arc<Self>,
+        view: &View,
+        keys: &Keys,
+        changes: &Changes,
+    ) -> Result<Option<PartialTrie>, StateError> {
+        self.health.check()?;
+        self.catch_up()?;
+        let mut delta = self.delta_above(view)?;
+        self.layers.take_to(&mut delta, view.block())?;
+        let part = delta.extract_for_changes(keys, changes);
+        part.map_err(of_changes)
+    }
+
+    /// The delta, with the layer of `view` in the tree for as long as it is locked. A block that was
+    /// given up has none: another one of its name is not it.
+    pub(crate) fn delta_above(&self, view: &View) -> Result<LockedDelta<'_>, StateError> {
+        let parent = view.block();
+        loop {
+            view.check_alive()?;
+            self.layer_of(parent)?;
+            let mut delta = self.layers.delta.lock();
+            view.check_alive()?;
+            if self.is_overgrown(delta.memory_bytes()) {
+                delta.let_go();
+            }
+            // The base may have moved in between.
+            if self
+                .layers
+                .current
+                .read()
+                .tree
+                .by_hash(&parent.hash)
+                .is_some()
+            {
+                return Ok(delta);
+            }
+        }
+    }
+
+    /// Whether tries of so many bytes are to be let go. What blocks that are never sealed have
+    /// loaded into them goes with no merge; whatever else there is, is loaded again.
+    fn is_overgrown(&self, bytes: usize) -> bool {
+        let max = self.merging.limit.get();
+        bytes > 2 * max || (bytes > max && !self.layers.can_merge())
+    }
+}

@@ -1,0 +1,138 @@
+//! Blocks get their names, and a layer each; and lose them again, if they are dropped.
+
+use crate::{
+    engine::{layers::Current, parts::Engine},
+    layers::{overlay::size_of_changes, tree::Layer},
+    log::records::{BlockMeta, check_record},
+    view::state::View,
+};
+use cambium_primitives::{BlockId, Changes};
+use cambium_snapshot::StateError;
+use std::sync::Arc;
+
+impl Engine {
+    /// Adds a layer, once there is memory for it. What identifies the block is checked here, before
+    /// anything of it is kept: its number and its parent's hash, and that there is none of its
+    /// hash. `record` are the bytes that it will take in the log.
+    pub(crate) fn seal(
+        self: &Arc<Self>,
+        view: &View,
+        owner: u64,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+        record: usize,
+    ) -> Result<Arc<Layer>, StateError> {
+        self.health.check()?;
+        self.journal.check_writable("sealed")?;
+        let (id, parent) = (meta.id, view.block());
+        if meta.parent != parent.hash || parent.number.checked_add(1) != Some(id.number) {
+            return Err(StateError::NotAChild {
+                block: id,
+                claimed: meta.parent,
+                parent,
+            });
+        }
+        check_record("record of a block", record)?;
+        self.check_new(id)?;
+        self.check_ancestors(parent, id)?;
+        self.wait_for_room(size_of_changes(&changes))?;
+        let mut delta = self.delta_above(view)?;
+        // Nobody else adds layers while the delta is locked, but those of known blocks.
+        self.check_new(id)?;
+        let mut current = self.layers.current.write();
+        let parent = current.tree.by_hash(&parent.hash).cloned();
+        let parent = parent.expect("the delta is above the parent");
+        let layer = current.add(&parent, meta, changes, reverts);
+        delta.settle(owner, layer.id);
+        Ok(layer)
+    }
+
+    /// Refuses a block that is sealed, or committed and still known.
+    fn check_new(&self, id: BlockId) -> Result<(), StateError> {
+        let is_there = id.hash == self.journal.genesis.hash
+            || self.find(&id.hash).is_some()
+            || self.journal.blocks.position_of(id)?.is_some();
+        match is_there {
+            true => Err(StateError::BlockExists(id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a block with the hash of one of its near ancestors, of which only the block index
+    /// may know, if the head was far above them.
+    fn check_ancestors(&self, parent: BlockId, id: BlockId) -> Result<(), StateError> {
+        let heights = self.options.unfinalized_blocks as u64;
+        let mut below = parent;
+        {
+            // Layers are found by their hash.
+            let current = self.layers.current.read();
+            for _ in 0..=heights {
+                let Some(layer) = current.tree.by_hash(&below.hash) else {
+                    break;
+                };
+                let Some(number) = below.number.checked_sub(1) else {
+                    return Ok(());
+                };
+                below = BlockId::new(number, layer.parent_hash);
+            }
+        }
+        let heights = heights.saturating_sub(parent.number - below.number);
+        match self
+            .journal
+            .blocks
+            .is_near_ancestor(&id.hash, below, heights)?
+        {
+            true => Err(StateError::BlockExists(id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes back a block that was sealed and not committed, with all built on it.
+    pub(crate) fn give_up(&self, layer: &Arc<Layer>) {
+        let mut delta = self.layers.delta.lock();
+        let mut current = self.layers.current.write();
+        let Current { tree, overlay, .. } = &mut *current;
+        // A freeze may have put another layer in its place; or it went with one below it.
+        let found = match layer.is_given_up() {
+            true => None,
+            false => tree
+                .get(layer.id)
+                .or_else(|| tree.by_hash(&layer.block.hash)),
+        };
+        let found = match found {
+            Some(found) if found.block == layer.block => found.clone(),
+            _ => return,
+        };
+        if self.journal.blocks.recent(&layer.block.hash).is_some() {
+            return;
+        }
+        let lost = tree.descendants(found.id);
+        if lost.contains(&delta.at()) {
+            let way = delta.way_to(tree, found.parent);
+            // After an error the trie is at the base.
+            let _ = delta.take_way(&way, found.parent);
+        }
+        let mut gone = Vec::with_capacity(lost.len());
+        for id in lost.into_iter().rev() {
+            gone.extend(tree.get(id).cloned());
+            tree.remove(id);
+        }
+        drop(found);
+        let mut held = 0;
+        for lost in &gone {
+            lost.give_up();
+            // Here, and with whoever drops the block.
+            let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
+            held += Arc::strong_count(lost).saturating_sub(expected);
+        }
+        match held {
+            0 => gone.iter().for_each(|layer| layer.take_out_of(overlay)),
+            // Somebody may have a view of them, which stays what it is.
+            _ => {
+                let old = std::mem::replace(overlay, Arc::new(tree.overlay()));
+                self.layers.note_pinned(&old);
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A block that has a name and a layer, and may not be durable yet.
+
+use crate::{engine::parts::Engine, layers::tree::Layer, view::state::View};
+use alloy_primitives::B256;
+use cambium_primitives::BlockId;
+use cambium_snapshot::StateError;
+use std::sync::{Arc, atomic::Ordering};
+
+/// A named block. Dropping it takes it, and all built on it, away again.
+pub struct Sealed {
+    pub(crate) inner: Arc<Engine>,
+    layer: Arc<Layer>,
+    /// What the log is to hold of the block; nothing once it does.
+    record: Option<Vec<u8>>,
+}
+
+impl Sealed {
+    pub(crate) fn new(inner: Arc<Engine>, layer: Arc<Layer>, record: Vec<u8>) -> Self {
+        let bytes = layer.bytes();
+        inner
+            .layers
+            .sealed_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        Self {
+            inner,
+            layer,
+            record: Some(record),
+        }
+    }
+
+    /// The block.
+    pub fn id(&self) -> BlockId {
+        self.layer.block
+    }
+
+    /// The state after the block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if it went with a block below it that was dropped.
+    pub fn view(&self) -> Result<View, StateError> {
+        self.check_alive()?;
+        self.inner.view_of(self.layer.block)
+    }
+
+    /// Whether its layer, or one that took its place, is there: another of the same name is none
+    /// of its.
+    pub(crate) fn check_alive(&self) -> Result<(), StateError> {
+        match self.layer.is_given_up() {
+            true => Err(StateError::UnknownBlock(self.layer.block.hash)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it is a block of this database.
+    pub(crate) fn is_of(&self, inner: &Arc<Engine>) -> bool {
+        Arc::ptr_eq(&self.inner, inner)
+    }
+
+    /// The hash of its parent.
+    pub(crate) fn parent(&self) -> B256 {
+        self.layer.parent_hash
+    }
+
+    /// Whether the log has the block.
+    pub(crate) const fn is_durable(&self) -> bool {
+        self.record.is_none()
+    }
+
+    pub(crate) fn record(&mut self) -> Option<&mut [u8]> {
+        self.record.as_deref_mut()
+    }
+
+    /// The block is durable: dropping this takes nothing away.
+    pub(crate) fn is_committed(&mut self) {
+        self.stop_waiting();
+    }
+
+    /// True if the block waited to be committed.
+    fn stop_waiting(&mut self) -> bool {
+        let waited = self.record.take().is_some();
+        if waited {
+            let bytes = self.layer.bytes();
+            self.inner
+                .layers
+                .sealed_bytes
+                .fetch_sub(bytes, Ordering::Relaxed);
+        }
+        waited
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        if self.stop_waiting() {
+            self.inner.give_up(&self.layer);
+        }
+    }
+}
