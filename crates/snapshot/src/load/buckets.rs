@@ -193,14 +193,19 @@ impl Buckets {
             }
             Ok::<_, StateError>(())
         })?;
-        built.sort_unstable_by_key(|root: &PartialTrie| *root.base());
-        let broken = StateError::Broken {
-            path: Path::EMPTY,
-            what: "a hashed root",
-        };
-        let crown = crown(&built.iter().collect::<Vec<_>>()).ok();
-        crown.and_then(|crown| crown.state_root()).ok_or(broken)
+        root_of(built)
     }
+}
+
+/// The state root over the roots of all shards.
+fn root_of(mut shards: Vec<PartialTrie>) -> Result<B256, StateError> {
+    shards.sort_unstable_by_key(|root| *root.base());
+    let broken = StateError::Broken {
+        path: Path::EMPTY,
+        what: "a hashed root",
+    };
+    let crown = crown(&shards.iter().collect::<Vec<_>>()).ok();
+    crown.and_then(|crown| crown.state_root()).ok_or(broken)
 }
 
 /// Collects accounts for the sake of their state root alone.

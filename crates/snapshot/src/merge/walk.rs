@@ -249,24 +249,7 @@ impl<'a> Merger<'a> {
         }
         let node = self.trie.memo(link);
         if all_loose && bytes_all <= PAGE_BYTES_MAX {
-            for (nibble, outcome) in (0u8..).zip(&outcomes) {
-                // At 64 nibbles a digest is a storage root's, never an account's.
-                if let Outcome::Loose {
-                    node: Some(node), ..
-                } = outcome
-                    && leaves[usize::from(nibble)] >= DIGEST_CHILD_LEAVES_MIN
-                    && path.len() + 1 != ACCOUNT_NIBBLES
-                {
-                    self.push_digest(path.child(nibble), *node, true);
-                    bytes_all += DIGEST_BYTES;
-                }
-            }
-            if let Some(node) = node
-                && self.leaves.len() - leaf_start >= DIGEST_LEAVES_MIN
-            {
-                self.push_digest(*path, node, false);
-                bytes_all += DIGEST_BYTES;
-            }
+            bytes_all += self.push_digests(&outcomes, &leaves, node, path, leaf_start);
             let kind = NodeKind::Branch;
             return Ok(Outcome::Loose {
                 from: leaf_start,
@@ -284,6 +267,38 @@ impl<'a> Merger<'a> {
         }
         let branch = self.index.push_branch(links);
         Ok(self.resident(branch, node, path))
+    }
+
+    /// Keeps the references of a loose branch at `path`, and of its children, that are worth their
+    /// place in a page. Returns the bytes that they take.
+    fn push_digests(
+        &mut self,
+        outcomes: &[Outcome],
+        leaves: &[usize; 16],
+        node: Option<NodeRef>,
+        path: &Path,
+        leaf_start: usize,
+    ) -> usize {
+        let mut bytes = 0;
+        for ((nibble, outcome), leaves) in (0u8..).zip(outcomes).zip(leaves) {
+            // At 64 nibbles a digest is a storage root's, never an account's.
+            if let Outcome::Loose {
+                node: Some(node), ..
+            } = outcome
+                && *leaves >= DIGEST_CHILD_LEAVES_MIN
+                && path.len() + 1 != ACCOUNT_NIBBLES
+            {
+                self.push_digest(path.child(nibble), *node, true);
+                bytes += DIGEST_BYTES;
+            }
+        }
+        if let Some(node) = node
+            && self.leaves.len() - leaf_start >= DIGEST_LEAVES_MIN
+        {
+            self.push_digest(*path, node, false);
+            bytes += DIGEST_BYTES;
+        }
+        bytes
     }
 
     /// Reads small unchanged pages so that they go into one page with their loose neighbours.

@@ -14,6 +14,7 @@
 //! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
 
 use super::recovery::{Recovery, Unsettled};
+use crate::engine::parts::Engine;
 use crate::{
     db::{
         assemble::{Parts, pages},
@@ -32,10 +33,10 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
-use cambium_snapshot::{Counters, FoundIndex, PartCache, StateError, checkpoint, rebuild};
+use cambium_snapshot::{Counters, FoundIndex, Index, PartCache, StateError, checkpoint, rebuild};
 use cambium_store::{
-    BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, Manifest, Segments,
-    load_latest_checkpoint, lock_data_dir,
+    BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
+    PageAddr, Segments, load_latest_checkpoint, lock_data_dir,
 };
 use std::{collections::HashMap, sync::Arc};
 
@@ -49,6 +50,20 @@ pub(crate) enum Opener {
     Writer(DataDirLock),
     /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
     Reader(Arc<dyn Disk>, MayRemake),
+}
+
+impl Opener {
+    /// What is held of a database that goes by checkpoint `sequence`, and what may be made again by
+    /// a reader.
+    fn at(self, sequence: u64) -> Result<(Holds, Option<MayRemake>), StateError> {
+        Ok(match self {
+            Self::Writer(lock) => (Holds::Writer(lock), None),
+            Self::Reader(disk, may_remake) => {
+                let reading = Reading::at(disk, sequence)?;
+                (Holds::Reader(reading), Some(may_remake))
+            }
+        })
+    }
 }
 
 impl Db {
@@ -81,11 +96,7 @@ impl Db {
         let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
         let mut notes = Vec::new();
         let may_make_index = !matches!(opener, Opener::Reader(_, MayRemake(false)));
-        let FoundState {
-            read,
-            aside,
-            is_remade,
-        } = find_state(
+        let found = find_state(
             &disk,
             &manifest,
             &options,
@@ -93,61 +104,44 @@ impl Db {
             may_make_index,
             &mut notes,
         )?;
+        let (aside, is_remade) = (found.aside, found.is_remade);
         let ReadCheckpoint {
             meta,
             segments: table,
             retired,
             index: found_index,
             sequence,
-        } = read;
-        let (holds, may_remake) = match opener {
-            Opener::Writer(lock) => (Holds::Writer(lock), None),
-            Opener::Reader(disk, may_remake) => (
-                Holds::Reader(Reading::at(disk, sequence)?),
-                Some(may_remake),
-            ),
-        };
-        let (segments, damage) = Segments::open(
-            disk.clone(),
-            options.files.segments(),
-            salt,
-            Some(&table),
-            &retired,
-        )?;
-        if may_remake.is_some() {
+        } = found.read;
+        let (holds, may_remake) = opener.at(sequence)?;
+        let sizes = options.files.segments();
+        let opened = Segments::open(disk.clone(), sizes, salt, Some(&table), &retired);
+        let (segments, damage) = opened?;
+        if let Holds::Reader(reading) = &holds {
             segments.expect_cuts();
-        }
-        if let (Holds::Reader(reading), false) = (&holds, is_remade) {
-            reading.check_is_usable()?;
+            if !is_remade {
+                reading.check_is_usable()?;
+            }
         }
         notes.extend(damage.iter().map(ToString::to_string));
         let (codes, found) = Codes::open(disk.clone(), salt, meta.codes_len)?;
         notes.extend(found.damage.iter().map(ToString::to_string));
-        let replay = meta.log.replay;
-        let (block_log, found) = BlockLog::open(disk.clone(), options.files.log(salt), replay)?;
+        let sizes = options.files.log(salt);
+        let (block_log, torn) = open_log(&disk, sizes, &meta.log)?;
         let kept = meta.log.kept;
-        block_log.begin_at(kept.position);
         // To a reader it is what is being written.
-        if let (Some(torn), None) = (found.torn_tail, may_remake) {
-            notes.push(format!(
-                "{}: {} bytes after byte {} were never acknowledged and have been dropped",
-                torn.file, torn.bytes, torn.offset
-            ));
+        if may_remake.is_none() {
+            notes.extend(torn);
         }
         let base = meta.state.block;
         let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
         let was_remade = complete_index(&block_index, &block_log, genesis, &meta, may_remake)?;
         notes.extend(note_of(found, was_remade, base));
-        let index = match found_index {
-            FoundIndex::Index(index) => index,
-            FoundIndex::TooLarge(index) => {
-                let writer = checkpoint::copy_index(&disk, &parts, &index)?;
-                checkpoint::write_whole(writer, &meta, table, &manifest, &retired)?
-            }
-        };
+        let named = Named { table, retired };
+        let index = fitting_index(&disk, &parts, &manifest, &meta, found_index, &named)?;
         let Meta { state, log, .. } = meta;
         let (log_state, lost) = without_lost(&block_log, &block_index, state.block, log)?;
         notes.extend(lost);
+        let blocks = Blocks::new(block_index, genesis.number, kept, base, log_state.recent)?;
         let inner = Parts {
             options,
             disk,
@@ -159,35 +153,86 @@ impl Db {
             parts,
             codes,
             log: block_log,
-            blocks: Blocks::new(
-                block_index,
-                genesis.number,
-                kept,
-                state.block,
-                log_state.recent,
-            )?,
-            retired,
+            blocks,
+            retired: named.retired,
             state,
             kept,
             index,
         }
         .assemble()?;
-        let unsettled = Unsettled {
-            aside,
-            ..Unsettled::default()
-        };
-        let mut replay = Replay::new(&inner, unsettled, notes);
-        replay
-            .start(log_state.head, log_state.replay)
-            .map_err(|error| no_head(sequence, error))?;
-        replay.run(log_state.replay)?;
-        let recovery = replay.finish()?;
+        let start = (log_state.head, log_state.replay);
+        let recovery = replay_from(&inner, sequence, start, aside, notes)?;
         if was_remade && !inner.journal.is_read_only() {
             // Or the next opening would make it again.
             inner.journal.blocks.index().sync()?;
         }
         Ok((Self { inner }, recovery))
     }
+}
+
+/// The pages that a checkpoint names besides those in its index.
+struct Named {
+    /// The segment table.
+    table: Vec<u8>,
+    retired: Vec<PageAddr>,
+}
+
+/// The index that a checkpoint has. One that does not fit into its memory, and is in several
+/// checkpoints, is written again as a whole.
+fn fitting_index(
+    disk: &Arc<dyn Disk>,
+    parts: &Arc<PartCache>,
+    manifest: &Manifest,
+    meta: &Meta,
+    found: FoundIndex,
+    named: &Named,
+) -> Result<Index, StateError> {
+    match found {
+        FoundIndex::Index(index) => Ok(index),
+        FoundIndex::TooLarge(index) => {
+            let writer = checkpoint::copy_index(disk, parts, &index)?;
+            let table = named.table.clone();
+            checkpoint::write_whole(writer, meta, table, manifest, &named.retired)
+        }
+    }
+}
+
+/// Opens the block log as a checkpoint names it. With a note if its end was torn.
+fn open_log(
+    disk: &Arc<dyn Disk>,
+    sizes: LogOptions,
+    state: &LogState,
+) -> Result<(BlockLog, Option<String>), StateError> {
+    let (log, found) = BlockLog::open(disk.clone(), sizes, state.replay)?;
+    log.begin_at(state.kept.position);
+    let torn = found.torn_tail.map(|torn| {
+        format!(
+            "{}: {} bytes after byte {} were never acknowledged and have been dropped",
+            torn.file, torn.bytes, torn.offset
+        )
+    });
+    Ok((log, torn))
+}
+
+/// Takes what the log has since checkpoint `sequence`, when the head was `head` and the log ended at
+/// `from`; then does what was left until all is open.
+fn replay_from(
+    inner: &Arc<Engine>,
+    sequence: u64,
+    (head, from): (BlockId, LogPosition),
+    aside: Vec<u64>,
+    notes: Vec<String>,
+) -> Result<Recovery, StateError> {
+    let unsettled = Unsettled {
+        aside,
+        ..Unsettled::default()
+    };
+    let mut replay = Replay::new(inner, unsettled, notes);
+    replay
+        .start(head, from)
+        .map_err(|error| no_head(sequence, error))?;
+    replay.run(from)?;
+    replay.finish()
 }
 
 /// A head that neither the checkpoint which names it nor the log knows is not a mistake of the

@@ -38,13 +38,14 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) health: Health,
     pub(crate) store: Store,
-    pub(crate) journal: Journal,
     pub(crate) layers: Layers,
     pub(crate) merging: Arc<Merging>,
     /// Tries of their own for proofs, so that they do not get in the way of roots.
     pub(crate) prover: Mutex<Option<Delta>>,
     /// States of old blocks that views hold.
     pub(crate) past: Arc<PastStates>,
+    /// Dropped last: it has the lock of the directory.
+    pub(crate) journal: Journal,
 }
 
 impl Engine {

@@ -23,7 +23,6 @@ pub(crate) struct Journal {
     pub(crate) options: Options,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
-    pub(crate) holds: Holds,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
     /// Held by whoever commits blocks or moves the head, until that is done.
@@ -37,6 +36,8 @@ pub(crate) struct Journal {
     /// The head by the log, while the one in memory is on its way down to it. Whoever changes or
     /// reads it has locked `writer`, or is the only one there is.
     pub(crate) head_to_be: Mutex<Option<BlockId>>,
+    /// Dropped last.
+    pub(crate) holds: Holds,
 }
 
 impl Journal {

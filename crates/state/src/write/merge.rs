@@ -13,11 +13,14 @@
 use crate::engine::merging::{MergeJob, Phase};
 use crate::{
     engine::{layers::Current, parts::Engine},
-    layers::{overlay::LayerId, tree::Tree},
+    layers::{
+        overlay::LayerId,
+        tree::{Layer, Tree},
+    },
     log::{blocks::Window, log_state::LogState},
     tries::{
         base::{Base, Intermediate},
-        delta::Delta,
+        delta::{Delta, LockedDelta},
     },
 };
 use cambium_primitives::BlockId;
@@ -27,6 +30,7 @@ use cambium_snapshot::{
     merge, pool, retried,
 };
 use cambium_store::{PageAddr, live_readers};
+use parking_lot::MutexGuard;
 use std::{
     collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,6 +41,10 @@ use std::{
 
 /// So many layers are merged however little they take: an opening replays them one by one.
 const LAYERS_MAX: usize = 4096;
+
+/// The tries at a layer, with the locks that keep them and the head there.
+type TriesAt<'a> = (LockedDelta<'a>, MutexGuard<'a, ()>, Arc<Layer>);
+
 /// What is to be merged.
 struct Frozen {
     base: Arc<Base>,
@@ -140,46 +148,8 @@ impl Engine {
     fn freeze(&self, keep: usize) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layers.bytes();
         let parts_before = self.store.counters.merge_parts.get();
-        let mut pauses = RETRY_AFTER.iter();
-        // Roots wait from here on, and commits only for the second part.
-        let mut delta = self.layers.delta.lock();
-        let (target, writer) = loop {
-            let (target, way) = {
-                let current = self.layers.current.read();
-                let tree = &current.tree;
-                let mut chain = tree.chain(tree.head().id).skip(keep);
-                let Some(target) = chain.next().cloned() else {
-                    return Ok(None);
-                };
-                if target.id == tree.root().id {
-                    return Ok(None);
-                }
-                let way = delta.way_to(tree, target.id);
-                (target, way)
-            };
-            match delta.take_way(&way, target.id) {
-                // The trie is at the base again, and nothing was moved.
-                Err(error) if error.may_pass() => {
-                    let Some(pause) = pauses.next() else {
-                        return Err(error);
-                    };
-                    drop(delta);
-                    thread::sleep(*pause);
-                    delta = self.layers.delta.lock();
-                    continue;
-                }
-                taken => taken?,
-            }
-            let writer = self.journal.writer.lock();
-            // The head may be another one by now.
-            let current = self.layers.current.read();
-            let tree = &current.tree;
-            if tree
-                .chain(tree.head().id)
-                .any(|layer| layer.id == target.id)
-            {
-                break (target, writer);
-            }
+        let Some((mut delta, writer, target)) = self.take_tries_to_target(keep)? else {
+            return Ok(None);
         };
         // All that the log has up to here is in the layers, or in what is recent.
         let synced = self.health.poison(self.journal.log.sync())?;
@@ -246,6 +216,53 @@ impl Engine {
             log,
             old,
         }))
+    }
+
+    /// Locks the tries and takes them to the head's ancestor `keep` layers below it, then locks the
+    /// log: that ancestor is the head's still. `None` if it is the base.
+    fn take_tries_to_target(&self, keep: usize) -> Result<Option<TriesAt<'_>>, StateError> {
+        let mut pauses = RETRY_AFTER.iter();
+        // Roots wait from here on, and commits only for the second part.
+        let mut delta = self.layers.delta.lock();
+        loop {
+            let (target, way) = {
+                let current = self.layers.current.read();
+                let tree = &current.tree;
+                let mut chain = tree.chain(tree.head().id).skip(keep);
+                let Some(target) = chain.next().cloned() else {
+                    return Ok(None);
+                };
+                if target.id == tree.root().id {
+                    return Ok(None);
+                }
+                let way = delta.way_to(tree, target.id);
+                (target, way)
+            };
+            match delta.take_way(&way, target.id) {
+                // The trie is at the base again, and nothing was moved.
+                Err(error) if error.may_pass() => {
+                    let Some(pause) = pauses.next() else {
+                        return Err(error);
+                    };
+                    drop(delta);
+                    thread::sleep(*pause);
+                    delta = self.layers.delta.lock();
+                    continue;
+                }
+                taken => taken?,
+            }
+            let writer = self.journal.writer.lock();
+            // The head may be another one by now.
+            let current = self.layers.current.read();
+            let tree = &current.tree;
+            if tree
+                .chain(tree.head().id)
+                .any(|layer| layer.id == target.id)
+            {
+                drop(current);
+                return Ok(Some((delta, writer, target)));
+            }
+        }
     }
 
     /// The layers that stay when the layer `root` is the root: those on the way to the head, and

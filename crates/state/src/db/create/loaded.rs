@@ -65,26 +65,7 @@ impl Loaded {
         meta: BlockMeta,
         properties: Vec<(String, Vec<u8>)>,
     ) -> Result<Db, StateError> {
-        if meta.state_root != self.root {
-            let (got, expected) = (self.root, meta.state_root);
-            return Err(StateError::WrongRoot {
-                block: meta.id,
-                got,
-                expected,
-            });
-        }
-        if meta.id.number > FIRST_NUMBER_MAX {
-            let what = format!(
-                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
-                meta.id
-            );
-            return Err(StateError::BadStart(what));
-        }
-        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
-        if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
-            let what = format!("the property {name} is its own");
-            return Err(StateError::BadStart(what));
-        }
+        self.check_first(&meta, &properties)?;
         let disk = self.disk;
         let own = [
             (
@@ -97,19 +78,7 @@ impl Loaded {
         let log_options = self.options.files.log(manifest.salt());
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
         log.settle()?;
-        let none = Changes::default();
-        let record = BlockRecord::encode(&meta, &none, &none, &[]);
-        let position = log.append(KIND_BLOCK, &[&record])?;
-        let replay = log.sync()?;
-        let (index, _) = BlockIndex::open(disk.clone(), 0)?;
-        index.set(
-            meta.id.number,
-            BlockEntry {
-                hash: meta.id.hash,
-                position,
-            },
-        )?;
-        index.sync()?;
+        let (position, replay, index) = put_first_block(&disk, &log, &meta)?;
         let recent = vec![RecentBlock {
             id: meta.id,
             parent: meta.parent,
@@ -162,4 +131,56 @@ impl Loaded {
         inner.merging.is_behind.store(false, Ordering::Release);
         Ok(Db { inner })
     }
+
+    /// Refuses what no database can begin with.
+    fn check_first(
+        &self,
+        meta: &BlockMeta,
+        properties: &[(String, Vec<u8>)],
+    ) -> Result<(), StateError> {
+        if meta.state_root != self.root {
+            let (got, expected) = (self.root, meta.state_root);
+            return Err(StateError::WrongRoot {
+                block: meta.id,
+                got,
+                expected,
+            });
+        }
+        if meta.id.number > FIRST_NUMBER_MAX {
+            let what = format!(
+                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
+                meta.id
+            );
+            return Err(StateError::BadStart(what));
+        }
+        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
+        if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
+            let what = format!("the property {name} is its own");
+            return Err(StateError::BadStart(what));
+        }
+        Ok(())
+    }
+}
+
+/// Appends the first block to the log, durably, and makes an index that has it. Returns where its
+/// record is, and where the log ends.
+fn put_first_block(
+    disk: &Arc<dyn Disk>,
+    log: &BlockLog,
+    meta: &BlockMeta,
+) -> Result<(LogPosition, LogPosition, BlockIndex), StateError> {
+    let none = Changes::default();
+    let record = BlockRecord::encode(meta, &none, &none, &[]);
+    let position = log.append(KIND_BLOCK, &[&record])?;
+    let end = log.sync()?;
+    let (index, _) = BlockIndex::open(disk.clone(), 0)?;
+    index.set(
+        meta.id.number,
+        BlockEntry {
+            hash: meta.id.hash,
+            position,
+        },
+    )?;
+    index.sync()?;
+    Ok((position, end, index))
 }
