@@ -2,13 +2,13 @@
 
 use crate::{
     Checkpoint, LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes,
-    manifest, segments::SegmentFile,
+    files::{copy_range, open_if_exists},
+    manifest,
+    segments::SegmentFile,
 };
 use cambium_disk::{Access, Disk, DiskFile};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
-/// Bytes that are copied at a time: whole blocks.
-const PIECE_BYTES: u64 = 1 << 20;
 /// So many files of the log are opened before anything large is copied.
 const LOG_FILES_OPEN: usize = 128;
 
@@ -25,6 +25,13 @@ pub struct BackupOf<'a> {
     pub log_start: LogPosition,
     /// Where it ends.
     pub log_end: LogPosition,
+}
+
+impl BackupOf<'_> {
+    /// Numbers of the log's files.
+    fn log_files(&self) -> RangeInclusive<u32> {
+        self.log_start.file..=self.log_end.file
+    }
 }
 
 /// What a backup took.
@@ -55,89 +62,13 @@ pub fn copy_files(
         sizes: BackupSizes::default(),
         progress,
     };
-    for sequence in of.checkpoints {
-        // Before they can be gone.
-        let name = checkpoint::name_of(*sequence);
-        if from.exists(&name)? {
-            copy.share_as(&name, &staged(&name))?;
-        } else {
-            let file = of.made_again.open(&name)?;
-            copy.copy(&*file, &staged(&name), file.len()?)?;
-        }
-    }
+    copy.checkpoints(of)?;
     // Whoever writes may let old ones go.
-    let log_files = of.log_start.file..=of.log_end.file;
-    let mut log = BTreeMap::new();
-    for number in log_files.clone().take(LOG_FILES_OPEN) {
-        let name = block_log::name_of(number);
-        if !is_lost(from, of, number)? {
-            log.insert(number, from.open(&name)?);
-        }
-    }
-    to.create_dir("segments")?;
-    let files = of.segments.files();
-    let newest = files.iter().map(|one| one.stats.sequence).max();
-    for SegmentFile {
-        stats,
-        name,
-        file,
-        bytes,
-    } in files
-    {
-        // Whoever writes may append to the newest one, and remove any: it is open here.
-        let is_linked = match Some(stats.sequence) != newest {
-            false => Ok(false),
-            true => copy.link(&name, &name),
-        };
-        let is_linked = match is_linked {
-            Err(StoreError::Disk(error)) if error.is_not_found() => false,
-            linked => linked?,
-        };
-        if !is_linked {
-            let copied = copy.copy(&*file, &name, bytes);
-            copied.map_err(|error| behind_if_gone(from, &name, error))?;
-        }
-    }
-    to.create_dir("log")?;
-    for number in log_files {
-        let name = block_log::name_of(number);
-        // One that is missing is missing in the copy.
-        if !log.contains_key(&number) && is_lost(from, of, number)? {
-            continue;
-        }
-        // Were the newest lost, a repair would go on with the one before.
-        if number + 1 < of.log_end.file {
-            match copy.link(&name, &name) {
-                Err(StoreError::Disk(error)) if error.is_not_found() => {}
-                linked => {
-                    if linked? {
-                        continue;
-                    }
-                }
-            }
-        }
-        let mut copy_file = || {
-            let file = match log.remove(&number) {
-                Some(file) => file,
-                None => from.open(&name)?,
-            };
-            let len = match number == of.log_end.file {
-                true => of.log_end.offset.into(),
-                false => file.len()?,
-            };
-            match len {
-                // Not even a header: it was cut off for those who are too far behind.
-                0 => Err(StoreError::ReaderBehind {
-                    what: from.display_path(&name),
-                }),
-                len => copy.copy(&*file, &name, len),
-            }
-        };
-        copy_file().map_err(|error| behind_if_gone(from, &name, error))?;
-    }
+    let log = open_log(from, of)?;
+    copy.segments(of.segments)?;
+    copy.log(of, log)?;
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
-        if from.exists(name)? {
-            let file = from.open(name)?;
+        if let Some(file) = open_if_exists(from, name)? {
             copy.copy(&*file, name, file.len()?)?;
         }
     }
@@ -151,6 +82,17 @@ pub fn copy_files(
     }
     to.sync_dir("")?;
     Ok(sizes)
+}
+
+/// The oldest files of the log, open, by their numbers.
+fn open_log(from: &dyn Disk, of: &BackupOf<'_>) -> Result<OpenLogFiles, StoreError> {
+    let mut log = BTreeMap::new();
+    for number in of.log_files().take(LOG_FILES_OPEN) {
+        if !is_lost(from, of, number)? {
+            log.insert(number, from.open(&block_log::name_of(number))?);
+        }
+    }
+    Ok(log)
 }
 
 /// Whether a file of the log is missing that had to be there: those that leave do so in their order,
@@ -184,6 +126,8 @@ fn staged(name: &str) -> String {
     format!("{name}.tmp")
 }
 
+type OpenLogFiles = BTreeMap<u32, Arc<dyn DiskFile>>;
+
 struct Copy<'a> {
     from: &'a dyn Disk,
     to: &'a dyn Disk,
@@ -192,6 +136,93 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
+    /// The checkpoints, under other names until all else is there.
+    fn checkpoints(&mut self, of: &BackupOf<'_>) -> Result<(), StoreError> {
+        for sequence in of.checkpoints {
+            // Before they can be gone.
+            let name = checkpoint::name_of(*sequence);
+            if self.from.exists(&name)? {
+                self.share_as(&name, &staged(&name))?;
+            } else {
+                let file = of.made_again.open(&name)?;
+                self.copy(&*file, &staged(&name), file.len()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn segments(&mut self, segments: &Segments) -> Result<(), StoreError> {
+        self.to.create_dir("segments")?;
+        let files = segments.files();
+        let newest = files.iter().map(|one| one.stats.sequence).max();
+        for SegmentFile {
+            stats,
+            name,
+            file,
+            bytes,
+        } in files
+        {
+            // Whoever writes may append to the newest one, and remove any: it is open here.
+            let is_newest = Some(stats.sequence) == newest;
+            if is_newest || !self.link_if_exists(&name)? {
+                let copied = self.copy(&*file, &name, bytes);
+                copied.map_err(|error| behind_if_gone(self.from, &name, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of the log, of which those in `open` are open.
+    fn log(&mut self, of: &BackupOf<'_>, mut open: OpenLogFiles) -> Result<(), StoreError> {
+        self.to.create_dir("log")?;
+        for number in of.log_files() {
+            let name = block_log::name_of(number);
+            // One that is missing is missing in the copy.
+            if !open.contains_key(&number) && is_lost(self.from, of, number)? {
+                continue;
+            }
+            // Were the newest lost, a repair would go on with the one before.
+            if number + 1 < of.log_end.file && self.link_if_exists(&name)? {
+                continue;
+            }
+            let copied = self.log_file(of, number, open.remove(&number));
+            copied.map_err(|error| behind_if_gone(self.from, &name, error))?;
+        }
+        Ok(())
+    }
+
+    fn log_file(
+        &mut self,
+        of: &BackupOf<'_>,
+        number: u32,
+        open: Option<Arc<dyn DiskFile>>,
+    ) -> Result<(), StoreError> {
+        let name = block_log::name_of(number);
+        let file = match open {
+            Some(file) => file,
+            None => self.from.open(&name)?,
+        };
+        let len = match number == of.log_end.file {
+            true => of.log_end.offset.into(),
+            false => file.len()?,
+        };
+        match len {
+            // Not even a header: it was cut off for those who are too far behind.
+            0 => Err(StoreError::ReaderBehind {
+                what: self.from.display_path(&name),
+            }),
+            len => self.copy(&*file, &name, len),
+        }
+    }
+
+    /// As [`Self::link`], under the same name. False as well if there is no such file any more.
+    fn link_if_exists(&mut self, name: &str) -> Result<bool, StoreError> {
+        match self.link(name, name) {
+            Err(StoreError::Disk(error)) if error.is_not_found() => Ok(false),
+            linked => linked,
+        }
+    }
+
     /// Gives a file that nobody writes to a second name, if that can be.
     fn link(&mut self, name: &str, as_name: &str) -> Result<bool, StoreError> {
         let is_linked = self.to.link(self.from, name, as_name)?;
@@ -215,16 +246,10 @@ impl Copy<'_> {
     /// The first `len` bytes of a file.
     fn copy(&mut self, file: &dyn DiskFile, as_name: &str, len: u64) -> Result<(), StoreError> {
         let to = self.to.create_with(as_name, Access::Cached)?;
-        let mut piece = vec![0; PIECE_BYTES.min(len) as usize];
-        let mut at = 0;
-        while at < len {
-            let take = PIECE_BYTES.min(len - at) as usize;
-            file.read_at(&mut piece[..take], at)?;
-            to.write_at(&piece[..take], at)?;
-            at += take as u64;
-            self.sizes.copied_bytes += take as u64;
+        copy_range(file, 0..len, &*to, 0, |bytes| {
+            self.sizes.copied_bytes += bytes;
             (self.progress)(&self.sizes);
-        }
+        })?;
         to.sync()?;
         self.sizes.copied_files += 1;
         Ok(())

@@ -1,5 +1,6 @@
 //! What can go wrong in the store, by consequence.
 
+use crate::LogPosition;
 use cambium_disk::{Disk, DiskError};
 
 /// An error of the store. Messages name the file, the place and what to do.
@@ -33,7 +34,7 @@ pub enum StoreError {
         /// Where in it.
         offset: u64,
         /// The same place.
-        position: crate::LogPosition,
+        position: LogPosition,
         /// What is wrong.
         what: String,
     },
@@ -156,6 +157,22 @@ impl StoreError {
             offset,
             what: what.to_owned(),
             advice: REPAIR,
+        }
+    }
+
+    /// A file of another format than the one that this version reads.
+    pub(crate) const fn other_format(file: String, found: u32, supported: u32) -> Self {
+        match found > supported {
+            true => Self::NewerFormat {
+                file,
+                found,
+                supported,
+            },
+            false => Self::OlderFormat {
+                file,
+                found,
+                supported,
+            },
         }
     }
 

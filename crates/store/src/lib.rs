@@ -49,28 +49,30 @@
 //! A part whose write or sync failed is *poisoned*: it takes no more writes, since the system may
 //! have dropped what was not yet durable, and reports the first failure whenever asked.
 
-mod backup;
-mod block_index;
-mod block_log;
-mod checkpoint;
-mod codes;
-mod error;
-mod manifest;
 #[cfg(all(test, feature = "shuttle"))]
 mod modelled;
-mod pace;
-mod page;
-mod poison;
-mod readers;
-mod record;
-mod segments;
 mod sync;
+mod log_position;
+mod error;
+mod poison;
+mod pace;
+mod files;
+mod record;
+mod block_log;
+mod block_index;
+mod page;
+mod segments;
+mod codes;
+mod checkpoint;
+mod manifest;
+mod readers;
+mod backup;
 
 pub use backup::{BackupOf, BackupSizes, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
-    BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogPosition,
-    LogRecovery, LogScan, Record, RemovedLogFile, TornTail,
+    BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogRecovery, LogScan,
+    Record, RemovedLogFile, TornTail,
 };
 pub use checkpoint::{
     Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, FoundCheckpoints,
@@ -78,6 +80,7 @@ pub use checkpoint::{
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
+pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};

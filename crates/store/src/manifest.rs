@@ -4,7 +4,7 @@
 //! learns whether it is a database, of this chain, in a format that it knows. Checkpoints have a
 //! copy, from which a repair takes it.
 
-use crate::{StoreError, checkpoint::is_checkpoint};
+use crate::{StoreError, checkpoint::is_checkpoint, files::remove_if_exists};
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{DecodeError, Reader, put_varint};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -87,9 +87,7 @@ impl Manifest {
                 max,
             });
         }
-        if disk.exists(TEMPORARY_NAME)? {
-            disk.remove(TEMPORARY_NAME)?;
-        }
+        remove_if_exists(disk, TEMPORARY_NAME)?;
         let file = disk.create(TEMPORARY_NAME)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
@@ -123,19 +121,9 @@ impl Manifest {
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
         let format = decode_format(&mut Reader::new(&bytes));
-        let (file, supported) = (path.clone(), FORMAT);
         match format.map_err(|e| damaged(e.offset, e.what))? {
-            found if found > FORMAT => Err(StoreError::NewerFormat {
-                file,
-                found,
-                supported,
-            }),
-            found if found < FORMAT => Err(StoreError::OlderFormat {
-                file,
-                found,
-                supported,
-            }),
-            _ => Self::decode(&bytes).map_err(|e| damaged(e.offset, e.what)),
+            FORMAT => Self::decode(&bytes).map_err(|e| damaged(e.offset, e.what)),
+            found => Err(StoreError::other_format(path, found, FORMAT)),
         }
     }
 

@@ -15,6 +15,7 @@
 //! who could otherwise write into a block bytes that pass for a record when the block's own
 //! record is torn.
 
+use crate::files::copy_range;
 use cambium_disk::{DiskError, DiskFile};
 use cambium_primitives::Reader;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
@@ -136,6 +137,13 @@ impl Frame {
 }
 
 impl RecordFile<'_> {
+    /// The frame in `bytes`, if it is that of the record at `offset` and the record fits.
+    fn decode(&self, bytes: &[u8], offset: u64) -> Option<Frame> {
+        let room = self.len.saturating_sub(offset);
+        Frame::decode(bytes, self.salt)
+            .filter(|frame| frame.position == self.base + offset && frame.size() <= room)
+    }
+
     /// Reads the record at `offset`. What it claims is checked before memory is taken for it.
     pub(crate) fn record(&self, offset: u64) -> Result<Found, DiskError> {
         let room = self.len.saturating_sub(offset);
@@ -145,9 +153,7 @@ impl RecordFile<'_> {
         if head == [0; FRAME_BYTES] {
             return Ok(Found::End);
         }
-        let frame = Frame::decode(&head, self.salt)
-            .filter(|frame| frame.position == self.base + offset && frame.size() <= room);
-        let Some(frame) = frame else {
+        let Some(frame) = self.decode(&head, offset) else {
             return Ok(Found::Damage("there is no whole record"));
         };
         let mut payload = vec![0; frame.size() as usize - FRAME_BYTES];
@@ -174,9 +180,7 @@ impl RecordFile<'_> {
         if bytes[..FRAME_BYTES] == [0; FRAME_BYTES] {
             return Ok(Found::End);
         }
-        let frame = Frame::decode(&bytes, self.salt)
-            .filter(|frame| frame.position == self.base + offset && frame.size() <= room);
-        let Some(frame) = frame else {
+        let Some(frame) = self.decode(&bytes, offset) else {
             return Ok(Found::Damage("there is no whole record"));
         };
         bytes.drain(..FRAME_BYTES);
@@ -195,9 +199,9 @@ impl RecordFile<'_> {
         let mut bytes = vec![0; size as usize];
         self.file.read_at(&mut bytes, offset)?;
         head.copy_from_slice(&bytes[FRAME_BYTES..]);
-        Ok(Frame::decode(&bytes, self.salt).filter(|frame| {
-            frame.position == self.base + offset && frame.size() <= room && frame.size() >= size
-        }))
+        Ok(self
+            .decode(&bytes, offset)
+            .filter(|frame| frame.size() >= size))
     }
 
     /// Looks after `from` for a whole record which tells that the byte at `position` was durable.
@@ -226,15 +230,7 @@ impl RecordFile<'_> {
     /// hold bytes that it takes for written, and that are on no disk: reading them proves nothing,
     /// and only a new write makes the next sync write them.
     pub(crate) fn rewrite(&self, from: u64, to: u64) -> Result<(), DiskError> {
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut at = from;
-        while at < to {
-            let take = (to - at).min(PIECE_BYTES as u64) as usize;
-            self.file.read_at(&mut piece[..take], at)?;
-            self.file.write_at(&piece[..take], at)?;
-            at += take as u64;
-        }
-        Ok(())
+        copy_range(self.file, from..to, self.file, from, |_| ())
     }
 
     /// Where the last byte from `from` on that is not zero ends. `None` if all are.

@@ -3,13 +3,14 @@
 //! What is then written over the zeros needs no new place on the disk, so that a sync need not wait
 //! for the file system's journal, nor for what others put into it.
 
-use super::{BlockLog, DIR, LogPosition, name_of};
-use crate::{StoreError, WritePace, pace::PIECE_BYTES};
-use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError};
+use super::{
+    format::{DIR, TEMPORARY, name_of},
+    log::BlockLog,
+};
+use crate::{LogPosition, StoreError, WritePace, files::remove_if_exists, pace::PIECE_BYTES};
+use cambium_disk::{Access, BLOCK_BYTES, DiskError};
 use std::sync::atomic::Ordering;
 
-/// What it is called until it is whole.
-const TEMPORARY: &str = "log/next.tmp";
 /// A log of fewer bytes gets no file ahead.
 const LOG_BYTES_MIN: u32 = 16 << 20;
 /// Room for the record that goes beyond a file's limit.
@@ -17,7 +18,7 @@ const SPARE_BYTES: u64 = 1 << 20;
 
 impl BlockLog {
     /// Makes the next file ready, if it is not yet and will be needed soon. It takes as long as
-    /// writing [`LogOptions::file_bytes_max`](super::LogOptions::file_bytes_max): for a thread that
+    /// writing [`LogOptions::file_bytes_max`](crate::LogOptions::file_bytes_max): for a thread that
     /// has time. Where the disk is full nothing is done.
     pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
@@ -39,9 +40,9 @@ impl BlockLog {
     }
 
     fn prepare(&self, pace: &WritePace) -> Result<(), StoreError> {
-        remove_unfinished(&*self.disk)?;
+        remove_if_exists(&*self.disk, TEMPORARY)?;
         if let Err(error) = self.write_zeros(pace) {
-            remove_unfinished(&*self.disk)?;
+            remove_if_exists(&*self.disk, TEMPORARY)?;
             return match error.is_full() {
                 true => Ok(()),
                 false => Err(error.into()),
@@ -71,13 +72,5 @@ impl BlockLog {
             at += len as u64;
         }
         file.sync()
-    }
-}
-
-/// Removes a file ahead that never became whole.
-pub(super) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
-    match disk.exists(TEMPORARY)? {
-        true => disk.remove(TEMPORARY),
-        false => Ok(()),
     }
 }

@@ -1,13 +1,15 @@
 //! The log in many orders of threads: two append and sync, one reads and scans, and one makes the
 //! next file ready, while new files are begun.
 
-use super::{tests::SMALL, *};
+use super::{log::BlockLog, tests::SMALL};
 use crate::{
-    WritePace,
+    LogPosition, WritePace,
     modelled::{YieldingDisk, run},
+    sync::Mutex,
 };
 use cambium_disk::FaultyDisk;
 use shuttle::thread;
+use std::sync::Arc;
 
 const APPENDERS: u8 = 2;
 /// Of each appender: so that some files are filled.

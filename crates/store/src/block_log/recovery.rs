@@ -2,16 +2,36 @@
 //!
 //! Finding changes nothing; what it found is settled when the database is open.
 
-use super::{
-    DIR, END, HEADER_BYTES, LogPosition, OWN_BYTES, TornTail, base_of, corrupt, header_of, is_mark,
-    missing, name_of,
+use super::format::{
+    DIR, END, OWN_BYTES, base_of, corrupt, header_of, is_mark, missing, name_of, numbers,
 };
 use crate::{
-    StoreError,
+    LogPosition, StoreError,
+    log_position::HEADER_BYTES,
     record::{Found, RecordFile},
 };
 use cambium_disk::{Disk, DiskFile};
 use std::{collections::BTreeSet, sync::Arc};
+
+/// An end that was never acknowledged by a sync, dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The file, as its owner may look it up.
+    pub file: String,
+    /// Where the log now ends in it.
+    pub offset: u64,
+    /// Bytes dropped, the zeros after them not counted.
+    pub bytes: u64,
+}
+
+/// What opening found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecovery {
+    /// Where the next record goes.
+    pub end: LogPosition,
+    /// What [`BlockLog::settle`] drops, if anything.
+    pub torn_tail: Option<TornTail>,
+}
 
 /// What opening found and is to be done before the log is appended to.
 #[derive(Debug)]
@@ -331,16 +351,4 @@ fn end_in(
         durable_to,
         torn_to,
     })
-}
-
-/// Numbers of the log files that there are.
-pub(super) fn numbers(disk: &dyn Disk) -> Result<BTreeSet<u32>, StoreError> {
-    if !disk.exists(DIR)? {
-        return Ok(BTreeSet::new());
-    }
-    let number = |name: String| {
-        let number = name.strip_suffix(".log")?.parse().ok()?;
-        (name_of(number) == format!("{DIR}/{name}")).then_some(number)
-    };
-    Ok(disk.list(DIR)?.into_iter().filter_map(number).collect())
 }

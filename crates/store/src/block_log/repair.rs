@@ -4,13 +4,15 @@
 //! place, so that all that is whole keeps its position: before it and behind it.
 
 use super::{
-    BlockLog, DIR, END, FRAME_BYTES, GAP, HEADER_BYTES, LogPosition, OWN_BYTES, base_of, header_of,
-    is_mark, name_of,
-    recovery::{LogFile, numbers},
+    format::{DIR, END, GAP, OWN_BYTES, base_of, header_of, is_mark, name_of, numbers},
+    log::BlockLog,
+    recovery::LogFile,
 };
 use crate::{
-    StoreError,
-    record::{Found, put_record},
+    LogPosition, StoreError,
+    files::copy_range,
+    log_position::HEADER_BYTES,
+    record::{FRAME_BYTES, Found, put_record},
 };
 use cambium_disk::{Disk, DiskFile};
 
@@ -316,14 +318,7 @@ fn keep_copy(
     copy: &dyn DiskFile,
 ) -> Result<(), StoreError> {
     let to = to.min(file.len()?);
-    let mut at = from;
-    let mut piece = vec![0; 1 << 20];
-    while at < to {
-        let take = (to - at).min(piece.len() as u64) as usize;
-        file.read_at(&mut piece[..take], at)?;
-        copy.write_at(&piece[..take], copy.len()?)?;
-        at += take as u64;
-    }
+    copy_range(file, from..to, copy, copy.len()?, |_| ())?;
     Ok(copy.sync()?)
 }
 

@@ -1,6 +1,9 @@
 //! Pieces of a checkpoint's section: each is read alone, and has its own checksum.
 
-use super::{Section, find_section, name_of};
+use super::{
+    format::{Section, find_section},
+    names::name_of,
+};
 use crate::StoreError;
 use cambium_disk::{Access, Disk, DiskFile, ReadRequest};
 use std::sync::Arc;

@@ -1,7 +1,19 @@
-use super::*;
+use super::{
+    format::{
+        CheckpointId, FLUSH_BYTES, FORMAT, HEADER_BYTES, decode_directory, directory_checksum,
+        encode_directory, header_of,
+    },
+    latest::{load_latest_checkpoint, set_aside},
+    names::{TEMPORARY, name_of, sequence_of},
+    pieces::put_piece,
+    reader::Checkpoint,
+    writer::CheckpointWriter,
+};
+use crate::StoreError;
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::{Fault, FaultyDisk};
+use cambium_disk::{Disk, Fault, FaultyDisk};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 type Sections = Vec<(&'static str, Vec<u8>)>;
 

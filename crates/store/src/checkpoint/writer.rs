@@ -1,8 +1,10 @@
 //! Writing a checkpoint.
 
 use super::{
-    Checkpoint, CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, SectionReader, TEMPORARY,
-    encode_directory, header_of, len_of, name_of, sequence_of, sequences,
+    format::{CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, encode_directory, header_of, len_of},
+    names::{TEMPORARY, name_of, sequence_of, sequences},
+    pieces::SectionReader,
+    reader::Checkpoint,
 };
 use crate::{StoreError, WritePace};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
@@ -190,7 +192,7 @@ impl CheckpointWriter {
         if let Some(newest) = older.last() {
             let known = self.newest.filter(|known| known.sequence == *newest);
             let needed = match known.map_or_else(
-                || Checkpoint::open(&self.disk, *newest).map(|found| found.id),
+                || Checkpoint::open(&self.disk, *newest).map(|found| found.id()),
                 Ok,
             ) {
                 Ok(id) => id.first,

@@ -1,15 +1,13 @@
 //! Writing a page.
 
 use super::{
-    CHECKED_FROM, DIGEST_BYTES_MAX, FORMAT, HEAD_BYTES, OWNER, Page, WIDE, run::head_of,
-    top_key_len,
+    digest::put_digest,
+    format::{DIGEST_BYTES_MAX, HEAD_BYTES, NARROW_DATA_BYTES_MAX, put_head, seal, top_key_len},
+    leaf_page::Page,
+    run::head_of,
 };
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
 use std::{borrow::Cow, ops::Range};
-use xxhash_rust::xxh3::xxh3_64;
-
-/// Data of a run up to this length has offsets of two bytes, of which one bit is taken.
-pub(super) const NARROW_DATA_BYTES_MAX: usize = 0x7fff;
 
 /// Writes one page.
 #[derive(Debug)]
@@ -149,7 +147,7 @@ impl PageBuilder {
         Page::of_builder(self.finish().into())
     }
 
-    /// The page's bytes. Over [`PAGE_BYTES_MAX`](super::PAGE_BYTES_MAX), segments refuse it.
+    /// The page's bytes. Over [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), segments refuse it.
     /// Panics if a path was given two digests.
     pub fn finish(&self) -> Vec<u8> {
         let (run, wide) = match self.run(false) {
@@ -209,43 +207,6 @@ impl PageBuilder {
             before = *path;
         }
     }
-}
-
-/// Begins a page with all that comes before its run: [`seal`] sets length and checksum.
-pub(super) fn put_head(
-    page: &mut Vec<u8>,
-    wide: bool,
-    prefix: &Path,
-    owner: Option<&[u8]>,
-    leaves: usize,
-) {
-    page.resize(CHECKED_FROM + 4, 0);
-    let wide = if wide { WIDE } else { 0 };
-    let owned = if owner.is_some() { OWNER } else { 0 };
-    page.extend([FORMAT, wide | owned, prefix.len() as u8]);
-    page.extend_from_slice(prefix.packed());
-    if let Some(owner) = owner {
-        put_varint(page, owner.len() as u64);
-        page.extend_from_slice(owner);
-    }
-    put_varint(page, leaves as u64);
-}
-
-/// Adds a digest that comes after the one of `before`.
-pub(super) fn put_digest(out: &mut Vec<u8>, before: &Path, path: &Path, digest: &[u8]) {
-    let shared = path.common_prefix_len(before);
-    out.extend([shared as u8, (path.len() - shared) as u8]);
-    out.extend_from_slice(path.suffix(shared).packed());
-    out.push(digest.len() as u8);
-    out.extend_from_slice(digest);
-}
-
-/// Puts length and checksum into a page of which all else is there.
-pub(super) fn seal(page: &mut [u8]) {
-    let len = u32::try_from(page.len()).expect("a page under 4 GiB");
-    page[8..12].copy_from_slice(&len.to_le_bytes());
-    let sum = xxh3_64(&page[CHECKED_FROM..]);
-    page[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// A run of these entries. `None` if it is too long for narrow offsets.

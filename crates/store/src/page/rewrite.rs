@@ -1,10 +1,10 @@
 //! Writing a page again with a few leaves changed: what stays is copied as it lies.
 
 use super::{
-    DIGEST_BYTES_MAX, HEAD_BYTES, Page,
-    builder::{NARROW_DATA_BYTES_MAX, put_digest, put_head, seal},
+    digest::put_digest,
+    format::{DIGEST_BYTES_MAX, HEAD_BYTES, NARROW_DATA_BYTES_MAX, put_head, seal, top_key_len},
+    leaf_page::Page,
     run::head_of,
-    top_key_len,
 };
 use cambium_primitives::{Path, put_varint};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Runs: sorted keys with their values, searched by the first two bytes of the keys.
 
-use super::HEAD_BYTES;
+use super::format::HEAD_BYTES;
 use cambium_primitives::{DecodeError, Path, Reader};
 use std::{cmp::Ordering, ops::Range};
 

@@ -1,7 +1,14 @@
-use super::*;
+use super::{
+    builder::PageBuilder,
+    format::{CHECKED_FROM, FORMAT, PAGE_BYTES_MAX, PREFIX_AT, leaf_bytes},
+    leaf_page::Page,
+    rewrite::PageRewriter,
+};
 use alloy_primitives::{B256, b256, keccak256};
+use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 type Model = BTreeMap<Path, Vec<u8>>;
 

@@ -2,8 +2,8 @@
 //! on to a copy.
 
 use super::{
-    SegmentStats, Segments,
-    segment::{Segment, name_of},
+    segment::{Segment, SegmentStats, name_of},
+    set::Segments,
 };
 use crate::StoreError;
 use cambium_disk::{DiskError, DiskFile};
@@ -16,17 +16,6 @@ pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn DiskFile>,
     /// Bytes of it that were there when it was opened: fewer than it should have if it is damaged.
     pub(crate) bytes: u64,
-}
-
-/// A segment that was removed.
-#[derive(Debug)]
-pub struct RemovedSegment {
-    /// Its number, as addresses had it.
-    pub number: u32,
-    /// Bytes appended to it.
-    pub bytes: u64,
-    /// Its file, which has no name any more. `None` if it was missing.
-    pub file: Option<Arc<dyn DiskFile>>,
 }
 
 impl Segments {

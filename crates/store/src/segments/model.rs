@@ -3,17 +3,20 @@
 //! is begun.
 
 use super::{
+    addr::PageAddr,
+    set::Segments,
     tests::{SALT, SMALL, same},
-    *,
 };
 use crate::{
     PageBuilder,
     modelled::{YieldingDisk, run},
+    sync::Mutex,
 };
 use alloy_primitives::keccak256;
 use cambium_disk::FaultyDisk;
 use cambium_primitives::Path;
 use shuttle::thread;
+use std::sync::Arc;
 
 const APPENDERS: u64 = 2;
 /// Of each appender: so that two segments are filled, and a third is begun.

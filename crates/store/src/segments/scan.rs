@@ -1,9 +1,9 @@
 //! All pages of a segment, in their order, whether anything leads to them or not.
 
 use super::{
-    PageAddr, Segments,
-    addr::UNIT_BYTES,
+    addr::{PageAddr, UNIT_BYTES},
     segment::{HEADER_BYTES, Segment},
+    set::Segments,
 };
 use crate::{
     Page, StoreError,

@@ -1,6 +1,5 @@
 //! One segment: its file, its header, and how full it is.
 
-use super::{DIR, SegmentStats};
 use crate::{StoreError, sync::AtomicU64};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
@@ -19,6 +18,21 @@ use std::sync::{Arc, atomic::Ordering};
 const MAGIC: &[u8; 8] = b"CambiSeg";
 const FORMAT: u32 = 2;
 pub(super) const HEADER_BYTES: u64 = 32;
+
+pub(super) const DIR: &str = "segments";
+
+/// How full a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// Its number, as addresses have it.
+    pub segment: u32,
+    /// Its sequence number, as its file's name has it.
+    pub sequence: u64,
+    /// Bytes appended to it.
+    pub bytes: u64,
+    /// Bytes of pages not yet dead.
+    pub live_bytes: u64,
+}
 
 #[derive(Debug)]
 pub(super) struct Segment {

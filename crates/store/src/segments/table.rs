@@ -1,10 +1,10 @@
 //! The table of segments, as kept in a checkpoint.
 
 use super::{
-    SegmentStats,
     addr::{OFFSET_END, SEGMENT_MAX},
-    segment::HEADER_BYTES,
+    segment::{HEADER_BYTES, SegmentStats},
 };
+use crate::StoreError;
 use cambium_disk::BLOCK_BYTES;
 use cambium_primitives::{DecodeError, Reader};
 use std::collections::HashSet;
@@ -48,7 +48,13 @@ impl Table {
         table
     }
 
-    pub(super) fn decode(table: &[u8]) -> Result<Self, DecodeError> {
+    /// Decodes the table of a checkpoint.
+    pub(super) fn read(table: &[u8]) -> Result<Self, StoreError> {
+        let of = || "the checkpoint's table of segments".to_owned();
+        Self::decode(table).map_err(|error| StoreError::corrupt(of(), 0, error))
+    }
+
+    fn decode(table: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(table);
         let next_sequence = reader.u64()?;
         let count = reader.u32()? as usize;

@@ -1,10 +1,21 @@
-use super::*;
+use super::{
+    addr::{PageAddr, SEGMENT_MAX},
+    segment::{DIR, HEADER_BYTES, name_of},
+    set::{SegmentOptions, Segments, SegmentsRecovery},
+};
 use crate::PageBuilder;
+use crate::{
+    PAGE_BYTES_MAX, Page, StoreError,
+    sync::{Mutex, RwLock},
+};
 use alloy_primitives::{b256, keccak256};
-use cambium_disk::{Fault, FaultyDisk, StdDisk};
+use cambium_disk::{Disk, Fault, FaultyDisk, StdDisk};
 use cambium_primitives::Path;
 use proptest::prelude::*;
-use std::sync::atomic::AtomicBool;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 pub(super) const SMALL: SegmentOptions = SegmentOptions {
     segment_bytes_max: 12_288,

@@ -3,8 +3,11 @@
 //! What is kept is for the log's user to say, in its checkpoints. Files before that are nobody's: a
 //! crash may leave some of them, and they are removed with the next ones.
 
-use super::{BlockLog, DIR, HEADER_BYTES, LogPosition, name_of, recovery::numbers};
-use crate::StoreError;
+use super::{
+    format::{DIR, name_of, numbers},
+    log::BlockLog,
+};
+use crate::{LogPosition, StoreError, log_position::HEADER_BYTES};
 use cambium_disk::{Disk, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
 
@@ -61,26 +64,5 @@ impl BlockLog {
         self.disk.sync_dir(DIR)?;
         self.removed_to.store(first, Ordering::Release);
         Ok(removed)
-    }
-
-    /// The error of a file that is not kept.
-    pub(super) fn check_kept(&self, number: u32) -> Result<(), StoreError> {
-        if number < self.first.load(Ordering::Acquire) {
-            let file = self.disk.display_path(&name_of(number));
-            return Err(StoreError::NotKept { file });
-        }
-        Ok(())
-    }
-
-    /// What was read while the file left is not damaged.
-    pub(super) fn unless_not_kept<T>(
-        &self,
-        number: u32,
-        read: Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        if read.as_ref().is_err_and(StoreError::is_corruption) {
-            self.check_kept(number)?;
-        }
-        read
     }
 }

@@ -1,0 +1,116 @@
+//! The files of a log: their names, their headers, and the records of the log's own.
+
+use crate::{
+    LogPosition, StoreError,
+    log_position::HEADER_BYTES,
+    record::{FRAME_BYTES, Found, RecordFile},
+};
+use cambium_disk::{Disk, DiskError, DiskFile};
+use std::{collections::BTreeSet, sync::Arc};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub(super) const DIR: &str = "log";
+/// What the next file is called until it is whole.
+pub(super) const TEMPORARY: &str = "log/next.tmp";
+
+// Log file. Numbers are little-endian.
+//
+// OFFSET  SIZE  MEANING
+// 0       8     "CambiLog"
+// 8       4     format: 2
+// 12      4     number of the file, from 1
+// 16      8     length of the file before: where its last record ends, which is one of kind END
+// 24      8     xxh3-64, seeded with the salt, of 0 .. 24
+// 32            records (see record.rs), whose positions are those of `LogPosition::to_u64`
+// then          zeros, in the newest file; a file of nothing but zeros is one that was made ready
+const MAGIC: &[u8; 8] = b"CambiLog";
+const FORMAT: u32 = 2;
+
+/// Kinds of records from here on are the log's own.
+pub(super) const OWN_KINDS: u8 = 0xf0;
+/// All before it is durable.
+pub(super) const MARK: u8 = 0xf0;
+/// The file ends here, and the next one has a durable header.
+pub(super) const END: u8 = 0xf1;
+/// Something was here that could not be read.
+pub(super) const GAP: u8 = 0xf2;
+/// Bytes of a mark, and of an end.
+pub(super) const OWN_BYTES: u32 = FRAME_BYTES as u32;
+
+/// Whether what is damaged at `offset` is a mark: nothing else is so short. What it told is told
+/// by the record behind it as well.
+pub(super) fn is_mark(records: &RecordFile<'_>, offset: u64) -> Result<bool, DiskError> {
+    let behind = offset + u64::from(OWN_BYTES);
+    Ok(behind < records.len && matches!(records.record(behind)?, Found::Record(..)))
+}
+
+/// Position of a file's first byte.
+pub(super) const fn base_of(file: u32) -> u64 {
+    (file as u64) << 32
+}
+
+pub(crate) fn name_of(file: u32) -> String {
+    format!("{DIR}/{file:08}.log")
+}
+
+pub(super) fn header_of(file: u32, previous_bytes: u32, salt: u64) -> [u8; HEADER_BYTES as usize] {
+    let mut header = [0; HEADER_BYTES as usize];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    header[12..16].copy_from_slice(&file.to_le_bytes());
+    header[16..24].copy_from_slice(&u64::from(previous_bytes).to_le_bytes());
+    let check = xxh3_64_with_seed(&header[..24], salt);
+    header[24..].copy_from_slice(&check.to_le_bytes());
+    header
+}
+
+/// Creates a log file, durably: whatever is in it is proof that it had a header.
+pub(super) fn begin_file(
+    disk: &dyn Disk,
+    number: u32,
+    previous_bytes: u32,
+    salt: u64,
+) -> Result<Arc<dyn DiskFile>, StoreError> {
+    let file = disk.create(&name_of(number))?;
+    file.write_at(&header_of(number, previous_bytes, salt), 0)?;
+    file.sync()?;
+    disk.sync_dir(DIR)?;
+    Ok(file)
+}
+
+pub(super) fn corrupt(disk: &dyn Disk, position: LogPosition, what: &str) -> StoreError {
+    StoreError::CorruptLog {
+        file: disk.display_path(&name_of(position.file)),
+        offset: position.offset.into(),
+        position,
+        what: what.to_owned(),
+    }
+}
+
+/// The error of a file that can't be opened: one that is gone is damage to the log.
+pub(super) fn missing(disk: &dyn Disk, number: u32, error: DiskError) -> StoreError {
+    if error.is_not_found() {
+        corrupt(
+            disk,
+            LogPosition {
+                file: number,
+                offset: 0,
+            },
+            "the file is missing",
+        )
+    } else {
+        error.into()
+    }
+}
+
+/// Numbers of the log files that there are.
+pub(super) fn numbers(disk: &dyn Disk) -> Result<BTreeSet<u32>, StoreError> {
+    if !disk.exists(DIR)? {
+        return Ok(BTreeSet::new());
+    }
+    let number = |name: String| {
+        let number = name.strip_suffix(".log")?.parse().ok()?;
+        (name_of(number) == format!("{DIR}/{name}")).then_some(number)
+    };
+    Ok(disk.list(DIR)?.into_iter().filter_map(number).collect())
+}

@@ -1,0 +1,366 @@
+//! Appending to the log, and making durable what was appended.
+
+use super::{
+    format::{DIR, END, MARK, OWN_BYTES, OWN_KINDS, TEMPORARY, begin_file, header_of},
+    recovery::{LogRecovery, Unsettled, find_end},
+};
+use crate::{
+    LogPosition, StoreError,
+    files::remove_if_exists,
+    log_position::HEADER_BYTES,
+    poison::Poison,
+    record::{PAYLOAD_BYTES_MAX, put_record, record_bytes},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, RwLock},
+};
+use cambium_disk::{BLOCK_BYTES, Disk, DiskFile};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Older files kept open for reading.
+pub(super) const OPEN_FILES_MAX: usize = 64;
+
+/// Zeros are written in pieces of this size.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+/// How the log is laid out.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// A new file is begun once one is this long. At most 2 GiB.
+    pub file_bytes_max: u32,
+    /// A file that was not made ready before is extended with zeros in steps of this, so that most
+    /// syncs need not write the file's length too. 0 for no such steps.
+    pub extend_bytes: u64,
+    /// Mixed into every checksum, so that nobody can smuggle in a false record as a block's
+    /// payload: see [`Manifest::salt`](crate::Manifest::salt).
+    pub salt: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            file_bytes_max: 64 << 20,
+            extend_bytes: 4 << 20,
+            salt: 0,
+        }
+    }
+}
+
+/// Bytes of the largest payload that a record can have.
+pub const LOG_PAYLOAD_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX;
+
+/// The log: one appends and syncs, any number of threads read.
+#[derive(Debug)]
+pub struct BlockLog {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) options: LogOptions,
+    pub(super) files: RwLock<BTreeMap<u32, Arc<dyn DiskFile>>>,
+    pub(super) writer: Mutex<Writer>,
+    /// The next file, if it is ready. Held while a file is given its name, so that no two get the
+    /// same. Taken after `writer`, never before it.
+    pub(super) next: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Held by whoever makes the next file ready.
+    pub(super) preparing: Mutex<()>,
+    /// Whether it is ready.
+    pub(super) is_ahead: AtomicBool,
+    /// Whether the newest file was made ready before it was begun.
+    pub(super) is_whole: AtomicBool,
+    /// Held during a sync, which appends need not wait for.
+    pub(super) syncing: Mutex<()>,
+    pub(super) end: AtomicU64,
+    pub(super) written: AtomicU64,
+    /// The oldest file that is kept.
+    pub(super) first: AtomicU32,
+    /// Files before this one have been removed.
+    pub(super) removed_to: AtomicU32,
+    pub(super) poison: Poison,
+    /// What opening found and left to be done.
+    pub(super) unsettled: Mutex<Option<Unsettled>>,
+}
+
+/// The newest file.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    /// None until the log is settled.
+    pub(super) file: Option<Arc<dyn DiskFile>>,
+    pub(super) end: LogPosition,
+    /// Length of the file: all from `end` on is zeros.
+    pub(super) file_bytes: u64,
+    pub(super) durable_to: LogPosition,
+    /// Whether there are records that are not durable: a mark need not be.
+    pub(super) has_unsynced: bool,
+    pub(super) buffer: Vec<u8>,
+}
+
+impl BlockLog {
+    /// Opens the log and finds its end from the record boundary `from` on: the position kept in a
+    /// checkpoint, or [`LogPosition::START`], with which a log is begun if there is none. Nothing
+    /// is changed: a torn end is reported, and dropped by [`BlockLog::settle`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::CorruptLog`] for damage to what had been acknowledged.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        from: LogPosition,
+    ) -> Result<(Self, LogRecovery), StoreError> {
+        assert!(
+            options.file_bytes_max <= 1 << 31,
+            "log files of {}",
+            options.file_bytes_max
+        );
+        let unsettled = find_end(&*disk, options.salt, from)?;
+        let (end, torn_tail) = match &unsettled.end {
+            Some(found) => (found.end, found.torn_tail(&*disk)),
+            None => (LogPosition::START, None),
+        };
+        let writer = Writer {
+            end,
+            durable_to: end,
+            ..Writer::default()
+        };
+        let log = Self {
+            disk,
+            options,
+            files: RwLock::default(),
+            writer: Mutex::new(writer),
+            next: Mutex::new(None),
+            preparing: Mutex::new(()),
+            is_ahead: AtomicBool::new(false),
+            is_whole: AtomicBool::new(false),
+            syncing: Mutex::new(()),
+            end: AtomicU64::new(end.to_u64()),
+            written: AtomicU64::new(0),
+            first: AtomicU32::new(LogPosition::START.file),
+            removed_to: AtomicU32::new(LogPosition::START.file),
+            poison: Poison::new("block log"),
+            unsettled: Mutex::new(Some(unsettled)),
+        };
+        Ok((log, LogRecovery { end, torn_tail }))
+    }
+
+    /// Finds the end anew, of a log to which another process appends: this one never settles it.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockLog::open`], and what looks like damage may be something that is being written: it is
+    /// not there when that is asked for again.
+    pub fn refresh(&self) -> Result<LogPosition, StoreError> {
+        let mut writer = self.writer.lock();
+        let from = writer.end;
+        let mut unsettled = self.unsettled.lock();
+        if unsettled.is_none() {
+            return Ok(from);
+        }
+        let found = find_end(&*self.disk, self.options.salt, from)?;
+        let end = found.end.as_ref().map_or(from, |found| found.end);
+        (writer.end, writer.durable_to) = (end, end);
+        *unsettled = Some(found);
+        self.end.store(end.to_u64(), Ordering::Release);
+        Ok(end)
+    }
+
+    /// Makes the log ready to be appended to, once: drops what came after its end, makes durable
+    /// what is before it, and begins the first file of a new log.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let Some(unsettled) = self.unsettled.lock().take() else {
+            return Ok(());
+        };
+        self.poison.guard(|| {
+            self.disk.create_dir(DIR)?;
+            self.disk.sync_dir("")?;
+            remove_if_exists(&*self.disk, TEMPORARY)?;
+            let file = match unsettled.settle(&*self.disk, self.options.salt)? {
+                Some(file) => file,
+                None => begin_file(&*self.disk, 1, 0, self.options.salt)?,
+            };
+            self.disk.sync_dir(DIR)?;
+            writer.file_bytes = file.len()?;
+            let is_whole = writer.file_bytes > self.options.file_bytes_max.into();
+            self.is_whole.store(is_whole, Ordering::Release);
+            let number = writer.end.file;
+            self.files.write().insert(number, Arc::clone(&file));
+            writer.file = Some(file);
+            Ok(())
+        })
+    }
+
+    /// Appends a record whose payload is `parts`, one after the other, not empty and at most
+    /// [`LOG_PAYLOAD_BYTES_MAX`] in all. Durable after [`BlockLog::sync`].
+    ///
+    /// # Panics
+    ///
+    /// If the log is not settled, `kind` is 0xf0 or above, or the payload is empty.
+    pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<LogPosition, StoreError> {
+        assert!(kind < OWN_KINDS, "records of kind {kind} are the log's own");
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        assert!(bytes > 0, "only the log's own records are empty");
+        if bytes > PAYLOAD_BYTES_MAX {
+            let max = PAYLOAD_BYTES_MAX;
+            return Err(StoreError::TooLarge {
+                what: "log record",
+                bytes,
+                max,
+            });
+        }
+        let writer = &mut *self.writer.lock();
+        self.poison.guard(|| {
+            let is_ahead = self.is_ahead.load(Ordering::Acquire);
+            let is_whole = self.is_whole.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !is_whole) {
+                self.begin_next_file(writer)?;
+            }
+            writer.has_unsynced = true;
+            self.put(writer, kind, parts, bytes)
+        })
+    }
+
+    /// Writes a record to the newest file.
+    fn put(
+        &self,
+        writer: &mut Writer,
+        kind: u8,
+        parts: &[&[u8]],
+        bytes: u64,
+    ) -> Result<LogPosition, StoreError> {
+        let position = writer.end;
+        let end = u64::from(position.offset) + record_bytes(bytes);
+        self.extend(writer, end)?;
+        writer.buffer.clear();
+        let (at, durable_to) = (position.to_u64(), writer.durable_to.to_u64());
+        put_record(
+            &mut writer.buffer,
+            self.options.salt,
+            kind,
+            at,
+            durable_to,
+            parts,
+        );
+        // Whole blocks need not be read first: there are zeros behind it anyway. What ends in the
+        // block that was written last is in the system's memory.
+        let block_end = end.next_multiple_of(BLOCK_BYTES as u64);
+        let is_new = u64::from(position.offset).next_multiple_of(BLOCK_BYTES as u64) < block_end;
+        if is_new && block_end <= writer.file_bytes {
+            let len = block_end - u64::from(position.offset);
+            writer.buffer.resize(len as usize, 0);
+        }
+        let file = writer.file.as_ref().expect("the log is settled");
+        file.write_at(&writer.buffer, position.offset.into())?;
+        self.count_written(writer.buffer.len());
+        writer.file_bytes = writer.file_bytes.max(end);
+        writer.end.offset = u32::try_from(end).expect("files and records have limits");
+        self.end.store(writer.end.to_u64(), Ordering::Release);
+        Ok(position)
+    }
+
+    /// Makes all records appended so far durable. Returns a position before which all is durable,
+    /// which a checkpoint may keep: [`BlockLog::end`] may be behind a mark that is not. After an
+    /// error nothing more can be appended, and what was not durable before may be lost.
+    pub fn sync(&self) -> Result<LogPosition, StoreError> {
+        let _one = self.syncing.lock();
+        self.poison.check()?;
+        let (file, end) = {
+            let writer = self.writer.lock();
+            if !writer.has_unsynced {
+                return Ok(writer.durable_to);
+            }
+            (writer.file.clone().expect("the log is settled"), writer.end)
+        };
+        self.poison.guard(|| Ok(file.sync()?))?;
+        let writer = &mut *self.writer.lock();
+        // A write that failed meanwhile may have been of a part of what was to be synced.
+        self.poison.check()?;
+        writer.durable_to = writer.durable_to.max(end);
+        if writer.end == end {
+            writer.has_unsynced = false;
+            // What it tells is true without it: where it can't be written, the next record goes.
+            let _ = self.put(writer, MARK, &[], 0);
+        }
+        Ok(writer.durable_to)
+    }
+
+    /// Where the next record goes.
+    pub fn end(&self) -> LogPosition {
+        LogPosition::from_u64(self.end.load(Ordering::Acquire))
+    }
+
+    /// Bytes written since the log was opened: records, headers, and the zeros by which files are
+    /// extended.
+    pub fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_written(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Keeps a file open for those who read it next, and no more than some: the oldest goes.
+    pub(super) fn keep_open(&self, number: u32, file: &Arc<dyn DiskFile>) {
+        let mut files = self.files.write();
+        while files.len() >= OPEN_FILES_MAX {
+            files.pop_first();
+        }
+        files.insert(number, Arc::clone(file));
+    }
+
+    fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        let number = writer.end.file;
+        let end = writer.end.offset + OWN_BYTES;
+        // Nobody else gives a file a name until the new one has its own.
+        let mut next = self.next.lock();
+        self.is_ahead.store(false, Ordering::Release);
+        self.is_whole.store(next.is_some(), Ordering::Release);
+        let file = match next.take() {
+            Some(file) => {
+                let header = header_of(number + 1, end, self.options.salt);
+                file.write_at(&header, 0)?;
+                file.sync()?;
+                file
+            }
+            None => begin_file(&*self.disk, number + 1, end, self.options.salt)?,
+        };
+        self.count_written(HEADER_BYTES as usize);
+        self.put(writer, END, &[], 0)?;
+        let old = writer.file.as_ref().expect("the log is settled");
+        old.sync()?;
+        // Whether that is durable or not: the file's last record is the one of its end.
+        old.set_len(end.into())?;
+        self.keep_open(number + 1, &file);
+        writer.file_bytes = file.len()?;
+        writer.file = Some(file);
+        writer.end = LogPosition {
+            file: number + 1,
+            offset: HEADER_BYTES,
+        };
+        writer.durable_to = writer.end;
+        self.end.store(writer.end.to_u64(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Sees to it that the file is longer than `end`, by a step of zeros.
+    fn extend(&self, writer: &mut Writer, end: u64) -> Result<(), StoreError> {
+        let step = self.options.extend_bytes;
+        if step == 0 || end <= writer.file_bytes {
+            return Ok(());
+        }
+        let target = end.next_multiple_of(step);
+        let zeros = vec![0; ZEROS_BYTES.min(target - writer.file_bytes) as usize];
+        let file = writer.file.clone().expect("the log is settled");
+        while writer.file_bytes < target {
+            let len = (target - writer.file_bytes).min(zeros.len() as u64);
+            match file.write_at(&zeros[..len as usize], writer.file_bytes) {
+                Ok(()) => {
+                    self.count_written(len as usize);
+                    writer.file_bytes += len;
+                }
+                // The record itself may still fit.
+                Err(e) if e.is_full() => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Files that are made ready before they are needed.
+
+use super::{SMALL, filled, kind, open, payload, record, records};
+use crate::WritePace;
+use cambium_disk::{Disk, FaultyDisk};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
+    let disk = FaultyDisk::new(11);
+    let (log, _) = filled(&disk, SMALL, 4);
+    log.prepare_next(&WritePace::default()).unwrap();
+    assert_eq!(disk.files(), ["log/00000001.log"], "too early");
+    let next = |n| {
+        let position = log.append(kind(n), &[&payload(n)]).unwrap();
+        log.sync().unwrap();
+        position
+    };
+    assert!((4..8).map(next).all(|position| position.file == 1));
+    log.prepare_next(&WritePace::default()).unwrap();
+    let ready = disk
+        .contents("log/00000002.log")
+        .expect("a file made ready");
+    assert!(ready.len() > 2_000 && ready.iter().all(|byte| *byte == 0));
+    // The first was not, so no more is put there.
+    for n in 8..16 {
+        assert_eq!(next(n).file, 2);
+    }
+    assert_eq!(
+        disk.contents("log/00000002.log").unwrap().len(),
+        ready.len()
+    );
+    log.prepare_next(&WritePace::default()).unwrap();
+    log.prepare_next(&WritePace::default()).unwrap();
+    for n in 16..60 {
+        next(n);
+    }
+    assert_eq!(records(&log), (0..60).map(record).collect::<Vec<_>>());
+    let end = log.end();
+    assert!(end.file > 3, "{end:?}");
+    drop(log);
+    for lost_power in [false, true] {
+        let disk = match lost_power {
+            true => disk.crash(),
+            false => disk.clone(),
+        };
+        let (log, recovery) = open(&disk, SMALL).unwrap();
+        assert_eq!((recovery.end, recovery.torn_tail), (end, None));
+        assert_eq!(records(&log), (0..60).map(record).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_file_made_ready_and_not_begun_is_no_part_of_the_log() {
+    for seed in 0..60 {
+        let disk = FaultyDisk::new(seed);
+        let (log, positions) = filled(&disk, SMALL, 6);
+        disk.lose_power_after(seed % 20);
+        let _ = log.prepare_next(&WritePace::default());
+        let _ = log.append(9, &[b"never synced"]);
+        drop(log);
+        let disk = disk.crash();
+        let (log, recovery) = open(&disk, SMALL).unwrap();
+        let found = records(&log);
+        let more = found.len().checked_sub(positions.len());
+        assert!(matches!(more, Some(0 | 1)), "seed {seed}: {more:?} more");
+        assert!(!disk.exists("log/next.tmp").unwrap());
+        // It goes on, with whatever file is next.
+        for n in found.len() as u64..30 {
+            let _ = log.prepare_next(&WritePace::default());
+            log.append(kind(n), &[&payload(n)]).unwrap();
+            log.sync().unwrap();
+        }
+        assert!(log.end() > recovery.end);
+        assert_eq!(records(&log).len(), 30);
+    }
+}
+
+#[test]
+fn a_full_disk_gets_no_file_ahead_and_loses_nothing() {
+    let disk = FaultyDisk::new(12);
+    let (log, _) = filled(&disk, SMALL, 8);
+    disk.limit_space(Some(5_000));
+    log.prepare_next(&WritePace::default()).unwrap();
+    assert_eq!(disk.files(), ["log/00000001.log"]);
+    for n in 8..12 {
+        log.append(kind(n), &[&payload(n)]).unwrap();
+        log.sync().unwrap();
+    }
+    disk.limit_space(None);
+    log.prepare_next(&WritePace::default()).unwrap();
+    assert_eq!(records(&log).len(), 12);
+}
+
+#[test]
+fn a_file_is_made_ready_while_others_append_and_sync() {
+    let disk = FaultyDisk::new(13);
+    let (log, _) = filled(&disk, SMALL, 1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                log.prepare_next(&WritePace::default()).unwrap();
+            }
+        });
+        for n in 1..2000 {
+            log.append(kind(n), &[&payload(n)]).unwrap();
+            if n % 3 == 0 {
+                log.sync().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(records(&log), (0..2000).map(record).collect::<Vec<_>>());
+}

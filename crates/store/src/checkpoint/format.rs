@@ -1,0 +1,180 @@
+//! The layout of a checkpoint's file, and what it says of the one that it is on.
+
+use crate::{StoreError, pace::PIECE_BYTES};
+use cambium_primitives::{DecodeError, Reader};
+use xxhash_rust::xxh3::Xxh3;
+
+// Checkpoint. Numbers are little-endian.
+//
+// OFFSET    SIZE  MEANING
+// 0         8     "CambiCkp"
+// 8         4     format: 4
+// 12        4     zeros
+// 16        8     sequence number
+// 24              sections, back to back; of one that is on another the first is "on":
+//           8     sequence number of the one that it is on
+//           8     sequence number of the first of those that it needs
+// d               directory: of each section, in order,
+//           1     length of its name
+//                 name
+//           8     length of the section
+//           8     xxh3-64 of the section
+// end - 24  8     d
+// end - 16  8     number of sections
+// end - 8   8     xxh3-64 of the first 24 bytes, the directory, and the 16 bytes before this
+pub(super) const MAGIC: &[u8; 8] = b"CambiCkp";
+pub(super) const FORMAT: u32 = 4;
+pub(super) const HEADER_BYTES: u64 = 24;
+pub(super) const TRAILER_BYTES: u64 = 24;
+pub(super) const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
+
+/// The section that says what a checkpoint is on.
+pub(super) const ON: &str = "on";
+pub(super) const ON_BYTES: u64 = 16;
+
+/// Written past the page cache, and verified, so many bytes at a time.
+pub(super) const FLUSH_BYTES: usize = PIECE_BYTES;
+
+/// A checkpoint, and what it stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointId {
+    /// Its number: each is more than the one before.
+    pub sequence: u64,
+    /// That of the one that it is on; its own, if on none.
+    pub(super) before: u64,
+    /// That of the first of those that it needs; its own, if on none.
+    pub(super) first: u64,
+}
+
+impl CheckpointId {
+    /// The next after all that there are, on `before`.
+    pub(super) const fn new(sequence: u64, before: Option<Self>) -> Self {
+        let (before, first) = match before {
+            None => (sequence, sequence),
+            Some(before) => (before.sequence, before.first),
+        };
+        Self {
+            sequence,
+            before,
+            first,
+        }
+    }
+
+    /// The sequence number of the one that it is on.
+    pub fn before(&self) -> Option<u64> {
+        (self.before != self.sequence).then_some(self.before)
+    }
+
+    pub(super) fn encode(&self) -> [u8; ON_BYTES as usize] {
+        let mut bytes = [0; ON_BYTES as usize];
+        bytes[..8].copy_from_slice(&self.before.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.first.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if that can't be.
+    pub(super) fn decode(sequence: u64, bytes: &[u8]) -> Option<Self> {
+        let (before, first) = bytes.split_first_chunk()?;
+        let before = u64::from_le_bytes(*before);
+        let first = u64::from_le_bytes(first.try_into().ok()?);
+        (first <= before && before < sequence).then_some(Self {
+            sequence,
+            before,
+            first,
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) checksum: u64,
+}
+
+pub(super) fn find_section<'a>(
+    sections: &'a [Section],
+    name: &str,
+    path: &str,
+) -> Result<&'a Section, StoreError> {
+    let found = sections.iter().find(|section| section.name == name);
+    found
+        .ok_or_else(|| StoreError::corrupt(path.to_owned(), 0, format!("it has no section {name}")))
+}
+
+pub(super) fn len_of(sections: &[Section], name: &str) -> Option<u64> {
+    let found = sections.iter().find(|section| section.name == name);
+    found.map(|section| section.len)
+}
+
+pub(super) fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usize] {
+    let mut header = [0; HEADER_BYTES as usize];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&format.to_le_bytes());
+    header[16..].copy_from_slice(&sequence.to_le_bytes());
+    header
+}
+
+/// The directory and the trailer, at offset `start`.
+pub(super) fn encode_directory(sequence: u64, sections: &[Section], start: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for section in sections {
+        bytes.push(section.name.len() as u8);
+        bytes.extend(section.name.as_bytes());
+        bytes.extend(section.len.to_le_bytes());
+        bytes.extend(section.checksum.to_le_bytes());
+    }
+    bytes.extend(start.to_le_bytes());
+    bytes.extend((sections.len() as u64).to_le_bytes());
+    bytes.extend(directory_checksum(sequence, FORMAT, &bytes).to_le_bytes());
+    bytes
+}
+
+pub(super) fn directory_checksum(sequence: u64, format: u32, bytes: &[u8]) -> u64 {
+    let mut hasher = Xxh3::new();
+    hasher.update(&header_of(sequence, format));
+    hasher.update(bytes);
+    hasher.digest()
+}
+
+/// The reverse of [`encode_directory`].
+pub(super) fn decode_directory(
+    sequence: u64,
+    format: u32,
+    bytes: &[u8],
+    start: u64,
+) -> Result<Vec<Section>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let Some((content, sum)) = bytes.split_last_chunk::<8>() else {
+        return Err(reader.error("cut short"));
+    };
+    if u64::from_le_bytes(*sum) != directory_checksum(sequence, format, content) {
+        return Err(reader.error("the checksum of its directory does not match"));
+    }
+    let mut sections = Vec::new();
+    let mut offset = HEADER_BYTES;
+    while reader.remaining() > TRAILER_BYTES as usize {
+        let name_len = usize::from(reader.u8()?);
+        let name = String::from_utf8(reader.take(name_len)?.to_vec())
+            .map_err(|_| reader.error("a name that is no text"))?;
+        let (len, checksum) = (reader.u64()?, reader.u64()?);
+        sections.push(Section {
+            name,
+            offset,
+            len,
+            checksum,
+        });
+        offset = offset
+            .checked_add(len)
+            .ok_or_else(|| reader.error("impossible length"))?;
+    }
+    if reader.remaining() != TRAILER_BYTES as usize
+        || offset != start
+        || reader.u64()? != start
+        || reader.u64()? != sections.len() as u64
+    {
+        return Err(reader.error("impossible directory"));
+    }
+    Ok(sections)
+}

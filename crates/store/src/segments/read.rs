@@ -1,0 +1,208 @@
+//! Reading pages: one, many at once, or spans of neighbours.
+
+use super::{
+    addr::PageAddr,
+    segment::{DIR, HEADER_BYTES, Segment, name_of},
+    set::{SegmentMap, Segments},
+    tail::combine,
+};
+use crate::{Page, StoreError};
+use cambium_disk::{DiskFile, ReadRequest};
+use std::sync::{Arc, atomic::Ordering};
+
+/// Pages that are read at once, with what lies between them.
+struct Span<'a> {
+    segment: &'a Segment,
+    file: &'a Arc<dyn DiskFile>,
+    offset: u64,
+    bytes: Vec<u8>,
+    /// So many of the bytes are in the file, and are to be read.
+    in_file: usize,
+}
+
+impl Segments {
+    /// Reads a page: one device read, or none if it is still buffered.
+    pub fn read(&self, addr: PageAddr) -> Result<Page, StoreError> {
+        let segments = self.segments();
+        let segment = self.segment_of(&segments, addr)?;
+        let mut bytes = vec![0; addr.len() as usize];
+        let in_file = self.read_buffered(segment, addr, &mut bytes);
+        if in_file > 0 {
+            let file = self.file_of(segment, addr)?;
+            let read = file.read_at(&mut bytes[..in_file], addr.offset());
+            read.map_err(|error| self.failed(segment, error))?;
+        }
+        self.parse(segment, addr, bytes)
+    }
+
+    /// Reads many pages, all in flight at once if the disk can; results in the order of `addrs`.
+    pub fn read_batch(&self, addrs: &[PageAddr]) -> Vec<Result<Page, StoreError>> {
+        let segments = self.segments();
+        let bytes_for = |addr: &PageAddr| {
+            let segment = self.segment_of(&segments, *addr)?;
+            Ok((segment, vec![0; addr.len() as usize]))
+        };
+        let mut missing = Vec::new();
+        let mut found: Vec<Result<_, StoreError>> = addrs.iter().map(bytes_for).collect();
+        let mut requests = Vec::with_capacity(addrs.len());
+        let mut requested = Vec::with_capacity(addrs.len());
+        for (at, (addr, found)) in addrs.iter().zip(&mut found).enumerate() {
+            if let Ok((segment, bytes)) = found {
+                let in_file = self.read_buffered(segment, *addr, bytes);
+                if in_file == 0 {
+                    continue;
+                }
+                match self.file_of(segment, *addr) {
+                    Ok(file) => {
+                        let bytes = &mut bytes[..in_file];
+                        requests.push(ReadRequest::new(&**file, addr.offset(), bytes));
+                        requested.push(at);
+                    }
+                    Err(error) => missing.push((at, error)),
+                }
+            }
+        }
+        self.read_requests(&mut requests);
+        let failed = |(request, at): (ReadRequest<'_>, _)| Some((at, request.outcome.err()?));
+        let failures: Vec<_> = requests
+            .into_iter()
+            .zip(requested)
+            .filter_map(failed)
+            .collect();
+        for (at, error) in failures {
+            if let Ok((segment, _)) = &found[at] {
+                found[at] = Err(self.failed(segment, error));
+            }
+        }
+        for (at, error) in missing {
+            found[at] = Err(error);
+        }
+        let parse = |(addr, found): (&PageAddr, Result<(&Segment, _), _>)| {
+            found.and_then(|(segment, bytes)| self.parse(segment, *addr, bytes))
+        };
+        addrs.iter().zip(found).map(parse).collect()
+    }
+
+    /// Reads spans: pages that lie one after another in one segment, not far apart, with one
+    /// device read for all of a span. All spans are in flight at once if the disk can. Pages in
+    /// the order of the spans. Those of a span that can't be read at once are read one by one.
+    pub fn read_spans(&self, spans: &[&[PageAddr]]) -> Vec<Result<Page, StoreError>> {
+        let segments = self.segments();
+        let mut read: Vec<_> = spans
+            .iter()
+            .map(|span| self.begin_span(&segments, span))
+            .collect();
+        let requests = read.iter_mut().flatten();
+        let mut requests: Vec<_> = requests
+            .map(|span| {
+                ReadRequest::new(&**span.file, span.offset, &mut span.bytes[..span.in_file])
+            })
+            .collect();
+        self.read_requests(&mut requests);
+        let outcomes: Vec<_> = requests.into_iter().map(|read| read.outcome).collect();
+        let mut outcomes = outcomes.into_iter();
+        let mut pages = Vec::new();
+        for (addrs, span) in spans.iter().zip(&read) {
+            match span {
+                Some(span) if outcomes.next().is_some_and(|outcome| outcome.is_ok()) => {
+                    pages.extend(addrs.iter().map(|addr| {
+                        let start = (addr.offset() - span.offset) as usize;
+                        let bytes = &span.bytes[start..start + addr.len() as usize];
+                        self.parse(span.segment, *addr, bytes.to_vec())
+                    }));
+                }
+                _ => pages.extend(self.read_batch(addrs)),
+            }
+        }
+        pages
+    }
+
+    /// A span to be read, with what of it is not in the file yet. `None` if not all of it is there.
+    fn begin_span<'a>(&self, segments: &'a SegmentMap, span: &[PageAddr]) -> Option<Span<'a>> {
+        let (first, last) = (span.first()?, span.last()?);
+        let segment = self.segment_of(segments, *first).ok()?;
+        self.segment_of(segments, *last).ok()?;
+        let mut bytes = vec![0; last.end().checked_sub(first.offset())? as usize];
+        let mut in_file = bytes.len();
+        if last.end() > segment.flushed_bytes.load(Ordering::Acquire) {
+            in_file = self.tail.read(segment, first.offset(), &mut bytes);
+        }
+        Some(Span {
+            segment,
+            file: self.file_of(segment, *last).ok()?,
+            offset: first.offset(),
+            bytes,
+            in_file,
+        })
+    }
+
+    /// Pages read that were still in the buffer: no device read each.
+    pub fn reads_buffered(&self) -> u64 {
+        self.reads_buffered.load(Ordering::Relaxed)
+    }
+
+    fn read_requests(&self, requests: &mut [ReadRequest<'_>]) {
+        self.reading.fetch_add(requests.len(), Ordering::Relaxed);
+        self.disk.read_batch(requests);
+        self.reading.fetch_sub(requests.len(), Ordering::Relaxed);
+    }
+
+    fn segment_of<'a>(
+        &self,
+        segments: &'a SegmentMap,
+        addr: PageAddr,
+    ) -> Result<&'a Segment, StoreError> {
+        let Some(segment) = segments.get(&addr.segment()) else {
+            let (number, offset) = (addr.segment(), addr.offset());
+            let file = format!("segment {number} of {}", self.disk.display_path(DIR));
+            let what = "a page is said to be there, but there is no such segment";
+            return Err(StoreError::corrupt(file, offset, what));
+        };
+        let bytes = segment.bytes.load(Ordering::Acquire);
+        if addr.offset() >= HEADER_BYTES && addr.end() <= bytes {
+            return Ok(segment);
+        }
+        let what = "a page is said to be there, beyond the end of the segment";
+        Err(self.corrupt(segment.sequence, addr, what))
+    }
+
+    /// Copies out of the tail what is not in the file yet. Returns how much of the page's start is.
+    fn read_buffered(&self, segment: &Segment, addr: PageAddr, bytes: &mut [u8]) -> usize {
+        if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
+            return bytes.len();
+        }
+        let in_file = self.tail.read(segment, addr.offset(), bytes);
+        if in_file == 0 {
+            self.reads_buffered.fetch_add(1, Ordering::Relaxed);
+        }
+        in_file
+    }
+
+    /// The file of the page at `addr`, unless that is lost.
+    fn file_of<'a>(
+        &self,
+        segment: &'a Segment,
+        addr: PageAddr,
+    ) -> Result<&'a Arc<dyn DiskFile>, StoreError> {
+        let file = segment.file_to(addr.end());
+        file.map_err(|what| self.corrupt(segment.sequence, addr, what))
+    }
+
+    pub(super) fn parse(
+        &self,
+        segment: &Segment,
+        addr: PageAddr,
+        mut bytes: Vec<u8>,
+    ) -> Result<Page, StoreError> {
+        let sequence = segment.sequence;
+        combine(
+            &mut bytes,
+            PageAddr::stamp(self.salt, sequence, addr.offset()),
+        );
+        Page::parse(bytes).map_err(|e| self.corrupt(sequence, addr, &e.to_string()))
+    }
+
+    fn corrupt(&self, sequence: u64, addr: PageAddr, what: &str) -> StoreError {
+        StoreError::damaged_pages(&*self.disk, &name_of(sequence), addr.offset(), what)
+    }
+}
