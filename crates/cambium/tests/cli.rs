@@ -711,7 +711,7 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         )
     };
     assert_eq!(import("again").done().json()["blocks"], 3);
-    for executor in ["full", "batched", "parallel", "optimistic"] {
+    for executor in ["batched", "parallel", "optimistic"] {
         let db = fixture.path(executor);
         let done = cambium!(
             "import",
