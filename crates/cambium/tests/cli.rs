@@ -3,7 +3,7 @@
 mod support;
 
 use alloy_consensus::transaction::SignerRecoverable;
-use cambium::{B256, keccak256};
+use cambium::{B256, RawBlock, keccak256};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fs};
 use support::{Fixture, cambium};
@@ -67,6 +67,30 @@ fn a_database_is_made_once() {
     assert_eq!(init().done().json(), made);
     let text = cambium!("init", "--genesis", fixture.genesis(), "-d", fixture.db()).done();
     assert!(text.stdout.contains("is there already"), "{}", text.stdout);
+}
+
+/// Verifies proofs that differ from `proof` in one part each.
+fn assert_forged_proofs_fail(fixture: &Fixture, proof: &Value, root: &str) {
+    let other = format!("0x{}", "11".repeat(32));
+    for (field, forged) in [
+        ("nonce", json!("0x7")),
+        ("balance", json!("0x123")),
+        ("codeHash", json!(other)),
+        ("storageHash", json!(other)),
+    ] {
+        let mut proof = proof.clone();
+        proof[field] = forged;
+        let file = fixture.write("forged.json", proof.to_string().as_bytes());
+        cambium!("verify", file, "--root", root).fails(5, &["does not hold", field]);
+    }
+    let mut forged = proof.clone();
+    forged["storageProof"][0]["value"] = json!("0x1");
+    let file = fixture.write("forged.json", forged.to_string().as_bytes());
+    cambium!("verify", file, "--root", root).fails(5, &["does not hold", "value"]);
+    let mut short = proof.clone();
+    short["accountProof"].as_array_mut().unwrap().pop();
+    let file = fixture.write("short.json", short.to_string().as_bytes());
+    cambium!("verify", file, "--root", root).fails(5, &["does not hold", "is not there"]);
 }
 
 #[test]
@@ -144,25 +168,7 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
 
         let other = format!("0x{}", "11".repeat(32));
         cambium!("verify", file, "--root", other).fails(5, &["does not hold", "node 0"]);
-        for (field, forged) in [
-            ("nonce", json!("0x7")),
-            ("balance", json!("0x123")),
-            ("codeHash", json!(other)),
-            ("storageHash", json!(other)),
-        ] {
-            let mut proof = proof.json();
-            proof[field] = forged;
-            let file = fixture.write("forged.json", proof.to_string().as_bytes());
-            cambium!("verify", file, "--root", root).fails(5, &["does not hold", field]);
-        }
-        let mut forged = proof.json();
-        forged["storageProof"][0]["value"] = json!("0x1");
-        let file = fixture.write("forged.json", forged.to_string().as_bytes());
-        cambium!("verify", file, "--root", root).fails(5, &["does not hold", "value"]);
-        let mut short = proof.json();
-        short["accountProof"].as_array_mut().unwrap().pop();
-        let file = fixture.write("short.json", short.to_string().as_bytes());
-        cambium!("verify", file, "--root", root).fails(5, &["does not hold", "is not there"]);
+        assert_forged_proofs_fail(&fixture, &proof.json(), &root);
     }
     let file = fixture.write("no.json", b"{\"proof\": 1}");
     let root = format!("0x{}", "11".repeat(32));
@@ -170,6 +176,60 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
     let file = fixture.write("binary.json", &[0xff, 0xfe, 0]);
     cambium!("verify", file, "--root", root).fails(5, &["binary.json"]);
     cambium!("verify", fixture.path("missing"), "--root", root).fails(1, &["missing", "read"]);
+}
+
+/// Executes a block from its witness in the forms of other clients, with the block beside.
+fn assert_other_forms_hold(fixture: &Fixture, number: &str, raw: &RawBlock) {
+    let genesis = &fixture.genesis();
+    let header = raw.decode().unwrap().header;
+    for (form, as_hex) in [("reth", false), ("geth", true)] {
+        let witness = cambium!("witness", number, "--datadir", fixture.db(), "--form", form).done();
+        let answer = json!({"jsonrpc": "2.0", "id": 1, "result": witness.json()});
+        let file = fixture.write("other-form.json", answer.to_string().as_bytes());
+        let block = match as_hex {
+            true => fixture.write("block", format!("{}\n", raw.rlp).as_bytes()),
+            false => fixture.write("block", &raw.rlp),
+        };
+        let held = cambium!(
+            "stateless",
+            file,
+            "--block",
+            block,
+            "--json",
+            "--genesis",
+            genesis
+        );
+        assert_eq!(held.done().json()["hash"], json!(header.hash_slow()));
+        cambium!("stateless", file, "--genesis", genesis).fails(5, &["no block with it"]);
+    }
+}
+
+/// Executes a block from witnesses that differ from `witness` in one part each.
+fn assert_forged_witnesses_fail(fixture: &Fixture, witness: &Value, raw: &RawBlock) {
+    let genesis = &fixture.genesis();
+    let mut lacking = witness.clone();
+    lacking["witness"]["state"]
+        .as_array_mut()
+        .unwrap()
+        .remove(3);
+    let file = fixture.write("lacking.json", lacking.to_string().as_bytes());
+    cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
+
+    let mut forged = witness.clone();
+    let node = forged["witness"]["state"][0].as_str().unwrap().to_owned();
+    let last = if node.ends_with('0') { '1' } else { '0' };
+    forged["witness"]["state"][0] = json!(format!("{}{last}", &node[..node.len() - 1]));
+    let file = fixture.write("forged.json", forged.to_string().as_bytes());
+    cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
+
+    let mut block = raw.decode().unwrap();
+    block.header.gas_used += 1;
+    let mut rlp = Vec::new();
+    alloy_rlp::Encodable::encode(&block, &mut rlp);
+    let mut other = witness.clone();
+    other["block"] = json!(cambium::Bytes::from(rlp));
+    let file = fixture.write("other.json", other.to_string().as_bytes());
+    cambium!("stateless", file, "--genesis", genesis).fails(3, &["invalid", "gasUsed"]);
 }
 
 #[test]
@@ -219,52 +279,8 @@ fn blocks_are_executed_from_their_witness_alone() {
         .fails(5, &["gas limit", "1000"]);
         cambium!("stateless", file).fails(2, &["--chain", "--genesis"]);
 
-        // In the forms of other clients, with the block beside.
-        for (form, as_hex) in [("reth", false), ("geth", true)] {
-            let witness =
-                cambium!("witness", number, "--datadir", fixture.db(), "--form", form).done();
-            let answer = json!({"jsonrpc": "2.0", "id": 1, "result": witness.json()});
-            let file = fixture.write("other-form.json", answer.to_string().as_bytes());
-            let block = match as_hex {
-                true => fixture.write("block", format!("{}\n", raw.rlp).as_bytes()),
-                false => fixture.write("block", &raw.rlp),
-            };
-            let held = cambium!(
-                "stateless",
-                file,
-                "--block",
-                block,
-                "--json",
-                "--genesis",
-                genesis
-            );
-            assert_eq!(held.done().json()["hash"], json!(header.hash_slow()));
-            cambium!("stateless", file, "--genesis", genesis).fails(5, &["no block with it"]);
-        }
-
-        let mut lacking = witness.json();
-        lacking["witness"]["state"]
-            .as_array_mut()
-            .unwrap()
-            .remove(3);
-        let file = fixture.write("lacking.json", lacking.to_string().as_bytes());
-        cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
-
-        let mut forged = witness.json();
-        let node = forged["witness"]["state"][0].as_str().unwrap().to_owned();
-        let last = if node.ends_with('0') { '1' } else { '0' };
-        forged["witness"]["state"][0] = json!(format!("{}{last}", &node[..node.len() - 1]));
-        let file = fixture.write("forged.json", forged.to_string().as_bytes());
-        cambium!("stateless", file, "--genesis", genesis).fails(5, &["the witness does not hold"]);
-
-        let mut block = raw.decode().unwrap();
-        block.header.gas_used += 1;
-        let mut rlp = Vec::new();
-        alloy_rlp::Encodable::encode(&block, &mut rlp);
-        let mut other = witness.json();
-        other["block"] = json!(cambium::Bytes::from(rlp));
-        let file = fixture.write("other.json", other.to_string().as_bytes());
-        cambium!("stateless", file, "--genesis", genesis).fails(3, &["invalid", "gasUsed"]);
+        assert_other_forms_hold(&fixture, &number, raw);
+        assert_forged_witnesses_fail(&fixture, &witness.json(), raw);
     }
     cambium!("witness", "0", "-d", fixture.db()).fails(1, &["no block 0"]);
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
@@ -653,7 +669,7 @@ fn wrong_usage_is_told_apart_from_failure() {
 }
 
 #[test]
-fn an_access_list_is_shown_exported_and_held_against_its_block() {
+fn an_access_list_is_shown_with_its_counts_and_changes() {
     let fixture = Fixture::generate_with(60, 3, 8, &["--fork", "amsterdam"]);
     fixture.import(&fixture.chain()).done();
     let db = fixture.db();
@@ -690,7 +706,13 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
     cambium!("bal", "9", "-d", &db).fails(1, &["no block 9"]);
+}
 
+#[test]
+fn access_lists_are_exported_and_verified_when_they_are_imported() {
+    let fixture = Fixture::generate_with(60, 3, 8, &["--fork", "amsterdam"]);
+    fixture.import(&fixture.chain()).done();
+    let db = fixture.db();
     let (blocks, lists) = (fixture.path("out.rlp"), fixture.path("out.bal"));
     let lists_to = format!("--access-lists={}", lists.display());
     let written = cambium!("export", &blocks, &lists_to, "--json", "-d", &db).done();
@@ -711,7 +733,7 @@ fn an_access_list_is_shown_exported_and_held_against_its_block() {
         )
     };
     assert_eq!(import("again").done().json()["blocks"], 3);
-    for executor in ["full", "batched", "parallel", "optimistic"] {
+    for executor in ["batched", "parallel", "optimistic"] {
         let db = fixture.path(executor);
         let done = cambium!(
             "import",

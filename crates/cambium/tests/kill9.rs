@@ -5,7 +5,7 @@ mod support;
 
 use cambium::{Chain, FileSizes, Options, StdDisk};
 use std::{
-    process::Stdio,
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -24,18 +24,10 @@ impl Moments {
     }
 }
 
-#[test]
-fn every_restart_is_at_a_committed_block_with_the_right_root() {
-    let kills_wanted = if is_long() { 1000 } else { 12 };
-    let fixture = Fixture::generate(2_000, 120, 100);
-    let headers: Vec<_> = fixture
-        .blocks()
-        .iter()
-        .map(|raw| raw.decode().expect("a block").header)
-        .collect();
-    // Little memory and small files, so that merges, checkpoints, new files of the log and the
-    // removal of segments are interrupted as well.
-    let options = Options {
+/// Little memory and small files, so that merges, checkpoints, new files of the log and the removal
+/// of segments are interrupted as well.
+fn options() -> Options {
+    Options {
         memory_bytes: 2 << 20,
         files: FileSizes {
             segment_bytes_max: 64 << 10,
@@ -45,22 +37,36 @@ fn every_restart_is_at_a_committed_block_with_the_right_root() {
             ..FileSizes::default()
         },
         ..Options::default()
-    };
+    }
+}
+
+/// An import of the fixture's chain with these [`options`].
+fn import(fixture: &Fixture, db: &str) -> Command {
+    let mut command = program();
+    command
+        .args(["import", "--memory", "2M", "--segment-size", "64K"])
+        .args(["--segment-buffer", "16K", "--log-file-size", "64K"])
+        .arg("--genesis")
+        .arg(fixture.genesis())
+        .arg("--datadir")
+        .arg(fixture.path(db))
+        .arg(fixture.chain())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn every_restart_is_at_a_committed_block_with_the_right_root() {
+    let kills_wanted = if is_long() { 1000 } else { 12 };
+    let fixture = Fixture::generate(2_000, 120, 100);
+    let headers: Vec<_> = fixture
+        .blocks()
+        .iter()
+        .map(|raw| raw.decode().expect("a block").header)
+        .collect();
+    let import = |db: &str| import(&fixture, db);
     // How long a whole import takes here and now.
-    let import = |db: &str| {
-        let mut command = program();
-        command
-            .args(["import", "--memory", "2M", "--segment-size", "64K"])
-            .args(["--segment-buffer", "16K", "--log-file-size", "64K"])
-            .arg("--genesis")
-            .arg(fixture.genesis())
-            .arg("--datadir")
-            .arg(fixture.path(db))
-            .arg(fixture.chain())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        command
-    };
     let start = Instant::now();
     assert!(import("whole").status().expect("a run").success());
     let whole = start.elapsed();
@@ -90,7 +96,7 @@ fn every_restart_is_at_a_committed_block_with_the_right_root() {
         if !cambium::Db::exists(&*disk).expect("a look") {
             continue;
         }
-        let (chain, recovery) = match Chain::open(disk, options) {
+        let (chain, recovery) = match Chain::open(disk, options()) {
             Ok(opened) => opened,
             // Killed while it was made: the next import makes it again.
             Err(cambium::ChainError::State(cambium::StateError::Unfinished)) => continue,

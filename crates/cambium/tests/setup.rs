@@ -94,6 +94,30 @@ fn rustup(bin: &Path, state: &Path, version: &str) {
     }
 }
 
+/// The archive's programs, which take what they install from `spare`.
+fn apt(machine: &Machine, bin: &Path, spare: &Path) {
+    let install = format!(
+        "case \"$1\" in update) exit 0;; esac; echo \"apt-get $*\" >> \"$CALLS\"
+         for package in \"$@\"; do case $package in
+           build-essential) /bin/cp {spare}/cc {bin}/;;
+           curl) /bin/cp {spare}/curl {bin}/;;
+           rustup) {has_package} || exit 100
+             for one in rustup rustc cargo; do /bin/cp {spare}/$one {bin}/; done;;
+         esac; done",
+        spare = spare.display(),
+        bin = bin.display(),
+        has_package = machine.has_package,
+    );
+    program(&bin.join("apt-get"), &install);
+    let candidate = if machine.has_package {
+        "1.27.1"
+    } else {
+        "(none)"
+    };
+    let policy = format!("echo \"$2:\"; echo '  Candidate: {candidate}'");
+    program(&bin.join("apt-cache"), &policy);
+}
+
 fn run(machine: Machine) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -136,26 +160,7 @@ fn run(machine: Machine) -> Outcome {
         fs::copy(spare.join("curl"), bin.join("curl")).unwrap();
     }
     if machine.has_apt {
-        let install = format!(
-            "case \"$1\" in update) exit 0;; esac; echo \"apt-get $*\" >> \"$CALLS\"
-             for package in \"$@\"; do case $package in
-               build-essential) /bin/cp {spare}/cc {bin}/;;
-               curl) /bin/cp {spare}/curl {bin}/;;
-               rustup) {has_package} || exit 100
-                 for one in rustup rustc cargo; do /bin/cp {spare}/$one {bin}/; done;;
-             esac; done",
-            spare = spare.display(),
-            bin = bin.display(),
-            has_package = machine.has_package,
-        );
-        program(&bin.join("apt-get"), &install);
-        let candidate = if machine.has_package {
-            "1.27.1"
-        } else {
-            "(none)"
-        };
-        let policy = format!("echo \"$2:\"; echo '  Candidate: {candidate}'");
-        program(&bin.join("apt-cache"), &policy);
+        apt(&machine, &bin, &spare);
     }
     match machine.rust {
         Rust::None => {}

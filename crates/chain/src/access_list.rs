@@ -1,9 +1,6 @@
 //! The access lists of a chain's blocks: kept from Amsterdam on, made when asked for before.
 
-use crate::{
-    Chain, ChainError, DryRun,
-    chain::{StoredBlock, unreadable},
-};
+use crate::{Chain, ChainError, DryRun, error::unreadable, stored::StoredBlock};
 use alloy_primitives::Bytes;
 use cambium_evm::{AccessListSizes, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};

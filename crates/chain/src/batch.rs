@@ -1,10 +1,11 @@
 //! Several blocks executed at once, if they come with their access lists.
 
 use crate::{
-    Chain, ChainError, ExecutedBlock, PreparedBlock, chain::KnownBlock, reads::TimedReads,
+    Chain, ChainError, ExecutedBlock, PreparedBlock, reads::TimedReads, stored::KnownBlock,
     validate_header,
 };
 use alloy_consensus::Header;
+use alloy_primitives::B256;
 use cambium_evm::{BatchBlock, BlockInput, execute_batch};
 use cambium_primitives::BlockId;
 use cambium_state::View;
@@ -47,12 +48,7 @@ impl Chain {
         Ok((count, Some(view)))
     }
 
-    fn can_follow(
-        &self,
-        block: &PreparedBlock,
-        parent: &Header,
-        hash: alloy_primitives::B256,
-    ) -> bool {
+    fn can_follow(&self, block: &PreparedBlock, parent: &Header, hash: B256) -> bool {
         let header = &block.block.header;
         let rules = self.spec().rules_at(header.number, header.timestamp, true);
         header.parent_hash == hash

@@ -1,15 +1,17 @@
 //! A chain: a database, its fork rules, and the blocks in it.
 
-use crate::{Block, ChainSpec, FileError, GenesisError, execute::BlockFault};
+use crate::{
+    Block, ChainError, ChainSpec,
+    error::unreadable_spec,
+    stored::{KnownBlock, StoredBlock},
+};
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256};
-use alloy_rlp::Decodable;
 use cambium_evm::BlockExecutor;
-use cambium_primitives::{AccessList, BlockId, BlockNumber};
-use cambium_state::{BlockMeta, Db, Disk, Options, Recovery, StateError};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{Db, Disk, Options, Recovery};
 use std::{
     collections::{HashMap, VecDeque},
-    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,78 +19,6 @@ use std::{
 pub(crate) const SPEC: &str = "chain_spec";
 /// Headers kept in memory: what validation looks back at, and some more.
 const RECENT_BLOCKS: usize = 64;
-
-/// Why something could not be done with a chain.
-#[derive(Debug, thiserror::Error)]
-pub enum ChainError {
-    /// The database.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// The genesis file.
-    #[error(transparent)]
-    Genesis(#[from] GenesisError),
-    /// A file of blocks.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Bytes that are no block's.
-    #[error("the bytes given as a block: {0}")]
-    NotABlock(String),
-    /// A block that is not valid.
-    #[error("block {id} is invalid: {fault}")]
-    Block {
-        /// The block.
-        id: BlockId,
-        /// What is wrong with it.
-        fault: Box<BlockFault>,
-    },
-    /// A genesis block that is not the database's.
-    #[error(
-        "the database is of the chain with genesis {database}, and this is of the one with \
-         {given}: use a data directory of its own for each chain"
-    )]
-    OtherGenesis {
-        /// Genesis hash in the database.
-        database: B256,
-        /// Genesis hash given.
-        given: B256,
-    },
-    /// A database that has state and no chain's rules.
-    #[error(
-        "the database has no chain's fork rules: it was made with the library, and this needs them"
-    )]
-    NoRules,
-    /// What the database has of a block or of the rules can't be read.
-    #[error("{what} in the database can't be read: {why}")]
-    Unreadable {
-        /// What.
-        what: String,
-        /// Why.
-        why: String,
-    },
-    /// No such block.
-    #[error("no block {number}: the head is {head}")]
-    NoSuchBlock {
-        /// What was asked for.
-        number: BlockNumber,
-        /// The head.
-        head: BlockId,
-    },
-}
-
-impl ChainError {
-    pub(crate) fn invalid(id: BlockId, fault: impl Into<BlockFault>) -> Self {
-        let fault = Box::new(fault.into());
-        Self::Block { id, fault }
-    }
-}
-
-/// What validation looks at of earlier blocks.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownBlock {
-    pub(crate) header: Header,
-    pub(crate) total_difficulty: U256,
-    pub(crate) ommers: Vec<B256>,
-}
 
 #[derive(Default)]
 struct Recent {
@@ -238,13 +168,7 @@ impl Chain {
             return Ok(None);
         };
         let stored = StoredBlock::read(meta)?;
-        let block = stored.block()?;
-        let ommers = block.body.ommers.iter().map(Header::hash_slow).collect();
-        let known = KnownBlock {
-            header: block.header,
-            total_difficulty: stored.total_difficulty,
-            ommers,
-        };
+        let known = KnownBlock::new(&stored.block()?, stored.total_difficulty);
         self.remember(id.hash, known.clone());
         Ok(Some(known))
     }
@@ -263,76 +187,5 @@ impl Chain {
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub(crate) fn unreadable_spec(why: String) -> ChainError {
-    ChainError::Unreadable {
-        what: "the chain's fork rules".to_owned(),
-        why,
-    }
-}
-
-/// What the engine keeps of a block. The body:
-///
-/// | offset | size | meaning |
-/// |---|---|---|
-/// | 0 | 32 | total difficulty up to and with this block, big-endian |
-/// | 32 | | the block's RLP |
-/// | then | | the RLP of its access list, if its header names one |
-pub(crate) fn meta(
-    known: &KnownBlock,
-    hash: B256,
-    rlp: &[u8],
-    access_list: Option<&AccessList>,
-) -> BlockMeta {
-    let header = &known.header;
-    let difficulty = known.total_difficulty.to_be_bytes::<32>();
-    let access_list = access_list.map(AccessList::encode).unwrap_or_default();
-    BlockMeta {
-        id: BlockId::new(header.number, hash),
-        parent: header.parent_hash,
-        state_root: header.state_root,
-        body: [&difficulty[..], rlp, &access_list].concat().into(),
-    }
-}
-
-/// The reverse of [`meta`], with nothing decoded.
-pub(crate) struct StoredBlock {
-    pub(crate) id: BlockId,
-    pub(crate) total_difficulty: U256,
-    pub(crate) rlp: Bytes,
-    /// Empty if none was kept.
-    pub(crate) access_list: Bytes,
-}
-
-impl StoredBlock {
-    fn read(meta: BlockMeta) -> Result<Self, ChainError> {
-        let BlockMeta { id, body, .. } = meta;
-        let Some((difficulty, mut rest)) = body.split_at_checked(32) else {
-            return Err(unreadable(id, "it is too short"));
-        };
-        let block = alloy_rlp::Header::decode_bytes(&mut rest, true);
-        block.map_err(|error| unreadable(id, error))?;
-        let end = body.len() - rest.len();
-        Ok(Self {
-            id,
-            total_difficulty: U256::from_be_slice(difficulty),
-            rlp: body.slice(32..end),
-            access_list: body.slice(end..),
-        })
-    }
-
-    /// The block.
-    pub(crate) fn block(&self) -> Result<Block, ChainError> {
-        Block::decode(&mut &self.rlp[..]).map_err(|error| unreadable(self.id, error))
-    }
-}
-
-/// An error of a block that is in the database and should not have been.
-pub(crate) fn unreadable(id: BlockId, why: impl Display) -> ChainError {
-    ChainError::Unreadable {
-        what: format!("block {id}"),
-        why: why.to_string(),
     }
 }

@@ -1,7 +1,7 @@
 //! Executing a block with nothing validated, staged or kept: to measure executors, and to make the
 //! access list of a block that has none.
 
-use crate::{Block, Chain, ChainError, ChainSpec, execute::execution_error, reads::TimedReads};
+use crate::{Block, Chain, ChainError, ChainSpec, error::execution_error, reads::TimedReads};
 use alloy_primitives::Address;
 use cambium_evm::{ExecutionError, Executor, Hooks, Outcome, StateRead};
 use cambium_primitives::{AccessList, BlockId, FoundValues};

@@ -1,18 +1,14 @@
 //! One block: validated, executed on its parent, held against its header, sealed.
 
 use crate::{
-    Ancestor, Block, BodyError, Chain, ChainError, ChainSpec, HeaderError, OMMER_ANCESTORS,
-    PreparedBlock, VerifyError,
-    chain::{KnownBlock, meta},
+    Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
+    error::execution_error,
     reads::TimedReads,
+    stored::{KnownBlock, meta},
     validate_body, validate_header, validate_ommers, verify_outcome, verify_state_root,
 };
-use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, Bytes};
-use cambium_evm::{
-    BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, SignatureError,
-    listed_changes,
-};
+use alloy_primitives::{B256, Bytes};
+use cambium_evm::{BlockInput, ExecutionCounts, Executor, Hooks, Outcome, listed_changes};
 use cambium_primitives::{AccessList, BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
@@ -20,29 +16,6 @@ use std::{
     borrow::Cow,
     time::{Duration, Instant},
 };
-
-/// What is wrong with a block. The state is as it was before.
-#[derive(Debug, thiserror::Error)]
-pub enum BlockFault {
-    /// Its parent is not here.
-    #[error("its parent {0} is not in the database: import the blocks before it first")]
-    UnknownParent(B256),
-    /// Its header.
-    #[error("header: {0}")]
-    Header(#[from] HeaderError),
-    /// Its body.
-    #[error("body: {0}")]
-    Body(#[from] BodyError),
-    /// A signature.
-    #[error("{0}")]
-    Signature(#[from] SignatureError),
-    /// A transaction, or a system call.
-    #[error("{0}")]
-    Execution(String),
-    /// What execution gives is not what the header says.
-    #[error("{0}")]
-    Verify(#[from] VerifyError),
-}
 
 /// Where the time of importing went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +133,12 @@ impl Chain {
         input.access_list = given;
         let applied = self.apply(&input, &view)?;
         let is_applied = applied.is_some();
-        let done = match applied {
+        let Done {
+            staged,
+            access_list,
+            counts,
+            mut timings,
+        } = match applied {
             Some(applied) => applied,
             None => {
                 let recovered = match senders {
@@ -175,18 +153,8 @@ impl Chain {
             }
         };
         let start = Instant::now();
-        let known = KnownBlock {
-            total_difficulty: parent.total_difficulty.saturating_add(header.difficulty),
-            header: header.clone(),
-            ommers: block.body.ommers.iter().map(Header::hash_slow).collect(),
-        };
+        let known = KnownBlock::child_of(&parent, block);
         let becomes_head = self.becomes_head(&known, post_merge, tip)?;
-        let Done {
-            staged,
-            access_list,
-            counts,
-            mut timings,
-        } = done;
         // What the header does not name is not kept.
         let access_list = access_list.as_ref().or(given);
         let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
@@ -424,34 +392,5 @@ impl Early {
         // An error that is not the list's comes up again.
         let staged = self.staged?.ok()?;
         (staged.changes() == changes && self.codes == codes).then_some(staged)
-    }
-}
-
-pub(crate) fn execution_error(id: BlockId, error: ExecutionError<StateError>) -> ChainError {
-    match error {
-        ExecutionError::Database(error) => error.into(),
-        fault => ChainError::invalid(id, BlockFault::Execution(fault.to_string())),
-    }
-}
-
-impl ChainSpec {
-    /// What an executor is given of a block.
-    pub(crate) fn input<'a>(
-        &self,
-        block: &'a Block,
-        senders: &'a [Address],
-        post_merge: bool,
-    ) -> BlockInput<'a> {
-        let header = &block.header;
-        let rules = self.rules_at(header.number, header.timestamp, post_merge);
-        BlockInput {
-            ommers: &block.body.ommers,
-            withdrawals: block
-                .body
-                .withdrawals
-                .as_ref()
-                .map_or(&[], |list| &list[..]),
-            ..BlockInput::new(rules, header, &block.body.transactions, senders)
-        }
     }
 }

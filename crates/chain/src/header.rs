@@ -7,7 +7,7 @@
 
 use crate::{ChainSpec, Fork, difficulty::difficulty};
 use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
-use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
+use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use alloy_primitives::{B64, B256, Bytes, U256};
 
 /// What the ten blocks from the DAO fork on carry as extra data.
@@ -21,8 +21,6 @@ const GAS_LIMIT_MIN: u64 = 5_000;
 const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
 /// A gas limit differs from its parent's by less than this fraction.
 const GAS_LIMIT_FRACTION: u64 = 1_024;
-/// The base fee of London's first block, in wei.
-const INITIAL_BASE_FEE: u64 = 1_000_000_000;
 /// The base fee moves by this fraction, at most.
 const BASE_FEE_FRACTION: u128 = 8;
 /// The gas limit grows by this factor at London, so that the target stays (EIP-1559).
@@ -195,6 +193,9 @@ fn check_gas(fork: Fork, header: &Header, parent: &Header) -> Result<(), HeaderE
 }
 
 /// The base fee of the block after `parent`, in London or later (EIP-1559).
+///
+/// The same as `alloy_eips::eip1559::calc_next_block_base_fee`, which overflows where the parent's
+/// base fee is near the maximum, as a genesis file may have it. This saturates.
 fn base_fee(parent: &Header) -> u64 {
     let Some(base_fee) = parent.base_fee_per_gas else {
         return INITIAL_BASE_FEE;
@@ -290,6 +291,10 @@ fn check_blob_gas(
 
 /// The excess blob gas of the block after `parent`, by its own fork's parameters (EIP-4844; the
 /// reserve price is EIP-7918's, and has a cost of zero before Osaka).
+///
+/// The same as `BlobParams::next_block_excess_blob_gas_osaka`, which overflows where a genesis file
+/// has an excess near the maximum or a target over the limit, and divides by a limit of zero. This
+/// saturates.
 fn excess_blob_gas(params: &BlobParams, parent: &Header) -> u64 {
     let excess = parent.excess_blob_gas.unwrap_or(0);
     let used = parent.blob_gas_used.unwrap_or(0);

@@ -3,14 +3,16 @@
 use crate::{
     Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
     Progress,
-    chain::{KnownBlock, SPEC, meta, unreadable_spec},
+    chain::SPEC,
+    error::unreadable_spec,
     files::buffered,
+    stored::{KnownBlock, meta},
     workload::Workload,
 };
 use alloy_consensus::{BlockBody, Header};
-use alloy_primitives::{B256, U256, keccak256};
+use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
-use cambium_primitives::{AccessList, Account, KECCAK_EMPTY, Path as StatePath};
+use cambium_primitives::{AccessList, Account, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
 use cambium_trie::TrieError;
 use rayon::prelude::*;
@@ -97,12 +99,7 @@ impl Chain {
         let hash = block.header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
-        let total_difficulty = block.header.difficulty;
-        let known = KnownBlock {
-            header: block.header,
-            total_difficulty,
-            ommers: vec![],
-        };
+        let known = KnownBlock::new(&block, block.header.difficulty);
         let json = serde_json::to_vec(&spec).map_err(|error| unreadable_spec(error.to_string()))?;
         // A genesis block touches nothing.
         let access_list = known
@@ -214,7 +211,7 @@ fn fields(account: &GenesisAccount) -> Account {
         nonce: account.nonce,
         balance: account.balance,
         code_hash: match account.code.is_empty() {
-            true => KECCAK_EMPTY,
+            true => KECCAK256_EMPTY,
             false => keccak256(&account.code),
         },
     }

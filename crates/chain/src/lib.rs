@@ -1,26 +1,29 @@
 //! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
 
-mod access_list;
-mod batch;
-mod body;
-mod chain;
+mod json;
+mod spec;
+mod networks;
 mod difficulty;
-mod dry_run;
-mod execute;
+mod header;
+mod body;
+mod verify;
 mod files;
 mod genesis;
-mod header;
-mod import;
-mod init;
-mod json;
-mod prepare;
-mod reads;
-mod sealer;
-mod spec;
-mod stateless;
-mod verify;
-mod witness_json;
 mod workload;
+mod error;
+mod stored;
+mod reads;
+mod chain;
+mod init;
+mod prepare;
+mod execute;
+mod batch;
+mod import;
+mod dry_run;
+mod access_list;
+mod sealer;
+mod stateless;
+mod witness_json;
 
 pub use body::{
     Ancestor, BLOCK_RLP_BYTES_MAX, BodyError, OMMER_ANCESTORS, validate_access_list, validate_body,
@@ -29,9 +32,10 @@ pub use body::{
 pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
 };
-pub use chain::{Chain, ChainError};
+pub use chain::Chain;
 pub use dry_run::{DryRun, DryRunError};
-pub use execute::{BlockFault, ExecutedBlock, Timings};
+pub use error::{BlockFault, ChainError};
+pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
     ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, Place, Progress, RawBlock, WithAccessLists,

@@ -9,9 +9,8 @@
 //! ```
 
 use crate::{
-    Block, BodyError, Chain, ChainError, ChainSpec, HeaderError,
+    Block, BlockFault, BodyError, Chain, ChainError, ChainSpec, HeaderError,
     body::validate_size,
-    execute::BlockFault,
     files::{decode_block, decode_header},
     validate_access_list, validate_header,
 };

@@ -1,7 +1,7 @@
 //! A view as execution reads it, with the time that reading takes.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
-use cambium_evm::{ManyRead, StateRead};
+use cambium_evm::{ManyRead, StateRead, account_info};
 use cambium_keccak::keccak256_each;
 use cambium_state::{StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
@@ -80,7 +80,7 @@ impl StateRead for TimedReads {
         let accounts = keccak256_each(accounts);
         self.time(|view| {
             let accounts = view.accounts(&accounts)?.into_iter();
-            let accounts = accounts.map(|account| account.map(View::account_info));
+            let accounts = accounts.map(|account| account.map(account_info));
             Ok((accounts.collect(), view.storage(&slots)?))
         })
     }

@@ -2,12 +2,13 @@
 
 use crate::{
     Block, Chain, ChainError,
-    chain::{KnownBlock, meta},
-    execute::execution_error,
+    error::execution_error,
     reads::TimedReads,
+    stored::{KnownBlock, meta},
     workload::BlockSealer,
 };
 use alloy_consensus::proofs::calculate_receipt_root;
+use alloy_primitives::U256;
 use alloy_rlp::Encodable;
 use cambium_evm::{Executor, Hooks, Outcome, Sequential};
 use cambium_primitives::{AccessList, BlockId};
@@ -52,11 +53,8 @@ impl BlockSealer for ChainSealer<'_> {
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
-        let known = KnownBlock {
-            header: block.header.clone(),
-            total_difficulty: Default::default(),
-            ommers: vec![],
-        };
+        // Past the merge no difficulty is looked at.
+        let known = KnownBlock::new(&block, U256::ZERO);
         staged
             .seal(meta(&known, hash, &rlp, access_list.as_ref()))?
             .commit()?;

@@ -5,13 +5,17 @@
 //! it is; [`ChainSpec::is_post_merge`] decides the last from its parent's total difficulty.
 
 use alloy_consensus::Header;
-use alloy_eips::{eip7594::MAX_BLOBS_PER_TX_FUSAKA, eip7840::BLOB_BASE_COST, eip7840::BlobParams};
-use alloy_primitives::{Address, U256, address};
-use cambium_evm::Rules;
+use alloy_eips::{
+    eip6110::MAINNET_DEPOSIT_CONTRACT_ADDRESS,
+    eip7594::MAX_BLOBS_PER_TX_FUSAKA,
+    eip7840::{BLOB_BASE_COST, BlobParams},
+};
+use alloy_primitives::{Address, U256};
+use cambium_evm::{Block, BlockInput, Rules};
 use revm::primitives::hardfork::SpecId;
 
 /// Where mainnet's deposits are logged; the default where a genesis file names no other.
-pub const MAINNET_DEPOSIT_CONTRACT: Address = address!("00000000219ab540356cBB839Cbe05303d7705Fa");
+pub const MAINNET_DEPOSIT_CONTRACT: Address = MAINNET_DEPOSIT_CONTRACT_ADDRESS;
 
 /// Number of forks that may change only the blob schedule (EIP-7892), which have a name.
 pub const BPO_FORKS: usize = 5;
@@ -176,6 +180,32 @@ const ETHER: u64 = 1_000_000_000_000_000_000;
 const DAO_EXTRA_DATA_BLOCKS: u64 = 10;
 
 impl ChainSpec {
+    /// A chain on which all forks up to `fork` are in force from genesis, and later ones never
+    /// come. `fork` is London or later: earlier ones are taken for London.
+    pub fn since_genesis(fork: Fork) -> Self {
+        let from_start = |at: Fork| (fork >= at).then_some(0);
+        Self {
+            homestead_block: Some(0),
+            eip150_block: Some(0),
+            eip155_block: Some(0),
+            eip158_block: Some(0),
+            byzantium_block: Some(0),
+            constantinople_block: Some(0),
+            petersburg_block: Some(0),
+            istanbul_block: Some(0),
+            berlin_block: Some(0),
+            london_block: Some(0),
+            merge_netsplit_block: from_start(Fork::Paris),
+            terminal_total_difficulty: (fork >= Fork::Paris).then_some(U256::ZERO),
+            shanghai_time: from_start(Fork::Shanghai),
+            cancun_time: from_start(Fork::Cancun),
+            prague_time: from_start(Fork::Prague),
+            osaka_time: from_start(Fork::Osaka),
+            amsterdam_time: from_start(Fork::Amsterdam),
+            ..Self::default()
+        }
+    }
+
     /// Whether a block is past the merge, by its number and the total difficulty of the chain up
     /// to its parent.
     pub fn is_post_merge(&self, number: u64, parent_total_difficulty: U256) -> bool {
@@ -278,6 +308,18 @@ impl ChainSpec {
             dao_change: self.dao_fork_support && self.dao_fork_block == Some(number),
             deposit_contract: self.deposit_contract,
         }
+    }
+
+    /// What an executor is given of a block.
+    pub(crate) fn input<'a>(
+        &self,
+        block: &'a Block,
+        senders: &'a [Address],
+        post_merge: bool,
+    ) -> BlockInput<'a> {
+        let header = &block.header;
+        let rules = self.rules_at(header.number, header.timestamp, post_merge);
+        BlockInput::of_block(rules, block, senders)
     }
 
     /// The fork as revm names it.

@@ -6,19 +6,20 @@
 //! verifier's to say ([`StatelessRules`]), and so is which block the parent is.
 
 use crate::{
-    Chain, ChainError, ChainSpec, Fork, HeaderError,
-    execute::{BlockFault, execution_error},
+    BlockFault, Chain, ChainError, ChainSpec, Fork, HeaderError,
+    error::execution_error,
     files::{decode_block, decode_header},
     reads::TimedReads,
     validate_body, validate_header, validate_size, verify_outcome, verify_state_root,
 };
 use alloy_consensus::Header;
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
 use alloy_rlp::Encodable;
 use cambium_evm::{
-    ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, recover_senders,
+    ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, account_info,
+    recover_senders,
 };
-use cambium_primitives::{BlockId, BlockNumber, KECCAK_EMPTY, Path};
+use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::bytecode;
 use cambium_trie::{
     Keys, Lookup, Missing, NoResolve, PartialTrie, Stub, UpdateError, Witness, WitnessError, commit,
@@ -194,7 +195,10 @@ impl Chain {
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
         let touched = recorder.into_touched();
         let trie = view.extract_for_changes(&keys_of(&touched), &outcome.changes)?;
-        let codes = touched.codes.iter().filter(|hash| **hash != KECCAK_EMPTY);
+        let codes = touched
+            .codes
+            .iter()
+            .filter(|hash| **hash != KECCAK256_EMPTY);
         let codes = codes
             .map(|hash| view.code(hash))
             .collect::<Result<_, _>>()?;
@@ -371,20 +375,14 @@ impl DatabaseRef for WitnessState {
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, WitnessGap> {
         let path = Path::account(&keccak256(address));
         match self.trie.lookup(&path) {
-            Lookup::Account(account) => Ok(Some(AccountInfo {
-                balance: account.balance,
-                nonce: account.nonce,
-                code_hash: account.code_hash,
-                code: None,
-                ..AccountInfo::default()
-            })),
+            Lookup::Account(account) => Ok(Some(account_info(account))),
             Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
             Lookup::Absent | Lookup::Slot(_) => Ok(None),
         }
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, WitnessGap> {
-        if hash == KECCAK_EMPTY {
+        if hash == KECCAK256_EMPTY {
             return Ok(Bytecode::default());
         }
         let code = self.codes.get(&hash).ok_or(WitnessGap::Code(hash))?;

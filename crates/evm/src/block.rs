@@ -56,6 +56,16 @@ impl<'a> BlockInput<'a> {
             found: None,
         }
     }
+
+    /// A block with all that is in its body, without an access list.
+    pub fn of_block(rules: Rules, block: &'a Block, senders: &'a [Address]) -> Self {
+        let body = &block.body;
+        Self {
+            ommers: &body.ommers,
+            withdrawals: body.withdrawals.as_ref().map_or(&[], |list| &list[..]),
+            ..Self::new(rules, &block.header, &body.transactions, senders)
+        }
+    }
 }
 
 /// What a block does.

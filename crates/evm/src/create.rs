@@ -1,13 +1,13 @@
 //! revm, but for contracts created where there is storage already (EIP-7610).
 //!
-//! Also where the gas of frames is settled otherwise than by revm ([`crate::amsterdam`]).
-//!
 //! revm refuses to create a contract over code or a nonce, and knows nothing of storage. So for
 //! the time of such a creation the account gets a nonce.
+//!
+//! This is also where the gas of frames is settled otherwise than by revm ([`crate::amsterdam`]).
 
 use crate::{
     StateRead, amsterdam,
-    env::{Evm, EvmContext},
+    context::{Evm, EvmContext},
     overlay::Overlay,
 };
 use alloy_primitives::Address;

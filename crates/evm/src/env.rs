@@ -1,26 +1,19 @@
 //! Blocks, transactions and rules as revm takes them.
 
 use crate::{
-    BlockInput, Rules, Transaction,
-    amsterdam::{self, Refunds},
-    constantinople,
+    BlockInput, Rules, Transaction, amsterdam, constantinople,
+    context::{Evm, EvmContext},
 };
 use alloy_consensus::{Header, Transaction as _, Typed2718};
 use alloy_primitives::{Address, U256};
 use revm::{
-    Context, Database, MainBuilder, MainnetEvm,
+    Database, MainBuilder,
     bytecode::opcode::SSTORE,
-    context::{BlockEnv, CfgEnv, Journal, TxEnv},
+    context::{BlockEnv, CfgEnv, TxEnv},
     context_interface::{block::BlobExcessGasAndPrice, either::Either},
     interpreter::Instruction,
     primitives::hardfork::SpecId,
 };
-
-/// revm's context over a database.
-pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Refunds>;
-
-/// revm over a database.
-pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;
 
 /// An EVM for the transactions of one block.
 pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {

@@ -5,39 +5,42 @@
 //! requests, and the [`Changes`](cambium_primitives::Changes) for the state. What a header claims
 //! of these is compared elsewhere.
 
-mod access_list;
-mod amsterdam;
-mod batch;
+mod rules;
+mod read;
+mod account;
 mod block;
+mod senders;
+mod recorder;
 mod cache;
-mod constantinople;
-mod create;
+mod access_list;
+mod overlay;
 mod dao;
+mod constantinople;
+mod state_gas;
+mod context;
+mod amsterdam;
 mod env;
-mod executor;
+mod create;
 mod handler;
+mod system;
+mod step;
+mod results;
+mod executor;
+mod sequential;
 mod listed;
 mod optimistic;
-mod overlay;
-mod read;
-mod recorder;
-mod results;
-mod rules;
-mod senders;
-mod sequential;
-mod step;
-mod system;
+mod batch;
+mod block_executor;
 
 pub use access_list::{AccessListSizes, listed_changes};
+pub use account::{account, account_info};
 pub use amsterdam::new_slot_gas;
 pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
-pub use executor::{
-    BlockExecutor, ExecutionCounts, Executor, ExecutorKind, Foretold, Hooks, PARALLEL_GAS_MIN,
-    RootAfter, Timed,
-};
+pub use block_executor::{BlockExecutor, ExecutorKind, PARALLEL_GAS_MIN};
+pub use executor::{ExecutionCounts, Executor, Foretold, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;
 pub use read::{ManyRead, StateRead};

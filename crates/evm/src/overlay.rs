@@ -8,10 +8,11 @@
 use crate::{
     Rules, StateRead,
     access_list::{Left, StepAccesses, StepRecorder},
+    account::account,
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use cambium_keccak::keccak256_each;
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
 use revm::{
     Database,
     bytecode::Bytecode,
@@ -157,7 +158,7 @@ impl<DB: StateRead> Overlay<DB> {
         let existed = entry.now.is_some();
         let info = entry.now.get_or_insert_default();
         info.balance = balance;
-        let update = AccountUpdate::Put(plain(info));
+        let update = AccountUpdate::Put(account(info));
         if info.is_empty() && !keep_empty {
             entry.delete();
             if existed {
@@ -230,7 +231,7 @@ impl<DB: StateRead> Overlay<DB> {
                             .push((keccak256(key.to_be_bytes::<32>()), slot.present_value));
                     }
                 }
-                change.account = AccountUpdate::Put(plain(entry.now.as_ref().expect("just put")));
+                change.account = AccountUpdate::Put(account(entry.now.as_ref().expect("just put")));
                 if let Some((hash, code)) = new_code {
                     self.codes.insert(hash, code);
                 }
@@ -363,7 +364,7 @@ impl Entry {
 
     /// The account as it is now, zero if it does not exist.
     fn account(&self) -> Account {
-        self.now.as_ref().map_or_else(Account::default, plain)
+        self.now.as_ref().map_or_else(Account::default, account)
     }
 
     fn delete(&mut self) {
@@ -382,9 +383,9 @@ impl Entry {
                 slots: Vec::new(),
             });
         };
-        let now = plain(now);
+        let now = account(now);
         let account = match &self.before {
-            Some(before) if plain(before) == now => AccountUpdate::Keep,
+            Some(before) if account(before) == now => AccountUpdate::Keep,
             _ => AccountUpdate::Put(now),
         };
         // A contract is created only where there is no storage (EIP-7610).
@@ -445,20 +446,6 @@ fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
 /// Whether an account that a transaction touched is no more: destroyed, or empty (EIP-161).
 pub(crate) fn is_gone(touched: &TouchedAccount) -> bool {
     touched.is_selfdestructed() || touched.is_empty() && !touched.is_created()
-}
-
-/// The account as the state has it.
-pub(crate) fn plain(info: &AccountInfo) -> Account {
-    let code_hash = if info.code_hash.is_zero() {
-        KECCAK_EMPTY
-    } else {
-        info.code_hash
-    };
-    Account {
-        nonce: info.nonce,
-        balance: info.balance,
-        code_hash,
-    }
 }
 
 impl<DB> Left for Overlay<DB> {

@@ -4,8 +4,8 @@ use crate::{
     BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
     access_list::{AccessListBuilder, StepAccesses},
     amsterdam,
-    step::{BlockGas, ContractRequest, TransactionResult, set_blooms},
-    system,
+    step::{BlockGas, TransactionResult, set_blooms},
+    system::{self, ContractRequest},
 };
 use alloy_consensus::{Eip658Value, ReceiptWithBloom, Transaction as _};
 use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7685::Requests};

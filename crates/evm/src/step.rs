@@ -3,6 +3,11 @@
 //!
 //! A step knows of others only what the state below its overlay says. So all steps may run on one
 //! overlay, in order, or each on one of its own, wherever and whenever its state is known.
+//!
+//! The `alloy-evm` crate has the same steps, but only inside a block executor that runs them one
+//! after another on revm's `State`. Its parts can't be taken alone, so rewards, system calls and
+//! deposits ([`crate::system`]), the DAO's accounts ([`crate::dao`]) and revm's environment
+//! ([`crate::env`]) are written out here.
 
 use crate::{
     BlockInput, ExecutionError, StateRead, TransactionFault,
@@ -12,9 +17,9 @@ use crate::{
     env,
     handler::TransactionHandler,
     overlay::Overlay,
-    system,
+    system::{self, ContractRequest},
 };
-use alloy_primitives::{Address, Bloom, BloomInput, Bytes, Log, U256};
+use alloy_primitives::{Address, Bloom, BloomInput, Log, U256};
 use cambium_keccak::keccak256_each;
 use revm::{
     context::{
@@ -65,9 +70,6 @@ pub(crate) fn set_blooms<'a>(results: impl Iterator<Item = &'a mut TransactionRe
         result.bloom = Some(bloom);
     }
 }
-
-/// A request's type, and what its contract returned.
-pub(crate) type ContractRequest = (u8, Bytes);
 
 /// Runs steps of a block on an overlay.
 pub(crate) struct StepRunner<'a, DB: StateRead> {

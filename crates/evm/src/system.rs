@@ -1,9 +1,7 @@
 //! Calls that the protocol makes around a block's transactions, and the requests that come of
 //! them.
 
-use crate::{
-    BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm, step::ContractRequest,
-};
+use crate::{BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm};
 use alloy_eips::{
     eip2935::HISTORY_STORAGE_ADDRESS,
     eip4788::{BEACON_ROOTS_ADDRESS, SYSTEM_ADDRESS},
@@ -21,6 +19,9 @@ use revm::{
     primitives::hardfork::SpecId,
     state::EvmState,
 };
+
+/// A request's type, and what its contract returned.
+pub(crate) type ContractRequest = (u8, Bytes);
 
 /// Type of requests by deposits.
 pub(crate) const DEPOSITS: u8 = DEPOSIT_REQUEST_TYPE;

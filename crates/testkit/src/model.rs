@@ -6,7 +6,7 @@
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, TrieAccount};
-use cambium_evm::StateRead;
+use cambium_evm::{StateRead, account_info};
 use cambium_primitives::{Account, AccountUpdate, Changes};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{collections::BTreeMap, sync::Arc};
@@ -152,23 +152,8 @@ impl DatabaseRef for Model {
     type Error = ModelError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ModelError> {
-        let Some(entry) = self.accounts.get(&keccak256(address)) else {
-            return Ok(None);
-        };
-        let Account {
-            nonce,
-            balance,
-            code_hash,
-        } = entry.account;
-        Ok(Some(
-            AccountInfo {
-                nonce,
-                balance,
-                code_hash,
-                ..AccountInfo::default()
-            }
-            .without_code(),
-        ))
+        let entry = self.accounts.get(&keccak256(address));
+        Ok(entry.map(|entry| account_info(entry.account)))
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, ModelError> {

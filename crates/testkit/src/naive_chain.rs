@@ -108,18 +108,8 @@ impl NaiveChain {
         let senders = recover_senders(&block.body.transactions, rules.is(SpecId::HOMESTEAD))
             .map_err(|error| error.to_string())?;
         let input = BlockInput {
-            rules,
-            header,
-            transactions: &block.body.transactions,
-            senders: &senders,
-            ommers: &block.body.ommers,
-            withdrawals: block
-                .body
-                .withdrawals
-                .as_ref()
-                .map_or(&[], |list| list.as_slice()),
             access_list: given,
-            found: None,
+            ..BlockInput::of_block(rules, block, &senders)
         };
         let mut state = parent.state.clone();
         self.add_block_hashes(&mut state, header);

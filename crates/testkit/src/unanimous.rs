@@ -3,10 +3,10 @@
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{
     BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
-    Outcome, Sequential, StateRead,
+    Outcome, Sequential, StateRead, account,
 };
-use cambium_primitives::{AccessList, Account, Changes, FoundValues};
-use revm::{primitives::hardfork::SpecId, state::AccountInfo};
+use cambium_primitives::{AccessList, Changes, FoundValues};
+use revm::primitives::hardfork::SpecId;
 use std::{
     num::NonZeroUsize,
     sync::{
@@ -130,14 +130,9 @@ fn run<DB: StateRead>(
 }
 
 fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> FoundValues {
-    let plain = |info: AccountInfo| Account {
-        nonce: info.nonce,
-        balance: info.balance,
-        code_hash: info.code_hash,
-    };
     let read = FoundValues::read(
         list,
-        |address| Ok::<_, DB::Error>(db.basic_ref(address)?.map(plain)),
+        |address| Ok::<_, DB::Error>(db.basic_ref(address)?.as_ref().map(account)),
         |address, slot| db.storage_ref(address, slot),
     );
     let found = read.unwrap_or_else(|error| panic!("a state that can be read: {error}"));

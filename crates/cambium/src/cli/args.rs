@@ -242,9 +242,6 @@ pub(crate) struct ImportArgs {
 pub(crate) enum ExecutorName {
     /// One transaction after another
     Sequential,
-    /// In parallel by access lists, from Cancun on, with all values that blocks find given: as
-    /// `batched` where they are not
-    Full,
     /// In parallel by access lists, from Cancun on; all that a list names is read at once
     Batched,
     /// In parallel by access lists, from Cancun on; what a list says changes is read ahead, and
@@ -259,7 +256,6 @@ impl From<ExecutorName> for ExecutorKind {
     fn from(name: ExecutorName) -> Self {
         match name {
             ExecutorName::Sequential => Self::Sequential,
-            ExecutorName::Full => Self::Full,
             ExecutorName::Batched => Self::Batched,
             ExecutorName::Parallel => Self::Parallel,
             ExecutorName::Optimistic => Self::Optimistic,

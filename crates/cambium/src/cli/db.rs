@@ -6,8 +6,8 @@ use super::{
     figures, open,
     output::{Output, Report, Table, bytes, count},
 };
-use cambium::{Chain, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
-use serde_json::json;
+use cambium::{BlockId, Chain, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
+use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 
 /// Parts of the state that a check goes through.
@@ -18,34 +18,39 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     let stats = db.stats()?;
     let genesis = db.genesis();
     let chain_id = Chain::rules_of(&db)?.map(|spec| spec.chain_id);
+    let table = figures::rows(&db, stats_table(&stats, genesis, chain_id));
+    let json = stats_json(&stats, genesis, chain_id, figures::json(&db));
+    Ok(Report::new(table.to_string(), json))
+}
+
+fn stats_table(stats: &Stats, genesis: BlockId, chain_id: Option<u64>) -> Table {
     let rules = chain_id.map_or_else(
         || "none: made with the library, without a chain's rules".to_owned(),
         |id| id.to_string(),
     );
-    let live = match stats.segment_bytes {
-        0 => 1.0,
-        all => stats.segment_live_bytes as f64 / all as f64,
-    };
     let merging = stats.merging.map(|merging| {
         let (size, done) = (bytes(merging.bytes as u64), merging.parts_done);
         format!("{size}, {done} of {} parts written", merging.parts)
     });
-    let table = Table::default()
+    Table::default()
         .row("chain id", rules)
         .row("genesis", genesis)
         .row("head", stats.head)
         .row("snapshot", stats.snapshot)
         .row("blocks above it", count(stats.layers as u64))
-        .row("blocks kept", kept(&stats))
+        .row("blocks kept", kept(stats))
         .section("On disk")
         .row("pages", count(stats.pages))
-        .row("segments", segments(&stats))
-        .row("in use", format!("{:.0} % of their bytes", 100.0 * live))
+        .row("segments", segments(stats))
+        .row(
+            "in use",
+            format!("{:.0} % of their bytes", 100.0 * live_share(stats)),
+        )
         .row("unreadable pages", count(stats.unreadable_pages as u64))
         .row("contract codes", count(stats.codes as u64))
         .row("input and output", &stats.disk)
         .section("In memory")
-        .row("index", index(&stats))
+        .row("index", index(stats))
         .row("values of layers", bytes(stats.overlay_bytes as u64))
         .row("tries of layers", bytes(stats.delta_bytes as u64))
         .row(
@@ -56,56 +61,67 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("code cache", bytes(stats.code_cache_bytes))
         .row("page cache", bytes(stats.page_cache_bytes))
         .row("kept by views", bytes(stats.pinned_bytes as u64))
-        .section("Since it was opened");
-    let table = figures::rows(&db, table);
-    let figures = figures::json(&db);
-    Ok(Report::new(
-        table.to_string(),
-        json!({
-            "chain_id": chain_id,
-            "genesis_number": genesis.number,
-            "genesis_hash": genesis.hash,
-            "head_number": stats.head.number,
-            "head_hash": stats.head.hash,
-            "snapshot_number": stats.snapshot.number,
-            "snapshot_hash": stats.snapshot.hash,
-            "layers": stats.layers,
-            "kept_from": stats.kept_from,
-            "overlay_bytes": stats.overlay_bytes,
-            "delta_bytes": stats.delta_bytes,
-            "merging": stats.merging.map(|merging| json!({
-                "bytes": merging.bytes,
-                "parts_done": merging.parts_done,
-                "parts": merging.parts,
-            })),
-            "index_bytes": stats.index_bytes,
-            "index_bytes_on_disk": stats.index_bytes_on_disk,
-            "pages": stats.pages,
-            "entry_cache_bytes": stats.entry_cache_bytes,
-            "code_cache_bytes": stats.code_cache_bytes,
-            "page_cache_bytes": stats.page_cache_bytes,
-            "pinned_bytes": stats.pinned_bytes,
-            "old_states": stats.old_states,
-            "held_snapshots": stats.held_snapshots,
-            "waiting_blocks": stats.waiting_blocks,
-            "unreadable_pages": stats.unreadable_pages,
-            "segments": stats.segments,
-            "segment_bytes": stats.segment_bytes,
-            "segment_live_bytes": stats.segment_live_bytes,
-            "segment_live_ratio": live,
-            "segments_by_live": stats.segments_by_live,
-            "codes": stats.codes,
-            "disk": {
-                "batch_reads": stats.disk.batch_reads,
-                "no_uring_because": stats.disk.no_uring_because,
-                "is_direct": stats.disk.is_direct,
-                "not_direct_because": stats.disk.not_direct_because,
-            },
-            "counters": figures.counters,
-            "commit_latency": figures.commit_latency,
-            "seal_waits": figures.seal_waits,
-        }),
-    ))
+        .section("Since it was opened")
+}
+
+fn stats_json(
+    stats: &Stats,
+    genesis: BlockId,
+    chain_id: Option<u64>,
+    figures: figures::Json,
+) -> Value {
+    json!({
+        "chain_id": chain_id,
+        "genesis_number": genesis.number,
+        "genesis_hash": genesis.hash,
+        "head_number": stats.head.number,
+        "head_hash": stats.head.hash,
+        "snapshot_number": stats.snapshot.number,
+        "snapshot_hash": stats.snapshot.hash,
+        "layers": stats.layers,
+        "kept_from": stats.kept_from,
+        "overlay_bytes": stats.overlay_bytes,
+        "delta_bytes": stats.delta_bytes,
+        "merging": stats.merging.map(|merging| json!({
+            "bytes": merging.bytes,
+            "parts_done": merging.parts_done,
+            "parts": merging.parts,
+        })),
+        "index_bytes": stats.index_bytes,
+        "index_bytes_on_disk": stats.index_bytes_on_disk,
+        "pages": stats.pages,
+        "entry_cache_bytes": stats.entry_cache_bytes,
+        "code_cache_bytes": stats.code_cache_bytes,
+        "page_cache_bytes": stats.page_cache_bytes,
+        "pinned_bytes": stats.pinned_bytes,
+        "old_states": stats.old_states,
+        "held_snapshots": stats.held_snapshots,
+        "waiting_blocks": stats.waiting_blocks,
+        "unreadable_pages": stats.unreadable_pages,
+        "segments": stats.segments,
+        "segment_bytes": stats.segment_bytes,
+        "segment_live_bytes": stats.segment_live_bytes,
+        "segment_live_ratio": live_share(stats),
+        "segments_by_live": stats.segments_by_live,
+        "codes": stats.codes,
+        "disk": {
+            "batch_reads": stats.disk.batch_reads,
+            "no_uring_because": stats.disk.no_uring_because,
+            "is_direct": stats.disk.is_direct,
+            "not_direct_because": stats.disk.not_direct_because,
+        },
+        "counters": figures.counters,
+        "commit_latency": figures.commit_latency,
+        "seal_waits": figures.seal_waits,
+    })
+}
+
+/// The part of the segments' bytes that is in use.
+fn live_share(stats: &Stats) -> f64 {
+    match stats.segment_bytes {
+        0 => 1.0,
+        all => stats.segment_live_bytes as f64 / all as f64,
+    }
 }
 
 /// Which blocks can be gone back to.

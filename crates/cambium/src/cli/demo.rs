@@ -6,14 +6,16 @@ use super::{
     import,
     output::{Output, Report, Table, bytes, count},
     proof::{account_proof, stateless_table},
-    workload::{How, generate},
+    workload::{Generated, How, generate},
 };
+use alloy_primitives::utils::format_ether;
 use cambium::{
-    BlockWitness, Chain, Options, StatelessRules, StdDisk, StorageKey, TOKEN, U256, WitnessForm,
-    Workload, WorkloadParams, token_balance_slot, verify_account_proof,
+    AccountProof, B256, BlockId, BlockWitness, Chain, ImportSummary, Options, StatelessRules,
+    StdDisk, StorageKey, TOKEN, U256, WitnessForm, Workload, WorkloadParams, token_balance_slot,
+    verify_account_proof,
 };
-use serde_json::json;
-use std::{path::Path, sync::Arc};
+use serde_json::{Value, json};
+use std::{path::Path, slice, sync::Arc};
 
 pub(crate) fn demo(args: &DemoArgs, out: &Output) -> Result<Report, Failure> {
     match &args.dir {
@@ -36,7 +38,21 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     out.say(
         "Cambium keeps the state of an EVM blockchain. This is what it does, in five steps.\n",
     )?;
+    let (workload, made) = make_chain(args, dir, out)?;
+    let (chain, summary) = import_chain(&made, &db, out)?;
+    let imported = import::json(&summary, chain.db());
+    let proof = prove_balances(&workload, &chain, out)?;
+    let witness = execute_from_witness(&chain, made.head, out)?;
+    let check = merge_and_check(chain, &db, summary.state_root, out)?;
+    out.say(what_next(args, dir))?;
+    Ok(Report::new(
+        String::new(),
+        json!({ "import": imported, "proof": proof, "witness": witness, "check": check }),
+    ))
+}
 
+/// Step 1.
+fn make_chain(args: &DemoArgs, dir: &Path, out: &Output) -> Result<(Workload, Generated), Failure> {
     out.say(
         "1. Make a chain: signed payments and token transfers, as any client would import it.",
     )?;
@@ -46,9 +62,8 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
         ..WorkloadParams::default()
     };
     let workload = Workload::new(params)?;
-    let options = Options::default();
     let how = How {
-        memory_bytes: options.memory_bytes,
+        memory_bytes: Options::default().memory_bytes,
         force: false,
         access_lists: false,
     };
@@ -61,62 +76,49 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
         .row("genesis file", size(&made.genesis))
         .row("chain file", size(&made.chain));
     out.say(format_args!("{table}\n"))?;
+    Ok((workload, made))
+}
 
+/// Step 2.
+fn import_chain(
+    made: &Generated,
+    db: &Path,
+    out: &Output,
+) -> Result<(Chain, ImportSummary), Failure> {
     out.say(
         "2. Import it into a new database: every block is executed, and its gas, receipts and\n   \
          state root are held against its header, before it is made durable.",
     )?;
-    let chain = Chain::init(
-        Arc::new(StdDisk::new(&db)),
-        &made.genesis,
-        options,
-        &mut |_| {},
-    )?;
-    let files = [made.chain];
-    let summary = import::import_files(&chain, &files, None, out)?;
-    let imported = import::json(&summary, chain.db());
+    let disk = Arc::new(StdDisk::new(db));
+    let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
+    let summary = import::import_files(&chain, slice::from_ref(&made.chain), None, out)?;
     out.say(format_args!("{}\n", import::text(&summary, chain.db())))?;
     if summary.done.head != made.head {
         return Err(Failure::Demo("the head is not that of the generated chain"));
     }
+    Ok((chain, summary))
+}
 
+/// Step 3.
+fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Value, Failure> {
     out.say("3. Prove what a sender owns, against the state root alone.")?;
     let (address, view) = (workload.address(0), chain.db().view()?);
-    let tokens = account_proof(
-        &view,
-        TOKEN,
-        &[StorageKey::from(token_balance_slot(&address))],
-    )?;
+    let token_slot = StorageKey::from(token_balance_slot(&address));
+    let tokens = account_proof(&view, TOKEN, &[token_slot])?;
     let ether = account_proof(&view, address, &[])?;
     let root = view.state_root();
-    let verified =
-        verify_account_proof(root, &ether).map_err(|error| Failure::proof(root, error))?;
-    let slots = verify_account_proof(root, &tokens)
-        .map_err(|error| Failure::proof(root, error))?
-        .slots;
-    let nodes = |proof: &cambium::AccountProof| {
-        let storage = proof.storage_proof.iter().flat_map(|slot| &slot.proof);
-        let nodes: Vec<_> = proof.account_proof.iter().chain(storage).collect();
-        let size = nodes.iter().map(|node| node.len() as u64).sum();
-        format!("{} trie nodes, {}", nodes.len(), bytes(size))
+    let verify = |proof| {
+        let verified = verify_account_proof(root, proof);
+        verified.map_err(|error| Failure::proof(root, error))
     };
-    let account = verified.account.unwrap_or_default();
+    let account = verify(&ether)?.account.unwrap_or_default();
+    let slots = verify(&tokens)?.slots;
     let token_units = slots.first().map_or(U256::ZERO, |(_, value)| *value);
-    let ether_text = alloy_primitives::utils::format_ether;
+    let proved = |amount, proof| format!("{} (proved by {})", format_ether(amount), nodes(proof));
     let table = Table::default()
         .row("account", address)
-        .row(
-            "ether",
-            format!(
-                "{} (proved by {})",
-                ether_text(account.balance),
-                nodes(&ether)
-            ),
-        )
-        .row(
-            "tokens",
-            format!("{} (proved by {})", ether_text(token_units), nodes(&tokens)),
-        );
+        .row("ether", proved(account.balance, &ether))
+        .row("tokens", proved(token_units, &tokens));
     out.say(table)?;
     let mut forged = ether;
     forged.balance += U256::from(1);
@@ -126,13 +128,24 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
             "   With one wei more in it, it is refused: {error}.\n"
         ))?,
     }
+    Ok(json!({ "root": root, "address": address, "balance": account.balance.to_string() }))
+}
 
+fn nodes(proof: &AccountProof) -> String {
+    let storage = proof.storage_proof.iter().flat_map(|slot| &slot.proof);
+    let nodes: Vec<_> = proof.account_proof.iter().chain(storage).collect();
+    let size = nodes.iter().map(|node| node.len() as u64).sum();
+    format!("{} trie nodes, {}", nodes.len(), bytes(size))
+}
+
+/// Step 4.
+fn execute_from_witness(chain: &Chain, head: BlockId, out: &Output) -> Result<Value, Failure> {
     out.say("4. Execute the last block again from its witness, with no database at all.")?;
-    let witness = chain.witness(made.head.number)?;
+    let witness = chain.witness(head.number)?;
     let json = witness.to_json(WitnessForm::Own).to_string();
     let witness = BlockWitness::from_json(&json, None)
         .map_err(Failure::no_json("memory".into(), "witness"))?;
-    let parent = chain.block(made.head.number - 1)?.header.hash_slow();
+    let parent = chain.block(head.number - 1)?.header.hash_slow();
     let report = witness.execute(&StatelessRules {
         parent: Some(parent),
         ..StatelessRules::of(chain.spec())
@@ -147,34 +160,33 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
         ),
     );
     out.say(format_args!("{table}\n"))?;
+    Ok(json!({ "block": report.id.number, "json_bytes": json.len() }))
+}
 
+/// Step 5. Closes the database, so that it is opened anew.
+fn merge_and_check(
+    chain: Chain,
+    db: &Path,
+    state_root: B256,
+    out: &Output,
+) -> Result<Value, Failure> {
     out.say(
         "5. Merge all blocks into pages, open the database again, and hash it from its leaves.",
     )?;
     chain.db().flush(0)?;
-    drop(view);
     drop(chain);
-    let (chain, _) = Chain::open(Arc::new(StdDisk::new(&db)), options)?;
+    let (chain, _) = Chain::open(Arc::new(StdDisk::new(db)), Options::default())?;
     let check = chain.db().check(&mut |_| {})?;
-    if !check.damage.is_empty() || chain.db().view()?.state_root() != summary.state_root {
+    if !check.damage.is_empty() || chain.db().view()?.state_root() != state_root {
         return Err(Failure::Demo("the database is not as it was left"));
     }
     let table = Table::default()
         .row("accounts", count(check.accounts))
         .row("slots", count(check.slots))
         .row("blocks", count(check.blocks))
-        .row("state root", format!("{}, as before", summary.state_root));
+        .row("state root", format!("{state_root}, as before"));
     out.say(format_args!("{table}\n"))?;
-    out.say(what_next(args, dir))?;
-    Ok(Report::new(
-        String::new(),
-        json!({
-            "import": imported,
-            "proof": { "root": root, "address": address, "balance": account.balance.to_string() },
-            "witness": { "block": report.id.number, "json_bytes": json.len() },
-            "check": { "accounts": check.accounts, "slots": check.slots, "sound": true },
-        }),
-    ))
+    Ok(json!({ "accounts": check.accounts, "slots": check.slots, "sound": true }))
 }
 
 fn what_next(args: &DemoArgs, dir: &Path) -> String {

@@ -5,17 +5,17 @@
 //! standard error. What went wrong decides the exit code: see [`error`].
 
 mod args;
-mod bal;
-mod chain;
-mod db;
-mod demo;
 mod error;
-mod figures;
-mod import;
-mod open;
 mod output;
+mod figures;
+mod open;
+mod chain;
+mod bal;
 mod proof;
+mod import;
+mod db;
 mod workload;
+mod demo;
 
 use args::{Args, Command, DbCommand};
 use clap::Parser;

@@ -9,7 +9,7 @@
 //! | hash | the block's hash |
 //! | access list | the list itself, as its hash in the header is of |
 
-use super::{ChainReader, ChainWriter, FileError, RawBlock, open_file};
+use super::{ChainReader, ChainWriter, FileError, RawBlock, input::open_file};
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::{Decodable, Encodable, Header};
 use cambium_primitives::BlockId;

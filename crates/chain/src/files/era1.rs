@@ -12,8 +12,9 @@
 //! checked only when every header has been seen, so a wrong one is the error after the last block.
 
 use super::{
-    BLOCK_BYTES_MAX, Counted, FileError, HEADER_BYTES_MAX, Opened, Place, Progress, RawBlock,
-    buffered, open_file, read_claimed,
+    BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
+    input::{Counted, Opened, buffered, open_file, read_claimed},
+    raw::HEADER_BYTES_MAX,
 };
 use alloy_consensus::Header;
 use alloy_primitives::{B256, Bytes, U256, keccak256};

@@ -4,8 +4,9 @@
 //! a file cut short.
 
 use super::{
-    BLOCK_BYTES_MAX, BUFFER_BYTES, Counted, FileError, GZIP_MAGIC, Opened, Place, Progress,
-    RawBlock, buffered, open_file, peek_number, read_claimed,
+    BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
+    input::{BUFFER_BYTES, Counted, Opened, buffered, open_file, read_claimed},
+    raw::peek_number,
 };
 use alloy_primitives::Bytes;
 use alloy_rlp::Encodable;
@@ -17,6 +18,8 @@ use std::{
     path::Path,
     sync::Arc,
 };
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads a chain file block by block, in memory for one block.
 ///

@@ -1,7 +1,7 @@
 //! The genesis state of a workload.
 
 use super::{
-    COINBASE, EXTRA_DATA, GENESIS_TIMESTAMP, ROUTER, SLOT_READER, TOKEN, Workload,
+    ROUTER, SLOT_READER, TOKEN, Workload,
     contracts::{
         PAIR_CODE, ROUTER_CODE, SLOT_READER_CODE, SLOT_READER_COUNT_SLOT, TOKEN_CODE,
         TOKEN_SUPPLY_SLOT, pair_slots, slot_reader_slot, token_allowance_slot, token_balance_slot,
@@ -16,8 +16,13 @@ use alloy_eips::{
     eip7002::{WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS, WITHDRAWAL_REQUEST_PREDEPLOY_CODE},
     eip7251::{CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS, CONSOLIDATION_REQUEST_PREDEPLOY_CODE},
 };
-use alloy_primitives::{Address, B256, Bytes, U256, uint};
+use alloy_primitives::{Address, B256, Bytes, U256, address, uint};
 use rayon::prelude::*;
+
+/// Who gets the tips.
+pub(super) const COINBASE: Address = address!("c01bba5e00000000000000000000000000000000");
+pub(super) const EXTRA_DATA: &[u8] = b"cambium workload";
+const GENESIS_TIMESTAMP: u64 = 1_700_000_000;
 
 /// Accounts, or slots, that are derived together, on all cores.
 const CHUNK: u64 = 1 << 16;
@@ -54,15 +59,15 @@ impl Workload {
     pub fn genesis(&self) -> Genesis {
         Genesis {
             file: "workload".into(),
-            config: Some(self.params.spec()),
+            config: Some(self.params().spec()),
             timestamp: GENESIS_TIMESTAMP,
             extra_data: Bytes::from_static(EXTRA_DATA),
-            gas_limit: self.params.gas_limit(),
+            gas_limit: self.params().gas_limit(),
             coinbase: COINBASE,
             base_fee_per_gas: Some(INITIAL_BASE_FEE),
             excess_blob_gas: Some(0),
             blob_gas_used: Some(0),
-            accounts: self.contracts().count() as u64 + self.params.accounts,
+            accounts: self.contracts().count() as u64 + self.params().accounts,
             ..Genesis::default()
         }
     }
@@ -91,7 +96,7 @@ impl Workload {
                 on_part(GenesisPart::Slots(contract.address, slots))?;
             }
         }
-        for chunk in chunks(self.params.accounts, &|index| self.account(index)) {
+        for chunk in chunks(self.params().accounts, &|index| self.account(index)) {
             for (address, balance) in chunk {
                 let account = GenesisAccount {
                     balance,
@@ -104,8 +109,8 @@ impl Workload {
     }
 
     fn account(&self, index: u64) -> (Address, U256) {
-        let balance = hash("balance", self.params.seed, index);
-        let base = if index < self.params.senders() {
+        let balance = hash("balance", self.params().seed, index);
+        let base = if index < self.params().senders() {
             SENDER_BALANCE
         } else {
             ETHER
@@ -117,22 +122,22 @@ impl Workload {
     }
 
     fn contracts(&self) -> impl Iterator<Item = Contract<'_>> {
-        let pools = match self.params.swap_percent {
+        let pools = match self.params().swap_percent {
             0 => 0,
-            _ => self.params.pools,
+            _ => self.params().pools,
         };
-        let token = self.token(TOKEN, self.params.holders(), 0..pools);
+        let token = self.token(TOKEN, self.params().holders(), 0..pools);
         let pools = (0..pools).flat_map(|index| {
             let token = self.pool(index).token;
-            let senders = self.params.senders();
+            let senders = self.params().senders();
             [
                 self.token(token, senders, index..index + 1),
                 self.pair(index),
             ]
         });
         let router =
-            (self.params.swap_percent > 0).then(|| Contract::without_slots(ROUTER, &ROUTER_CODE));
-        let reader = (self.params.slot_read_percent > 0).then(|| self.slot_reader());
+            (self.params().swap_percent > 0).then(|| Contract::without_slots(ROUTER, &ROUTER_CODE));
+        let reader = (self.params().slot_read_percent > 0).then(|| self.slot_reader());
         let system = [
             (BEACON_ROOTS_ADDRESS, &BEACON_ROOTS_CODE),
             (HISTORY_STORAGE_ADDRESS, &HISTORY_STORAGE_CODE),
@@ -159,7 +164,7 @@ impl Workload {
         let pairs = pools.end - pools.start;
         let allowances = match pairs {
             0 => 0,
-            _ => self.params.senders(),
+            _ => self.params().senders(),
         };
         let balances = holders + pairs;
         let slot = move |index| match index {
@@ -199,7 +204,7 @@ impl Workload {
     }
 
     fn slot_reader(&self) -> Contract<'_> {
-        let (seed, slots) = (self.params.seed, self.params.slots);
+        let (seed, slots) = (self.params().seed, self.params().slots);
         let slot = move |index| match index {
             0 => (SLOT_READER_COUNT_SLOT, U256::from(slots)),
             index => {

@@ -12,7 +12,7 @@ impl Workload {
     pub fn write_genesis(&self, out: &mut impl Write) -> io::Result<()> {
         let genesis = self.genesis();
         let fields = json!({
-            "config": config(&self.params.spec()),
+            "config": config(&self.params().spec()),
             "nonce": "0x0",
             "timestamp": hex(genesis.timestamp),
             "extraData": genesis.extra_data,

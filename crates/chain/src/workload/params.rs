@@ -1,9 +1,8 @@
 //! What a workload is made from.
 
-use super::{Spread, transactions::Kind};
+use super::{Spread, kind::Kind};
 use crate::{BlobSchedule, ChainSpec, Fork};
 use alloy_eips::eip7840::BlobParams;
-use alloy_primitives::U256;
 use cambium_evm::new_slot_gas;
 
 /// Accounts with keys, unless the parameters say otherwise.
@@ -160,7 +159,7 @@ impl WorkloadParams {
             ),
             ("fresh_percent", self.fresh_percent.into(), 0, 100),
         ])?;
-        let gas = self.largest(|kind| kind.gas_limit(self));
+        let gas = self.largest(|kind| self.gas_limit_of(kind));
         let gas = GAS_MAX / self.blocks.max(1) / gas;
         let bytes = BLOCK_BYTES_MAX / self.largest(Kind::bytes_max);
         let transactions_max = bytes.min(gas);
@@ -216,7 +215,7 @@ impl WorkloadParams {
     /// The gas limit of every block: twice what its transactions may use, so that the base fee
     /// falls and every transaction stays valid.
     pub fn gas_limit(&self) -> u64 {
-        let most = self.largest(|kind| kind.regular_gas_limit(self));
+        let most = self.largest(|kind| self.regular_gas_limit_of(kind));
         let gas = match self.block_size {
             BlockSize::Transactions(count) => count * most,
             // No kind's limit is more than twice what is reckoned with.
@@ -225,8 +224,37 @@ impl WorkloadParams {
         (2 * gas).max(GAS_LIMIT_MIN)
     }
 
+    /// The gas limit of a transaction: enough wherever it goes.
+    pub(super) fn gas_limit_of(&self, kind: Kind) -> u64 {
+        self.regular_gas_limit_of(kind) + kind.new_slots_max() * self.new_slot_gas()
+    }
+
+    /// The gas limit without state gas, which there is from Amsterdam on: at most twice
+    /// [`Self::gas_of`].
+    fn regular_gas_limit_of(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Payment => 21_000,
+            Kind::TokenTransfer => 65_000,
+            Kind::Swap => 170_000,
+            Kind::SlotRead => self.slot_read_gas,
+        }
+    }
+
+    /// About the gas that a transaction uses, without state gas.
+    pub(super) fn gas_of(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Payment => 21_000,
+            // What a new slot takes is state gas.
+            Kind::TokenTransfer if self.fork >= Fork::Amsterdam => 34_100,
+            // To who holds none it is 17,100 gas more.
+            Kind::TokenTransfer => 34_100 + 171 * self.to_no_holder_percent(),
+            Kind::Swap => 87_000,
+            Kind::SlotRead => self.slot_read_gas,
+        }
+    }
+
     /// State gas of a new slot: none before Amsterdam.
-    pub(super) fn new_slot_gas(&self) -> u64 {
+    fn new_slot_gas(&self) -> u64 {
         match self.fork >= Fork::Amsterdam {
             true => new_slot_gas(self.gas_limit()),
             false => 0,
@@ -234,7 +262,7 @@ impl WorkloadParams {
     }
 
     /// Token transfers to who holds none, in 100.
-    pub(super) fn to_no_holder_percent(&self) -> u64 {
+    fn to_no_holder_percent(&self) -> u64 {
         let fresh = u64::from(self.fresh_percent);
         let others = self.accounts - self.holders();
         fresh + (100 - fresh) * others / self.accounts
@@ -293,7 +321,7 @@ impl WorkloadParams {
 
     /// The least gas that a transaction is reckoned with.
     fn least_gas(&self) -> u64 {
-        let gas = self.kinds().map(|kind| kind.gas(self));
+        let gas = self.kinds().map(|kind| self.gas_of(kind));
         gas.min().unwrap_or(1)
     }
 
@@ -306,34 +334,15 @@ impl WorkloadParams {
 
     /// The fork rules of the chain.
     pub fn spec(&self) -> ChainSpec {
-        let mainnet = BlobSchedule::mainnet();
-        let is_osaka = self.fork >= Fork::Osaka;
         ChainSpec {
             chain_id: self.chain_id,
-            homestead_block: Some(0),
-            eip150_block: Some(0),
-            eip155_block: Some(0),
-            eip158_block: Some(0),
-            byzantium_block: Some(0),
-            constantinople_block: Some(0),
-            petersburg_block: Some(0),
-            istanbul_block: Some(0),
-            berlin_block: Some(0),
-            london_block: Some(0),
-            merge_netsplit_block: Some(0),
-            terminal_total_difficulty: Some(U256::ZERO),
-            shanghai_time: Some(0),
-            cancun_time: Some(0),
-            prague_time: Some(0),
-            osaka_time: is_osaka.then_some(0),
-            amsterdam_time: (self.fork >= Fork::Amsterdam).then_some(0),
             blob_schedule: BlobSchedule {
                 // Osaka and Amsterdam bring no other targets.
-                osaka: is_osaka.then(BlobParams::prague),
+                osaka: (self.fork >= Fork::Osaka).then(BlobParams::prague),
                 bpo: [None; 5],
-                ..mainnet
+                ..BlobSchedule::mainnet()
             },
-            ..ChainSpec::default()
+            ..ChainSpec::since_genesis(self.fork)
         }
     }
 }

@@ -4,9 +4,10 @@ use super::{
     BlockSize, Spread, Workload, WorkloadParams,
     contracts::{ROUTER, SLOT_READER, TOKEN, read_call, swap_call, transfer_call},
     keys::{Random, hash},
+    kind::Kind,
     spread::Chooser,
 };
-use crate::{Fork, Transaction};
+use crate::Transaction;
 use alloy_consensus::{SignableTransaction, TxEip1559};
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
 use rayon::prelude::*;
@@ -23,67 +24,15 @@ const TOKENS_MAX: u64 = 1_000_000;
 /// Most units that a swap puts in: a millionth of what a pool begins with.
 const SWAP_MAX: u64 = 1_000_000_000_000_000_000;
 
-/// What a transaction does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Payment,
-    TokenTransfer,
-    Swap,
-    SlotRead,
-}
-
-impl Kind {
-    /// The gas limit of a transaction: enough wherever it goes.
-    pub(super) fn gas_limit(self, params: &WorkloadParams) -> u64 {
-        self.regular_gas_limit(params) + self.new_slots_max() * params.new_slot_gas()
-    }
-
-    /// The gas limit without state gas, which there is from Amsterdam on: at most twice
-    /// [`Self::gas`].
-    pub(super) fn regular_gas_limit(self, params: &WorkloadParams) -> u64 {
-        match self {
-            Self::Payment => 21_000,
-            Self::TokenTransfer => 65_000,
-            Self::Swap => 170_000,
-            Self::SlotRead => params.slot_read_gas,
-        }
-    }
-
-    /// Most slots that a transaction makes.
-    const fn new_slots_max(self) -> u64 {
-        match self {
-            Self::Payment | Self::SlotRead => 0,
-            Self::TokenTransfer => 1,
-            Self::Swap => 2,
-        }
-    }
-
-    /// About the gas that a transaction uses, without state gas.
-    pub(super) fn gas(self, params: &WorkloadParams) -> u64 {
-        match self {
-            Self::Payment => 21_000,
-            // What a new slot takes is state gas.
-            Self::TokenTransfer if params.fork >= Fork::Amsterdam => 34_100,
-            // To who holds none it is 17,100 gas more.
-            Self::TokenTransfer => 34_100 + 171 * params.to_no_holder_percent(),
-            Self::Swap => 87_000,
-            Self::SlotRead => params.slot_read_gas,
-        }
-    }
-
-    /// More than a transaction takes in a block.
-    pub(super) const fn bytes_max(self) -> u64 {
-        match self {
-            Self::Payment => 144,
-            Self::SlotRead => 176,
-            Self::TokenTransfer => 208,
-            Self::Swap => 416,
-        }
+impl Workload {
+    /// The transactions of block after block, from block 1 on, without end.
+    pub fn transactions(&self) -> impl Iterator<Item = Vec<Transaction>> + Send + '_ {
+        Stream::new(self)
     }
 }
 
 /// The transactions of block after block.
-pub(super) struct Stream<'a> {
+struct Stream<'a> {
     workload: &'a Workload,
     /// Of each sender, the next.
     nonces: Vec<u64>,
@@ -122,17 +71,17 @@ impl Choosers {
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(workload: &'a Workload) -> Self {
+    fn new(workload: &'a Workload) -> Self {
         Self {
             workload,
-            nonces: vec![0; workload.senders.len()],
-            random: Random::new(workload.params.seed),
+            nonces: vec![0; workload.senders().len()],
+            random: Random::new(workload.params().seed),
             fresh: 0,
         }
     }
 
     fn receiver(&mut self, choosers: &mut Choosers) -> Address {
-        let params = &self.workload.params;
+        let params = self.workload.params();
         if self.random.percent(params.fresh_percent) {
             self.fresh += 1;
             return Address::from_word(hash("fresh", params.seed, self.fresh - 1));
@@ -146,7 +95,7 @@ impl<'a> Stream<'a> {
         let nonce = self.nonces[sender];
         self.nonces[sender] += 1;
         let workload = self.workload;
-        let kind = workload.params.kind(self.random.below(100));
+        let kind = workload.params().kind(self.random.below(100));
         let (to, value, input) = match kind {
             Kind::Payment => {
                 let to = self.receiver(choosers);
@@ -165,7 +114,7 @@ impl<'a> Stream<'a> {
                     path.reverse();
                 }
                 let amount = 1 + self.random.below(SWAP_MAX);
-                let receiver = &workload.senders[sender].address;
+                let receiver = &workload.senders()[sender].address;
                 let call = swap_call(U256::from(amount), &path, receiver);
                 (ROUTER, U256::ZERO, call)
             }
@@ -178,9 +127,9 @@ impl<'a> Stream<'a> {
             sender,
             kind,
             transaction: TxEip1559 {
-                chain_id: workload.params.chain_id,
+                chain_id: workload.params().chain_id,
                 nonce,
-                gas_limit: kind.gas_limit(&workload.params),
+                gas_limit: workload.params().gas_limit_of(kind),
                 max_fee_per_gas: FEE_MAX,
                 max_priority_fee_per_gas: TIP,
                 to: TxKind::Call(to),
@@ -196,7 +145,7 @@ impl Iterator for Stream<'_> {
     type Item = Vec<Transaction>;
 
     fn next(&mut self) -> Option<Vec<Transaction>> {
-        let params = &self.workload.params;
+        let params = self.workload.params();
         let mut choosers = Choosers::new(params, &mut self.random);
         let mut draws = Vec::new();
         match params.block_size {
@@ -207,12 +156,12 @@ impl Iterator for Stream<'_> {
                 let mut gas = 0;
                 while draws.is_empty() || gas < gas_max {
                     let draw = self.draw(&mut choosers);
-                    gas += draw.kind.gas(params);
+                    gas += params.gas_of(draw.kind);
                     draws.push(draw);
                 }
             }
         }
-        let senders = &self.workload.senders;
+        let senders = self.workload.senders();
         let signed = draws.into_par_iter().map(|draw| {
             let signature = sign(&draw.transaction, &senders[draw.sender].secret);
             draw.transaction.into_signed(signature).into()

@@ -2,7 +2,9 @@
 
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use cambium_chain::{Block, ChainSpec, GenesisAccount, GenesisPart, Workload};
-use cambium_evm::{BlockInput, Executor, Hooks, Outcome, Sequential, StateRead, recover_senders};
+use cambium_evm::{
+    BlockInput, Executor, Hooks, Outcome, Sequential, StateRead, account_info, recover_senders,
+};
 use cambium_primitives::{AccountUpdate, Changes};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{
@@ -126,16 +128,8 @@ impl Model {
         block: &Block,
         senders: &[Address],
     ) -> Outcome {
-        let (header, body) = (&block.header, &block.body);
-        let input = BlockInput {
-            withdrawals: body.withdrawals.as_ref().unwrap(),
-            ..BlockInput::new(
-                spec.rules_at(header.number, header.timestamp, true),
-                header,
-                &body.transactions,
-                senders,
-            )
-        };
+        let rules = spec.rules_at(block.header.number, block.header.timestamp, true);
+        let input = BlockInput::of_block(rules, block, senders);
         Sequential.execute(&input, self, Hooks::default()).unwrap()
     }
 }
@@ -154,13 +148,7 @@ impl DatabaseRef for Model {
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Infallible> {
         let account = self.accounts.get(&keccak256(address));
-        Ok(account.map(|account| AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            code: None,
-            ..AccountInfo::default()
-        }))
+        Ok(account.copied().map(account_info))
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Infallible> {

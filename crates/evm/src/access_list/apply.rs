@@ -2,8 +2,8 @@
 
 use crate::{
     StateRead,
+    account::account,
     cache::{BlockCache, Keys},
-    overlay::plain,
 };
 use cambium_primitives::{AccessList, Changes};
 
@@ -13,7 +13,7 @@ pub fn listed_changes<DB: StateRead>(list: &AccessList, db: &DB) -> Result<Chang
     let cache = BlockCache::new(db);
     cache.read(&Keys::for_changes(list))?;
     list.changes(
-        |address| Ok(cache.account(address)?.as_ref().map(plain)),
+        |address| Ok(cache.account(address)?.as_ref().map(account)),
         |address, slot| cache.slot(address, slot),
     )
 }

@@ -12,11 +12,11 @@
 //! touched: it loads nothing that is not paid for, and nothing for a transaction's own access
 //! list (EIP-2930).
 
-mod apply;
+mod step;
 mod builder;
 mod index;
+mod apply;
 mod sizes;
-mod step;
 
 pub use apply::listed_changes;
 pub(crate) use builder::AccessListBuilder;

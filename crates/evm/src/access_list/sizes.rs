@@ -1,6 +1,6 @@
 //! How large a block's access list is in the forms that executors may be given.
 
-use crate::overlay::plain;
+use crate::account::account;
 use cambium_primitives::{AccessList, FoundValues};
 use revm::DatabaseRef;
 
@@ -22,7 +22,7 @@ impl AccessListSizes {
     pub fn measure<DB: DatabaseRef>(list: &AccessList, before: &DB) -> Result<Self, DB::Error> {
         let found = FoundValues::read(
             list,
-            |address| Ok(before.basic_ref(address)?.as_ref().map(plain)),
+            |address| Ok(before.basic_ref(address)?.as_ref().map(account)),
             |address, slot| before.storage_ref(address, slot),
         )?;
         let batched = list.encode().len();

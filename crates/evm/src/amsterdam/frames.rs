@@ -1,6 +1,6 @@
 //! The gas of a call or a creation, given back to the frame that made it.
 
-use super::refunds::Refunds;
+use crate::state_gas::Refunds;
 use revm::{
     context_interface::cfg::gas_params::GasParams, handler::FrameResult, interpreter::GasTracker,
 };

@@ -1,6 +1,6 @@
 //! Instructions that the release has otherwise than revm.
 
-use crate::env::EvmContext;
+use crate::context::EvmContext;
 use alloy_primitives::{Address, Log, LogData, U256};
 use revm::{
     Database,

@@ -1,5 +1,6 @@
 //! What a transaction costs before it runs: regular gas, and state gas (EIP-8037).
 
+use super::prices::gas_params;
 use crate::Transaction;
 use alloy_consensus::Transaction as _;
 use revm::{
@@ -46,7 +47,7 @@ fn state_gas(params: &GasParams, is_create: bool, authorizations: u64) -> u64 {
 /// The most regular gas, and the most state gas, that a transaction can use in a block of that
 /// gas limit.
 pub(crate) fn most_gas(transaction: &Transaction, block_gas_limit: u64) -> (u64, u64) {
-    let params = super::gas_params(block_gas_limit);
+    let params = gas_params(block_gas_limit);
     let (addresses, slots) = transaction.access_list().map_or((0, 0), |list| {
         let slots = list.iter().map(|item| item.storage_keys.len() as u64);
         (list.len() as u64, slots.sum())

@@ -1,7 +1,7 @@
 //! What becomes of contracts that were created and destroyed in one transaction, at its end.
 
 use super::instructions::burn_log;
-use crate::env::EvmContext;
+use crate::{context::EvmContext, state_gas::refill};
 use revm::{
     Database,
     context_interface::{Cfg, cfg::gas_params::GasId},
@@ -27,7 +27,7 @@ pub(crate) fn refund_destroyed<DB: Database>(context: &mut EvmContext<DB>, gas: 
             .saturating_add(slot_gas.saturating_mul(slots));
     }
     let used = u64::try_from(gas.state_gas_spent()).unwrap_or(0);
-    super::refill(gas, refund.min(used));
+    refill(gas, refund.min(used));
 }
 
 /// Logs what destroyed contracts still hold, by address (EIP-7708).

@@ -4,7 +4,7 @@ use super::{
     given::Given,
     workers::{Step, StepResult, StepsDone},
 };
-use crate::{results::BlockResults, step::ContractRequest};
+use crate::{results::BlockResults, system::ContractRequest};
 use alloy_primitives::B256;
 use std::{convert::Infallible, sync::mpsc::Receiver};
 

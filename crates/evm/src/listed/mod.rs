@@ -18,15 +18,15 @@
 //! Before Cancun a list does not tell everything: SELFDESTRUCT removed storage that it does not
 //! name. Such blocks are executed in sequence.
 
-mod collect;
 mod given;
 mod parent;
 mod state;
 mod workers;
+mod collect;
 
 use crate::{
-    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
-    executor::Foretold, overlay::plain, results::BlockResults,
+    BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, account::account,
+    executor::Foretold, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
@@ -161,7 +161,7 @@ impl Listed {
             |address| {
                 before
                     .basic_ref(address)
-                    .map(|account| account.as_ref().map(plain))
+                    .map(|info| info.as_ref().map(account))
             },
             |address, slot| before.storage_ref(address, slot),
         );

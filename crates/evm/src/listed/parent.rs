@@ -5,8 +5,8 @@ use super::given::Given;
 use crate::{
     StateRead,
     access_list::{ChangedKey, SlotPlace},
+    account::{account, account_info},
     cache::{BlockCache, Cell, Keys},
-    overlay::plain,
 };
 use alloy_primitives::{Address, B256, U256};
 use cambium_primitives::FoundValues;
@@ -131,15 +131,8 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
     /// the list.
     pub(super) fn believe(&self, found: &FoundValues) {
         for (cell, found) in self.accounts.iter().zip(found.accounts()) {
-            let account = found.account;
-            let info = AccountInfo {
-                nonce: account.nonce,
-                balance: account.balance,
-                code_hash: account.code_hash,
-                code: None,
-                ..AccountInfo::default()
-            };
-            cell.put((!account.is_empty()).then_some(info));
+            let exists = !found.account.is_empty();
+            cell.put(exists.then(|| account_info(found.account)));
         }
         let slots = found.accounts().iter().flat_map(|found| &found.slots);
         for (cell, value) in self.slots.iter().zip(slots) {
@@ -151,7 +144,7 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
     pub(super) fn bears_out(&self, found: &FoundValues) -> Result<bool, DB::Error> {
         let (accounts, slots) = self.rest.read_all(&Keys::of(self.given.list()))?;
         let accounts = accounts.iter();
-        let accounts = accounts.map(|account| account.as_ref().map(plain).unwrap_or_default());
+        let accounts = accounts.map(|info| info.as_ref().map(account).unwrap_or_default());
         let found_slots = found.accounts().iter().flat_map(|found| &found.slots);
         Ok(
             accounts.eq(found.accounts().iter().map(|found| found.account))

@@ -9,7 +9,8 @@ use crate::{
     access_list::Unlisted,
     executor::Timed,
     overlay::{Overlay, OverlayMode},
-    step::{ContractRequest, StepRunner, TransactionResult, set_blooms},
+    step::{StepRunner, TransactionResult, set_blooms},
+    system::ContractRequest,
 };
 use alloy_consensus::Transaction as _;
 use std::{

@@ -20,8 +20,8 @@
 //! Before Byzantium receipts hold states in mid-block: such blocks are executed in sequence.
 
 mod schedule;
-mod state;
 mod versions;
+mod state;
 
 use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,

@@ -34,18 +34,18 @@ impl Refunds {
     }
 
     /// Gives state gas back to the frame at a depth.
-    pub(super) fn credit(&mut self, depth: usize, gas: &mut GasTracker, amount: u64) {
+    pub(crate) fn credit(&mut self, depth: usize, gas: &mut GasTracker, amount: u64) {
         let paid = u64::try_from(gas.state_gas_spent()).unwrap_or(0);
         let applied = amount.min(paid);
         let frame = &mut self.frames[depth];
         frame.applied = frame.applied.saturating_add(applied);
         frame.pending = frame.pending.saturating_add(amount - applied);
-        super::refill(gas, applied);
+        refill(gas, applied);
     }
 
     /// The frame at a depth succeeds: its caller takes over. Returns what is left to give back to
     /// that.
-    pub(super) fn succeed(&mut self, depth: usize) -> u64 {
+    pub(crate) fn succeed(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, pending } = self.frames[depth];
         if let Some(caller) = depth.checked_sub(1) {
             let caller = &mut self.frames[caller];
@@ -55,7 +55,7 @@ impl Refunds {
     }
 
     /// The frame at a depth fails. Returns what came back to it, which is lost.
-    pub(super) fn fail(&mut self, depth: usize) -> u64 {
+    pub(crate) fn fail(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, .. } = self.frames[depth];
         self.lost = self.lost.saturating_add(applied);
         applied
@@ -65,4 +65,10 @@ impl Refunds {
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
+}
+
+/// Puts state gas into the reservoir, wherever it was taken from.
+pub(crate) fn refill(gas: &mut GasTracker, amount: u64) {
+    gas.set_state_gas_spilled(0);
+    gas.refill_reservoir(amount);
 }
