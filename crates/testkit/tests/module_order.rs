@@ -405,11 +405,8 @@ impl Modules {
                 }
             }
         }
-        if targets.len() > before || imported.is_some() {
+        if targets.len() > before || imported.is_some() || child.is_some() {
             return;
-        }
-        if is_inside && here.globs.is_empty() {
-            targets.insert(module);
         }
         // The glob's own first segment can't come from a glob: then it is another crate's.
         let is_local = |first: &str| {
@@ -418,6 +415,9 @@ impl Modules {
         for glob in here.globs.iter().filter(|glob| is_local(&glob[0])) {
             let path = [glob.as_slice(), path].concat();
             self.resolve(module, &path, false, seen, targets);
+        }
+        if is_inside && targets.len() == before {
+            targets.insert(module);
         }
     }
 
