@@ -1,11 +1,11 @@
 //! Reference models, public fixtures and crash drivers, for Cambium's own tests.
 
 mod backend;
-pub mod plain;
 mod networks;
 mod model;
 mod access_lists;
 mod random;
+pub mod plain;
 mod engine;
 mod concurrent;
 mod unanimous;
@@ -37,7 +37,7 @@ pub use chain_file::{
     EXECUTION_APIS_BLOCKS, genesis_state, import_client_chains, import_execution_apis_chain,
 };
 pub use concurrent::{ConcurrentDriver, ConcurrentParams, RoundFaults};
-pub use engine::{EngineDriver, EngineParams, FaultKinds, TINY_FILES};
+pub use engine::{EngineDriver, EngineParams, FaultKinds};
 pub use engine_chain::EngineChain;
 pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessCounts};
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};
@@ -55,6 +55,7 @@ pub use mainnet_replays::{MainnetReplay, MainnetReplays};
 pub use model::{Model, ModelAccount, ModelError};
 pub use naive_chain::NaiveChain;
 pub use networks::{blob_schedule, network};
+pub use plain::TINY_FILES;
 pub use proof_cases::{ProofCase, ProofCases};
 pub use random::Random;
 pub use random_blocks::{RandomBlock, RandomBlocks};

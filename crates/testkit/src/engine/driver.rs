@@ -39,16 +39,6 @@ pub struct EngineParams {
     pub faults: FaultKinds,
 }
 
-/// Files so small that all that happens to files happens hundreds of times in a run.
-pub const TINY_FILES: FileSizes = FileSizes {
-    segment_bytes_max: 64 << 10,
-    segment_buffer_bytes: 16 << 10,
-    segments_max: 512,
-    log_file_bytes_max: 64 << 10,
-    log_extend_bytes: 16 << 10,
-    log_spare_blocks: 4,
-};
-
 pub(super) struct Known {
     pub(super) id: BlockId,
     pub(super) parent: B256,

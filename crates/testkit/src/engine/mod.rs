@@ -15,7 +15,7 @@ mod mistakes;
 mod faults;
 mod run;
 
-pub use driver::{EngineDriver, EngineParams, TINY_FILES};
+pub use driver::{EngineDriver, EngineParams};
 pub use fault_kinds::FaultKinds;
 
 pub(crate) use first_state::FirstState;
