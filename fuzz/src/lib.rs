@@ -22,25 +22,25 @@
 //! }
 //! ```
 
-mod access_list;
-mod block_record;
-mod changes;
-mod checkpoint;
-mod database;
-mod files;
-mod genesis;
-mod index;
-mod input;
-mod links;
-mod log;
 mod memory;
+mod input;
+mod database;
+mod links;
 mod page;
-mod proof;
-mod seeds;
-mod stateless;
+mod checkpoint;
 mod trie_part;
+mod index;
+mod log;
+mod changes;
+mod block_record;
+mod access_list;
+mod files;
+mod proof;
 mod witness;
 mod witness_json;
+mod stateless;
+mod genesis;
+mod seeds;
 
 pub use access_list::access_list;
 pub use block_record::block_record;

@@ -1,12 +1,12 @@
 //! Benchmarks: see `./bench` in the repository's root.
 
-mod bal;
-mod cgroup;
-mod import;
 mod process;
 mod report;
-mod state;
+mod cgroup;
 mod system;
+mod import;
+mod state;
+mod bal;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};

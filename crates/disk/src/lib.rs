@@ -47,13 +47,13 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used as they are there");
 
-mod disk;
 mod error;
-mod faulty;
-mod salvage;
 mod stats;
+mod disk;
 mod std_disk;
 mod trial;
+mod salvage;
+mod faulty;
 
 pub use disk::{Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, ReadRequest};
 pub use error::{DiskError, LockError};

@@ -1,6 +1,10 @@
 //! The reusable arena of inputs.
 
-use crate::lanes::{Entry, RATE, Width};
+use crate::{
+    block::{Entry, RATE},
+    lanes::Width,
+    single::keccak256,
+};
 use alloc::vec::Vec;
 use alloy_primitives::B256;
 
@@ -216,7 +220,7 @@ impl Batch {
         let rest = self.width.hash(blocks, count, entries, &mut self.digests);
         for entry in rest {
             let index = entry.index as usize;
-            self.digests[index] = crate::keccak256(self.input(index));
+            self.digests[index] = keccak256(self.input(index));
         }
     }
 }

@@ -23,22 +23,17 @@
 
 extern crate alloc;
 
-mod batch;
-mod lanes;
-#[cfg(test)]
-mod portable;
+mod block;
+mod single;
 #[cfg(any(test, all(feature = "std", target_arch = "x86_64")))]
 mod vector;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod x86;
+#[cfg(test)]
+mod portable;
+mod lanes;
+mod batch;
 
 pub use batch::{Batch, keccak256_each};
 pub use lanes::lanes;
-
-use alloy_primitives::B256;
-
-/// Keccak-256 of one input.
-#[inline]
-pub fn keccak256(bytes: &[u8]) -> B256 {
-    alloy_primitives::keccak256(bytes)
-}
+pub use single::keccak256;

@@ -1,7 +1,7 @@
 //! Vectors of plain words: what the vectors of a processor are compared with.
 
 use crate::{
-    lanes::{Block, Entry},
+    block::{Block, Entry},
     vector::{Vector, hash_entries},
 };
 use alloy_primitives::B256;

@@ -3,7 +3,7 @@
 //! Word `i` of all lanes' states is one vector. The widths differ only in the few operations of
 //! [`Vector`].
 
-use crate::lanes::{Block, Entry};
+use crate::block::{Block, Entry};
 use alloy_primitives::B256;
 
 /// One word of each of `N` lanes.

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    lanes::{Block, Entry},
+    block::{Block, Entry},
     vector::{Vector, hash_entries},
 };
 use alloy_primitives::B256;

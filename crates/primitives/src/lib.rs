@@ -22,12 +22,12 @@
 
 extern crate alloc;
 
-mod access_list;
-mod account;
-mod changes;
 mod codec;
 mod ids;
 mod path;
+mod account;
+mod changes;
+mod access_list;
 
 pub use access_list::{
     ACCESS_LIST_ITEM_GAS, AccessField, AccessList, AccessListCounts, AccessListDifference,

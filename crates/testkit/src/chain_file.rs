@@ -168,7 +168,9 @@ fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
 }
 
 /// The state of a genesis file, as changes of no state, and its codes by hash.
-pub fn genesis_state(accounts: Vec<(Address, GenesisAccount)>) -> (Changes, Vec<(B256, Bytes)>) {
+pub fn genesis_state(
+    accounts: impl IntoIterator<Item = (Address, GenesisAccount)>,
+) -> (Changes, Vec<(B256, Bytes)>) {
     let mut codes = Vec::new();
     let changes = accounts.into_iter().map(|(address, account)| {
         let code_hash = match account.code.is_empty() {

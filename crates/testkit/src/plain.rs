@@ -1,9 +1,30 @@
 //! States and blocks of plain accounts, made by number, for tests of the engine alone.
 
+use crate::Random;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Sealed, StateError, View};
-use std::sync::Arc;
+use cambium_state::{BlockMeta, Db, Disk, FileSizes, Loader, Options, Sealed, StateError, View};
+use cambium_store::lock_data_dir;
+use std::{sync::Arc, thread, time::Duration};
+
+/// Files so small that all that happens to files happens hundreds of times in a run.
+pub const TINY_FILES: FileSizes = FileSizes {
+    segment_bytes_max: 64 << 10,
+    segment_buffer_bytes: 16 << 10,
+    segments_max: 512,
+    log_file_bytes_max: 64 << 10,
+    log_extend_bytes: 16 << 10,
+    log_spare_blocks: 4,
+};
+
+/// Options with [`TINY_FILES`], and memory for all that a test does.
+pub fn tiny_options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        files: TINY_FILES,
+        ..Options::default()
+    }
+}
 
 /// The path of account `index`.
 pub fn path(index: u64) -> B256 {
@@ -32,6 +53,20 @@ pub fn change(path: B256, account: AccountUpdate) -> AccountChange {
 /// The account with that nonce.
 pub fn put(path: B256, nonce: u64) -> AccountChange {
     change(path, AccountUpdate::Put(account(nonce)))
+}
+
+/// Changes of up to `count` of the first `accounts` accounts, drawn at random, to that nonce.
+pub fn random_puts(
+    random: &mut Random,
+    count: u64,
+    accounts: u64,
+    nonce: u64,
+) -> Vec<AccountChange> {
+    let changed = (0..count).map(|_| put(path(random.below(accounts)), nonce));
+    let mut changes: Vec<_> = changed.collect();
+    changes.sort_by_key(|change| change.path);
+    changes.dedup_by_key(|change| change.path);
+    changes
 }
 
 /// The account and its storage, gone.
@@ -97,4 +132,11 @@ pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -
     let root = sealed.view().expect("a sound database").state_root();
     sealed.commit().expect("a disk that is whole");
     root
+}
+
+/// Waits until the threads of a dropped database have let go of it.
+pub fn wait_until_closed(disk: &dyn Disk) {
+    while lock_data_dir(disk).is_err() {
+        thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -2,17 +2,13 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
-use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, Options, repair};
-use cambium_testkit::{Random, TINY_FILES, plain::path, say};
+use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, repair};
+use cambium_testkit::{
+    Random,
+    plain::{path, tiny_options},
+    say,
+};
 use std::{collections::BTreeMap, sync::Arc};
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
 
 fn slot(index: u64) -> B256 {
     keccak256(index.to_be_bytes())
@@ -42,7 +38,7 @@ struct Story {
 }
 
 fn open(disk: &FaultyDisk) -> Result<(Db, Vec<String>), String> {
-    let opened = Db::open(Arc::new(disk.clone()), options());
+    let opened = Db::open(Arc::new(disk.clone()), tiny_options());
     let (db, recovery) = opened.map_err(|error| error.to_string())?;
     Ok((db, recovery.notes))
 }
@@ -94,7 +90,7 @@ impl Made {
 
 fn story() -> Story {
     let disk = FaultyDisk::new(1);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
+    let mut loader = Loader::new(Arc::new(disk.clone()), tiny_options()).unwrap();
     let (hash, bytes) = code(0);
     loader.code(hash, &bytes).unwrap();
     for index in 0..ACCOUNTS {
@@ -315,13 +311,13 @@ fn contents(disk: &FaultyDisk) -> BTreeMap<String, Option<Vec<u8>>> {
 fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
     let arc: Arc<dyn Disk> = Arc::new(disk.clone());
     let before = contents(disk);
-    let planned = repair(&arc, options(), true, &mut |_| {});
+    let planned = repair(&arc, tiny_options(), true, &mut |_| {});
     let planned = planned.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(
         contents(disk) == before,
         "{what}: a dry run changed something"
     );
-    let done = repair(&arc, options(), false, &mut |_| {});
+    let done = repair(&arc, tiny_options(), false, &mut |_| {});
     let done = done.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(planned.findings, done.findings, "{what}");
     assert_eq!(planned.head, done.head, "{what}");
@@ -329,7 +325,7 @@ fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
     for copy in &done.copies {
         assert!(disk.exists(copy).unwrap(), "{what}: {copy}");
     }
-    let again = repair(&arc, options(), false, &mut |_| {});
+    let again = repair(&arc, tiny_options(), false, &mut |_| {});
     let again = again.unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(again.head, done.head, "{what}");
     assert!(

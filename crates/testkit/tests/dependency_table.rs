@@ -1,5 +1,5 @@
-//! The table of crates in `docs/ARCHITECTURE.md` is the map that the layers are kept by: a crate
-//! may use what its row lists, and there is a row for each crate.
+//! The table of crates in `docs/ARCHITECTURE.md` is the map that the layers are kept by: there is a
+//! row for each crate, and it lists exactly the crates that the manifest uses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 
 type Table = BTreeMap<String, BTreeSet<String>>;
 
-/// The rows below the heading `Crates`: first column the crate, third what it may use.
+/// The rows below the heading `Crates`: first column the crate, third what it uses.
 fn documented(text: &str) -> Table {
     let section = text
         .split("\n## Crates\n")
@@ -77,21 +77,35 @@ fn declared(crates: &Path) -> Table {
         .collect()
 }
 
+/// What a row has and the manifest has not, and the reverse, crate by crate.
+fn differences(documented: &Table, declared: &Table) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (name, uses) in declared {
+        let listed = &documented[name];
+        for unlisted in uses.difference(listed) {
+            differences.push(format!(
+                "{name} uses {unlisted}, which its row does not list"
+            ));
+        }
+        for stale in listed.difference(uses) {
+            differences.push(format!(
+                "the row of {name} lists {stale}, which it does not use"
+            ));
+        }
+    }
+    differences
+}
+
 #[test]
-fn each_crate_uses_only_what_the_table_lists() {
+fn each_crate_uses_exactly_what_the_table_lists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the architecture");
     let (documented, declared) = (documented(&text), declared(&root.join("crates")));
     assert!(declared.len() > 8, "{declared:?}");
     let names = |table: &Table| table.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&documented), names(&declared), "a row for each crate");
-    for (name, uses) in &declared {
-        let unlisted: Vec<_> = uses.difference(&documented[name]).collect();
-        assert!(
-            unlisted.is_empty(),
-            "{name} uses {unlisted:?}, which its row does not list"
-        );
-    }
+    let differences = differences(&documented, &declared);
+    assert!(differences.is_empty(), "{differences:#?}");
 }
 
 #[test]
@@ -108,7 +122,23 @@ fn the_table_has_no_circles() {
 }
 
 #[test]
-fn a_crate_that_is_not_listed_is_found() {
+fn rows_that_list_too_little_or_too_much_are_found() {
+    let table = |uses: &[&str]| {
+        let uses = uses.iter().map(|&name| name.to_owned()).collect();
+        Table::from([("x".to_owned(), uses)])
+    };
+    assert_eq!(
+        differences(&table(&["a", "b"]), &table(&["b", "c"])),
+        [
+            "x uses c, which its row does not list",
+            "the row of x lists a, which it does not use"
+        ]
+    );
+    assert!(differences(&table(&["a"]), &table(&["a"])).is_empty());
+}
+
+#[test]
+fn manifests_and_rows_are_read_whole() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\ncambium-a.workspace = true\n\
                     cambium-b = { workspace = true }\nserde = \"1\"\n[dependencies.cambium-c]\n\
                     path = \"c\"\n[dev-dependencies]\ncambium-d.workspace = true\n";

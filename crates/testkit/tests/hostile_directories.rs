@@ -1,15 +1,13 @@
 //! What a directory has beside its data: the manifest, the lock, and the files by which readers say that
 //! they are there. Whatever is wrong with them, a writer goes on, and an opening changes nothing else.
 
-use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_primitives::{BlockId, Changes};
-use cambium_state::{
-    BlockMeta, Db, Disk, FaultyDisk, Options, StateError, StdDisk, backup, repair,
-};
+use alloy_primitives::B256;
+use cambium_primitives::BlockId;
+use cambium_state::{Db, Disk, FaultyDisk, Options, StateError, StdDisk, backup, repair};
 use cambium_store::{Manifest, StoreError};
 use cambium_testkit::{
     ByteChange, Random, TINY_FILES, all_or, byte_changes, is_long,
-    plain::{self, path, put},
+    plain::{self, commit, path, random_puts},
     say,
 };
 use std::{
@@ -38,21 +36,8 @@ fn make(disk: &Arc<dyn Disk>) -> Db {
 
 /// A block that gives accounts its number.
 fn step(db: &Db, random: &mut Random) {
-    let parent = db.head();
-    let number = parent.number + 1;
-    let changed = (0..40).map(|_| put(path(random.below(ACCOUNTS)), number));
-    let mut changes: Vec<_> = changed.collect();
-    changes.sort_by_key(|change| change.path);
-    changes.dedup_by_key(|change| change.path);
-    let session = db.view().unwrap().session();
-    let staged = session.finish(Changes::new(changes), vec![]).unwrap();
-    let meta = BlockMeta {
-        id: BlockId::new(number, keccak256(parent.hash)),
-        parent: parent.hash,
-        state_root: staged.root(),
-        body: Bytes::new(),
-    };
-    staged.seal(meta).unwrap().commit().unwrap();
+    let changes = random_puts(random, 40, ACCOUNTS, db.head().number + 1);
+    commit(db, changes, vec![]);
 }
 
 /// Makes blocks and merges them, so that segments come and go.

@@ -64,6 +64,14 @@ fn advance(db: &Db, to: BlockNumber) {
     }
 }
 
+/// A database whose head is block `head`, on a disk with that seed.
+fn database_at(head: BlockNumber, options: Options, seed: u64) -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(seed);
+    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, slots_of);
+    advance(&db, head);
+    (db, disk)
+}
+
 fn nonce_at(db: &Db, number: BlockNumber) -> Result<u64, StateError> {
     let view = db.view_at(number)?;
     let found = view.account(&path(number % ACCOUNTS))?;
@@ -93,14 +101,7 @@ fn log_files(disk: &FaultyDisk) -> Vec<String> {
 
 #[test]
 fn what_is_promised_is_kept_and_what_is_older_is_refused_by_name() {
-    let disk = FaultyDisk::new(3);
-    let db = make(
-        Arc::new(disk.clone()),
-        options(Some(KEEP)),
-        ACCOUNTS,
-        slots_of,
-    );
-    advance(&db, 400);
+    let (db, disk) = database_at(400, options(Some(KEEP)), 3);
     let kept_from = db.stats().unwrap().kept_from;
     assert!((300..=400 - KEEP).contains(&kept_from), "{kept_from}");
     assert!(!log_files(&disk).contains(&"log/00000001.log".to_owned()));
@@ -151,14 +152,7 @@ fn what_is_promised_is_kept_and_what_is_older_is_refused_by_name() {
 /// A block can't be built upon whose way back is gone: neither committed aside, nor as the head.
 #[test]
 fn a_view_that_is_held_while_its_block_leaves_can_be_read_and_not_built_upon() {
-    let disk = FaultyDisk::new(4);
-    let db = make(
-        Arc::new(disk.clone()),
-        options(Some(KEEP)),
-        ACCOUNTS,
-        slots_of,
-    );
-    advance(&db, 40);
+    let (db, disk) = database_at(40, options(Some(KEEP)), 4);
     let view = db.view_at(25).unwrap();
     let build = |name: &str| {
         let changes = Changes::new(vec![put(path(3), 77)]);
@@ -245,9 +239,7 @@ fn disk_use_levels_off_where_few_blocks_are_kept() {
 /// An option is for as long as a database is open.
 #[test]
 fn blocks_that_were_kept_leave_once_fewer_are_to_be() {
-    let disk = FaultyDisk::new(5);
-    let db = make(Arc::new(disk.clone()), options(None), ACCOUNTS, slots_of);
-    advance(&db, 200);
+    let (db, disk) = database_at(200, options(None), 5);
     nonce_at(&db, 1).unwrap();
     let all = log_files(&disk).len();
     db.close().unwrap();
@@ -280,14 +272,7 @@ fn blocks_that_were_kept_leave_once_fewer_are_to_be() {
 /// The block index is made again of what there is; what it had of older blocks stays where it can.
 #[test]
 fn a_block_index_is_made_again_without_the_old_blocks() {
-    let disk = FaultyDisk::new(6);
-    let db = make(
-        Arc::new(disk.clone()),
-        options(Some(KEEP)),
-        ACCOUNTS,
-        slots_of,
-    );
-    advance(&db, 405);
+    let (db, disk) = database_at(405, options(Some(KEEP)), 6);
     let ids: Vec<BlockId> = (0..=405)
         .map(|n| db.block_id(n).unwrap().unwrap())
         .collect();
@@ -358,14 +343,7 @@ fn a_block_index_is_made_again_without_the_old_blocks() {
 /// Whichever file of the log is lost, and however: opening and repair go by what is kept.
 #[test]
 fn the_oldest_file_of_the_log_is_brought_back_or_its_loss_is_told() {
-    let disk = FaultyDisk::new(7);
-    let db = make(
-        Arc::new(disk.clone()),
-        options(Some(KEEP)),
-        ACCOUNTS,
-        slots_of,
-    );
-    advance(&db, 405);
+    let (db, disk) = database_at(405, options(Some(KEEP)), 7);
     let head = db.head();
     db.close().unwrap();
     let names = log_files(&disk);
@@ -441,10 +419,8 @@ fn readers_and_backups_go_by_what_is_kept() {
 /// A block that is imported again after its record was lost is behind its children in the log.
 #[test]
 fn a_block_that_was_imported_again_keeps_its_children() {
-    let disk = FaultyDisk::new(8);
-    let db = make(Arc::new(disk.clone()), options(None), ACCOUNTS, slots_of);
     // The last merge is at block 50.
-    advance(&db, 59);
+    let (db, disk) = database_at(59, options(None), 8);
     let head = db.head();
     let positions = log_files(&disk);
     let lost = db.block(53).unwrap().unwrap();
@@ -558,10 +534,8 @@ fn more_can_be_spared_than_before() {
 /// index that is made again must not name the branch's.
 #[test]
 fn a_remade_index_names_no_block_of_a_branch_that_was_given_up() {
-    let disk = FaultyDisk::new(13);
     let options = sparing(Some(10), 4);
-    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, slots_of);
-    advance(&db, 60);
+    let (db, disk) = database_at(60, options, 13);
     let files = log_files(&disk).len();
     while log_files(&disk).len() == files {
         advance(&db, db.head().number + 1);
@@ -596,10 +570,8 @@ fn a_remade_index_names_no_block_of_a_branch_that_was_given_up() {
 /// Back at the oldest block, of whose ancestors not even the names are there.
 #[test]
 fn the_oldest_block_can_be_built_upon_without_the_names_of_those_before() {
-    let disk = FaultyDisk::new(14);
     let options = sparing(Some(20), 0);
-    let db = make(Arc::new(disk.clone()), options, ACCOUNTS, slots_of);
-    advance(&db, 100);
+    let (db, disk) = database_at(100, options, 14);
     let mut oldest = 0;
     for to in 101..180 {
         advance(&db, to);
@@ -648,9 +620,7 @@ fn a_backup_is_made_while_blocks_leave() {
 #[test]
 fn a_remade_index_is_made_once() {
     for keep in [None, Some(KEEP)] {
-        let disk = FaultyDisk::new(17);
-        let db = make(Arc::new(disk.clone()), options(keep), ACCOUNTS, slots_of);
-        advance(&db, 200);
+        let (db, disk) = database_at(200, options(keep), 17);
         db.close().unwrap();
         disk.remove("blocks.idx").unwrap();
         let notes = || {

@@ -1,71 +1,24 @@
 //! What was broken once, each by itself, with files so small that all that happens to files happens
 //! often: see also `damage.rs`, `rebuild.rs`, `every_operation.rs` and the engine's random runs.
 
-use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{
-    Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY, put_varint,
-};
+mod small_database;
+
+use alloy_primitives::{B256, Bytes, keccak256};
+use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
 use cambium_state::{
     BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, StateError,
     StoreError,
 };
-use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest, lock_data_dir};
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{account, change, commit, make, path, put, remove},
+    plain::{account, change, commit, path, put, tiny_options, wait_until_closed},
     say,
 };
 use cambium_trie::Keys;
+use small_database::{
+    ACCOUNTS, check, commit_and_merge, database, database_of, open, some_changes,
+};
 use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
-
-const ACCOUNTS: u64 = 2000;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
-
-fn database() -> (Db, FaultyDisk) {
-    database_of(ACCOUNTS, options())
-}
-
-fn database_of(accounts: u64, options: Options) -> (Db, FaultyDisk) {
-    let disk = FaultyDisk::new(7);
-    let slots_of = |index| if index % 100 == 0 { 800 } else { index % 3 };
-    (
-        make(Arc::new(disk.clone()), options, accounts, slots_of),
-        disk,
-    )
-}
-
-fn open(disk: &FaultyDisk) -> Result<Db, StateError> {
-    Db::open(Arc::new(disk.clone()), options()).map(|(db, _)| db)
-}
-
-/// Changes of some accounts: mostly of their fields, and of some slots.
-fn some_changes(random: &mut Random, count: u64) -> Vec<AccountChange> {
-    let mut indices: Vec<_> = (0..count).map(|_| random.below(ACCOUNTS)).collect();
-    indices.sort_unstable();
-    indices.dedup();
-    let change = |index| match random.below(10) {
-        0 => remove(path(index)),
-        1 => AccountChange {
-            slots: vec![(path(random.below(800)), U256::from(random.below(1000)))],
-            ..put(path(index), random.below(1 << 40))
-        },
-        _ => put(path(index), random.below(1 << 40)),
-    };
-    indices.into_iter().map(change).collect()
-}
-
-/// A block on the head, and a merge of everything.
-fn commit_and_merge(db: &Db, random: &mut Random) {
-    commit(db, some_changes(random, 150), vec![]);
-    db.flush(0).unwrap();
-}
 
 fn sealed(db: &Db, changes: Vec<AccountChange>, body: Bytes) -> Result<Sealed, StateError> {
     let head = db.head();
@@ -109,18 +62,6 @@ fn contents(disk: &FaultyDisk) -> Vec<(String, Vec<u8>)> {
             (name, bytes)
         })
         .collect()
-}
-
-fn check(db: &Db) {
-    let report = db.check(&mut |_| {}).unwrap();
-    assert_eq!(report.damage, Vec::<String>::new());
-}
-
-/// A dropped database is closed once its threads have let go of it.
-fn wait_until_closed(disk: &FaultyDisk) {
-    while lock_data_dir(disk).is_err() {
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Keys of accounts alone.
@@ -197,10 +138,10 @@ fn an_error_that_passes_is_no_damage() {
     for fault in [Fault::FailedRead, Fault::FailedOpen] {
         let before = contents(&disk);
         disk.inject(fault, "checkpoint-", 1);
-        assert!(Loader::new(Arc::new(disk.clone()), options()).is_err());
+        assert!(Loader::new(Arc::new(disk.clone()), tiny_options()).is_err());
         disk.clear_faults();
         assert_eq!(contents(&disk), before);
-        assert!(Loader::new(Arc::new(disk.clone()), options()).is_err());
+        assert!(Loader::new(Arc::new(disk.clone()), tiny_options()).is_err());
         assert_eq!(open(&disk).unwrap().head(), head);
     }
 }
@@ -381,7 +322,10 @@ fn segments_come_and_go_without_end() {
         segments_max: 30,
         ..TINY_FILES
     };
-    let options = Options { files, ..options() };
+    let options = Options {
+        files,
+        ..tiny_options()
+    };
     let (db, disk) = database_of(500, options);
     let mut random = Random::new(6);
     let mut seen = BTreeSet::new();
@@ -575,183 +519,6 @@ fn the_head_goes_back_any_way() {
         .unwrap();
     staged.seal(child).unwrap().commit().unwrap();
     check(&db);
-}
-
-/// The payload of a record, as the table at `BlockRecord::encode` has it.
-fn record(
-    is_head: bool,
-    meta: &BlockMeta,
-    changes: &[u8],
-    reverts: &[u8],
-    codes: &[u8],
-) -> Vec<u8> {
-    let mut out = vec![is_head.into()];
-    out.extend_from_slice(&meta.id.number.to_le_bytes());
-    for hash in [meta.id.hash, meta.parent, meta.state_root] {
-        out.extend_from_slice(hash.as_slice());
-    }
-    out.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(&out).to_le_bytes());
-    for part in [&meta.body[..], changes, reverts] {
-        put_varint(&mut out, part.len() as u64);
-        out.extend_from_slice(part);
-    }
-    out.extend_from_slice(codes);
-    out
-}
-
-#[test]
-fn no_record_of_the_log_keeps_a_database_closed() {
-    let (db, disk) = database();
-    let mut random = Random::new(12);
-    commit_and_merge(&db, &mut random);
-    let root = commit(&db, some_changes(&mut random, 60), vec![]);
-    let head = db.head();
-    let parent = db.block(head.number).unwrap().unwrap().parent;
-    drop(db);
-    wait_until_closed(&disk);
-    let meta = |number, hash, parent, state_root| BlockMeta {
-        id: BlockId::new(number, hash),
-        parent,
-        state_root,
-        body: Bytes::new(),
-    };
-    let new = B256::repeat_byte(0xcc);
-    let next = head.number + 1;
-    let none = Changes::default().encode();
-    let lone_slot = Changes::new(vec![AccountChange {
-        path: path(0),
-        account: AccountUpdate::Keep,
-        wipe: false,
-        slots: vec![(path(0), U256::from(5))],
-    }]);
-    let of = |meta: &BlockMeta| record(true, meta, &none, &none, &[0]);
-    let head_record =
-        |number: u64, hash: B256| [&number.to_le_bytes()[..], hash.as_slice()].concat();
-    let own = |hash| meta(next, hash, head.hash, root);
-    let cases: Vec<(&str, u8, Vec<u8>)> = vec![
-        ("its parent's hash", 1, of(&own(head.hash))),
-        ("its grandparent's hash", 1, of(&own(parent))),
-        (
-            "a gap in heights",
-            1,
-            of(&meta(next + 1, new, head.hash, root)),
-        ),
-        (
-            "a height below",
-            1,
-            of(&meta(head.number, new, head.hash, root)),
-        ),
-        (
-            "the last height",
-            1,
-            of(&meta(u64::MAX, new, head.hash, root)),
-        ),
-        (
-            "an unknown parent",
-            1,
-            of(&meta(next, new, B256::repeat_byte(0xdd), root)),
-        ),
-        ("itself as its parent", 1, of(&meta(next, new, new, root))),
-        ("an unknown flag", 1, {
-            let mut bytes = of(&own(new));
-            bytes[0] = 7;
-            bytes
-        }),
-        ("a bad head checksum", 1, {
-            let mut bytes = of(&own(new));
-            bytes[110] ^= 1;
-            bytes
-        }),
-        (
-            "malformed changes",
-            1,
-            record(true, &own(new), b"nonsense", &none, &[0]),
-        ),
-        (
-            "malformed reverts",
-            1,
-            record(true, &own(new), &none, b"nonsense", &[0]),
-        ),
-        (
-            "too many codes",
-            1,
-            record(true, &own(new), &none, &none, &[0xff; 10]),
-        ),
-        (
-            "something behind",
-            1,
-            record(true, &own(new), &none, &none, &[0, 1]),
-        ),
-        ("a cut", 1, of(&own(new))[..50].to_vec()),
-        ("an unknown head", 2, head_record(next, new)),
-        (
-            "a head of another number",
-            2,
-            head_record(next + 5, head.hash),
-        ),
-        ("a malformed head", 2, vec![1, 2, 3]),
-        ("an unknown kind", 77, vec![1, 2, 3]),
-        ("another root", 1, {
-            let meta = meta(next, new, head.hash, B256::repeat_byte(0xab));
-            record(true, &meta, &lone_slot.encode(), &none, &[0])
-        }),
-        ("code of another hash", 1, {
-            let mut codes = vec![1];
-            codes.extend_from_slice(B256::repeat_byte(9).as_slice());
-            codes.extend_from_slice(&[1, 0xfe]);
-            record(true, &own(new), &none, &none, &codes)
-        }),
-        ("an account whose code nobody has", 1, {
-            let put = Account {
-                code_hash: B256::repeat_byte(9),
-                ..Account::default()
-            };
-            let changes = Changes::new(vec![change(path(0), AccountUpdate::Put(put))]);
-            record(true, &own(new), &changes.encode(), &none, &[0])
-        }),
-    ];
-    for (what, kind, payload) in cases {
-        let copy = disk.duplicate();
-        let salt = Manifest::open(&copy).unwrap().salt();
-        let log_options = LogOptions {
-            file_bytes_max: TINY_FILES.log_file_bytes_max,
-            extend_bytes: TINY_FILES.log_extend_bytes,
-            salt,
-        };
-        let arc: Arc<dyn Disk> = Arc::new(copy.clone());
-        let (log, _) = BlockLog::open(arc, log_options, LogPosition::START).unwrap();
-        log.settle().unwrap();
-        log.append(kind, &[&payload]).unwrap();
-        log.sync().unwrap();
-        drop(log);
-        let (db, recovery) = Db::open(Arc::new(copy.clone()), options())
-            .unwrap_or_else(|error| panic!("{what}: {error}"));
-        let is_taken = db.head() != head;
-        if is_taken {
-            // What a record can't tell by itself comes out at its root, or at its code.
-            assert!(
-                [
-                    "another root",
-                    "an account whose code nobody has",
-                    "code of another hash"
-                ]
-                .contains(&what),
-                "{what}: the head is {}",
-                db.head()
-            );
-        } else {
-            assert!(!recovery.notes.is_empty(), "{what}: nothing is said of it");
-            // The database goes on as if the record had not been.
-            let mut random = Random::new(13);
-            commit_and_merge(&db, &mut random);
-            commit_and_merge(&db, &mut random);
-            check(&db);
-        }
-        let head = db.head();
-        drop(db);
-        wait_until_closed(&copy);
-        assert_eq!(open(&copy).unwrap().head(), head, "{what}");
-    }
 }
 
 #[test]

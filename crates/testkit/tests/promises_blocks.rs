@@ -3,21 +3,10 @@
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
 use cambium_state::{CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View};
-use cambium_testkit::{
-    TINY_FILES,
-    plain::{self, account, change, first_block, path, put, remove},
-};
+use cambium_testkit::plain::{self, account, change, first_block, path, put, remove, tiny_options};
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 300;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
 
 fn database_with(options: Options, number: u64) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
@@ -33,7 +22,7 @@ fn database_with(options: Options, number: u64) -> (Db, FaultyDisk) {
 }
 
 fn database() -> (Db, FaultyDisk) {
-    database_with(options(), 0)
+    database_with(tiny_options(), 0)
 }
 
 /// A child of the block of `view`, whose hash is made from `name`.
@@ -135,7 +124,7 @@ fn right_or_unknown(got: Result<Option<B256>, StateError>, expected: B256) {
 fn a_view_knows_the_hashes_of_its_ancestors() {
     let options = Options {
         unfinalized_blocks: 4,
-        ..options()
+        ..tiny_options()
     };
     let (db, _disk) = database_with(options, 0);
     for number in 1..=3 {
@@ -174,7 +163,7 @@ fn a_view_knows_the_hashes_of_ancestors_that_were_given_up() {
 fn all_blocks_can_be_kept_to_be_built_upon() {
     let options = Options {
         unfinalized_blocks: usize::MAX,
-        ..options()
+        ..tiny_options()
     };
     let (db, disk) = database_with(options, 0);
     let aside = seal(db.view().unwrap(), "aside", 1).commit_aside().unwrap();
@@ -188,7 +177,7 @@ fn all_blocks_can_be_kept_to_be_built_upon() {
 }
 
 fn genesis_at(number: u64) {
-    let (db, disk) = database_with(options(), number);
+    let (db, disk) = database_with(tiny_options(), number);
     assert_eq!(db.head().number, number);
     assert_eq!(db.genesis().number, number);
     assert_eq!(db.view_at(number).unwrap().block(), db.genesis());
@@ -203,7 +192,7 @@ fn genesis_at(number: u64) {
     assert!(report.damage.is_empty(), "{:?}", report.damage);
     drop(db);
     let disk = disk.duplicate();
-    let (db, recovery) = Db::open(Arc::new(disk), options()).unwrap();
+    let (db, recovery) = Db::open(Arc::new(disk), tiny_options()).unwrap();
     assert_eq!(db.head().number, number);
     assert!(recovery.notes.is_empty(), "{:?}", recovery.notes);
 }
@@ -219,7 +208,7 @@ fn a_first_block_of_a_number_without_end_is_refused() {
     genesis_at(1 << 16);
     for number in [(1 << 38) + 1, u64::MAX - 1, u64::MAX] {
         let disk = FaultyDisk::new(1);
-        let loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
+        let loader = Loader::new(Arc::new(disk.clone()), tiny_options()).unwrap();
         let loaded = loader.finish(&mut |_| {}).unwrap();
         let mut meta = first_block(loaded.root());
         meta.id.number = number;
@@ -228,7 +217,7 @@ fn a_first_block_of_a_number_without_end_is_refused() {
             matches!(refused, Some(StateError::BadStart(_))),
             "{refused:?}"
         );
-        assert!(Loader::new(Arc::new(disk), options()).is_ok());
+        assert!(Loader::new(Arc::new(disk), tiny_options()).is_ok());
     }
 }
 
@@ -308,7 +297,7 @@ fn a_code_that_a_dropped_block_brought_is_there_after_a_crash_or_refused() {
         assert_eq!(db.view().unwrap().code(&hash).unwrap(), code);
         let crashed = disk.crash();
         drop(db);
-        let (db, _) = Db::open(Arc::new(crashed), options()).unwrap();
+        let (db, _) = Db::open(Arc::new(crashed), tiny_options()).unwrap();
         assert_eq!(db.head().number, 1);
         let view = db.view().unwrap();
         let there = view.account(&path(6)).unwrap().unwrap();
@@ -341,7 +330,7 @@ fn empty_codes() {
     assert!(matches!(refused, Err(StateError::UnknownCode { .. })));
     assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
     drop(db);
-    let (db, recovery) = Db::open(Arc::new(disk.duplicate()), options()).unwrap();
+    let (db, recovery) = Db::open(Arc::new(disk.duplicate()), tiny_options()).unwrap();
     assert!(recovery.notes.is_empty());
     assert!(db.check(&mut |_| {}).unwrap().damage.is_empty());
 }
@@ -374,7 +363,7 @@ fn a_check_finds_no_damage_where_blocks_are_committed_meanwhile() {
 fn of_many_siblings_the_newest_can_be_built_upon() {
     let options = Options {
         unfinalized_blocks: 2,
-        ..options()
+        ..tiny_options()
     };
     let (db, _disk) = database_with(options, 0);
     let mut siblings = Vec::new();
@@ -411,7 +400,7 @@ fn a_database_that_was_closed_can_be_opened_at_once() {
         drop(view);
         other.flush(number as usize % 3).unwrap();
         other.close().unwrap();
-        db = Db::open(Arc::new(disk.clone()), options()).unwrap().0;
+        db = Db::open(Arc::new(disk.clone()), tiny_options()).unwrap().0;
         assert_eq!(db.head(), head);
     }
 }

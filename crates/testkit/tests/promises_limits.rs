@@ -8,7 +8,7 @@ use cambium_state::{
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{self, account, change, first_block, make, path, put, remove},
+    plain::{self, account, change, first_block, make, path, put, remove, tiny_options},
     say,
 };
 use std::{
@@ -22,14 +22,6 @@ use std::{
 };
 
 const ACCOUNTS: u64 = 300;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
 
 fn database_with(options: Options) -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
@@ -52,7 +44,7 @@ fn resident() -> u64 {
 /// changes.
 #[test]
 fn blocks_without_changes_are_merged_too() {
-    let (db, disk) = database_with(options());
+    let (db, disk) = database_with(tiny_options());
     let mut sealed = Vec::new();
     let mut view = db.view().unwrap();
     const BLOCKS: u64 = 6_000;
@@ -78,7 +70,7 @@ fn blocks_without_changes_are_merged_too() {
         thread::sleep(Duration::from_millis(1));
     }
     let start = Instant::now();
-    let (_db, recovery) = Db::open(Arc::new(disk), options()).unwrap();
+    let (_db, recovery) = Db::open(Arc::new(disk), tiny_options()).unwrap();
     say(&format!(
         "{} replayed in {:?}",
         recovery.replayed_blocks,
@@ -95,7 +87,7 @@ fn blocks_without_changes_are_merged_too() {
 fn no_room_passes_once_blocks_are_committed_or_dropped() {
     let options = Options {
         memory_bytes: 0,
-        ..options()
+        ..tiny_options()
     };
     let (db, _disk) = database_with(options);
     for drops in [false, true] {
@@ -145,7 +137,7 @@ fn a_read_that_fails_once_in_a_merge_does_not_stop_the_engine() {
             for after in 0..4 {
                 let options = Options {
                     index_bytes_max: (after % 2 == 1).then_some(0),
-                    ..options()
+                    ..tiny_options()
                 };
                 let (db, disk) = database_with(options);
                 let mut random = Random::new(after);
@@ -271,7 +263,7 @@ fn net(from: &BTreeMap<u64, (u64, Slots)>, to: &BTreeMap<u64, (u64, Slots)>) -> 
 fn intermediate_roots_of_several_sessions() {
     let mut asked_again = 0;
     for seed in 0..60 {
-        let (db, disk) = database_with(options());
+        let (db, disk) = database_with(tiny_options());
         let mut random = Random::new(seed);
         let mut state = BTreeMap::new();
         let mut roots = vec![db.view().unwrap().state_root()];
@@ -356,7 +348,7 @@ fn intermediate_roots_of_several_sessions() {
 /// Slots of an account that is not there, by what a block has done before.
 #[test]
 fn a_caller_that_gives_wrong_changes_is_told_or_leaves_no_trace() {
-    let (db, _disk) = database_with(options());
+    let (db, _disk) = database_with(tiny_options());
     let root = db.view().unwrap().state_root();
     // A wipe of slots, and slots again, of an account that is not there; and zeros.
     for slots in [
@@ -392,7 +384,7 @@ fn threads_that_do_everything_at_once() {
     let (db, disk) = database_with(Options {
         memory_bytes: 16 << 20,
         unfinalized_blocks: 8,
-        ..options()
+        ..tiny_options()
     });
     let stop = AtomicBool::new(false);
     let names = AtomicU64::new(0);
@@ -504,7 +496,7 @@ fn threads_that_do_everything_at_once() {
     while lock_data_dir(&disk).is_err() {
         thread::sleep(Duration::from_millis(1));
     }
-    let (db, recovery) = Db::open(Arc::new(disk), options()).unwrap();
+    let (db, recovery) = Db::open(Arc::new(disk), tiny_options()).unwrap();
     assert_eq!(db.head(), head, "{:?}", recovery.notes);
 }
 
@@ -513,7 +505,7 @@ fn threads_that_do_everything_at_once() {
 fn properties_of_any_name_but_its_own_are_given_back() {
     let disk = FaultyDisk::new(3);
     let load = || {
-        let loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
+        let loader = Loader::new(Arc::new(disk.clone()), tiny_options()).unwrap();
         loader.finish(&mut |_| {}).unwrap()
     };
     for name in ["genesis_number", "genesis_hash"] {
@@ -532,7 +524,7 @@ fn properties_of_any_name_but_its_own_are_given_back() {
     let db = loaded.create(meta, properties).unwrap();
     let genesis = db.genesis();
     drop(db);
-    let (db, _) = Db::open(Arc::new(disk.duplicate()), options()).unwrap();
+    let (db, _) = Db::open(Arc::new(disk.duplicate()), tiny_options()).unwrap();
     assert_eq!(db.genesis(), genesis);
     assert_eq!(db.property(&"n".repeat(300)).map(<[u8]>::len), Some(70_000));
 }
@@ -542,7 +534,7 @@ fn properties_of_any_name_but_its_own_are_given_back() {
 fn a_load_onto_a_full_disk_can_be_made_again() {
     let disk = FaultyDisk::new(3);
     let load = || -> Result<Db, StateError> {
-        let mut loader = Loader::new(Arc::new(disk.clone()), options())?;
+        let mut loader = Loader::new(Arc::new(disk.clone()), tiny_options())?;
         for index in 0..2000 {
             let slots = (0..20).map(|at| (path(at), U256::from(at + 1)));
             loader.account(path(index), &account(0), slots)?;
@@ -571,7 +563,7 @@ fn a_load_onto_a_full_disk_can_be_made_again() {
 fn the_way_back_from_wipes_is_within_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path());
-    let mut loader = Loader::new(Arc::new(disk), options()).unwrap();
+    let mut loader = Loader::new(Arc::new(disk), tiny_options()).unwrap();
     let slots = (0..150_000).map(|at| (path(at), U256::from(at + 1)));
     loader.account(path(0), &account(0), slots).unwrap();
     let loaded = loader.finish(&mut |_| {}).unwrap();
@@ -603,7 +595,7 @@ fn the_way_back_from_wipes_is_within_the_memory_budget() {
 /// can't give.
 #[test]
 fn a_page_that_the_device_cannot_give_stops_nothing_but_what_needs_it() {
-    let (db, disk) = database_with(options());
+    let (db, disk) = database_with(tiny_options());
     drop(db);
     while lock_data_dir(&disk).is_err() {
         thread::sleep(Duration::from_millis(1));
@@ -614,7 +606,7 @@ fn a_page_that_the_device_cannot_give_stops_nothing_but_what_needs_it() {
             disk.spoil(&name, len / 2, 4096);
         }
     }
-    let (db, _) = Db::open(Arc::new(disk.clone()), options()).unwrap();
+    let (db, _) = Db::open(Arc::new(disk.clone()), tiny_options()).unwrap();
     let view = db.view().unwrap();
     let good: Vec<_> = (0..ACCOUNTS)
         .filter(|index| view.account(&path(*index)).is_ok())

@@ -2,28 +2,17 @@
 
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{BlockId, Changes};
-use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Options, View, repair};
-use cambium_testkit::{
-    TINY_FILES,
-    plain::{make, path, put},
-};
+use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, View, repair};
+use cambium_testkit::plain::{make, path, put, tiny_options};
 use std::{ops::RangeInclusive, sync::Arc};
 
 const ACCOUNTS: u64 = 30;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
 
 fn database() -> (Db, FaultyDisk) {
     let disk = FaultyDisk::new(7);
     let slots_of = |index| if index == 0 { 1000 } else { index % 3 };
     (
-        make(Arc::new(disk.clone()), options(), ACCOUNTS, slots_of),
+        make(Arc::new(disk.clone()), tiny_options(), ACCOUNTS, slots_of),
         disk,
     )
 }
@@ -87,8 +76,8 @@ fn lost_before_the_replay(
     let at = place.expect("the record is in the first file") as u64;
     disk.flip_bit("log/00000001.log", at, 3);
     let arc: Arc<dyn Disk> = Arc::new(disk.clone());
-    let trial = repair(&arc, options(), true, &mut |_| {}).unwrap();
-    let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
+    let trial = repair(&arc, tiny_options(), true, &mut |_| {}).unwrap();
+    let report = repair(&arc, tiny_options(), false, &mut |_| {}).unwrap();
     assert_eq!(report.head, main, "{report:?}");
     assert!(report.lost_blocks && trial.lost_blocks, "{report:?}");
     assert_eq!(report.missing, missing, "{report:?}");
@@ -120,12 +109,12 @@ fn blocks_lost_beside_damage_before_a_checkpoint_are_told() {
                 let damaged = disk.duplicate();
                 damaged.spoil(&file, offset, 1);
                 let damaged: Arc<dyn Disk> = Arc::new(damaged);
-                let report = repair(&damaged, options(), false, &mut |_| {}).unwrap();
+                let report = repair(&damaged, tiny_options(), false, &mut |_| {}).unwrap();
                 let is_lost = report.head != head;
                 assert!(!is_lost || report.lost_blocks, "{at}: {report:?}");
                 lost += usize::from(is_lost);
                 // What is before the head is as it was.
-                let (db, _) = Db::open(damaged, options()).unwrap();
+                let (db, _) = Db::open(damaged, tiny_options()).unwrap();
                 assert_eq!(db.head(), report.head, "{at}");
                 let again = db.check(&mut |_| {}).unwrap().damage;
                 assert!(

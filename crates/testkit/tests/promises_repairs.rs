@@ -7,30 +7,20 @@ use cambium_state::{
 };
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
-    Random, TINY_FILES,
-    plain::{account, first_block, make, path, put},
+    Random,
+    plain::{account, first_block, make, path, put, tiny_options, wait_until_closed},
     say,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    thread,
-    time::Duration,
 };
 
 const ACCOUNTS: u64 = 300;
 
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
-
 fn database() -> (Db, FaultyDisk) {
-    database_with(options())
+    database_with(tiny_options())
 }
 
 fn database_with(options: Options) -> (Db, FaultyDisk) {
@@ -71,12 +61,6 @@ fn commit(db: &Db, random: &mut Random, number: u64) {
         body: Bytes::from(vec![number as u8; 2000]),
     };
     staged.seal(meta).unwrap().commit().unwrap();
-}
-
-fn wait_until_closed(disk: &FaultyDisk) {
-    while lock_data_dir(disk).is_err() {
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn close(db: Db, disk: &FaultyDisk) -> FaultyDisk {
@@ -174,7 +158,7 @@ fn is_settled(name: &str, what: &str) -> bool {
 
 #[test]
 fn a_failed_opening_changes_nothing() {
-    each_passing_error_changes_nothing(&story(), options(), "whole");
+    each_passing_error_changes_nothing(&story(), tiny_options(), "whole");
 }
 
 /// The same with less memory for the index than it takes.
@@ -182,7 +166,7 @@ fn a_failed_opening_changes_nothing() {
 fn a_failed_opening_with_a_large_index_changes_nothing() {
     let options = Options {
         index_bytes_max: Some(0),
-        ..options()
+        ..tiny_options()
     };
     each_passing_error_changes_nothing(&story(), options, "a large index");
 }
@@ -192,10 +176,10 @@ fn a_failed_opening_with_a_large_index_changes_nothing() {
 fn a_failed_opening_beside_a_damaged_block_index_changes_nothing() {
     let disk = story();
     disk.remove("blocks.idx").unwrap();
-    each_passing_error_changes_nothing(&disk, options(), "no block index");
+    each_passing_error_changes_nothing(&disk, tiny_options(), "no block index");
     let disk = story();
     disk.flip_bit("blocks.idx", 48 * 14 + 3, 1);
-    each_passing_error_changes_nothing(&disk, options(), "a wrong block index");
+    each_passing_error_changes_nothing(&disk, tiny_options(), "a wrong block index");
 }
 
 fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
@@ -211,10 +195,10 @@ fn a_failed_opening_beside_a_damaged_checkpoint_changes_nothing() {
     let disk = story();
     let names = checkpoints(&disk);
     disk.flip_bit(names.last().unwrap(), 100, 1);
-    each_passing_error_changes_nothing(&disk, options(), "the newest checkpoint");
+    each_passing_error_changes_nothing(&disk, tiny_options(), "the newest checkpoint");
     let disk = story();
     disk.flip_bit(&names[0], 100, 1);
-    each_passing_error_changes_nothing(&disk, options(), "the oldest checkpoint");
+    each_passing_error_changes_nothing(&disk, tiny_options(), "the oldest checkpoint");
 }
 
 /// The same with one damaged file, without which it does not open, after a merge that was cut short.
@@ -239,7 +223,7 @@ fn an_opening_that_lacks_codes_changes_nothing() {
     let len = disk.contents("codes.dat").unwrap().len() as u64;
     disk.open("codes.dat").unwrap().set_len(len / 2).unwrap();
     let before = contents(&disk);
-    let Err(error) = Db::open(Arc::new(disk.clone()), options()) else {
+    let Err(error) = Db::open(Arc::new(disk.clone()), tiny_options()) else {
         panic!("opens");
     };
     say(&format!("{error}"));
@@ -313,7 +297,7 @@ fn damage_each(
 
 fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result<(), String> {
     let copy = damaged.duplicate();
-    match Db::open(Arc::new(copy.clone()), options()) {
+    match Db::open(Arc::new(copy.clone()), tiny_options()) {
         Ok((db, _)) => {
             let there = db.head().number;
             let is_newest_log = name.starts_with("log/");
@@ -332,8 +316,8 @@ fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result
     }
     let copy = damaged.duplicate();
     let arc: Arc<dyn Disk> = Arc::new(copy.clone());
-    let planned = repair(&arc, options(), true, &mut |_| {});
-    let done = repair(&arc, options(), false, &mut |_| {});
+    let planned = repair(&arc, tiny_options(), true, &mut |_| {});
+    let done = repair(&arc, tiny_options(), false, &mut |_| {});
     match (planned, done) {
         (Ok(planned), Ok(done)) => {
             if planned.head != done.head || planned.findings != done.findings {
@@ -344,7 +328,7 @@ fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result
             }
             if done.head.number < head && done.is_whole() && !done.lost_blocks && done.is_sound() {
                 // What can't be told.
-                let (db, _) = Db::open(arc.clone(), options()).map_err(|e| e.to_string())?;
+                let (db, _) = Db::open(arc.clone(), tiny_options()).map_err(|e| e.to_string())?;
                 drop(db);
             }
         }
@@ -355,13 +339,13 @@ fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result
         (Err(error), Ok(_)) => return Err(format!("{what}: planned {error}, but done")),
     }
     wait_until_closed(&copy);
-    let again = repair(&arc, options(), false, &mut |_| {});
+    let again = repair(&arc, tiny_options(), false, &mut |_| {});
     let again = again.map_err(|error| format!("{what}: no second repair: {error}"))?;
     if again.findings.iter().any(|one| one.is_mended) {
         return Err(format!("{what}: mends again: {again:?}"));
     }
     wait_until_closed(&copy);
-    let opened = Db::open(arc, options());
+    let opened = Db::open(arc, tiny_options());
     opened.map_err(|error| format!("{what}: does not open after the repair: {error}"))?;
     Ok(())
 }
@@ -465,10 +449,10 @@ fn missing_where_blocks_are_above_the_checkpoint() {
 fn interrupted(disk: &FaultyDisk, what: &str, power: bool) -> Vec<String> {
     let whole = disk.duplicate();
     let arc: Arc<dyn Disk> = Arc::new(whole.clone());
-    let expected = repair(&arc, options(), false, &mut |_| {}).unwrap();
+    let expected = repair(&arc, tiny_options(), false, &mut |_| {}).unwrap();
     let damage_left = {
         wait_until_closed(&whole);
-        let (db, _) = Db::open(arc, options()).unwrap();
+        let (db, _) = Db::open(arc, tiny_options()).unwrap();
         db.check(&mut |_| {}).unwrap().damage
     };
     let mut broken = Vec::new();
@@ -479,7 +463,7 @@ fn interrupted(disk: &FaultyDisk, what: &str, power: bool) -> Vec<String> {
             true => damaged.lose_power_after(operation),
             false => damaged.fail_call_after(operation * 3),
         }
-        let cut = repair(&arc, options(), false, &mut |_| {});
+        let cut = repair(&arc, tiny_options(), false, &mut |_| {});
         let (is_over, next) = match power {
             true => (!damaged.is_off(), damaged.crash()),
             false => {
@@ -491,7 +475,7 @@ fn interrupted(disk: &FaultyDisk, what: &str, power: bool) -> Vec<String> {
         };
         drop(cut);
         let arc: Arc<dyn Disk> = Arc::new(next.clone());
-        match repair(&arc, options(), false, &mut |_| {}) {
+        match repair(&arc, tiny_options(), false, &mut |_| {}) {
             Ok(again) => {
                 if again.head != expected.head {
                     broken.push(format!(
@@ -500,7 +484,7 @@ fn interrupted(disk: &FaultyDisk, what: &str, power: bool) -> Vec<String> {
                     ));
                 }
                 wait_until_closed(&next);
-                match Db::open(arc, options()) {
+                match Db::open(arc, tiny_options()) {
                     Ok((db, _)) => {
                         let left = db.check(&mut |_| {}).unwrap().damage;
                         if left.len() > damage_left.len() {
@@ -544,7 +528,7 @@ fn a_repair_that_is_cut_short_is_done_by_the_next() {
             let disk = story.duplicate();
             disk.remove(&name).unwrap();
             let arc: Arc<dyn Disk> = Arc::new(disk.duplicate());
-            if repair(&arc, options(), false, &mut |_| {}).is_ok() {
+            if repair(&arc, tiny_options(), false, &mut |_| {}).is_ok() {
                 broken.extend(interrupted(
                     &disk,
                     &format!("{name} missing ({power})"),
@@ -560,7 +544,7 @@ fn a_repair_that_is_cut_short_is_done_by_the_next() {
 #[test]
 fn a_database_of_any_sizes() {
     let open_again = |disk: &FaultyDisk| {
-        let opened = Db::open(Arc::new(disk.clone()), options());
+        let opened = Db::open(Arc::new(disk.clone()), tiny_options());
         opened.is_ok_and(|(db, _)| db.head().number == 20)
     };
     let sizes = |segment, buffer, segments, log, extend| FileSizes {
@@ -613,7 +597,7 @@ fn a_database_of_any_sizes() {
                     memory_bytes,
                     unfinalized_blocks,
                     files,
-                    ..options()
+                    ..tiny_options()
                 };
                 let run = || -> Result<(), StateError> {
                     let (db, _) = Db::open(Arc::new(disk.clone()), options)?;
@@ -653,7 +637,7 @@ fn a_database_of_any_sizes() {
 fn a_code_that_older_states_need_is_missed_by_a_repair() {
     let (hash, bytes) = code(9);
     let disk = FaultyDisk::new(7);
-    let mut loader = Loader::new(Arc::new(disk.clone()), options()).unwrap();
+    let mut loader = Loader::new(Arc::new(disk.clone()), tiny_options()).unwrap();
     loader.code(hash, &bytes).unwrap();
     for index in 0..20 {
         let with_code = cambium_primitives::Account {
@@ -671,7 +655,7 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
     let disk = close(db, &disk);
     disk.remove("codes.dat").unwrap();
     let arc: Arc<dyn Disk> = Arc::new(disk);
-    let report = repair(&arc, options(), false, &mut |_| {}).unwrap();
+    let report = repair(&arc, tiny_options(), false, &mut |_| {}).unwrap();
     assert!(!report.is_whole(), "{report:?}");
     let told = |finding: &cambium_state::RepairFinding| {
         !finding.is_mended && finding.damage.contains(&hash.to_string())
@@ -684,7 +668,7 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
 /// larger than the memory that it may take.
 #[test]
 fn of_several_damaged_shards_always_the_same_is_named() {
-    let (db, disk) = database_of(5000, options());
+    let (db, disk) = database_of(5000, tiny_options());
     let mut random = Random::new(1);
     let mut told = BTreeSet::new();
     for number in 1..=3 {
@@ -706,7 +690,7 @@ fn of_several_damaged_shards_always_the_same_is_named() {
                 let arc: Arc<dyn Disk> = Arc::new(disk.duplicate());
                 let options = Options {
                     index_bytes_max,
-                    ..options()
+                    ..tiny_options()
                 };
                 let (opened, _) = Db::open(Arc::new(disk.duplicate()), options).unwrap();
                 assert_eq!(opened.head(), db.head());

@@ -9,7 +9,7 @@ use cambium_state::{BlockMeta, Db, FaultyDisk, FileSizes, Options, StateError, b
 use cambium_store::StoreError;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{self, path, put},
+    plain::{self, path, random_puts},
     say,
 };
 use parking_lot::Mutex;
@@ -132,11 +132,7 @@ fn write(db: &Db, random: &mut Random) {
         for _ in 0..2 {
             let parent = db.head();
             let number = parent.number + 1;
-            let mut changes: Vec<_> = (0..CHANGES)
-                .map(|_| put(path(random.below(ACCOUNTS)), number))
-                .collect();
-            changes.sort_by_key(|change| change.path);
-            changes.dedup_by_key(|change| change.path);
+            let changes = random_puts(random, CHANGES, ACCOUNTS, number);
             let session = db.view().unwrap().session();
             let staged = session.finish(Changes::new(changes), Vec::new()).unwrap();
             let meta = BlockMeta {

@@ -9,7 +9,7 @@ use cambium_state::{
 use cambium_store::StoreError;
 use cambium_testkit::{
     Random, TINY_FILES,
-    plain::{self, path, put},
+    plain::{self, path, put, random_puts, tiny_options},
     say,
 };
 use cambium_trie::{Keys, Lookup};
@@ -24,14 +24,6 @@ use std::{
 };
 
 const ACCOUNTS: u64 = 2000;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        files: TINY_FILES,
-        ..Options::default()
-    }
-}
 
 fn make(disk: &Arc<dyn Disk>, options: Options) -> Db {
     plain::make(disk.clone(), options, ACCOUNTS, |index| index % 3)
@@ -53,10 +45,7 @@ fn code(number: u64) -> (B256, Bytes) {
 fn step(db: &Db, random: &mut Random) -> (BlockId, B256) {
     let parent = db.head();
     let number = parent.number + 1;
-    let changed = (0..40).map(|_| put(path(random.below(ACCOUNTS)), number));
-    let mut changes: Vec<_> = changed.collect();
-    changes.sort_by_key(|change| change.path);
-    changes.dedup_by_key(|change| change.path);
+    let changes = random_puts(random, 40, ACCOUNTS, number);
     let session = db.view().unwrap().session();
     let staged = session.finish(Changes::new(changes), vec![code(number)]);
     let staged = staged.unwrap();
@@ -109,10 +98,10 @@ fn assert_same(reader: &Db, writer: &Db) {
 #[test]
 fn a_reader_sees_what_is_written_when_it_catches_up() {
     on_each(|disk| {
-        let writer = make(&disk, options());
+        let writer = make(&disk, tiny_options());
         let mut random = Random::new(5);
         step(&writer, &mut random);
-        let (mut reader, _) = Db::open_read_only(disk.clone(), options()).unwrap();
+        let (mut reader, _) = Db::open_read_only(disk.clone(), tiny_options()).unwrap();
         assert!(reader.is_read_only() && !writer.is_read_only());
         assert_same(&reader, &writer);
         for round in 0..30 {
@@ -153,7 +142,7 @@ fn a_reader_sees_what_is_written_when_it_catches_up() {
         // The writer goes, and another comes.
         drop((writer, view, left));
         let writer = loop {
-            match Db::open(disk.clone(), options()) {
+            match Db::open(disk.clone(), tiny_options()) {
                 Ok((writer, _)) => break writer,
                 Err(StateError::Store(StoreError::InUse { .. })) => {
                     thread::sleep(Duration::from_millis(1));
@@ -171,7 +160,7 @@ fn a_reader_sees_what_is_written_when_it_catches_up() {
 fn a_reader_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
-    let writer = make(&disk, options());
+    let writer = make(&disk, tiny_options());
     let mut random = Random::new(5);
     (0..20).for_each(|_| _ = step(&writer, &mut random));
     writer.flush(3).unwrap();
@@ -196,7 +185,7 @@ fn a_reader_changes_nothing() {
         ..StdDiskOptions::default()
     };
     let disk = StdDisk::with_options(dir.path(), &read_only).unwrap();
-    let (mut reader, _) = Db::open_read_only(Arc::new(disk), options()).unwrap();
+    let (mut reader, _) = Db::open_read_only(Arc::new(disk), tiny_options()).unwrap();
     assert_eq!(reader.head(), head);
     let view = reader.view().unwrap();
     let staged = view
@@ -233,7 +222,7 @@ fn readers_keep_what_they_read_up_to_a_limit() {
     on_each(|disk| {
         let options = Options {
             reader_lag: 6,
-            ..options()
+            ..tiny_options()
         };
         let writer = make(&disk, options);
         let mut random = Random::new(5);
@@ -298,7 +287,7 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
         unfinalized_blocks: 8,
         keep_blocks,
         files,
-        ..options()
+        ..tiny_options()
     };
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(StdDisk::new(dir.path()));
@@ -403,10 +392,10 @@ fn readers_beside_a_writer(keep_blocks: Option<u64>) {
 fn a_reader_that_fails_to_catch_up_does_so_later() {
     let disk = FaultyDisk::new(1);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let writer = make(&shared, options());
+    let writer = make(&shared, tiny_options());
     let mut random = Random::new(5);
     step(&writer, &mut random);
-    let (mut reader, _) = Db::open_read_only(shared.clone(), options()).unwrap();
+    let (mut reader, _) = Db::open_read_only(shared.clone(), tiny_options()).unwrap();
     let mut failed = 0;
     // How often the disk is called, by the log alone and by a new checkpoint.
     let mut calls = [0; 2];
@@ -462,7 +451,7 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
     let from: Arc<dyn Disk> = Arc::new(StdDisk::new(there.path()));
     let options = Options {
         reader_lag: 1,
-        ..options()
+        ..tiny_options()
     };
     let writer = make(&from, options);
     let mut random = Random::new(5);
@@ -542,19 +531,19 @@ fn a_backup_of_a_database_that_is_written_to_is_one_of_its_own() {
 fn a_backup_that_fails_leaves_nothing() {
     let disk = FaultyDisk::new(1);
     let from: Arc<dyn Disk> = Arc::new(disk.clone());
-    let writer = make(&from, options());
+    let writer = make(&from, tiny_options());
     let mut random = Random::new(5);
     (0..30).for_each(|_| _ = step(&writer, &mut random));
     let to = FaultyDisk::new(2);
     let onto: Arc<dyn Disk> = Arc::new(to.clone());
-    backup(&from, &onto, options(), &mut |_| {}).unwrap();
+    backup(&from, &onto, tiny_options(), &mut |_| {}).unwrap();
     let calls = to.calls();
     let mut cleared = 0;
     for call in (0..calls).step_by(1 + calls as usize / 60) {
         let to = FaultyDisk::new(2);
         to.fail_call_after(call);
         let onto: Arc<dyn Disk> = Arc::new(to.clone());
-        let done = backup(&from, &onto, options(), &mut |_| {});
+        let done = backup(&from, &onto, tiny_options(), &mut |_| {});
         to.clear_faults();
         match done {
             Ok(report) => assert_eq!(report.head, writer.head()),
@@ -563,7 +552,7 @@ fn a_backup_that_fails_leaves_nothing() {
                 // The call that failed may have been that which removes a file.
                 if to.files().is_empty() {
                     cleared += 1;
-                    let report = backup(&from, &onto, options(), &mut |_| {}).unwrap();
+                    let report = backup(&from, &onto, tiny_options(), &mut |_| {}).unwrap();
                     assert_eq!(report.head, writer.head());
                 }
             }

@@ -1,15 +1,13 @@
 //! Generated blocks, independent and conflicting, by every executor: on the naive model, and on
 //! the engine.
 
-use alloy_primitives::keccak256;
 use cambium_chain::{
     Block, BlockSealer, BlockSize, Chain, ChainError, ChainSealer, Fork, GenesisPart, Spread,
     Workload, WorkloadParams,
 };
 use cambium_evm::{BlockExecutor, ExecutorKind};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use cambium_state::{FaultyDisk, Options};
-use cambium_testkit::{Backend, NaiveChain};
+use cambium_testkit::{Backend, NaiveChain, genesis_state};
 use serde_json::{Value, json};
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -42,34 +40,18 @@ fn empty(workload: &Workload) -> Chain {
 
 /// The naive model of a workload's genesis block.
 fn naive(workload: &Workload, chain: &Chain) -> NaiveChain {
-    let (mut changes, mut codes) = (Vec::new(), Vec::new());
+    let mut accounts = Vec::new();
     let listed = workload.for_each_part(|part| {
         let GenesisPart::Account(address, account) = part else {
             return Err("few slots are in one piece");
         };
-        let code_hash = match account.code.is_empty() {
-            true => KECCAK_EMPTY,
-            false => keccak256(&account.code),
-        };
-        codes.push((code_hash, account.code));
-        let slots = account.storage.iter();
-        changes.push(AccountChange {
-            path: keccak256(address),
-            account: AccountUpdate::Put(Account {
-                nonce: account.nonce,
-                balance: account.balance,
-                code_hash,
-            }),
-            wipe: false,
-            slots: slots
-                .map(|(slot, value)| (keccak256(slot), *value))
-                .collect(),
-        });
+        accounts.push((address, account));
         Ok(())
     });
     listed.unwrap();
+    let (changes, codes) = genesis_state(accounts);
     let genesis = chain.block(0).unwrap().header;
-    NaiveChain::new(chain.spec().clone(), genesis, Changes::new(changes), codes).unwrap()
+    NaiveChain::new(chain.spec().clone(), genesis, changes, codes).unwrap()
 }
 
 /// Seals blocks whose headers have the beacon chain's slot from Amsterdam on.

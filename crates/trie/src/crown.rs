@@ -4,8 +4,8 @@
 //! child only is not there: what a lone shard holds moves up, its path longer by a nibble.
 
 use crate::{
-    apply::TrieError,
     arena::{Link, Slot, with_nibble},
+    error::TrieError,
     node_ref::{NodeKind, NodeRef},
     partial::{PartialTrie, key_at},
 };

@@ -10,7 +10,7 @@ use crate::{
     partial::{NodeView, PartialTrie},
 };
 use alloc::vec::Vec;
-use alloy_primitives::B256;
+use alloy_primitives::{B256, U256};
 use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, SLOT_NIBBLES, SlotValue,
 };
@@ -368,13 +368,7 @@ impl PartialTrie {
             }
             SLOT if in_storage => {
                 let path = at.join(&take_path(reader, left)?);
-                let len = usize::from(reader.u8()?);
-                let value = reader.take(len)?;
-                let value = if len > 32 {
-                    Err(reader.error("value over 256 bits"))
-                } else {
-                    SlotValue::decode(value).map_err(|error| reader.error(error.what))
-                }?;
+                let value = take_slot_value(reader)?;
                 let key = path.slot_part().unwrap_or_default();
                 self.push_slot(at.len(), &key, value)
             }
@@ -422,6 +416,15 @@ fn put_head(out: &mut Vec<u8>, head: u8, node: Option<NodeRef>) {
         out.push(head | HAS_REF);
     }
     out.extend_from_slice(node.as_bytes());
+}
+
+fn take_slot_value(reader: &mut Reader<'_>) -> Result<U256, DecodeError> {
+    let len = usize::from(reader.u8()?);
+    let value = reader.take(len)?;
+    if len > 32 {
+        return Err(reader.error("value over 256 bits"));
+    }
+    SlotValue::decode(value).map_err(|error| reader.error(error.what))
 }
 
 fn take_ref(reader: &mut Reader<'_>, head: u8) -> Result<Option<NodeRef>, DecodeError> {

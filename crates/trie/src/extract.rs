@@ -1,10 +1,11 @@
 //! The part of a trie that some leaves need: what a proof or a witness is made of.
 
 use crate::{
-    apply::{Resolve, TrieError, UpdateError},
     arena::{Key, Link, Slot, nibble, shared_nibbles},
+    error::{TrieError, UpdateError},
     node_ref::Stub,
     partial::{Lookup, PartialTrie},
+    resolve::Resolve,
 };
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::B256;
@@ -223,14 +224,6 @@ impl PartialTrie {
         let link = self.expand(link, path, resolver)?;
         self.hang(parent, path, link);
         Ok(link)
-    }
-
-    /// Hangs the node that sits at `path` below `parent`, or as the root if that is no node.
-    pub(crate) fn hang(&mut self, parent: Link, path: &Path, link: Link) {
-        match path.nibbles().next_back() {
-            Some(nibble) if !parent.is_empty() => self.set_child(parent, nibble, link),
-            _ => self.root = link,
-        }
     }
 
     /// A new trie of only the nodes on the way to `keys`, all else stubs without a place; with

@@ -1,8 +1,8 @@
 //! Growing a trie from pages and from other tries.
 
 use crate::{
-    apply::TrieError,
     arena::{Link, Slot},
+    error::TrieError,
     node_ref::{NodeKind, NodeRef, Stub},
     partial::{PartialTrie, key_at},
 };

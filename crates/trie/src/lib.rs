@@ -53,26 +53,29 @@
 
 extern crate alloc;
 
-mod apply;
-mod arena;
-mod crown;
-mod encode;
-mod extract;
-mod graft;
-mod hash;
-mod multiproof;
 mod node_ref;
-mod partial;
+mod rlp;
 mod prefetch;
+mod arena;
+mod error;
+mod partial;
+mod join;
+mod graft;
+mod resolve;
+mod apply;
+mod hash;
+mod crown;
+mod extract;
+mod encode;
+mod witness;
+mod multiproof;
 mod proof;
 #[cfg(feature = "serde")]
 mod proof_json;
-mod rlp;
-mod witness;
 
-pub use apply::{Mismatch, Missing, NoResolve, Resolve, TrieError, UpdateError};
 pub use arena::Link;
 pub use crown::{CrownError, SHARD_NIBBLES, SHARDS, crown};
+pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::Keys;
 pub use graft::LeafValue;
 pub use hash::{Alone, HashJob, LeafHasher, Spread, commit, commit_with};
@@ -82,5 +85,6 @@ pub use partial::{Lookup, NodeView, PartialTrie};
 pub use proof::{
     AccountProof, ProofError, ProofFault, StorageKey, StorageProof, Verified, verify_account_proof,
 };
+pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use witness::{Witness, WitnessError};

@@ -1,9 +1,10 @@
 //! Proofs of many leaves at once: the nodes on the way to all of them, each once.
 
 use crate::{
-    apply::{Resolve, UpdateError},
+    error::UpdateError,
     extract::Keys,
     partial::{Lookup, PartialTrie},
+    resolve::Resolve,
     witness::WitnessError,
 };
 use alloc::vec::Vec;

@@ -23,8 +23,8 @@
 //! those are hashed when something first needs them.
 
 use crate::{
-    apply::TrieError,
     arena::{Arena, Key, Link, Slot, nibble, shared_nibbles},
+    error::TrieError,
     node_ref::{NodeKind, NodeRef, Stub},
 };
 use alloy_primitives::{B256, U256};
@@ -478,6 +478,14 @@ impl PartialTrie {
         self.free(link);
         self.hang(parent, path, stub);
         Ok(stub)
+    }
+
+    /// Hangs the node that sits at `path` below `parent`, or as the root if that is no node.
+    pub(crate) fn hang(&mut self, parent: Link, path: &Path, link: Link) {
+        match path.nibbles().next_back() {
+            Some(nibble) if !parent.is_empty() => self.set_child(parent, nibble, link),
+            _ => self.root = link,
+        }
     }
 }
 

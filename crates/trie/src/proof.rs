@@ -5,11 +5,12 @@
 //! node may be listed that is not on the way.
 
 use crate::{
-    apply::{Resolve, UpdateError},
     arena::{Key, Link, Slot, nibble, shared_nibbles},
+    error::UpdateError,
     extract::Keys,
     node_ref::EMPTY_ROOT,
     partial::{Lookup, PartialTrie, key_at},
+    resolve::Resolve,
     rlp::{Child, RawNode, decode_account, decode_slot},
 };
 use alloc::{vec, vec::Vec};

@@ -1,9 +1,8 @@
 //! Executors on a state ten times larger than memory.
 
 use super::{
-    Case, Plan,
     block::{BalBlock, dir_of, state_in},
-    figure,
+    plan::{Case, Plan, figure},
     warm::kind_name,
 };
 use crate::{

@@ -12,18 +12,20 @@
 //! Every outcome is held against the sequential one. The state is read past the page cache, so that
 //! opening it anew is all it takes to be cold.
 
+mod plan;
 mod block;
+mod simulate;
+mod warm;
 mod cold;
 mod mainnet;
-mod simulate;
 mod stores;
-mod warm;
 
 use crate::report::{Report, data_dir};
 use cambium_chain::{BlockSize, Fork, Spread, WorkloadParams};
 use clap::Args;
-use serde_json::{Map, Value, json};
-use std::{error::Error, fs, path::PathBuf};
+use plan::{Case, Plan};
+use serde_json::{Map, json};
+use std::{error::Error, fs};
 use stores::Provider;
 
 pub(crate) use stores::child;
@@ -54,27 +56,6 @@ pub(crate) struct BalArgs {
     /// Leave out all but the comparison of stores.
     #[arg(long, requires = "peers")]
     only_peers: bool,
-}
-
-/// What is to be done.
-pub(crate) struct Plan {
-    pub(crate) data_dir: PathBuf,
-    pub(crate) rounds: usize,
-    pub(crate) readers: usize,
-    pub(crate) quick: bool,
-}
-
-impl Plan {
-    /// Turns in a round that each executor has at a block of a few milliseconds.
-    pub(crate) const fn turns_a_round(&self) -> usize {
-        if self.quick { 2 } else { 5 }
-    }
-}
-
-/// One workload.
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) params: WorkloadParams,
 }
 
 pub(crate) fn run(args: &BalArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
@@ -197,9 +178,4 @@ fn cold_cases(quick: bool) -> Vec<Case> {
             },
         },
     ]
-}
-
-/// A figure of a result, as JSON has it.
-pub(crate) fn figure(value: f64) -> Value {
-    json!((value * 1000.0).round() / 1000.0)
 }

@@ -1,9 +1,8 @@
 //! Executors on a state in memory.
 
 use super::{
-    Case, Plan,
     block::{BalBlock, dir_of, state_in},
-    figure,
+    plan::{Case, Plan, figure},
     simulate::{Machine, Task},
 };
 use crate::report::{Report, Target, median};

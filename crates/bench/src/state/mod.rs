@@ -3,19 +3,20 @@
 //! ```text
 //!   workload   which keys, which batches                       workload.rs
 //!   rounds     load once, then round after round, store after   rounds.rs
-//!              store, each in a process of its own               child.rs, stores/
+//!              store, each in a process of its own               child.rs, batch.rs, stores/
 //!              with limited memory, cold                         ../process.rs, ../cgroup.rs
 //!   alone      what is measured of Cambium alone                alone.rs, probes.rs
 //!   report     figures, targets                                 summary.rs
 //! ```
 
-mod alone;
-mod child;
-mod probes;
-mod rounds;
-pub(crate) mod stores;
-mod summary;
 mod workload;
+pub(crate) mod stores;
+mod batch;
+mod probes;
+mod child;
+mod rounds;
+mod alone;
+mod summary;
 
 use crate::{
     report::{Notes, Report, data_dir},

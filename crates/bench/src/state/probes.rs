@@ -1,7 +1,7 @@
 //! What is measured of Cambium alone, in the child: see `alone.rs` for the parent's side.
 
 use super::{
-    child::{milliseconds, run_batch},
+    batch::{milliseconds, run_batch},
     stores::{CambiumStore, Failure, Setup},
     workload::{SplitMix, Workload},
 };

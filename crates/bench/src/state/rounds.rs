@@ -4,7 +4,8 @@
 //! them.
 
 use super::{
-    child::{BatchFigures, Batches, Ending, Event, Task, Work},
+    batch::BatchFigures,
+    child::{Batches, Ending, Event, Task, Work},
     stores::{Kind, Setup},
     workload::Workload,
 };

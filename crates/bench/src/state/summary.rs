@@ -1,7 +1,7 @@
 //! From what was measured to what is reported: figures of each store, and targets met or missed.
 
 use super::{
-    child::BatchFigures,
+    batch::BatchFigures,
     rounds::{Plan, StoreRun},
     stores::Kind,
 };

@@ -1,6 +1,6 @@
 //! One file of the faulty disk: its bytes as read, as durable, and what lies between.
 
-use super::{Fate, Random};
+use super::chance::{Fate, Random};
 use crate::BLOCK_BYTES;
 use std::{collections::BTreeSet, ops::Range};
 

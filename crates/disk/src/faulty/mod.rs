@@ -12,10 +12,12 @@
 //! All is decided by the seed, so a failing run can be repeated. One disk is one machine: threads
 //! racing on it repeat only as far as their order does.
 
+mod chance;
 mod faults;
-mod file;
 mod image;
 mod names;
+mod state;
+mod file;
 
 pub use faults::Fault;
 
@@ -23,37 +25,22 @@ use crate::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
     ReadRequest, stats::Counters,
 };
+use chance::{Fate, Random};
 use faults::Faults;
 use file::FaultyFile;
 use image::FileImage;
 use names::Names;
-use rustix::io::Errno;
+use state::{SharedState, State};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 /// A disk in memory with injected faults. Clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
-    state: Arc<Mutex<State>>,
+    state: SharedState,
     counters: Arc<Counters>,
-}
-
-#[derive(Debug)]
-struct State {
-    random: Random,
-    names: Names,
-    files: BTreeMap<u64, FileImage>,
-    locks: BTreeSet<String>,
-    faults: Faults,
-    /// Operations that changed or synced something.
-    operations: u64,
-    /// All operations: reads, openings and questions, too.
-    calls: u64,
-    /// Power was lost.
-    is_dead: bool,
 }
 
 impl FaultyDisk {
@@ -73,7 +60,7 @@ impl FaultyDisk {
 
     fn from_state(state: State) -> Self {
         Self {
-            state: Arc::new(Mutex::new(state)),
+            state: SharedState::new(state),
             counters: Arc::default(),
         }
     }
@@ -234,216 +221,18 @@ impl FaultyDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn file(&self, inode: u64, path: &str, access: Access) -> Arc<dyn DiskFile> {
         Arc::new(FaultyFile {
-            disk: self.clone(),
+            state: self.state.clone(),
+            counters: Arc::clone(&self.counters),
             inode,
             access,
             path: path.to_owned(),
         })
     }
-}
-
-impl State {
-    fn power(&self) -> io::Result<()> {
-        if self.is_dead {
-            Err(io::Error::other("power lost"))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Counts an operation of any kind. True if it is to fail.
-    fn call(&mut self) -> io::Result<bool> {
-        self.power()?;
-        let call = self.calls;
-        self.calls += 1;
-        let panics = self.faults.panicking_call.take_if(|at| *at == call);
-        assert!(panics.is_none(), "a panic that was asked for");
-        if self.faults.full_at_call.is_some_and(|at| call >= at) {
-            self.faults.full_at_call = None;
-            self.faults.space_bytes = Some(self.used_bytes());
-        }
-        Ok(self.faults.failing_call.take_if(|at| *at == call).is_some())
-    }
-
-    /// As [`Self::call`], of an operation that fails without any effect.
-    fn plain_call(&mut self) -> io::Result<()> {
-        match self.call()? {
-            true => Err(Errno::IO.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// Counts an operation that changes or syncs something. `Err` if it is the one during which
-    /// power is lost, or a later one.
-    fn step(&mut self) -> io::Result<()> {
-        self.power()?;
-        let operation = self.operations;
-        let panics = self
-            .faults
-            .panicking_operation
-            .take_if(|at| *at == operation);
-        assert!(panics.is_none(), "a panic that was asked for");
-        self.is_dead = self
-            .faults
-            .power_lost_at
-            .is_some_and(|at| self.operations >= at);
-        self.operations += 1;
-        self.power()
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.names
-            .files()
-            .map(|inode| self.files[&inode].used_bytes())
-            .sum()
-    }
-
-    fn open(&mut self, path: &str) -> io::Result<u64> {
-        self.plain_call()?;
-        let inode = self.names.file(path).ok_or(io::ErrorKind::NotFound)?;
-        match self.faults.hit(Fault::FailedOpen, path) {
-            true => Err(Errno::MFILE.into()),
-            false => Ok(inode),
-        }
-    }
-
-    fn create(&mut self, path: &str) -> io::Result<u64> {
-        self.plain_call()?;
-        self.step()?;
-        let inode = self.names.create(path)?;
-        self.files.insert(inode, FileImage::default());
-        Ok(inode)
-    }
-
-    fn read(&mut self, path: &str, inode: u64, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.plain_call()?;
-        if self.faults.hit(Fault::FailedRead, path) {
-            return Err(Errno::IO.into());
-        }
-        if !self.files[&inode].is_readable(offset, buf.len()) {
-            return Err(Errno::IO.into());
-        }
-        let live = self.files[&inode].live();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let range = start
-            .checked_add(buf.len())
-            .and_then(|end| live.get(start..end));
-        buf.copy_from_slice(range.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn len(&mut self, inode: u64) -> io::Result<u64> {
-        self.plain_call()?;
-        Ok(self.files[&inode].live().len() as u64)
-    }
-
-    fn write(
-        &mut self,
-        path: &str,
-        inode: u64,
-        access: Access,
-        bytes: &[u8],
-        offset: u64,
-    ) -> io::Result<()> {
-        let fails = self.call()? || self.faults.hit(Fault::FailedWrite, path);
-        let power = self.step();
-        let used = self.used_bytes();
-        let (is_lost, is_misdirected) = (
-            self.faults.hit(Fault::LostWrite, path),
-            self.faults.hit(Fault::MisdirectedWrite, path),
-        );
-        let image = image_of(&mut self.files, inode);
-        if !image.is_writable(offset, bytes.len()) {
-            return Err(Errno::IO.into());
-        }
-        let extension = (offset + bytes.len() as u64).saturating_sub(image.live().len() as u64);
-        let filled = image.filled_bytes(bytes.len(), offset);
-        let growth = extension + filled;
-        let room = self
-            .faults
-            .space_bytes
-            .map_or(u64::MAX, |space| space.saturating_sub(used));
-        if growth > room {
-            let fits = match filled {
-                0 => (bytes.len() as u64).saturating_sub(growth - room),
-                _ => 0,
-            };
-            image.write(&bytes[..fits as usize], offset);
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        if fails {
-            let written = self.random.below(bytes.len() as u64 + 1);
-            image.write(&bytes[..written as usize], offset);
-            return Err(Errno::IO.into());
-        }
-        if is_lost || is_misdirected {
-            if is_misdirected {
-                image.misdirect(bytes, offset, &mut self.random);
-            }
-            // What went through the system's cache is read from there until it starts again.
-            image.lose(bytes, offset, access == Access::Cached);
-            return power;
-        }
-        image.write(bytes, offset);
-        power
-    }
-
-    fn punch_hole(&mut self, path: &str, inode: u64, offset: u64, len: u64) -> io::Result<()> {
-        let fails = self.call()? || self.faults.hit(Fault::FailedWrite, path);
-        let power = self.step();
-        if fails {
-            return Err(Errno::IO.into());
-        }
-        image_of(&mut self.files, inode).punch_hole(offset, len);
-        power
-    }
-
-    fn set_len(&mut self, inode: u64, len: u64) -> io::Result<()> {
-        self.plain_call()?;
-        let power = self.step();
-        let used = self.used_bytes();
-        let image = image_of(&mut self.files, inode);
-        let growth = len.saturating_sub(image.live().len() as u64);
-        if self
-            .faults
-            .space_bytes
-            .is_some_and(|space| growth > 0 && used + growth > space)
-        {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        image.set_len(len as usize);
-        power
-    }
-
-    fn sync(&mut self, path: &str, inode: u64) -> io::Result<()> {
-        let fails = self.call()?;
-        self.step()?;
-        let image = image_of(&mut self.files, inode);
-        if fails || self.faults.hit(Fault::FailedSync, path) {
-            image.fail_sync(&mut self.random);
-            return Err(Errno::IO.into());
-        }
-        image.sync();
-        Ok(())
-    }
-
-    fn sync_dir(&mut self, dir: &str) -> io::Result<()> {
-        let fails = self.call()?;
-        self.step()?;
-        if fails || self.faults.hit(Fault::FailedSync, dir) {
-            return Err(Errno::IO.into());
-        }
-        self.names.sync(dir)
-    }
-}
-
-fn image_of(files: &mut BTreeMap<u64, FileImage>, inode: u64) -> &mut FileImage {
-    files.get_mut(&inode).expect("images outlive their handles")
 }
 
 impl Disk for FaultyDisk {
@@ -571,51 +360,5 @@ struct FaultyLock {
 impl Drop for FaultyLock {
     fn drop(&mut self) {
         self.disk.state().locks.remove(&self.path);
-    }
-}
-
-/// How hard one crash hits.
-#[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    AllKept,
-    AllLost,
-    Mixed,
-}
-
-impl Fate {
-    fn draw(random: &mut Random) -> Self {
-        match random.below(8) {
-            0 => Self::AllKept,
-            1 => Self::AllLost,
-            _ => Self::Mixed,
-        }
-    }
-
-    /// Whether one pending change of a name survives.
-    fn keeps(&self, random: &mut Random) -> bool {
-        match self {
-            Self::AllKept => true,
-            Self::AllLost => false,
-            Self::Mixed => random.below(2) == 0,
-        }
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): small, seeded, good enough to choose accidents.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number under `bound`, which is not 0.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
     }
 }

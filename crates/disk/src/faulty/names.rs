@@ -1,6 +1,6 @@
 //! The names of the faulty disk: as seen, as durable, and the changes that lie between.
 
-use super::{Fate, Random};
+use super::chance::{Fate, Random};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,

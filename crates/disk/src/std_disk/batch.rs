@@ -1,8 +1,8 @@
 //! Batches of reads: by rings where the system has them, else by threads.
 
 use super::{
-    Shared,
     file::StdFile,
+    shared::Shared,
     threads::Threads,
     uring::{Piece, RingError, Rings, SLOT_BYTES, SetUp},
     window::{Window, copy_part},

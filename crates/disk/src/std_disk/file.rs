@@ -1,7 +1,7 @@
 //! A file of the file system, read and written by plain calls.
 
 use super::{
-    Shared,
+    shared::Shared,
     window::{AlignedBuf, Window, copy_part},
 };
 use crate::{Access, DiskError, DiskFile, disk::check_write};

@@ -6,12 +6,15 @@
 //!  a write       file.rs      pwrite
 //! ```
 
-mod batch;
-mod file;
 mod options;
+mod shared;
+mod window;
+mod file;
 mod threads;
 mod uring;
-mod window;
+mod batch;
+#[cfg(test)]
+mod tests;
 
 pub use options::{IoMethod, StdDiskOptions};
 
@@ -26,6 +29,7 @@ use rustix::{
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
+use shared::Shared;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
@@ -46,18 +50,6 @@ pub struct StdDisk {
     read_only: bool,
     batches: Arc<BatchReader>,
     shared: Arc<Shared>,
-}
-
-/// What a disk and its files have in common.
-#[derive(Debug)]
-struct Shared {
-    counters: Counters,
-    /// Whether files may bypass the cache.
-    wants_direct: bool,
-    /// Set by the first file that does.
-    is_direct: OnceLock<()>,
-    /// Why some file does not although it was asked to.
-    direct_refusal: OnceLock<String>,
 }
 
 impl StdDisk {
@@ -189,16 +181,6 @@ fn raise_file_limit() -> bool {
         ..limit
     };
     limit.current != limit.maximum && setrlimit(Resource::Nofile, most).is_ok()
-}
-
-impl Shared {
-    /// Notes that a file bypasses the cache, or why it does not.
-    fn note_direct(&self, refusal: Option<&io::Error>) {
-        let _ = match refusal {
-            None => self.is_direct.set(()),
-            Some(why) => self.direct_refusal.set(why.to_string()).map_err(|_| ()),
-        };
-    }
 }
 
 impl Disk for StdDisk {
@@ -347,6 +329,3 @@ impl Disk for StdDisk {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

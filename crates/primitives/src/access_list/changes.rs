@@ -1,6 +1,6 @@
 //! What a block does to the state, by its access list alone.
 
-use super::AccessList;
+use super::list::AccessList;
 use crate::{Account, AccountChange, AccountUpdate, Changes};
 use alloc::{collections::BTreeMap, vec::Vec};
 use alloy_eip7928::{AccountChanges, SlotChanges};
@@ -19,7 +19,11 @@ impl AccessList {
         mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
         mut slot: impl FnMut(Address, U256) -> Result<U256, E>,
     ) -> Result<Changes, E> {
-        let changed = || self.0.iter().filter(|listed| Self::is_changed(listed));
+        let changed = || {
+            self.accounts()
+                .iter()
+                .filter(|listed| Self::is_changed(listed))
+        };
         let slots = changed().flat_map(|listed| &listed.storage_changes);
         let paths = keccak256_each(changed().map(|listed| listed.address));
         let slot_paths = keccak256_each(slots.map(|changed| changed.slot.to_be_bytes::<32>()));
@@ -40,7 +44,10 @@ impl AccessList {
 
     /// The codes that the block brings, by hash.
     pub fn codes(&self) -> Vec<(B256, Bytes)> {
-        let changes = self.0.iter().flat_map(|listed| &listed.code_changes);
+        let changes = self
+            .accounts()
+            .iter()
+            .flat_map(|listed| &listed.code_changes);
         let codes = changes.map(|change| &change.new_code);
         let codes = codes.filter(|code| !code.is_empty());
         let by_hash: BTreeMap<_, _> = codes.map(|code| (keccak256(code), code.clone())).collect();

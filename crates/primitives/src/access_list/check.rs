@@ -1,6 +1,9 @@
 //! What an access list must be by itself, whatever the block does.
 
-use super::{AccessField, AccessListCounts, AccessListLimits};
+use super::{
+    field::AccessField,
+    limits::{AccessListCounts, AccessListLimits},
+};
 use alloy_eip7928::{AccountChanges, BlockAccessIndex};
 use alloy_primitives::{Address, U256};
 use core::cmp::Ordering;

@@ -13,7 +13,10 @@
 //! Accounts and slots are counted against the limit as they come, and no field can have more
 //! changes than there are indices: what is over is refused before it is kept.
 
-use super::{AccessListError, AccessListLimits, check};
+use super::{
+    check::{self, AccessListError},
+    limits::AccessListLimits,
+};
 use alloc::vec::Vec;
 use alloy_eip7928::{
     AccountChanges, BalanceChange, BlockAccessIndex, CodeChange, NonceChange, SlotChanges,

@@ -1,6 +1,6 @@
 //! Where a given access list is not the one that execution gives.
 
-use super::AccessField;
+use super::field::AccessField;
 use alloy_eip7928::{AccountChanges, BlockAccessIndex, SlotChanges};
 use alloy_primitives::{Address, Bytes, U256, keccak256};
 use core::{cmp::Ordering, fmt, iter};

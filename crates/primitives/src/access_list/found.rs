@@ -11,7 +11,7 @@
 //! Numbers are without leading zeros; lengths are in their shortest form. Keys are the access
 //! list's, so that values without it mean nothing.
 
-use super::AccessList;
+use super::list::AccessList;
 use crate::{Account, KECCAK_EMPTY};
 use alloc::vec::Vec;
 use alloy_primitives::{Address, B256, U256};

@@ -1,7 +1,10 @@
 //! Whoever reads: of the head, of old blocks, and of views held since long ago.
 
-use super::{Known, Refused, Shared, random, watchdog::WatchSlot};
-use crate::Random;
+use super::{
+    shared::{Known, Refused, Shared},
+    watchdog::WatchSlot,
+};
+use crate::{Random, random};
 use alloy_primitives::{B256, U256};
 use cambium_state::{Db, View};
 use cambium_trie::{Keys, MultiProof};

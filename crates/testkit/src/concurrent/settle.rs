@@ -1,6 +1,9 @@
 //! The end of a round: nothing is held any more, and the database opens where it must.
 
-use super::{ConcurrentDriver, IN_UPDATE, Refused, options};
+use super::{
+    driver::{ConcurrentDriver, options},
+    shared::{IN_UPDATE, Refused},
+};
 use cambium_state::{Db, StateError, Stats, StoreError};
 use std::{
     ops::ControlFlow,

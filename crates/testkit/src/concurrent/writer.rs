@@ -1,7 +1,11 @@
 //! Whoever makes blocks.
 
-use super::{IN_UPDATE, Known, Refused, Shared, is_near, meta, random};
-use crate::{Model, Random};
+use super::shared::{IN_UPDATE, Known, Refused, Shared};
+use crate::{
+    Model, Random,
+    engine::{is_near, meta},
+    random,
+};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::BlockId;
 use cambium_state::{Db, Sealed, StateError};

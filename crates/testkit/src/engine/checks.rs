@@ -1,6 +1,7 @@
 //! What must be true of the engine, by the model.
 
-use super::{EngineDriver, Failed, random};
+use super::driver::{EngineDriver, Failed};
+use crate::random;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Path};
 use cambium_state::View;

@@ -4,39 +4,11 @@
 //! damaged file and what brings it back. Of what a device has lost though it had said that it was
 //! durable, the end of the log alone can be gone unnoticed.
 
-use super::{EngineDriver, Failed, options, random};
+use super::driver::{EngineDriver, Failed, options};
+use crate::random;
 use alloy_primitives::B256;
-use cambium_state::{
-    Db, Disk, Fault, FaultyDisk, RepairReport, StateError, StoreError, View, repair,
-};
+use cambium_state::{Db, Disk, Fault, FaultyDisk, RepairReport, StateError, View, repair};
 use std::{sync::Arc, thread, time::Duration};
-
-/// What may befall the disk in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultKinds {
-    /// Power fails, writes and syncs fail, and the disk is full now and then.
-    pub failures: bool,
-    /// Reads and openings of files fail, once or a few times.
-    pub reads: bool,
-    /// A file rots, is cut short or lost while the database is closed.
-    pub rot: bool,
-    /// Writes are lost, or go elsewhere, although they were reported as done.
-    pub lies: bool,
-}
-
-impl FaultKinds {
-    /// None at all.
-    pub const NONE: Self = Self {
-        failures: false,
-        reads: false,
-        rot: false,
-        lies: false,
-    };
-
-    fn are_any(self) -> bool {
-        self != Self::NONE
-    }
-}
 
 /// The files that faults are asked for.
 const FILES: [&str; 5] = [
@@ -345,13 +317,4 @@ fn assert_names_the_way_back(error: &StateError, at: &str) {
         "open the database again",
     ];
     assert!(ways.iter().any(|way| told.contains(way)), "{at}: {told}");
-}
-
-/// Whether an error is one that a fault of the disk explains.
-pub(super) fn is_of_the_disk(error: &StateError, kinds: FaultKinds) -> bool {
-    match error {
-        StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
-        | StateError::Poisoned(_) => true,
-        error => kinds.lies && error.is_damage(),
-    }
 }

@@ -1,6 +1,10 @@
 //! A caller's mistakes: each is refused, and leaves the engine as it was.
 
-use super::{EngineDriver, Failed, meta, random};
+use super::{
+    driver::{EngineDriver, Failed},
+    heights::meta,
+};
+use crate::random;
 use alloy_primitives::{Bytes, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
 use cambium_state::{Staged, StateError};

@@ -1,7 +1,10 @@
 //! What a run does to the engine.
 
-use super::{Ahead, EngineDriver, Failed, Known, WINDOW, meta, random};
-use crate::Model;
+use super::{
+    driver::{Ahead, EngineDriver, Failed, Known},
+    heights::{is_near, meta},
+};
+use crate::{Model, random};
 use alloy_primitives::{B256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{BlockId, Changes};
@@ -324,9 +327,4 @@ impl EngineDriver {
         self.next_hash += 1;
         keccak256([self.params.seed.to_le_bytes(), self.next_hash.to_le_bytes()].concat())
     }
-}
-
-/// Whether a block is of one of the heights that are kept while the head has that number.
-pub(crate) const fn is_near(number: u64, head: u64) -> bool {
-    number + WINDOW > head && number <= head + WINDOW
 }

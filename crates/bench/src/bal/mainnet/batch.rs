@@ -1,12 +1,9 @@
 //! Replayed blocks as one batch, with bridges between them ([`BridgedBatch`]): executed at once
 //! and, each on its own state, one after another.
 
-use super::{
-    Plan,
-    block::{RealBlock, SparseState},
-};
+use super::block::{RealBlock, SparseState};
 use crate::{
-    bal::figure,
+    bal::plan::{Plan, figure},
     report::{Report, median},
 };
 use cambium_chain::{BlockExecutor, ExecutorKind};

@@ -14,11 +14,11 @@
 //! roots), executors that take access lists those from Cancun on. Blocks without transactions are
 //! left out.
 
-mod batch;
 mod block;
 mod single;
+mod batch;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::report::Report;
 use block::RealBlock;
 use cambium_testkit::{MainnetData, Pack};

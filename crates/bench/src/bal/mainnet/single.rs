@@ -1,8 +1,11 @@
 //! Real blocks one by one.
 
-use super::{Plan, block::RealBlock};
+use super::block::RealBlock;
 use crate::{
-    bal::{figure, warm::kind_name},
+    bal::{
+        plan::{Plan, figure},
+        warm::kind_name,
+    },
     report::{Report, Target, median},
 };
 use cambium_chain::{AccessListSizes, BlockExecutor, ExecutorKind};

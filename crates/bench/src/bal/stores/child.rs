@@ -5,10 +5,10 @@ use super::mdbx::MdbxValues;
 #[cfg(feature = "rocksdb")]
 use super::rocksdb::RocksValues;
 use super::{
-    Provider, Way,
     child_block::{ChildBlock, digest},
     memory::MemoryValues,
     provider::{Flat, Values},
+    ways::{Provider, Way},
 };
 use crate::{
     cgroup,

@@ -1,8 +1,11 @@
 //! From what was measured to what is reported.
 
-use super::{Provider, Setup, Store, Turns, Way};
+use super::{
+    store::{Setup, Store, Turns},
+    ways::{Provider, Way},
+};
 use crate::{
-    bal::{Case, figure},
+    bal::plan::{Case, figure},
     report::{Report, median},
     system,
 };

@@ -1,0 +1,124 @@
+//! What a state is read from, and how a block is executed over it.
+
+use super::child_block::ListGiven;
+use cambium_chain::{BlockExecutor, ExecutorKind};
+use serde::{Deserialize, Serialize};
+use std::{fmt, num::NonZeroUsize};
+
+/// Threads that read what `batched` wants at once, from stores that can't do it without.
+const BATCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+
+/// What a state is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Provider {
+    Cambium,
+    Rocksdb,
+    Mdbx,
+    /// No store.
+    Memory,
+}
+
+impl Provider {
+    pub(crate) const PEERS: [Self; 2] = [Self::Rocksdb, Self::Mdbx];
+
+    /// The peers of a list of names, all or none.
+    pub(crate) fn peers(list: &str) -> Result<Vec<Self>, String> {
+        let named = |name: &str| {
+            let peer = Self::PEERS
+                .into_iter()
+                .find(|peer| peer.to_string() == name);
+            peer.ok_or_else(|| format!("no peer {name:?}: there are rocksdb and mdbx"))
+        };
+        let mut peers = match list {
+            "none" => Vec::new(),
+            "all" => Self::PEERS.to_vec(),
+            list => list.split(',').map(named).collect::<Result<_, _>>()?,
+        };
+        peers.sort_unstable();
+        peers.dedup();
+        match peers.iter().find(|peer| !peer.is_built()) {
+            Some(peer) => Err(format!(
+                "built without {peer}: `./bench bal --peers {peer}` builds it in"
+            )),
+            None => Ok(peers),
+        }
+    }
+
+    pub(crate) const fn is_built(self) -> bool {
+        match self {
+            Self::Cambium | Self::Memory => true,
+            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Mdbx => cfg!(feature = "mdbx"),
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cambium => "cambium",
+            Self::Rocksdb => "rocksdb",
+            Self::Mdbx => "mdbx",
+            Self::Memory => "no store",
+        })
+    }
+}
+
+/// How a block is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Way {
+    Sequential,
+    /// Given changes alone, on so many threads.
+    Parallel(NonZeroUsize),
+    /// Given the whole list: all reads at once, then on as many threads as there are processors.
+    Batched,
+}
+
+impl Way {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let threads = [1, 2, 4, 8, 16, 32]
+            .into_iter()
+            .filter_map(NonZeroUsize::new);
+        [Self::Sequential]
+            .into_iter()
+            .chain(threads.map(Self::Parallel))
+            .chain([Self::Batched])
+    }
+
+    pub(crate) const fn list(self) -> ListGiven {
+        match self {
+            Self::Sequential => ListGiven::None,
+            Self::Parallel(_) => ListGiven::Changes,
+            Self::Batched => ListGiven::Whole,
+        }
+    }
+
+    /// Threads that read what executors want at once, from stores that can't do it without.
+    pub(crate) fn read_threads(self) -> NonZeroUsize {
+        match self {
+            Self::Sequential => NonZeroUsize::MIN,
+            Self::Parallel(threads) => threads,
+            Self::Batched => BATCH_THREADS,
+        }
+    }
+
+    pub(crate) fn executor(self) -> BlockExecutor {
+        match self {
+            Self::Sequential => BlockExecutor::new(ExecutorKind::Sequential),
+            Self::Parallel(threads) => {
+                BlockExecutor::new(ExecutorKind::Parallel).with_threads(threads)
+            }
+            Self::Batched => BlockExecutor::new(ExecutorKind::Batched),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sequential => f.write_str("sequential"),
+            Self::Parallel(threads) => write!(f, "parallel_{threads}"),
+            Self::Batched => f.write_str("batched"),
+        }
+    }
+}

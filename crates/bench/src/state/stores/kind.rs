@@ -1,0 +1,117 @@
+//! The stores that there are, and how each is loaded and opened.
+
+#[cfg(feature = "firewood")]
+use super::firewood;
+#[cfg(feature = "fjall")]
+use super::fjall;
+#[cfg(feature = "mdbx")]
+use super::mdbx;
+#[cfg(feature = "nomt")]
+use super::nomt;
+#[cfg(feature = "qmdb")]
+use super::qmdb;
+#[cfg(feature = "rocksdb")]
+use super::rocksdb;
+use super::{
+    cambium::{self, CambiumStore},
+    store::{Failure, Setup, Store},
+};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Cambium,
+    Nomt,
+    Qmdb,
+    Firewood,
+    Rocksdb,
+    Mdbx,
+    Fjall,
+}
+
+impl Kind {
+    /// Whether it can run: a peer is a feature of this crate.
+    pub(crate) const fn is_built(self) -> bool {
+        match self {
+            Self::Cambium => true,
+            Self::Nomt => cfg!(feature = "nomt"),
+            Self::Qmdb => cfg!(feature = "qmdb"),
+            Self::Firewood => cfg!(feature = "firewood"),
+            Self::Rocksdb => cfg!(feature = "rocksdb"),
+            Self::Mdbx => cfg!(feature = "mdbx"),
+            Self::Fjall => cfg!(feature = "fjall"),
+        }
+    }
+
+    /// Bytes on the disk for each account, with what loading and some dozen batches need besides:
+    /// to refuse in time.
+    pub(crate) const fn bytes_an_account(self) -> u64 {
+        match self {
+            Self::Cambium => 300,
+            Self::Nomt => 500,
+            Self::Qmdb => 500,
+            Self::Firewood => 700,
+            Self::Rocksdb => 200,
+            Self::Mdbx => 350,
+            Self::Fjall => 250,
+        }
+    }
+
+    /// Whether its root is Ethereum's.
+    pub(crate) const fn is_exact(self) -> bool {
+        matches!(self, Self::Cambium | Self::Firewood)
+    }
+
+    /// Makes a store of the workload's first state.
+    pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
+        match self {
+            Self::Cambium => cambium::load(setup),
+            #[cfg(feature = "nomt")]
+            Self::Nomt => nomt::load(setup),
+            #[cfg(feature = "qmdb")]
+            Self::Qmdb => qmdb::load(setup),
+            #[cfg(feature = "firewood")]
+            Self::Firewood => firewood::load(setup),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => rocksdb::load(setup),
+            #[cfg(feature = "mdbx")]
+            Self::Mdbx => mdbx::load(setup),
+            #[cfg(feature = "fjall")]
+            Self::Fjall => fjall::load(setup),
+            #[allow(unreachable_patterns)]
+            missing => Err(format!("built without {missing}").into()),
+        }
+    }
+
+    /// Opens what [`Kind::load`] made.
+    pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
+        Ok(match self {
+            Self::Cambium => Box::new(CambiumStore::open(setup)?),
+            #[cfg(feature = "nomt")]
+            Self::Nomt => Box::new(nomt::NomtStore::open(setup)?),
+            #[cfg(feature = "qmdb")]
+            Self::Qmdb => Box::new(qmdb::QmdbStore::open(setup)?),
+            #[cfg(feature = "firewood")]
+            Self::Firewood => Box::new(firewood::FirewoodStore::open(setup)?),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => Box::new(rocksdb::RocksStore::open(setup)?),
+            #[cfg(feature = "mdbx")]
+            Self::Mdbx => Box::new(mdbx::MdbxStore::open(setup)?),
+            #[cfg(feature = "fjall")]
+            Self::Fjall => Box::new(fjall::FjallStore::open(setup)?),
+            #[allow(unreachable_patterns)]
+            missing => return Err(format!("built without {missing}").into()),
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("?", |value| value.get_name()))
+    }
+}

@@ -1,0 +1,28 @@
+//! What of an account a list speaks of.
+
+use alloy_primitives::U256;
+use core::fmt;
+
+/// What of an account a change is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessField {
+    /// A slot.
+    Slot(U256),
+    /// The balance.
+    Balance,
+    /// The nonce.
+    Nonce,
+    /// The code.
+    Code,
+}
+
+impl fmt::Display for AccessField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slot(slot) => write!(f, "slot {slot:#x}"),
+            Self::Balance => f.write_str("balance"),
+            Self::Nonce => f.write_str("nonce"),
+            Self::Code => f.write_str("code"),
+        }
+    }
+}

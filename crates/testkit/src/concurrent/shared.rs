@@ -1,0 +1,174 @@
+//! What the threads of a run share: its parameters, and the blocks that are known.
+
+use crate::Model;
+use alloy_primitives::B256;
+use cambium_primitives::BlockId;
+use cambium_state::{FileSizes, StateError, StoreError};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// What befalls the disk in the rounds of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundFaults {
+    /// Nothing.
+    None,
+    /// Reads and openings of files fail, a few times each.
+    Reads,
+    /// Writes and syncs fail, the disk is full, or power is lost: the engine stops.
+    Failures,
+    /// Some operation of the disk panics, whoever called it.
+    Panics,
+}
+
+/// How large a run's state is, and what befalls it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConcurrentParams {
+    /// Seed of all decisions.
+    pub seed: u64,
+    /// Accounts at genesis.
+    pub accounts: u64,
+    /// Most accounts that a block changes.
+    pub changes_max: u64,
+    /// The engine's budget.
+    pub memory_bytes: u64,
+    /// The engine's memory for the index; `None` for its own choice.
+    pub index_bytes_max: Option<u64>,
+    /// How large files get.
+    pub files: FileSizes,
+    /// How many threads read beside the one that writes.
+    pub readers: u64,
+    /// Steps of the writer in a round.
+    pub steps: u64,
+    /// What befalls the disk.
+    pub faults: RoundFaults,
+}
+
+/// A block that was sealed.
+pub(super) struct Known {
+    pub(super) id: BlockId,
+    pub(super) parent: B256,
+    pub(super) model: Model,
+    pub(super) root: B256,
+    /// It was committed, and that was acknowledged.
+    pub(super) durable: AtomicBool,
+    /// It must be there if it is durable: no head was far from it since.
+    pub(super) kept: AtomicBool,
+}
+
+/// Blocks by hash, and in the order in which they were sealed.
+#[derive(Default)]
+pub(super) struct KnownBlocks {
+    pub(super) by_hash: HashMap<B256, Arc<Known>>,
+    pub(super) in_order: Vec<Arc<Known>>,
+}
+
+/// Why something was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// A fault that was asked for.
+    Fault,
+    /// It would take more memory than there is.
+    Memory,
+    /// There is no such block, or none any more.
+    Unknown,
+}
+
+/// What the threads of a run share.
+pub(super) struct Shared {
+    pub(super) params: ConcurrentParams,
+    pub(super) blocks: RwLock<KnownBlocks>,
+    /// A fault was asked for: an error is none of the engine's.
+    pub(super) is_faulty: AtomicBool,
+    /// The threads of a round are to end.
+    pub(super) is_over: AtomicBool,
+    /// What was done, and how often.
+    pub(super) done: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// With what the disk panics.
+const ASKED_PANIC: &str = "a panic that was asked for";
+/// Counts panics of whoever makes blocks.
+pub(super) const IN_UPDATE: &str = "panics in an update";
+
+impl Shared {
+    pub(super) fn count(&self, name: &'static str, by: u64) {
+        *self.done.lock().entry(name).or_default() += by;
+    }
+
+    pub(super) fn know(&self, known: Known) {
+        let known = Arc::new(known);
+        let blocks = &mut *self.blocks.write();
+        blocks.by_hash.insert(known.id.hash, known.clone());
+        blocks.in_order.push(known);
+    }
+
+    pub(super) fn known(&self, hash: &B256) -> Arc<Known> {
+        let blocks = self.blocks.read();
+        let known = blocks.by_hash.get(hash).cloned();
+        known.unwrap_or_else(|| panic!("a block that nobody made: {hash}"))
+    }
+
+    /// The block `depth` blocks below another one, or genesis.
+    pub(super) fn ancestor(&self, of: &B256, depth: u64) -> Arc<Known> {
+        let mut known = self.known(of);
+        for _ in 0..depth.min(known.id.number) {
+            known = self.known(&known.parent);
+        }
+        known
+    }
+
+    /// Height of the newest common ancestor of two blocks.
+    pub(super) fn fork(&self, one: B256, other: B256) -> u64 {
+        let (mut one, mut other) = (self.known(&one), self.known(&other));
+        while one.id.hash != other.id.hash {
+            match one.id.number >= other.id.number {
+                true => one = self.known(&one.parent),
+                false => other = self.known(&other.parent),
+            }
+        }
+        one.id.number
+    }
+
+    pub(super) fn is_faulty(&self) -> bool {
+        self.is_faulty.load(Ordering::SeqCst)
+    }
+
+    /// An error of the disk means that a fault was asked for, or else the test fails.
+    pub(super) fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Refused> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(
+                StateError::Store(StoreError::Disk(_) | StoreError::Poisoned { .. })
+                | StateError::Poisoned(_),
+            ) if self.is_faulty() => Err(Refused::Fault),
+            Err(StateError::TooFar { .. } | StateError::NoRoom { .. }) => Err(Refused::Memory),
+            Err(StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. }) => {
+                Err(Refused::Unknown)
+            }
+            Err(error) => panic!("{at}: {error}"),
+        }
+    }
+
+    /// Does what may be stopped by a panic that was asked for, which is counted under that name.
+    pub(super) fn guarded<T>(
+        &self,
+        panics: &'static str,
+        work: impl FnOnce() -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let is_asked = panic.downcast_ref() == Some(&ASKED_PANIC) && self.is_faulty();
+            if !is_asked {
+                resume_unwind(panic);
+            }
+            self.count(panics, 1);
+            Err(Refused::Fault)
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! The driver: the engine beside what is known of its blocks.
+
+use super::{
+    fault_kinds::{FaultKinds, is_of_the_disk},
+    first_state::FirstState,
+    heights::WINDOW,
+};
+use crate::{Model, Random};
+use alloy_primitives::B256;
+use cambium_primitives::BlockId;
+use cambium_state::{
+    Db, FaultyDisk, FileSizes, Options, Recovery, Sealed, Session, StateError, StoreError, View,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// How large a run's state is, and what befalls it.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineParams {
+    /// Seed of everything.
+    pub seed: u64,
+    /// Accounts at genesis.
+    pub accounts: u64,
+    /// Most accounts that a block changes.
+    pub changes_max: u64,
+    /// The engine's budget: a small one makes it merge often, beside everything else.
+    pub memory_bytes: u64,
+    /// The engine's memory for the index; `None` for its own choice.
+    pub index_bytes_max: Option<u64>,
+    /// How large files get.
+    pub files: FileSizes,
+    /// So many blocks below the head are kept; `None` for all.
+    pub keep_blocks: Option<u64>,
+    /// What befalls the disk.
+    pub faults: FaultKinds,
+}
+
+pub(super) struct Known {
+    pub(super) id: BlockId,
+    pub(super) parent: B256,
+    pub(super) model: Arc<Model>,
+    pub(super) root: B256,
+    /// It was committed, and that was acknowledged.
+    pub(super) durable: bool,
+    /// It must be there if it is durable: no head was far from it since.
+    pub(super) kept: bool,
+}
+
+/// Blocks that are sealed and not committed, each on the one before.
+pub(super) type Ahead = Vec<Sealed>;
+
+/// The engine and what must be true of it.
+pub struct EngineDriver {
+    pub(super) params: EngineParams,
+    pub(super) random: Random,
+    pub(super) disk: FaultyDisk,
+    pub(super) db: Option<Db>,
+    pub(super) known: HashMap<B256, Known>,
+    pub(super) head: B256,
+    /// What the head may be besides, if a failure came while it was being made.
+    pub(super) pending: Vec<B256>,
+    pub(super) next_hash: u64,
+    /// The highest number that a head has had, or may have had.
+    pub(super) highest: u64,
+    /// Views that are kept while others come and go.
+    pub(super) views: Vec<View>,
+    /// A fault was asked for: an error is none of the engine's.
+    pub(super) is_faulty: bool,
+    /// The operation under way.
+    pub(super) doing: &'static str,
+    /// Operations done, by name, for reports.
+    pub done: BTreeMap<&'static str, u64>,
+}
+
+/// What an operation ends in.
+pub(super) enum Failed {
+    /// The disk failed in it.
+    Disk,
+    /// It would take more memory than there is, and nothing was done.
+    Memory,
+    /// It would take blocks that are not kept, and nothing was done.
+    NotKept,
+}
+
+impl EngineDriver {
+    /// A database of a random genesis state.
+    pub fn new(params: EngineParams) -> Self {
+        let mut random = Random::new(params.seed);
+        let disk = FaultyDisk::new(params.seed);
+        let first = FirstState::new(
+            &disk,
+            options(&params),
+            params.seed,
+            params.accounts,
+            &mut random,
+        );
+        let FirstState {
+            db,
+            model,
+            id,
+            root,
+        } = first;
+        let known = Known {
+            id,
+            parent: B256::ZERO,
+            model: Arc::new(model),
+            root,
+            durable: true,
+            kept: true,
+        };
+        Self {
+            params,
+            random,
+            disk,
+            db: Some(db),
+            head: id.hash,
+            known: HashMap::from([(id.hash, known)]),
+            pending: Vec::new(),
+            next_hash: 0,
+            highest: 0,
+            views: Vec::new(),
+            is_faulty: false,
+            doing: "start",
+            done: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn count(&mut self, name: &'static str) {
+        self.doing = name;
+        *self.done.entry(name).or_default() += 1;
+    }
+
+    pub(super) fn db(&self) -> Db {
+        self.db.clone().expect("the database is open")
+    }
+
+    /// An error of the disk means that a fault was asked for, or else the test fails.
+    pub(super) fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Failed> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) if self.is_faulty && is_of_the_disk(&error, self.params.faults) => {
+                Err(Failed::Disk)
+            }
+            Err(StateError::TooFar { .. } | StateError::NoRoom { .. }) => Err(Failed::Memory),
+            Err(StateError::NotKept { oldest }) if self.may_have_left(oldest) => {
+                Err(Failed::NotKept)
+            }
+            Err(error) => panic!("{at}, {}: {error}", self.doing),
+        }
+    }
+
+    /// Whether blocks below that one may have left the log.
+    pub(super) fn may_have_left(&self, oldest: u64) -> bool {
+        let keep = self.params.keep_blocks;
+        keep.is_some_and(|keep| oldest + keep <= self.highest)
+    }
+
+    /// As [`Self::outcome`], of something that needs the blocks down to where the branch of `target`
+    /// leaves the head's: it must not be refused for others.
+    pub(super) fn outcome_at<T>(
+        &self,
+        target: B256,
+        result: Result<T, StateError>,
+        at: &str,
+    ) -> Result<T, Failed> {
+        if let Err(StateError::NotKept { oldest }) = &result {
+            let fork = self.fork_of(target);
+            let target = self.known[&target].id;
+            assert!(
+                fork < *oldest,
+                "{at}, {}: block {target} leaves the head's chain at {fork}, and all from {oldest} on \
+                 is kept: {:?}",
+                self.doing,
+                self.db().stats()
+            );
+        }
+        self.outcome(result, at)
+    }
+
+    /// Number of the newest block that `target` and the head have in common.
+    pub(super) fn fork_of(&self, target: B256) -> u64 {
+        let (mut one, mut other) = (&self.known[&target], &self.known[&self.head]);
+        while one.id != other.id {
+            match one.id.number > other.id.number {
+                true => one = &self.known[&one.parent],
+                false => other = &self.known[&other.parent],
+            }
+        }
+        one.id.number
+    }
+
+    pub(super) fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
+        let view = self.db().view_of(self.known[&parent].id);
+        Ok(self.outcome_at(parent, view, at)?.session())
+    }
+
+    pub(super) fn close(&mut self) {
+        self.views.clear();
+        self.db = None;
+    }
+
+    pub(super) fn open(&self) -> Result<Db, StateError> {
+        self.open_told().map(|(db, _)| db)
+    }
+
+    /// Opens the database, once a merge that may be under way has let go of it.
+    pub(super) fn open_told(&self) -> Result<(Db, Recovery), StateError> {
+        let mut tries = 0;
+        loop {
+            match Db::open(Arc::new(self.disk.clone()), options(&self.params)) {
+                Err(StateError::Store(StoreError::InUse { .. })) if tries < 1000 => {
+                    tries += 1;
+                    thread::sleep(Duration::from_millis(10));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// The ancestor of the head `depth` blocks below it, or genesis.
+    pub(super) fn ancestor(&self, depth: u64) -> B256 {
+        let mut hash = self.head;
+        for _ in 0..depth {
+            let known = &self.known[&hash];
+            if known.id.number > 0 {
+                hash = known.parent;
+            }
+        }
+        hash
+    }
+
+    /// A block that can be built upon: an ancestor of the head, or of one of the newest heights.
+    pub(super) fn recent(&mut self) -> B256 {
+        let depth = self.random.below(12);
+        let low = self.ancestor(depth);
+        if self.random.percent(30) {
+            return low;
+        }
+        let known = self.known.values();
+        let mut branches: Vec<_> = known
+            .filter(|known| known.durable && known.kept)
+            .map(|known| known.id.hash)
+            .collect();
+        branches.sort_unstable();
+        match branches.len() {
+            0 => low,
+            len => branches[self.random.below(len as u64) as usize],
+        }
+    }
+}
+
+pub(super) fn options(params: &EngineParams) -> Options {
+    Options {
+        memory_bytes: params.memory_bytes,
+        unfinalized_blocks: WINDOW as usize,
+        index_bytes_max: params.index_bytes_max,
+        files: params.files,
+        keep_blocks: params.keep_blocks,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,59 @@
+//! The database that a run begins with.
+
+use super::heights::meta;
+use crate::{Model, Random, random};
+use alloy_primitives::{B256, keccak256};
+use cambium_primitives::{AccountUpdate, BlockId};
+use cambium_state::{Db, FaultyDisk, Loader, Options};
+use std::sync::Arc;
+
+/// A database with a random genesis state.
+pub(crate) struct FirstState {
+    pub(crate) db: Db,
+    pub(crate) model: Model,
+    pub(crate) id: BlockId,
+    pub(crate) root: B256,
+}
+
+impl FirstState {
+    /// Loads `accounts` random accounts into a new database on `disk`. The genesis block's hash
+    /// follows from `seed`.
+    pub(crate) fn new(
+        disk: &FaultyDisk,
+        options: Options,
+        seed: u64,
+        accounts: u64,
+        random: &mut Random,
+    ) -> Self {
+        let mut model = Model::default();
+        let genesis = random::genesis(random, accounts);
+        model.apply(&genesis);
+        let codes = random::codes(&genesis);
+        let mut loader =
+            Loader::new(Arc::new(disk.clone()), options).expect("a loader on a new disk");
+        for change in genesis.accounts() {
+            if let AccountUpdate::Put(account) = change.account {
+                let slots = change.slots.iter().copied();
+                let taken = loader.account(change.path, &account, slots);
+                taken.expect("an account is taken");
+            }
+        }
+        for (hash, code) in &codes {
+            loader.code(*hash, code).expect("code is taken");
+        }
+        model.add_codes(codes);
+        let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
+        let root = model.root();
+        assert_eq!(loaded.root(), root, "genesis root");
+        let id = BlockId::new(0, keccak256(seed.to_le_bytes()));
+        let db = loaded
+            .create(meta(id, B256::ZERO, root), vec![])
+            .expect("a database is made");
+        Self {
+            db,
+            model,
+            id,
+            root,
+        }
+    }
+}
