@@ -2,6 +2,7 @@
 
 pub(crate) mod handle;
 pub(crate) mod assemble;
+pub(crate) mod leftovers;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod open;

@@ -18,8 +18,8 @@ use crate::engine::parts::Engine;
 use crate::{
     db::{
         assemble::{Parts, pages},
-        create::refuse_lost_checkpoints,
         handle::Db,
+        leftovers::refuse_lost_checkpoints,
         replay::Replay,
     },
     log::{

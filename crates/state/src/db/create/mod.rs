@@ -3,12 +3,11 @@
 //! Memory stays within [`Options::memory_bytes`], whatever the number of accounts and of an
 //! account's slots: see [`Buckets`]. What does not fit is spilled to the database's own disk.
 
-mod leftovers;
 mod loaded;
 
-pub(crate) use leftovers::refuse_lost_checkpoints;
 pub use loaded::Loaded;
 
+use crate::db::leftovers::{refuse_database, remove_unfinished};
 use crate::{
     db::{assemble, handle::Db},
     options::Options,
@@ -54,8 +53,8 @@ impl Loader {
         options.check()?;
         disk.create_dir("").map_err(StoreError::from)?;
         let lock = lock_data_dir(&*disk)?;
-        leftovers::refuse_database(&disk)?;
-        leftovers::remove_unfinished(&*disk).map_err(StoreError::from)?;
+        refuse_database(&disk)?;
+        remove_unfinished(&*disk).map_err(StoreError::from)?;
         Ok(Self {
             buckets: Buckets::new(disk.clone(), options.memory_bytes),
             disk,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DIRS: [(&str, &str); 2] = [("segments", ".seg"), ("log", ".log")];
 
 /// Refuses a directory that holds a database, whole or not.
-pub(super) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
+pub(crate) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
     let found = load_latest_checkpoint(disk, StoreError::is_corruption, Checkpoint::verify)?;
     if found.loaded.is_some() {
         return Err(StoreError::AlreadyADatabase {
@@ -63,7 +63,7 @@ fn has_second_record(log: &BlockLog) -> Result<bool, StoreError> {
 }
 
 /// Removes what an attempt that did not come to its first checkpoint left, and nothing else.
-pub(super) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
+pub(crate) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
     for (dir, ending) in DIRS {
         if disk.exists(dir)? {
             let ours = |name: &String| {
