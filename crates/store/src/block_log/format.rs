@@ -1,4 +1,4 @@
-//! The files of a log: their names, their headers, and the records of the log's own.
+//! Format of the log files: names, headers, and the log's internal records.
 
 use crate::{
     LogPosition, StoreError,
@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub(super) const DIR: &str = "log";
-/// What the next file is called until it is whole.
+/// Name of the next file while it is being filled with zeros.
 pub(super) const TEMPORARY: &str = "log/next.tmp";
 
 // Log file. Numbers are little-endian.
@@ -26,25 +26,26 @@ pub(super) const TEMPORARY: &str = "log/next.tmp";
 const MAGIC: &[u8; 8] = b"CambiLog";
 const FORMAT: u32 = 2;
 
-/// Kinds of records from here on are the log's own.
+/// First record kind that is reserved for the log itself.
 pub(super) const OWN_KINDS: u8 = 0xf0;
-/// All before it is durable.
+/// Sync mark: everything before this record is durable.
 pub(super) const MARK: u8 = 0xf0;
-/// The file ends here, and the next one has a durable header.
+/// Last record of a file. The next file has a durable header.
 pub(super) const END: u8 = 0xf1;
-/// Something was here that could not be read.
+/// Gap in place of a range that was damaged, written by a repair.
 pub(super) const GAP: u8 = 0xf2;
-/// Bytes of a mark, and of an end.
+/// Size of a sync mark and of an end record in bytes.
 pub(super) const OWN_BYTES: u32 = FRAME_BYTES as u32;
 
-/// Whether what is damaged at `offset` is a mark: nothing else is so short. What it told is told
-/// by the record behind it as well.
+/// Returns whether the damaged bytes at `offset` are a sync mark: an intact record follows after
+/// exactly the size of one, and no user record is that short. Losing a mark does no harm, because
+/// the next record states the same.
 pub(super) fn is_mark(records: &RecordFile<'_>, offset: u64) -> Result<bool, DiskError> {
     let behind = offset + u64::from(OWN_BYTES);
     Ok(behind < records.len && matches!(records.record(behind)?, Found::Record(..)))
 }
 
-/// Position of a file's first byte.
+/// Returns the position of a file's first byte as a number.
 pub(super) const fn base_of(file: u32) -> u64 {
     (file as u64) << 32
 }
@@ -64,7 +65,8 @@ pub(super) fn header_of(file: u32, previous_bytes: u32, salt: u64) -> [u8; HEADE
     header
 }
 
-/// Creates a log file, durably: whatever is in it is proof that it had a header.
+/// Creates a log file and makes its header durable. A file with content therefore had a valid
+/// header.
 pub(super) fn begin_file(
     disk: &dyn Disk,
     number: u32,
@@ -87,7 +89,7 @@ pub(super) fn corrupt(disk: &dyn Disk, position: LogPosition, what: &str) -> Sto
     }
 }
 
-/// The error of a file that can't be opened: one that is gone is damage to the log.
+/// Converts the error of opening a log file: a missing file is damage to the log.
 pub(super) fn missing(disk: &dyn Disk, number: u32, error: DiskError) -> StoreError {
     if error.is_not_found() {
         corrupt(
@@ -103,7 +105,7 @@ pub(super) fn missing(disk: &dyn Disk, number: u32, error: DiskError) -> StoreEr
     }
 }
 
-/// Numbers of the log files that there are.
+/// Returns the numbers of all log files in the directory.
 pub(super) fn numbers(disk: &dyn Disk) -> Result<BTreeSet<u32>, StoreError> {
     if !disk.exists(DIR)? {
         return Ok(BTreeSet::new());
