@@ -1,4 +1,4 @@
-//! The layout of a checkpoint's file, and what it says of the one that it is on.
+//! Format of a checkpoint file, and the identity of a checkpoint and its base.
 
 use crate::{StoreError, pace::PIECE_BYTES};
 use cambium_primitives::{DecodeError, Reader};
@@ -28,26 +28,27 @@ pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const TRAILER_BYTES: u64 = 24;
 pub(super) const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
 
-/// The section that says what a checkpoint is on.
+/// Name of the section that names the checkpoint's base.
 pub(super) const ON: &str = "on";
 pub(super) const ON_BYTES: u64 = 16;
 
-/// Written past the page cache, and verified, so many bytes at a time.
+/// Bytes that are written past the page cache at a time, and verified at a time.
 pub(super) const FLUSH_BYTES: usize = PIECE_BYTES;
 
-/// A checkpoint, and what it stands on.
+/// Identity of a checkpoint and of those on which it is based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointId {
-    /// Its number: each is more than the one before.
+    /// Sequence number of the checkpoint. Each is greater than all before.
     pub sequence: u64,
-    /// That of the one that it is on; its own, if on none.
+    /// Sequence number of the base. Without one it is the checkpoint's own.
     pub(super) before: u64,
-    /// That of the first of those that it needs; its own, if on none.
+    /// Sequence number of the first checkpoint in the chain of bases. Without a base it is the
+    /// checkpoint's own.
     pub(super) first: u64,
 }
 
 impl CheckpointId {
-    /// The next after all that there are, on `before`.
+    /// Creates the identity of a checkpoint based on `before`.
     pub(super) const fn new(sequence: u64, before: Option<Self>) -> Self {
         let (before, first) = match before {
             None => (sequence, sequence),
@@ -60,7 +61,7 @@ impl CheckpointId {
         }
     }
 
-    /// The sequence number of the one that it is on.
+    /// Returns the sequence number of the base, if there is one.
     pub fn before(&self) -> Option<u64> {
         (self.before != self.sequence).then_some(self.before)
     }
@@ -72,7 +73,7 @@ impl CheckpointId {
         bytes
     }
 
-    /// `None` if that can't be.
+    /// Decodes the section [`ON`]. Returns `None` if the numbers are impossible.
     pub(super) fn decode(sequence: u64, bytes: &[u8]) -> Option<Self> {
         let (before, first) = bytes.split_first_chunk()?;
         let before = u64::from_le_bytes(*before);
@@ -116,7 +117,7 @@ pub(super) fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usiz
     header
 }
 
-/// The directory and the trailer, at offset `start`.
+/// Encodes the directory, which begins at offset `start`, and the trailer.
 pub(super) fn encode_directory(sequence: u64, sections: &[Section], start: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in sections {
@@ -138,7 +139,7 @@ pub(super) fn directory_checksum(sequence: u64, format: u32, bytes: &[u8]) -> u6
     hasher.digest()
 }
 
-/// The reverse of [`encode_directory`].
+/// Decodes the directory and the trailer written by [`encode_directory`].
 pub(super) fn decode_directory(
     sequence: u64,
     format: u32,
