@@ -1,4 +1,4 @@
-//! The layout of the file of codes.
+//! Format of the file of codes.
 
 use crate::{StoreError, error::REPAIR, record::FRAME_BYTES};
 use alloy_primitives::B256;
@@ -26,9 +26,9 @@ const MAGIC: &[u8; 8] = b"CambiCod";
 const FORMAT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const KIND: u8 = 0;
-/// Fills the place of codes that were lost.
+/// Kind of records that fill the place of lost codes.
 pub(super) const FILLER: u8 = 1;
-/// Bytes of one filler: as many as a frame and a key take at least.
+/// Limits of a filler record's size in bytes. The smallest has room for a frame and a key.
 pub(super) const FILLER_BYTES_MIN: u64 = (FRAME_BYTES + KEY_BYTES) as u64;
 pub(super) const FILLER_BYTES_MAX: u64 = 64 << 20;
 pub(super) const KEY_BYTES: usize = 40;

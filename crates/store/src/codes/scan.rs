@@ -1,4 +1,4 @@
-//! Finding the codes in their file.
+//! Scan of the file of codes when it is opened.
 
 use super::format::{FILLER, HEADER_BYTES, KEY_BYTES, corrupt, decode_key};
 use crate::{
@@ -9,11 +9,11 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use std::collections::HashMap;
 
-/// Finding where codes are.
+/// Result of the scan so far.
 pub(super) struct Scan<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) offsets: HashMap<B256, u64>,
-    /// What the records found tell to be durable.
+    /// Position up to which the records found state everything to be durable.
     pub(super) durable_to: u64,
     pub(super) damage: Vec<StoreError>,
 }
@@ -23,8 +23,8 @@ impl Scan<'_> {
         self.damage.push(corrupt(self.disk, offset, what));
     }
 
-    /// Reads the keys of all records below `end`, each of which should be there. Returns where they
-    /// end.
+    /// Reads the keys of all records below `end`, which are expected to be intact. Returns the
+    /// offset at which they end.
     pub(super) fn checkpointed(
         &mut self,
         records: RecordFile<'_>,
@@ -53,8 +53,8 @@ impl Scan<'_> {
         Ok(offset)
     }
 
-    /// Reads all records from `offset` on, and raises `durable_to` to what they tell. Returns where
-    /// those end that may have been acknowledged.
+    /// Reads all records from `offset` on, and raises `durable_to` to the positions that they state
+    /// to be durable. Returns the end of those that may have been acknowledged.
     pub(super) fn later(
         &mut self,
         records: RecordFile<'_>,
