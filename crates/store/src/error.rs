@@ -25,8 +25,8 @@ pub enum StoreError {
 
     /// A block log record is damaged that was durable, or that durable records follow.
     #[error(
-        "{file} is damaged at byte {offset}: {what}; `cambium db repair` takes it out, and says which \
-         blocks are to be imported again"
+        "{file} is damaged at byte {offset}: {what}; `cambium db repair` cuts it out, and lists the \
+         blocks to import again"
     )]
     CorruptLog {
         /// The log file's path for display.
@@ -110,23 +110,23 @@ pub enum StoreError {
     /// A reader asked for data that the writing process has since removed. Opening the database
     /// again gives the reader a newer checkpoint.
     #[error(
-        "the process that writes the database has gone on, and {what} that this reader needs is not \
-         there any more: catch up, or open it again"
+        "the process that writes the database has removed {what}, which this reader needs: catch up, \
+         or open the database again"
     )]
     ReaderBehind {
-        /// Description of the missing page, checkpoint or chain.
+        /// The page, checkpoint or chain that was removed, in words.
         what: String,
     },
 
     /// The requested log file was removed because its blocks are older than the retention limit.
-    #[error("{file} is not there any more: its blocks are older than those that are kept")]
+    #[error("{file} was removed: its blocks are older than those that are kept")]
     NotKept {
         /// The log file's path for display.
         file: String,
     },
 
     /// A value exceeds a limit of its format.
-    #[error("{what} of {bytes} bytes: at most {max} are possible")]
+    #[error("{what}: size {bytes} exceeds the limit of {max}")]
     TooLarge {
         /// Name of the value.
         what: &'static str,
@@ -139,9 +139,10 @@ pub enum StoreError {
 
 /// Advice for damage that a repair can fix from other files.
 pub(crate) const REPAIR: &str =
-    "`cambium db repair` brings back what other files tell, and says what is to be imported again";
+    "`cambium db repair` restores what other files hold, and lists what to import again";
 /// Advice for damage that a repair can't fix.
-const START_AFRESH: &str = "restore the directory from a copy, or import the chain into a new one";
+const START_AFRESH: &str =
+    "restore the directory from a backup, or import the chain into a new one";
 
 impl StoreError {
     /// Creates the error of damage that a repair can't fix.

@@ -118,7 +118,7 @@ impl Manifest {
             file: path.clone(),
             offset: offset as u64,
             what: what.to_owned(),
-            advice: "`cambium db repair` takes it from the copy in a checkpoint",
+            advice: "`cambium db repair` restores it from the copy in a checkpoint",
         };
         if !Self::exists(disk)? {
             let names = disk.list("")?;
@@ -132,7 +132,7 @@ impl Manifest {
         let file = disk.open(NAME)?;
         let len = file.len()?;
         if len > BYTES_MAX {
-            return Err(damaged(0, "far too long for a manifest"));
+            return Err(damaged(0, "too long for a manifest"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
@@ -199,7 +199,7 @@ impl Manifest {
         for _ in 0..reader.count(2)? {
             let len = reader.count(1)?;
             let name = String::from_utf8(reader.take(len)?.to_vec())
-                .map_err(|_| reader.error("a name that is no text"))?;
+                .map_err(|_| reader.error("a name is not UTF-8"))?;
             let len = reader.count(1)?;
             properties.push((name, reader.take(len)?.to_vec()));
         }
@@ -211,11 +211,11 @@ impl Manifest {
 fn decode_format(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
     let start = reader.clone().take(12)?;
     if reader.take(8)? != MAGIC {
-        return Err(reader.error("this is no manifest"));
+        return Err(reader.error("not a manifest"));
     }
     let format = reader.u32()?;
     if reader.u32()? != xxh3_64(start) as u32 {
-        return Err(reader.error("its beginning is damaged"));
+        return Err(reader.error("bad header"));
     }
     Ok(format)
 }

@@ -34,6 +34,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 // 40      n     payload
 // 40 + n        zeros to a multiple of 8
 const MAGIC: &[u8; 4] = b"CbRc";
+/// Size of a record's frame in bytes.
 pub(crate) const FRAME_BYTES: usize = 40;
 const ALIGN_BYTES: u64 = 8;
 
@@ -157,7 +158,7 @@ impl RecordFile<'_> {
             return Ok(Found::End);
         }
         let Some(frame) = self.decode(&head, offset) else {
-            return Ok(Found::Damage("there is no whole record"));
+            return Ok(Found::Damage("there is no intact record"));
         };
         let mut payload = vec![0; frame.size() as usize - FRAME_BYTES];
         self.file
@@ -184,7 +185,7 @@ impl RecordFile<'_> {
             return Ok(Found::End);
         }
         let Some(frame) = self.decode(&bytes, offset) else {
-            return Ok(Found::Damage("there is no whole record"));
+            return Ok(Found::Damage("there is no intact record"));
         };
         bytes.drain(..FRAME_BYTES);
         bytes.truncate(frame.len as usize);
@@ -210,7 +211,11 @@ impl RecordFile<'_> {
 
     /// Searches from `from` on for an intact record that proves the byte at `position` durable.
     /// Returns the record's offset.
-    pub(crate) fn witness(&self, from: u64, position: u64) -> Result<Option<u64>, DiskError> {
+    pub(crate) fn find_durability_proof(
+        &self,
+        from: u64,
+        position: u64,
+    ) -> Result<Option<u64>, DiskError> {
         let mut at = from.next_multiple_of(ALIGN_BYTES);
         let mut piece = vec![0; PIECE_BYTES];
         while at + (FRAME_BYTES as u64) <= self.len {
@@ -229,6 +234,12 @@ impl RecordFile<'_> {
             at += (last as u64 / ALIGN_BYTES + 1) * ALIGN_BYTES;
         }
         Ok(None)
+    }
+
+    /// Searches from `from` on for an intact record, and returns its offset. Skips records that state
+    /// nothing to be durable.
+    pub(crate) fn find_record(&self, from: u64) -> Result<Option<u64>, DiskError> {
+        self.find_durability_proof(from, 0)
     }
 
     /// Writes the bytes `from .. to` again, unchanged. After a failed sync the operating system may

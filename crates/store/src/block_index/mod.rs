@@ -419,7 +419,7 @@ impl BlockIndex {
             file: self.disk.display_path(NAME),
             offset: offset_of(number),
             what,
-            advice: "`cambium db repair` makes it again from the log",
+            advice: "`cambium db repair` rebuilds it from the log",
         }
     }
 

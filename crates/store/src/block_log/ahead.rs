@@ -37,7 +37,7 @@ impl BlockLog {
     fn is_next_due(&self) -> bool {
         let LogPosition { offset, .. } = self.end();
         let max = self.options.file_bytes_max;
-        match self.is_whole.load(Ordering::Acquire) {
+        match self.is_preallocated.load(Ordering::Acquire) {
             true => offset >= max / 2,
             // The file grows in steps, for each of which an append waits.
             false => offset >= LOG_BYTES_MIN.min(max / 2),
@@ -59,7 +59,7 @@ impl BlockLog {
         self.disk.rename(TEMPORARY, &name)?;
         self.disk.sync_dir(DIR)?;
         *next = Some(self.disk.open(&name)?);
-        self.is_ahead.store(true, Ordering::Release);
+        self.is_next_ready.store(true, Ordering::Release);
         Ok(())
     }
 

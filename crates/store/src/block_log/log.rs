@@ -1,8 +1,8 @@
 //! The writing half of the log: append, sync, and the start of new files.
 
 use super::{
-    format::{DIR, END, MARK, OWN_BYTES, OWN_KINDS, TEMPORARY, begin_file, header_of},
-    recovery::{LogRecovery, Unsettled, find_end},
+    format::{DIR, END, INTERNAL_KINDS, MARK_BYTES, SYNC_MARK, TEMPORARY, begin_file, header_of},
+    recovery::{LogRecovery, PendingRecovery, find_end},
 };
 use crate::{
     LogPosition, StoreError,
@@ -64,9 +64,9 @@ pub struct BlockLog {
     /// Held while the next file is prepared.
     pub(super) preparing: Mutex<()>,
     /// Whether the next file is prepared.
-    pub(super) is_ahead: AtomicBool,
+    pub(super) is_next_ready: AtomicBool,
     /// Whether the newest file was preallocated as a whole.
-    pub(super) is_whole: AtomicBool,
+    pub(super) is_preallocated: AtomicBool,
     /// Held during a sync. Appends don't take it.
     pub(super) syncing: Mutex<()>,
     pub(super) end: AtomicU64,
@@ -77,7 +77,7 @@ pub struct BlockLog {
     pub(super) removed_to: AtomicU32,
     pub(super) poison: Poison,
     /// Outcome of recovery that [`BlockLog::settle`] applies. `None` afterwards.
-    pub(super) unsettled: Mutex<Option<Unsettled>>,
+    pub(super) pending: Mutex<Option<PendingRecovery>>,
 }
 
 /// State of the newest file.
@@ -118,8 +118,8 @@ impl BlockLog {
             "log files of {}",
             options.file_bytes_max
         );
-        let unsettled = find_end(&*disk, options.salt, from)?;
-        let (end, torn_tail) = match &unsettled.end {
+        let pending = find_end(&*disk, options.salt, from)?;
+        let (end, torn_tail) = match &pending.end {
             Some(found) => (found.end, found.torn_tail(&*disk)),
             None => (LogPosition::START, None),
         };
@@ -135,15 +135,15 @@ impl BlockLog {
             writer: Mutex::new(writer),
             next: Mutex::new(None),
             preparing: Mutex::new(()),
-            is_ahead: AtomicBool::new(false),
-            is_whole: AtomicBool::new(false),
+            is_next_ready: AtomicBool::new(false),
+            is_preallocated: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
             first: AtomicU32::new(LogPosition::START.file),
             removed_to: AtomicU32::new(LogPosition::START.file),
             poison: Poison::new("block log"),
-            unsettled: Mutex::new(Some(unsettled)),
+            pending: Mutex::new(Some(pending)),
         };
         Ok((log, LogRecovery { end, torn_tail }))
     }
@@ -158,14 +158,14 @@ impl BlockLog {
     pub fn refresh(&self) -> Result<LogPosition, StoreError> {
         let mut writer = self.writer.lock();
         let from = writer.end;
-        let mut unsettled = self.unsettled.lock();
-        if unsettled.is_none() {
+        let mut pending = self.pending.lock();
+        if pending.is_none() {
             return Ok(from);
         }
         let found = find_end(&*self.disk, self.options.salt, from)?;
         let end = found.end.as_ref().map_or(from, |found| found.end);
         (writer.end, writer.durable_to) = (end, end);
-        *unsettled = Some(found);
+        *pending = Some(found);
         self.end.store(end.to_u64(), Ordering::Release);
         Ok(end)
     }
@@ -179,21 +179,22 @@ impl BlockLog {
     /// [`StoreError::Disk`] if a file can't be written or synced. The log is poisoned then.
     pub fn settle(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
-        let Some(unsettled) = self.unsettled.lock().take() else {
+        let Some(pending) = self.pending.lock().take() else {
             return Ok(());
         };
         self.poison.guard(|| {
             self.disk.create_dir(DIR)?;
             self.disk.sync_dir("")?;
             remove_if_exists(&*self.disk, TEMPORARY)?;
-            let file = match unsettled.settle(&*self.disk, self.options.salt)? {
+            let file = match pending.settle(&*self.disk, self.options.salt)? {
                 Some(file) => file,
                 None => begin_file(&*self.disk, 1, 0, self.options.salt)?,
             };
             self.disk.sync_dir(DIR)?;
             writer.file_bytes = file.len()?;
-            let is_whole = writer.file_bytes > self.options.file_bytes_max.into();
-            self.is_whole.store(is_whole, Ordering::Release);
+            let is_preallocated = writer.file_bytes > self.options.file_bytes_max.into();
+            self.is_preallocated
+                .store(is_preallocated, Ordering::Release);
             let number = writer.end.file;
             self.files.write().insert(number, Arc::clone(&file));
             writer.file = Some(file);
@@ -214,9 +215,12 @@ impl BlockLog {
     ///
     /// If the log is not settled, `kind` is 0xf0 or above, or the payload is empty.
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<LogPosition, StoreError> {
-        assert!(kind < OWN_KINDS, "records of kind {kind} are the log's own");
+        assert!(
+            kind < INTERNAL_KINDS,
+            "record kind {kind} is reserved for the log"
+        );
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        assert!(bytes > 0, "only the log's own records are empty");
+        assert!(bytes > 0, "a record has a payload");
         if bytes > PAYLOAD_BYTES_MAX {
             let max = PAYLOAD_BYTES_MAX;
             return Err(StoreError::TooLarge {
@@ -227,9 +231,11 @@ impl BlockLog {
         }
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
-            let is_ahead = self.is_ahead.load(Ordering::Acquire);
-            let is_whole = self.is_whole.load(Ordering::Acquire);
-            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !is_whole) {
+            let is_next_ready = self.is_next_ready.load(Ordering::Acquire);
+            let is_preallocated = self.is_preallocated.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max
+                || (is_next_ready && !is_preallocated)
+            {
                 self.begin_next_file(writer)?;
             }
             writer.has_unsynced = true;
@@ -270,7 +276,8 @@ impl BlockLog {
         file.write_at(&writer.buffer, position.offset.into())?;
         self.count_written(writer.buffer.len());
         writer.file_bytes = writer.file_bytes.max(end);
-        writer.end.offset = u32::try_from(end).expect("files and records have limits");
+        writer.end.offset =
+            u32::try_from(end).expect("the lengths of files and records are limited");
         self.end.store(writer.end.to_u64(), Ordering::Release);
         Ok(position)
     }
@@ -305,7 +312,7 @@ impl BlockLog {
         if writer.end == end {
             writer.has_unsynced = false;
             // The mark is optional. If it can't be written, the next record takes its place.
-            let _ = self.put(writer, MARK, &[], 0);
+            let _ = self.put(writer, SYNC_MARK, &[], 0);
         }
         Ok(writer.durable_to)
     }
@@ -335,11 +342,12 @@ impl BlockLog {
 
     fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let number = writer.end.file;
-        let end = writer.end.offset + OWN_BYTES;
+        let end = writer.end.offset + MARK_BYTES;
         // No other thread names a file until the new one has its name.
         let mut next = self.next.lock();
-        self.is_ahead.store(false, Ordering::Release);
-        self.is_whole.store(next.is_some(), Ordering::Release);
+        self.is_next_ready.store(false, Ordering::Release);
+        self.is_preallocated
+            .store(next.is_some(), Ordering::Release);
         let file = match next.take() {
             Some(file) => {
                 let header = header_of(number + 1, end, self.options.salt);

@@ -1,7 +1,10 @@
 //! The reading half of the log: single records and scans.
 
 use super::{
-    format::{END, OWN_BYTES, OWN_KINDS, base_of, corrupt, header_of, is_mark, missing, name_of},
+    format::{
+        END, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, header_of, is_damaged_mark, missing,
+        name_of,
+    },
     log::BlockLog,
 };
 use crate::{
@@ -30,9 +33,9 @@ impl BlockLog {
     /// there is no intact record at `position`, and [`StoreError::Disk`] if it can't be read.
     pub fn read(&self, position: LogPosition) -> Result<Record, StoreError> {
         let record = self.read_whole(position);
-        let record = self.unless_not_kept(position.file, record)?;
+        let record = self.or_not_kept(position.file, record)?;
         match record.kind {
-            OWN_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
+            INTERNAL_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
             _ => Ok(record),
         }
     }
@@ -54,7 +57,7 @@ impl BlockLog {
         let file = self.file(position.file)?;
         let len = self.content_len(position.file, &*file)?;
         let (record, _) = self.read_from(&*file, len, position, Some(0))?;
-        Ok(record.kind < OWN_KINDS)
+        Ok(record.kind < INTERNAL_KINDS)
     }
 
     /// Returns an iterator over the records from `from` to the current end of the log, in order.
@@ -125,7 +128,7 @@ impl BlockLog {
         }
         let mut header = [0; HEADER_BYTES as usize];
         self.file(position.file + 1)?.read_at(&mut header, 0)?;
-        let end = position.offset + OWN_BYTES;
+        let end = position.offset + MARK_BYTES;
         Ok(header == header_of(position.file + 1, end, self.options.salt))
     }
 
@@ -148,7 +151,7 @@ impl BlockLog {
             .disk
             .open(&name_of(number))
             .map_err(|e| missing(&*self.disk, number, e));
-        let file = self.unless_not_kept(number, file)?;
+        let file = self.or_not_kept(number, file)?;
         self.keep_open(number, &file);
         Ok(file)
     }
@@ -164,11 +167,7 @@ impl BlockLog {
 
     /// Replaces an error of damage by [`StoreError::NotKept`] if the file was removed during the
     /// read.
-    fn unless_not_kept<T>(
-        &self,
-        number: u32,
-        read: Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn or_not_kept<T>(&self, number: u32, read: Result<T, StoreError>) -> Result<T, StoreError> {
         if read.as_ref().is_err_and(StoreError::is_corruption) {
             self.check_kept(number)?;
         }
@@ -213,15 +212,15 @@ impl LogScan<'_> {
                     Ok((record, _)) if record.kind == END => {}
                     Ok((record, next)) => {
                         self.next = next;
-                        if record.kind >= OWN_KINDS {
+                        if record.kind >= INTERNAL_KINDS {
                             continue;
                         }
                         return Ok(Some((position, record)));
                     }
                     Err(error) if error.is_corruption() => {
                         let records = self.log.records(&**file, *len, position.file);
-                        if is_mark(&records, position.offset.into())? {
-                            self.next.offset += OWN_BYTES;
+                        if is_damaged_mark(&records, position.offset.into())? {
+                            self.next.offset += MARK_BYTES;
                             continue;
                         }
                         if !self.log.is_last_of_file(position)? {

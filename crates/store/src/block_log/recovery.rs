@@ -6,7 +6,8 @@
 //! [`BlockLog::settle`]: super::BlockLog::settle
 
 use super::format::{
-    DIR, END, OWN_BYTES, base_of, corrupt, header_of, is_mark, missing, name_of, numbers,
+    DIR, END, MARK_BYTES, base_of, corrupt, file_numbers, header_of, is_damaged_mark, missing,
+    name_of,
 };
 use crate::{
     LogPosition, StoreError,
@@ -38,7 +39,7 @@ pub struct LogRecovery {
 
 /// Outcome of recovery that has not been applied to the files yet.
 #[derive(Debug)]
-pub(super) struct Unsettled {
+pub(super) struct PendingRecovery {
     /// End of the log. `None` if no log was durably begun.
     pub(super) end: Option<FoundEnd>,
     /// Files after the end that were never durably begun. Recovery removes them.
@@ -65,7 +66,7 @@ impl FoundEnd {
     pub(super) fn torn_tail(&self, disk: &dyn Disk) -> Option<TornTail> {
         let offset = u64::from(self.end.offset);
         let bytes = self.torn_to? - offset;
-        (bytes > OWN_BYTES.into()).then(|| TornTail {
+        (bytes > MARK_BYTES.into()).then(|| TornTail {
             file: disk.display_path(&name_of(self.end.file)),
             offset,
             bytes,
@@ -73,7 +74,7 @@ impl FoundEnd {
     }
 }
 
-impl Unsettled {
+impl PendingRecovery {
     /// Drops what follows the end and makes durable what precedes it. Returns the newest file.
     pub(super) fn settle(
         self,
@@ -193,8 +194,8 @@ impl LogFile {
                     offset += frame.size();
                     is_ended = frame.kind == END;
                 }
-                Found::End | Found::Damage(_) if is_mark(&records, offset)? => {
-                    offset += u64::from(OWN_BYTES);
+                Found::End | Found::Damage(_) if is_damaged_mark(&records, offset)? => {
+                    offset += u64::from(MARK_BYTES);
                 }
                 Found::End => {
                     what = "a record is missing";
@@ -217,8 +218,8 @@ impl LogFile {
 /// Returns whether a completed file can have this length: a header, records, and an end record. The
 /// length comes from a header, and is checked before it is used in arithmetic.
 const fn is_length(bytes: u32) -> bool {
-    let least = HEADER_BYTES + OWN_BYTES;
-    bytes.is_multiple_of(8) && (bytes == least || bytes >= least + OWN_BYTES)
+    let least = HEADER_BYTES + MARK_BYTES;
+    bytes.is_multiple_of(8) && (bytes == least || bytes >= least + MARK_BYTES)
 }
 
 /// Finds the end of the log by reading its records from `from` on.
@@ -226,11 +227,11 @@ pub(super) fn find_end(
     disk: &dyn Disk,
     salt: u64,
     from: LogPosition,
-) -> Result<Unsettled, StoreError> {
-    let numbers = numbers(disk)?;
+) -> Result<PendingRecovery, StoreError> {
+    let numbers = file_numbers(disk)?;
     let drop_from = |number: u32| numbers.range(number..).copied().collect();
     if from == LogPosition::START && next_file(disk, &numbers, 0, salt)?.is_none() {
-        return Ok(Unsettled {
+        return Ok(PendingRecovery {
             end: None,
             drop: drop_from(1),
         });
@@ -275,7 +276,7 @@ pub(super) fn find_end(
             {
                 true
             }
-            Some(_) if offset + u64::from(OWN_BYTES) == limit => false,
+            Some(_) if offset + u64::from(MARK_BYTES) == limit => false,
             Some(_) => return Err(corrupt(disk, at, what)),
         };
         match next {
@@ -287,7 +288,7 @@ pub(super) fn find_end(
                     before: before.filter(|_| !is_known),
                     ..end_in(disk, file, at, what, durable_to)?
                 };
-                return Ok(Unsettled {
+                return Ok(PendingRecovery {
                     end: Some(end),
                     drop,
                 });
@@ -346,12 +347,16 @@ fn end_in(
         return Err(corrupt(
             disk,
             end,
-            "the log ends before what a checkpoint says is there",
+            "the log ends before the position in the checkpoint",
         ));
     }
     let records = file.records(file.len);
     let torn_to = records.content_end(offset)?;
-    if torn_to.is_some() && records.witness(offset, end.to_u64())?.is_some() {
+    if torn_to.is_some()
+        && records
+            .find_durability_proof(offset, end.to_u64())?
+            .is_some()
+    {
         return Err(corrupt(disk, end, what));
     }
     Ok(FoundEnd {

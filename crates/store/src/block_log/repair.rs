@@ -4,7 +4,9 @@
 //! place, so that all intact records before and after it keep their positions.
 
 use super::{
-    format::{DIR, END, GAP, OWN_BYTES, base_of, header_of, is_mark, name_of, numbers},
+    format::{
+        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, header_of, is_damaged_mark, name_of,
+    },
     log::BlockLog,
     recovery::LogFile,
 };
@@ -65,7 +67,7 @@ impl BlockLog {
         start: Option<LogPosition>,
         boundaries: &[LogPosition],
     ) -> Result<Vec<LogDamage>, StoreError> {
-        let mut numbers = numbers(disk)?;
+        let mut numbers = file_numbers(disk)?;
         let first = match start {
             Some(start) => start.file,
             None => numbers.first().copied().unwrap_or(1),
@@ -81,7 +83,7 @@ impl BlockLog {
         let mut is_ended = false;
         for number in first..=last.max(known) {
             if !numbers.contains(&number) {
-                search.add_file(number, last);
+                search.add_missing_file(number, last);
                 is_ended = false;
                 continue;
             }
@@ -90,7 +92,7 @@ impl BlockLog {
                 if number == last && !file.has_content()? {
                     // The file was preallocated, or not durably begun, and holds nothing.
                     if is_ended || number <= known {
-                        search.add_file(number, number - 1);
+                        search.add_missing_file(number, number - 1);
                     }
                     return Ok(search.found);
                 }
@@ -100,11 +102,11 @@ impl BlockLog {
                 true => Some(LogFile::open(disk, number + 1, salt)?),
                 false => None,
             };
-            is_ended = search.look_through(&file, next.as_ref())?;
+            is_ended = search.search_file(&file, next.as_ref())?;
         }
         // An end record is written only when there is a next file.
         if is_ended && last >= known {
-            search.add_file(last + 1, last);
+            search.add_missing_file(last + 1, last);
         }
         Ok(search.found)
     }
@@ -134,7 +136,7 @@ impl BlockLog {
             // Without its end record, the previous file becomes the newest one.
             if let Some(end) = end_of(disk, salt, number - 1)? {
                 let file = disk.open(&name_of(number - 1))?;
-                keep_copy(&*file, end.into(), file.len()?, copy)?;
+                copy_damaged(&*file, end.into(), file.len()?, copy)?;
                 file.set_len(end.into())?;
                 file.sync()?;
             }
@@ -145,7 +147,7 @@ impl BlockLog {
             true => disk.open(&name)?,
             false => disk.create(&name)?,
         };
-        keep_copy(&*file, position.offset.into(), (*end).into(), copy)?;
+        copy_damaged(&*file, position.offset.into(), (*end).into(), copy)?;
         let mut bytes = Vec::new();
         let mut from = position.offset;
         match kind {
@@ -153,29 +155,30 @@ impl BlockLog {
                 let before = match number {
                     1 => 0,
                     number => match records_end(disk, salt, number - 1)? {
-                        Some((end, _)) => end + OWN_BYTES,
+                        Some((end, _)) => end + MARK_BYTES,
                         // The previous file is not kept, so its length is never used.
-                        None => HEADER_BYTES + OWN_BYTES,
+                        None => HEADER_BYTES + MARK_BYTES,
                     },
                 };
                 bytes.extend(header_of(number, before, salt));
                 from = 0;
                 if *kind == LogDamageKind::File {
-                    let told = match disk.exists(&name_of(number + 1))? {
+                    let stated_end = match disk.exists(&name_of(number + 1))? {
                         true => LogFile::open(disk, number + 1, salt)?.previous_bytes,
                         false => None,
                     };
                     let known = known_end(boundaries, number).unwrap_or(HEADER_BYTES);
-                    let end = told.map_or(known, |told| told as u32 - OWN_BYTES);
+                    let end = stated_end.map_or(known, |stated_end| stated_end as u32 - MARK_BYTES);
                     put_gaps(&mut bytes, salt, boundaries, number, HEADER_BYTES, end);
                     let is_later = |known: &LogPosition| known.file > number;
-                    if numbers(disk)?.last() > Some(&number) || boundaries.iter().any(is_later) {
-                        put_own(&mut bytes, salt, END, number, end, 0);
+                    if file_numbers(disk)?.last() > Some(&number) || boundaries.iter().any(is_later)
+                    {
+                        put_internal(&mut bytes, salt, END, number, end, 0);
                     }
                 }
             }
             LogDamageKind::Range => put_gaps(&mut bytes, salt, boundaries, number, from, *end),
-            LogDamageKind::End => put_own(&mut bytes, salt, END, number, from, 0),
+            LogDamageKind::End => put_internal(&mut bytes, salt, END, number, from, 0),
             LogDamageKind::Newest => {}
         }
         file.write_at(&bytes, from.into())?;
@@ -216,7 +219,7 @@ fn records_end(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<(u32, b
         match records.record(offset)? {
             Found::Record(frame, _) if frame.kind == END => return Ok(Some((offset as u32, true))),
             Found::Record(frame, _) => offset += frame.size(),
-            Found::End | Found::Damage(_) => match records.witness(offset + 8, 0)? {
+            Found::End | Found::Damage(_) => match records.find_record(offset + 8)? {
                 Some(behind) => offset = behind,
                 None => break,
             },
@@ -243,7 +246,7 @@ impl Search<'_> {
 
     /// Adds a missing file, where `last` is the last file that exists. Only if other files or
     /// boundaries follow it is it known to have held records.
-    fn add_file(&mut self, number: u32, last: u32) {
+    fn add_missing_file(&mut self, number: u32, last: u32) {
         let is_needed = self.boundaries.iter().any(|known| known.file >= number);
         let kind = match number < last || is_needed {
             true => LogDamageKind::File,
@@ -253,12 +256,12 @@ impl Search<'_> {
     }
 
     /// Searches one file for damage. Returns whether it has an end record.
-    fn look_through(&mut self, file: &LogFile, next: Option<&LogFile>) -> Result<bool, StoreError> {
+    fn search_file(&mut self, file: &LogFile, next: Option<&LogFile>) -> Result<bool, StoreError> {
         // The length that the next file's header states, and a lower limit of the length from
         // boundaries.
-        let told = next.and_then(|next| next.previous_bytes);
+        let stated_end = next.and_then(|next| next.previous_bytes);
         let known = known_end(self.boundaries, file.number).map_or(0, u64::from);
-        let limit = told.unwrap_or(file.len).min(file.len);
+        let limit = stated_end.unwrap_or(file.len).min(file.len);
         let records = file.records(limit);
         let at = |offset: u64| LogPosition {
             file: file.number,
@@ -275,47 +278,48 @@ impl Search<'_> {
                 }
                 continue;
             }
-            if offset < limit && is_mark(&records, offset)? {
-                offset += u64::from(OWN_BYTES);
+            if offset < limit && is_damaged_mark(&records, offset)? {
+                offset += u64::from(MARK_BYTES);
                 continue;
             }
-            let end = match told {
+            let end = match stated_end {
                 // Everything up to the stated length was durable, except possibly the end record.
-                Some(told) => {
-                    if offset >= told {
+                Some(stated_end) => {
+                    if offset >= stated_end {
                         return Ok(false);
                     }
                     let has_next = next.is_some_and(|next| next.has_content().unwrap_or(true));
-                    if offset + u64::from(OWN_BYTES) == told {
+                    if offset + u64::from(MARK_BYTES) == stated_end {
                         if has_next {
-                            self.add(LogDamageKind::End, at(offset), told as u32);
+                            self.add(LogDamageKind::End, at(offset), stated_end as u32);
                         }
                         return Ok(false);
                     }
-                    let behind = records.witness(offset + 8, 0)?;
-                    behind.unwrap_or(told - u64::from(OWN_BYTES))
+                    let behind = records.find_record(offset + 8)?;
+                    behind.unwrap_or(stated_end - u64::from(MARK_BYTES))
                 }
                 None => {
                     let position = base_of(file.number) + offset;
                     // If nothing proves these bytes durable, they are a torn end.
-                    if offset >= known && records.witness(offset, position)?.is_none() {
+                    if offset >= known && records.find_durability_proof(offset, position)?.is_none()
+                    {
                         return Ok(false);
                     }
-                    let behind = records.witness(offset + 8, 0)?;
+                    let behind = records.find_record(offset + 8)?;
                     behind.unwrap_or_else(|| known.max(offset))
                 }
             };
             if end < offset + FRAME_BYTES as u64 {
                 let name = self.disk.display_path(&name_of(file.number));
-                let what = "less is missing than a record takes";
+                let what = "the damaged range is shorter than a record";
                 return Err(StoreError::corrupt(name, offset, what));
             }
             self.add(LogDamageKind::Range, at(offset), end as u32);
             offset = end;
             if offset >= limit {
                 // The file was truncated, so its end record is missing too.
-                if let Some(told) = told {
-                    self.add(LogDamageKind::End, at(offset), told as u32);
+                if let Some(stated_end) = stated_end {
+                    self.add(LogDamageKind::End, at(offset), stated_end as u32);
                 }
                 return Ok(false);
             }
@@ -324,7 +328,7 @@ impl Search<'_> {
 }
 
 /// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it.
-fn keep_copy(
+fn copy_damaged(
     file: &dyn DiskFile,
     from: u64,
     to: u64,
@@ -336,7 +340,7 @@ fn keep_copy(
 }
 
 /// Appends an internal record with a payload of zeros.
-fn put_own(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
+fn put_internal(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
     let position = base_of(file) + u64::from(offset);
     // States everything before it to be durable, as far as it exists.
     put_record(out, salt, kind, position, position, &[&vec![0; payload]]);
@@ -363,7 +367,7 @@ fn put_gaps(
             if left > 0 && left < FRAME_BYTES as u64 {
                 take -= FRAME_BYTES as u64;
             }
-            put_own(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
+            put_internal(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
             at += take as u32;
         }
     }

@@ -4,7 +4,7 @@
 //! may leave some of the older files behind; the next removal deletes them too.
 
 use super::{
-    format::{DIR, name_of, numbers},
+    format::{DIR, file_numbers, name_of},
     log::BlockLog,
 };
 use crate::{LogPosition, StoreError, log_position::HEADER_BYTES};
@@ -58,7 +58,7 @@ impl BlockLog {
         self.begin_at(position);
         self.files.write().retain(|number, _| *number >= first);
         let mut removed = Vec::new();
-        for number in numbers(&*self.disk)?.range(..first) {
+        for number in file_numbers(&*self.disk)?.range(..first) {
             let name = name_of(*number);
             let file = self.disk.open(&name);
             self.disk.remove(&name)?;

@@ -35,6 +35,7 @@ pub(super) fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     Ok(sequences)
 }
 
+/// Returns the name of the checkpoint with this sequence number.
 pub(crate) fn name_of(sequence: u64) -> String {
     format!("{PREFIX}{sequence:08}")
 }

@@ -19,7 +19,7 @@ pub const PIECE_SUM_BYTES: usize = 8;
 
 /// Advice for a damaged piece. Opening the database verifies the whole checkpoint.
 const OPEN_AGAIN: &str =
-    "open the database again: the checkpoint before is used then, with more of the log to replay";
+    "open the database again: it uses the previous checkpoint, and replays more of the log";
 
 /// Appends a piece whose content `write` appends. Returns its length with the checksum, in bytes.
 pub fn put_piece(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
@@ -136,7 +136,7 @@ impl SectionReader {
         let end = offset.checked_add(len).filter(|end| *end <= self.len);
         match end {
             Some(_) => Ok(vec![0; len as usize]),
-            None => Err(self.corrupt(offset, "a part is said to lie outside of its section")),
+            None => Err(self.corrupt(offset, "a part is outside of its section")),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{
     format::{
-        CheckpointId, DIRECTORY_BYTES_MAX, FLUSH_BYTES, FORMAT, HEADER_BYTES, ON, ON_BYTES,
-        Section, TRAILER_BYTES, decode_directory, find_section, header_of, len_of,
+        BASE_SECTION, BASE_SECTION_BYTES, CheckpointId, DIRECTORY_BYTES_MAX, FLUSH_BYTES, FORMAT,
+        HEADER_BYTES, Section, TRAILER_BYTES, decode_directory, find_section, header_of, len_of,
     },
     names::{name_of, sequences, usable},
     pieces::SectionReader,
@@ -48,7 +48,7 @@ impl Checkpoint {
         };
         let before = before?;
         if before.id.first != self.id.first {
-            let what = "it is not what the one after it is on";
+            let what = "it is not the base of the checkpoint after it";
             return Err(StoreError::corrupt(before.path, 0, what));
         }
         Ok(Some(before))
@@ -172,7 +172,7 @@ impl Checkpoint {
         let directory_len = (len - TRAILER_BYTES).checked_sub(start);
         let Some(directory_len) = directory_len.filter(|&bytes| bytes <= DIRECTORY_BYTES_MAX)
         else {
-            return corrupt(len - TRAILER_BYTES, "it is not the end of a checkpoint");
+            return corrupt(len - TRAILER_BYTES, "bad trailer");
         };
         let mut directory = vec![0; (directory_len + TRAILER_BYTES) as usize];
         file.read_at(&mut directory, start)?;
@@ -187,14 +187,14 @@ impl Checkpoint {
                     path,
                     sections,
                 };
-                if let Some(len) = checkpoint.section_len(ON) {
+                if let Some(len) = checkpoint.section_len(BASE_SECTION) {
                     let on = match len {
-                        ON_BYTES => checkpoint.read_section(ON)?,
+                        BASE_SECTION_BYTES => checkpoint.read_section(BASE_SECTION)?,
                         _ => Vec::new(),
                     };
                     let id = CheckpointId::decode(sequence, &on);
                     checkpoint.id = id.ok_or_else(|| {
-                        let what = "what it is said to be on can't be";
+                        let what = "the identity of its base is impossible";
                         StoreError::corrupt(checkpoint.path.clone(), HEADER_BYTES, what)
                     })?;
                 }

@@ -1,7 +1,10 @@
 //! Writing checkpoints.
 
 use super::{
-    format::{CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, encode_directory, header_of, len_of},
+    format::{
+        BASE_SECTION, CheckpointId, FLUSH_BYTES, FORMAT, Section, encode_directory, header_of,
+        len_of,
+    },
     names::{TEMPORARY, name_of, sequence_of, sequences},
     pieces::SectionReader,
     reader::Checkpoint,
@@ -123,7 +126,7 @@ impl CheckpointWriter {
             finished: false,
         };
         if before.is_some() {
-            writer.section(ON)?;
+            writer.section(BASE_SECTION)?;
             writer.write(&id.encode())?;
         }
         Ok(writer)

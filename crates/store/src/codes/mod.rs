@@ -133,8 +133,8 @@ impl Codes {
             if header != format::header(salt) && (len > HEADER_BYTES || checkpointed_bytes > 0) {
                 scan.add(0, "bad header");
             }
-            let checked = scan.checkpointed(records, checkpointed_bytes.min(len))?;
-            end = scan.later(records, checked)?;
+            let checked = scan.up_to_checkpoint(records, checkpointed_bytes.min(len))?;
+            end = scan.after_checkpoint(records, checked)?;
         }
         let recovery = CodesRecovery {
             codes: scan.offsets.len(),
@@ -334,7 +334,10 @@ impl Codes {
         if let Some(what) = self.lost {
             return Err(corrupt(&*self.disk, writer.end, what));
         }
-        assert!(writer.is_settled, "codes are settled before any is put");
+        assert!(
+            writer.is_settled,
+            "codes must be settled before any is added"
+        );
         self.poison.guard(|| {
             let parts: [&[u8]; 3] = [hash.as_slice(), &hash_check(self.salt, &hash), code];
             let offset = self.append_record(writer, KIND, &parts)?;

@@ -25,7 +25,7 @@ impl Scan<'_> {
 
     /// Reads the keys of all records below `end`, which are expected to be intact. Returns the
     /// offset at which they end.
-    pub(super) fn checkpointed(
+    pub(super) fn up_to_checkpoint(
         &mut self,
         records: RecordFile<'_>,
         end: u64,
@@ -44,8 +44,8 @@ impl Scan<'_> {
                     offset += frame.size();
                 }
                 None => {
-                    self.add(offset, "there is no whole record");
-                    let behind = records.witness(offset + 8, 0)?;
+                    self.add(offset, "there is no intact record");
+                    let behind = records.find_record(offset + 8)?;
                     offset = behind.map_or(end, |behind| behind.min(end));
                 }
             }
@@ -55,7 +55,7 @@ impl Scan<'_> {
 
     /// Reads all records from `offset` on, and raises `durable_to` to the positions that they state
     /// to be durable. Returns the end of those that may have been acknowledged.
-    pub(super) fn later(
+    pub(super) fn after_checkpoint(
         &mut self,
         records: RecordFile<'_>,
         mut offset: u64,
@@ -68,11 +68,11 @@ impl Scan<'_> {
                     decode_key(records.salt, &payload).map(|hash| (hash, offset - frame.size()))
                 }
                 Found::End | Found::Damage(_) => {
-                    if records.witness(offset, offset)?.is_none() {
+                    if records.find_durability_proof(offset, offset)?.is_none() {
                         return Ok(offset);
                     }
                     self.add(offset, "the checksum of a record does not match");
-                    let behind = records.witness(offset + 8, 0)?;
+                    let behind = records.find_record(offset + 8)?;
                     offset = behind.unwrap_or(records.len);
                     None
                 }

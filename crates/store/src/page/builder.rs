@@ -102,7 +102,7 @@ impl PageBuilder {
         }
         self.slots
             .push((path.slot_part().expect("128 nibbles").0, value));
-        self.entries.last_mut().expect("just seen to").slots.end += 1;
+        self.entries.last_mut().expect("pushed above").slots.end += 1;
         self
     }
 
@@ -137,7 +137,7 @@ impl PageBuilder {
     pub fn owner(&mut self, value: &[u8]) -> &mut Self {
         assert!(
             self.prefix.len() >= ACCOUNT_NIBBLES,
-            "an owner of the page of {}",
+            "owner of the page of {}, which is above accounts",
             self.prefix
         );
         self.owner = Some(value.to_vec());
@@ -160,7 +160,7 @@ impl PageBuilder {
     ///
     /// As [`Self::finish`].
     pub fn build(&self) -> Page {
-        Page::of_builder(self.finish().into())
+        Page::from_builder(self.finish().into())
     }
 
     /// Encodes the page. If it exceeds [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), appending it to
@@ -172,7 +172,7 @@ impl PageBuilder {
     pub fn finish(&self) -> Vec<u8> {
         let (run, wide) = match self.run(false) {
             Some(run) => (run, false),
-            None => (self.run(true).expect("wide offsets reach anywhere"), true),
+            None => (self.run(true).expect("wide offsets have no limit"), true),
         };
         let mut page = Vec::new();
         let owner = self.owner.as_deref();

@@ -3,6 +3,7 @@
 use super::format::DIGEST_BYTES_MAX;
 use cambium_primitives::{DecodeError, Path, Reader, SLOT_NIBBLES};
 
+/// Validates all digests of a page.
 pub(super) fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(), DecodeError> {
     let count = reader.count(3)?;
     let mut before = None;
@@ -45,6 +46,7 @@ impl<'a> RawDigest<'a> {
     }
 }
 
+/// Reads a digest and its path. `before` is the path of the previous one, or the page's prefix.
 pub(super) fn read_digest<'a>(
     reader: &mut Reader<'a>,
     before: &Path,

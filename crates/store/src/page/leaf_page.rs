@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug)]
 pub struct Page {
     pub(super) bytes: Box<[u8]>,
-    pub(super) top: Run,
+    pub(super) outermost: Run,
     leaves: u32,
     digests_at: u32,
     /// Offset and length of the owner's value.
@@ -38,8 +38,8 @@ impl Page {
         if sum != xxh3_64(&bytes[CHECKED_FROM..len]) || bytes[len..].iter().any(|&b| b != 0) {
             return Err(PageError::Checksum);
         }
-        let page = Self::lay_out(bytes, len)?;
-        if page.top.check(&page.bytes, &page.prefix)? != page.leaves as usize {
+        let page = Self::locate_parts(bytes, len)?;
+        if page.outermost.check(&page.bytes, &page.prefix)? != page.leaves as usize {
             return Err(PageError::Malformed(DecodeError {
                 what: "wrong number of leaves",
                 offset: page.digests_at as usize,
@@ -52,13 +52,13 @@ impl Page {
     }
 
     /// Wraps the bytes of a builder, which need no validation.
-    pub(super) fn of_builder(bytes: Box<[u8]>) -> Self {
+    pub(super) fn from_builder(bytes: Box<[u8]>) -> Self {
         let len = bytes.len();
-        Self::lay_out(bytes, len).expect("a builder writes a page")
+        Self::locate_parts(bytes, len).expect("a builder writes a page")
     }
 
     /// Locates the parts of a page of `len` bytes.
-    fn lay_out(bytes: Box<[u8]>, len: usize) -> Result<Self, DecodeError> {
+    fn locate_parts(bytes: Box<[u8]>, len: usize) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&bytes[..len]);
         reader.take(CHECKED_FROM + 4)?;
         if reader.u8()? != FORMAT {
@@ -76,18 +76,18 @@ impl Page {
         let mut owner = None;
         if flags & OWNER != 0 {
             if prefix_len < ACCOUNT_NIBBLES {
-                return Err(reader.error("an owner of a page above accounts"));
+                return Err(reader.error("an owner in a page above accounts"));
             }
             let len = reader.count(1)?;
             owner = Some((reader.offset() as u32, len as u32));
             reader.take(len)?;
         }
         let leaves = reader.count(1)? as u32;
-        let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
+        let outermost = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
         let digests_at = reader.offset() as u32;
         Ok(Self {
             bytes,
-            top,
+            outermost,
             leaves,
             digests_at,
             owner,
@@ -110,7 +110,7 @@ impl Page {
     pub fn with_owner(&self, value: &[u8]) -> Self {
         assert!(
             self.prefix.len() >= ACCOUNT_NIBBLES,
-            "an owner of the page of {}",
+            "owner of the page of {}, which is above accounts",
             self.prefix
         );
         let bytes = self.as_bytes();
@@ -125,7 +125,7 @@ impl Page {
         page.extend_from_slice(value);
         page.extend_from_slice(&bytes[rest..]);
         seal(&mut page);
-        Self::of_builder(page.into())
+        Self::from_builder(page.into())
     }
 
     /// Returns the encoded page, without trailing zeros.
@@ -146,12 +146,14 @@ impl Page {
         }
         let (shared, packed) = (self.prefix.len() / 2, path.packed());
         let key_end = self.entry_bytes();
-        let entry = self.top.find(&self.bytes, packed.get(shared..key_end)?)?;
+        let entry = self
+            .outermost
+            .find(&self.bytes, packed.get(shared..key_end)?)?;
         match path.len() {
             ACCOUNT_NIBBLES => entry.value(&self.bytes),
             SLOT_NIBBLES if key_end == 64 => entry.value(&self.bytes),
             SLOT_NIBBLES => {
-                let slots = entry.slots(&self.bytes, self.top.wide())?;
+                let slots = entry.slots(&self.bytes, self.outermost.wide())?;
                 slots.find(&self.bytes, &packed[32..])?.value(&self.bytes)
             }
             _ => None,
@@ -160,7 +162,7 @@ impl Page {
 
     /// Returns all leaves in the order of their paths.
     pub fn leaves(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
-        self.leaves_of(0..self.top.len())
+        self.leaves_of(0..self.outermost.len())
     }
 
     /// Returns the leaves of some outermost entries, in the order of their paths: accounts with
@@ -179,7 +181,7 @@ impl Page {
 
     /// Returns the number of outermost entries: accounts, or slots in a page of slots.
     pub const fn entries(&self) -> usize {
-        self.top.len()
+        self.outermost.len()
     }
 
     /// Returns the path of an outermost entry.
@@ -187,7 +189,7 @@ impl Page {
         let (shared, end) = (self.prefix.len() / 2, self.entry_bytes());
         let mut packed = [0; 64];
         packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
-        let entry = self.top.entry(&self.bytes, at);
+        let entry = self.outermost.entry(&self.bytes, at);
         entry.key_to(&self.bytes, &mut packed[shared..end]);
         path_of(&packed[..end])
     }
@@ -196,7 +198,7 @@ impl Page {
     #[inline]
     pub fn entry_nibble(&self, at: usize, nibble: usize) -> u8 {
         let byte = self
-            .top
+            .outermost
             .entry(&self.bytes, at)
             .key_byte(&self.bytes, nibble / 2 - self.prefix.len() / 2);
         if nibble.is_multiple_of(2) {
@@ -219,7 +221,7 @@ impl Page {
             first.unwrap_or(Ordering::Equal)
         };
         let find = |from: usize, until: &dyn Fn(Ordering) -> bool| {
-            let (mut low, mut high) = (from, self.top.len());
+            let (mut low, mut high) = (from, self.outermost.len());
             while low < high {
                 let middle = low + (high - low) / 2;
                 if until(compare(middle)) {
@@ -299,7 +301,10 @@ impl<'a> Iterator for Leaves<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Page {
-            bytes, top, prefix, ..
+            bytes,
+            outermost,
+            prefix,
+            ..
         } = self.page;
         let end = self.page.entry_bytes();
         loop {
@@ -312,9 +317,9 @@ impl<'a> Iterator for Leaves<'a> {
                 }
                 self.slots = None;
             }
-            let entry: Entry = top.entry(bytes, self.entries.next()?);
+            let entry: Entry = outermost.entry(bytes, self.entries.next()?);
             entry.key_to(bytes, &mut self.packed[prefix.len() / 2..end]);
-            self.slots = entry.slots(bytes, top.wide()).map(|run| (run, 0));
+            self.slots = entry.slots(bytes, outermost.wide()).map(|run| (run, 0));
             if let Some(value) = entry.value(bytes) {
                 return Some((path_of(&self.packed[..end]), value));
             }

@@ -50,7 +50,7 @@ impl PageRewriter {
     /// copies nothing, if `page` has wide offsets (over 32 KiB) or the new page would need them.
     pub fn copy(&mut self, page: &Page, entries: Range<usize>) -> Option<usize> {
         debug_assert_eq!(*page.prefix(), self.prefix, "a page of another prefix");
-        let (run, bytes) = (&page.top, &page.bytes);
+        let (run, bytes) = (&page.outermost, &page.bytes);
         let last = entries.end.checked_sub(1).filter(|_| !entries.is_empty());
         let Some(last) = last else { return Some(0) };
         let (first, end) = (
@@ -107,7 +107,7 @@ impl PageRewriter {
     ///
     /// If `digest` is longer than 32 bytes.
     pub fn digest(&mut self, path: &Path, digest: &[u8]) {
-        assert!(digest.len() <= DIGEST_BYTES_MAX, "a digest over 32 bytes");
+        assert!(digest.len() <= DIGEST_BYTES_MAX, "digest over 32 bytes");
         debug_assert!(self.digest_count == 0 || self.digest_before < *path);
         put_digest(&mut self.digests, &self.digest_before, path, digest);
         self.digest_before = *path;
@@ -138,6 +138,6 @@ impl PageRewriter {
         put_varint(out, self.digest_count);
         out.extend_from_slice(&self.digests);
         seal(out);
-        Page::of_builder(out.as_slice().into())
+        Page::from_builder(out.as_slice().into())
     }
 }

@@ -242,7 +242,7 @@ impl Run {
         }
         if self.len() == 0 && self.end != self.data {
             return Err(DecodeError {
-                what: "data of no entry",
+                what: "data without entries",
                 offset: self.data as usize,
             });
         }

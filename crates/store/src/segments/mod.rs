@@ -19,7 +19,7 @@
 //! Writes bypass the page cache because cached writes reach the device in one burst at the sync.
 //! The block log's next sync would wait for that burst, and the cache would lose data worth
 //! keeping. Writes come in pieces because a sync of the log waits for everything the device has
-//! queued. On the development machine the median sync of the log beside such writes took 6.4 ms
+//! queued. On the development machine the median sync of the log shared such writes took 6.4 ms
 //! with pieces of 4 MiB, 1.7 ms with 1 MiB and 1.0 ms with 512 KiB, at the same rate of 0.6 to 1
 //! GB/s (see `docs/DISK.md` and [`WritePace`]). Each piece also waits for the reads that are queued
 //! before it. So with many reads in flight, or with throttling off, the whole buffer is written at
@@ -41,16 +41,16 @@ mod segment;
 mod table;
 mod tail;
 mod set;
-mod beside;
+mod shared;
 mod read;
 mod space;
 mod scan;
 
 pub use addr::PageAddr;
-pub(crate) use beside::SegmentFile;
 pub use scan::SegmentScan;
 pub use segment::SegmentStats;
 pub use set::{SegmentOptions, Segments, SegmentsRecovery};
+pub(crate) use shared::SegmentFile;
 pub use space::RemovedSegment;
 
 #[cfg(all(test, feature = "shuttle"))]

@@ -4,7 +4,7 @@ use super::{
     addr::PageAddr,
     segment::{DIR, HEADER_BYTES, Segment, name_of},
     set::{SegmentMap, Segments},
-    tail::combine,
+    tail::apply_stamp,
 };
 use crate::{Page, StoreError};
 use cambium_disk::{DiskFile, ReadRequest};
@@ -35,7 +35,7 @@ impl Segments {
         if in_file > 0 {
             let file = self.file_of(segment, addr)?;
             let read = file.read_at(&mut bytes[..in_file], addr.offset());
-            read.map_err(|error| self.failed(segment, error))?;
+            read.map_err(|error| self.read_error(segment, error))?;
         }
         self.parse(segment, addr, bytes)
     }
@@ -77,7 +77,7 @@ impl Segments {
             .collect();
         for (at, error) in failures {
             if let Ok((segment, _)) = &found[at] {
-                found[at] = Err(self.failed(segment, error));
+                found[at] = Err(self.read_error(segment, error));
             }
         }
         for (at, error) in missing {
@@ -163,14 +163,14 @@ impl Segments {
         let Some(segment) = segments.get(&addr.segment()) else {
             let (number, offset) = (addr.segment(), addr.offset());
             let file = format!("segment {number} of {}", self.disk.display_path(DIR));
-            let what = "a page is said to be there, but there is no such segment";
+            let what = "an address refers to this place, but the segment does not exist";
             return Err(StoreError::corrupt(file, offset, what));
         };
         let bytes = segment.bytes.load(Ordering::Acquire);
         if addr.offset() >= HEADER_BYTES && addr.end() <= bytes {
             return Ok(segment);
         }
-        let what = "a page is said to be there, beyond the end of the segment";
+        let what = "an address refers to this place, beyond the end of the segment";
         Err(self.corrupt(segment.sequence, addr, what))
     }
 
@@ -193,7 +193,7 @@ impl Segments {
         segment: &'a Segment,
         addr: PageAddr,
     ) -> Result<&'a Arc<dyn DiskFile>, StoreError> {
-        let file = segment.file_to(addr.end());
+        let file = segment.file_up_to(addr.end());
         file.map_err(|what| self.corrupt(segment.sequence, addr, what))
     }
 
@@ -204,7 +204,7 @@ impl Segments {
         mut bytes: Vec<u8>,
     ) -> Result<Page, StoreError> {
         let sequence = segment.sequence;
-        combine(
+        apply_stamp(
             &mut bytes,
             PageAddr::stamp(self.salt, sequence, addr.offset()),
         );

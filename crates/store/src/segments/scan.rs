@@ -54,7 +54,7 @@ impl SegmentScan<'_> {
             return Ok(false);
         }
         if self.at < self.start || needed > self.start + self.bytes.len() as u64 {
-            let file = match self.segment.file_to(needed) {
+            let file = match self.segment.file_up_to(needed) {
                 Ok(file) => file,
                 Err(what) => return Err(self.segments.corrupt_at(&self.segment, self.at, what)),
             };

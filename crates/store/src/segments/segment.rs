@@ -17,8 +17,10 @@ use std::sync::{Arc, atomic::Ordering};
 //               the next multiple of 4096
 const MAGIC: &[u8; 8] = b"CambiSeg";
 const FORMAT: u32 = 2;
+/// Size of a segment's header in bytes.
 pub(super) const HEADER_BYTES: u64 = 32;
 
+/// Directory of the segments.
 pub(super) const DIR: &str = "segments";
 
 /// Fill level of a segment.
@@ -132,7 +134,7 @@ impl Segment {
     }
 
     /// Writes the header again, and keeps the rest of its block as it is.
-    pub(super) fn mend_header(&self) -> Result<(), DiskError> {
+    pub(super) fn repair_header(&self) -> Result<(), DiskError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
@@ -153,7 +155,7 @@ impl Segment {
     }
 
     /// Returns the file, or the reason why data before the offset `end` is lost.
-    pub(super) fn file_to(&self, end: u64) -> Result<&Arc<dyn DiskFile>, &'static str> {
+    pub(super) fn file_up_to(&self, end: u64) -> Result<&Arc<dyn DiskFile>, &'static str> {
         match (&self.file, self.lost) {
             (_, Some((from, why))) if end > from => Err(why),
             (Some(file), _) => Ok(file),
@@ -163,20 +165,21 @@ impl Segment {
 
     /// Writes whole blocks to the file.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
-        let file = self.file.as_ref().expect("what is appended to is there");
+        let file = self.file.as_ref().expect("the active segment has a file");
         file.write_at(bytes, offset)
     }
 
     /// Makes everything in the file durable.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         let flushed = self.flushed_bytes.load(Ordering::Acquire);
-        let file = self.file.as_ref().expect("what is appended to is there");
+        let file = self.file.as_ref().expect("the active segment has a file");
         file.sync()?;
         self.synced_bytes.store(flushed, Ordering::Release);
         Ok(())
     }
 }
 
+/// Returns the path of the segment with this sequence number.
 pub(super) fn name_of(sequence: u64) -> String {
     format!("{DIR}/{sequence:08}.seg")
 }
@@ -187,6 +190,7 @@ pub(super) fn sequence_of(name: &str) -> Option<u64> {
     (name_of(sequence).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(sequence)
 }
 
+/// Encodes the header of the segment with this sequence number.
 pub(super) fn header_of(sequence: u64) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);

@@ -20,7 +20,7 @@ use std::{
 
 /// Number of reads in flight from which on writes are not split up: about the queue depth of a
 /// device.
-const READS_MANY: usize = 32;
+const READS_IN_FLIGHT_MANY: usize = 32;
 
 /// Layout of the segments.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ pub struct Segments {
     pub(super) pace: Arc<WritePace>,
     pub(super) poison: Poison,
     /// Whether another process may truncate files that are obsolete to it. Set by readers.
-    pub(super) may_be_cut: AtomicBool,
+    pub(super) may_be_truncated: AtomicBool,
 }
 
 pub(super) type SegmentMap = BTreeMap<u32, Arc<Segment>>;
@@ -166,7 +166,7 @@ impl Segments {
             reading: AtomicUsize::new(0),
             pace: Arc::default(),
             poison: Poison::new("segments"),
-            may_be_cut: AtomicBool::new(false),
+            may_be_truncated: AtomicBool::new(false),
         };
         Ok((segments, damage))
     }
@@ -291,7 +291,7 @@ impl Segments {
             let mut header = [0; HEADER_BYTES as usize];
             file.read_at(&mut header, 0)?;
             if header != header_of(segment.sequence) {
-                segment.mend_header()?;
+                segment.repair_header()?;
                 mended.push(self.corrupt_at(segment, 0, "bad header"));
             }
         }
@@ -327,7 +327,7 @@ impl Segments {
         let mut from_last = (last + 1..=max).chain(1..=last.min(max));
         let free = from_last.find(|number| !segments.contains_key(number));
         free.ok_or(StoreError::TooLarge {
-            what: "a number of segments",
+            what: "set of segments",
             bytes: u64::from(max) + 1,
             max: max.into(),
         })
@@ -347,7 +347,7 @@ impl Segments {
         };
         let (mut rest, mut offset) = (&flush.bytes[..], flush.start);
         while !rest.is_empty() {
-            let are_many = self.reading.load(Ordering::Relaxed) >= READS_MANY;
+            let are_many = self.reading.load(Ordering::Relaxed) >= READS_IN_FLIGHT_MANY;
             let len = match self.pace.is_gentle() && !are_many {
                 true => rest.len().min(PIECE_BYTES),
                 false => rest.len(),

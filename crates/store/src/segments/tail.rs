@@ -57,7 +57,7 @@ impl Tail {
         let start = pieces.buffer.len();
         pieces.buffer.extend_from_slice(bytes);
         pieces.buffer.resize(start + len, 0);
-        combine(&mut pieces.buffer[start..], stamp);
+        apply_stamp(&mut pieces.buffer[start..], stamp);
         start + len
     }
 
@@ -118,7 +118,7 @@ impl Tail {
 }
 
 /// XORs the first eight bytes with `stamp`. Doing it twice restores them.
-pub(super) fn combine(bytes: &mut [u8], stamp: u64) {
+pub(super) fn apply_stamp(bytes: &mut [u8], stamp: u64) {
     if let Some(sum) = bytes.first_chunk_mut::<8>() {
         *sum = (u64::from_le_bytes(*sum) ^ stamp).to_le_bytes();
     }

@@ -23,7 +23,7 @@ impl Segments {
     /// of an error of damage. Another process, which writes, may truncate files that are obsolete
     /// to it.
     pub fn expect_cuts(&self) {
-        self.may_be_cut.store(true, Ordering::Relaxed);
+        self.may_be_truncated.store(true, Ordering::Relaxed);
     }
 
     /// Returns the files of all segments, except missing ones.
@@ -51,13 +51,13 @@ impl Segments {
             if let (Some(file), None) = (&segment.file, segment.lost)
                 && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)
             {
-                return Err(self.behind(segment));
+                return Err(self.reader_behind(segment));
             }
         }
         Ok(())
     }
 
-    fn behind(&self, segment: &Segment) -> StoreError {
+    fn reader_behind(&self, segment: &Segment) -> StoreError {
         let file = self.disk.display_path(&name_of(segment.sequence));
         StoreError::ReaderBehind {
             what: format!("a page of {file}"),
@@ -65,9 +65,9 @@ impl Segments {
     }
 
     /// Converts the error of a failed read.
-    pub(super) fn failed(&self, segment: &Segment, error: DiskError) -> StoreError {
-        match self.may_be_cut.load(Ordering::Relaxed) && error.is_end_of_file() {
-            true => self.behind(segment),
+    pub(super) fn read_error(&self, segment: &Segment, error: DiskError) -> StoreError {
+        match self.may_be_truncated.load(Ordering::Relaxed) && error.is_end_of_file() {
+            true => self.reader_behind(segment),
             false => error.into(),
         }
     }
