@@ -1,7 +1,8 @@
-//! Prints the figures by which the layout was chosen, as measured on this machine.
+//! Measures the figures on which the design of pages and segments is based.
 //!
-//! `cargo run --release -p cambium-store --example figures [DIRECTORY]`: the directory, by default
-//! the present one, should be on the disk in question. A subdirectory there is made and removed.
+//! Run it with `cargo run --release -p cambium-store --example figures [DIRECTORY]`. The directory,
+//! by default the current one, should be on the disk to be measured. The example creates a
+//! subdirectory and removes it at the end.
 
 use alloy_primitives::{B256, keccak256};
 use cambium_disk::{Disk, StdDisk};
@@ -33,7 +34,7 @@ fn main() -> Result<(), StoreError> {
     Ok(())
 }
 
-/// `count` accounts of 10 value bytes under five nibbles.
+/// Builds a page with `count` accounts, whose values have 10 bytes, under a prefix of five nibbles.
 fn page_of(page: u64, count: u64) -> (Vec<Path>, Vec<u8>) {
     let prefix = Path::account(&keccak256(page.to_be_bytes())).prefix(5);
     let tail = |n: u64| Path::account(&keccak256([page, n].map(u64::to_be_bytes).concat()));
@@ -52,7 +53,7 @@ fn pages() {
     for count in [16, 64, 160] {
         let (mut paths, mut parsed) = (Vec::new(), Vec::new());
         let (mut bytes, mut parsing) = (0, Duration::ZERO);
-        // Far more than the processor's caches hold.
+        // Far larger than the processor's caches.
         let pages = 300_000 / count * 4;
         for n in 0..pages {
             let (page_paths, page) = page_of(n, count);

@@ -1,4 +1,4 @@
-//! A copy of a database's files, beside whoever writes to it.
+//! Copying a database while another process writes to it.
 
 use crate::{
     Checkpoint, LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes,
@@ -9,47 +9,53 @@ use crate::{
 use cambium_disk::{Access, Disk, DiskFile};
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
-/// So many files of the log are opened before anything large is copied.
+/// Number of log files that are opened before large files are copied.
 const LOG_FILES_OPEN: usize = 128;
 
-/// What a backup is of.
+/// Source of a backup.
 #[derive(Debug)]
 pub struct BackupOf<'a> {
-    /// Checkpoints, with all that they are on.
+    /// Sequence numbers of the checkpoints to copy, with all those on which they are based.
     pub checkpoints: &'a [u64],
-    /// Where those are that are not on the disk itself: an index that was made again is in memory.
+    /// Disk with the checkpoints that are missing from the source, because an index was rebuilt in
+    /// memory.
     pub made_again: &'a dyn Disk,
-    /// The segments that the newest of them names, open.
+    /// The open segments that the newest of the checkpoints refers to.
     pub segments: &'a Segments,
-    /// Where the log begins that these checkpoints need.
+    /// Start of the log that these checkpoints need.
     pub log_start: LogPosition,
-    /// Where it ends.
+    /// End of the log to copy.
     pub log_end: LogPosition,
 }
 
 impl BackupOf<'_> {
-    /// Numbers of the log's files.
+    /// Numbers of the log files to copy.
     fn log_files(&self) -> RangeInclusive<u32> {
         self.log_start.file..=self.log_end.file
     }
 }
 
-/// What a backup took.
+/// Size of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSizes {
-    /// Files that the copy shares with the original: nobody writes to them any more.
+    /// Number of files that are hard links to immutable files of the source.
     pub linked_files: u64,
-    /// Bytes of these, which take no space of their own.
+    /// Bytes in these files, which take no additional space.
     pub linked_bytes: u64,
-    /// Files of the copy's own.
+    /// Number of files that were copied.
     pub copied_files: u64,
-    /// Bytes that were written for these.
+    /// Bytes that were written to these.
     pub copied_bytes: u64,
 }
 
-/// Copies a database from one disk to another, which is empty, durably. What nobody writes to any
-/// more gets a second name where that can be ([`Disk::link`]). The checkpoints come last, so that a
-/// copy that was cut short is not taken for a database. `progress` is told the bytes done.
+/// Copies a database from one disk to another, empty one. The copy is durable on return. Immutable
+/// files are hard-linked if possible ([`Disk::link`]). The checkpoints get their names last, so
+/// that an incomplete copy is not taken for a database. `progress` is called with the sizes so far.
+///
+/// # Errors
+///
+/// [`StoreError::ReaderBehind`] if the writer removed a file before it was copied, and
+/// [`StoreError::Disk`] if a file can't be read or written.
 pub fn copy_files(
     from: &dyn Disk,
     to: &dyn Disk,
@@ -63,7 +69,7 @@ pub fn copy_files(
         progress,
     };
     copy.checkpoints(of)?;
-    // Whoever writes may let old ones go.
+    // Opened early, because the writer may remove old log files meanwhile.
     let log = open_log(from, of)?;
     copy.segments(of.segments)?;
     copy.log(of, log)?;
@@ -84,7 +90,7 @@ pub fn copy_files(
     Ok(sizes)
 }
 
-/// The oldest files of the log, open, by their numbers.
+/// Opens the oldest log files of the source, by number.
 fn open_log(from: &dyn Disk, of: &BackupOf<'_>) -> Result<OpenLogFiles, StoreError> {
     let mut log = BTreeMap::new();
     for number in of.log_files().take(LOG_FILES_OPEN) {
@@ -95,8 +101,8 @@ fn open_log(from: &dyn Disk, of: &BackupOf<'_>) -> Result<OpenLogFiles, StoreErr
     Ok(log)
 }
 
-/// Whether a file of the log is missing that had to be there: those that leave do so in their order,
-/// after a checkpoint that is newer than those which are copied.
+/// Returns whether a missing log file was lost. Otherwise it was removed by retention: that takes
+/// the oldest files first, after a checkpoint that is newer than those to copy.
 fn is_lost(from: &dyn Disk, of: &BackupOf<'_>, number: u32) -> Result<bool, StoreError> {
     if number == of.log_end.file || from.exists(&block_log::name_of(number))? {
         return Ok(false);
@@ -110,7 +116,7 @@ fn is_lost(from: &dyn Disk, of: &BackupOf<'_>, number: u32) -> Result<bool, Stor
     Ok(is_any_before || newest <= of.checkpoints.last().copied())
 }
 
-/// The error of a file that whoever writes has removed, or cut off, before it was copied.
+/// Converts the error of a file that the writer removed or truncated before it was copied.
 fn behind_if_gone(from: &dyn Disk, name: &str, error: StoreError) -> StoreError {
     match error {
         StoreError::Disk(error) if error.is_end_of_file() || error.is_not_found() => {
@@ -121,7 +127,7 @@ fn behind_if_gone(from: &dyn Disk, name: &str, error: StoreError) -> StoreError 
     }
 }
 
-/// The name of a checkpoint while the rest is copied.
+/// Name of a checkpoint until the copy is complete.
 fn staged(name: &str) -> String {
     format!("{name}.tmp")
 }
@@ -136,10 +142,10 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// The checkpoints, under other names until all else is there.
+    /// Copies the checkpoints under temporary names.
     fn checkpoints(&mut self, of: &BackupOf<'_>) -> Result<(), StoreError> {
         for sequence in of.checkpoints {
-            // Before they can be gone.
+            // They come first, because the writer may remove them.
             let name = checkpoint::name_of(*sequence);
             if self.from.exists(&name)? {
                 self.share_as(&name, &staged(&name))?;
@@ -162,7 +168,8 @@ impl Copy<'_> {
             bytes,
         } in files
         {
-            // Whoever writes may append to the newest one, and remove any: it is open here.
+            // The writer may append to the newest segment, and remove any. Removed ones are still
+            // open here.
             let is_newest = Some(stats.sequence) == newest;
             if is_newest || !self.link_if_exists(&name)? {
                 let copied = self.copy(&*file, &name, bytes);
@@ -172,16 +179,17 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The files of the log, of which those in `open` are open.
+    /// Copies the log files. Those in `open` are already open.
     fn log(&mut self, of: &BackupOf<'_>, mut open: OpenLogFiles) -> Result<(), StoreError> {
         self.to.create_dir("log")?;
         for number in of.log_files() {
             let name = block_log::name_of(number);
-            // One that is missing is missing in the copy.
+            // A lost file is missing from the copy, too.
             if !open.contains_key(&number) && is_lost(self.from, of, number)? {
                 continue;
             }
-            // Were the newest lost, a repair would go on with the one before.
+            // The last two are copied, not linked: if the newest is lost, a repair continues in the
+            // one before.
             if number + 1 < of.log_end.file && self.link_if_exists(&name)? {
                 continue;
             }
@@ -207,7 +215,7 @@ impl Copy<'_> {
             false => file.len()?,
         };
         match len {
-            // Not even a header: it was cut off for those who are too far behind.
+            // Not even a header: the writer truncated the file because readers were too far behind.
             0 => Err(StoreError::ReaderBehind {
                 what: self.from.display_path(&name),
             }),
@@ -215,7 +223,7 @@ impl Copy<'_> {
         }
     }
 
-    /// As [`Self::link`], under the same name. False as well if there is no such file any more.
+    /// Links a file under the same name. Returns false also if the file does not exist.
     fn link_if_exists(&mut self, name: &str) -> Result<bool, StoreError> {
         match self.link(name, name) {
             Err(StoreError::Disk(error)) if error.is_not_found() => Ok(false),
@@ -223,7 +231,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Gives a file that nobody writes to a second name, if that can be.
+    /// Hard-links an immutable file. Returns false if the disks don't support that.
     fn link(&mut self, name: &str, as_name: &str) -> Result<bool, StoreError> {
         let is_linked = self.to.link(self.from, name, as_name)?;
         if is_linked {
@@ -234,7 +242,7 @@ impl Copy<'_> {
         Ok(is_linked)
     }
 
-    /// A file that nobody writes to.
+    /// Links an immutable file, or copies it if that is impossible.
     fn share_as(&mut self, name: &str, as_name: &str) -> Result<(), StoreError> {
         if !self.link(name, as_name)? {
             let file: Arc<dyn DiskFile> = self.from.open(name)?;
@@ -243,7 +251,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The first `len` bytes of a file.
+    /// Copies the first `len` bytes of a file, and syncs the copy.
     fn copy(&mut self, file: &dyn DiskFile, as_name: &str, len: u64) -> Result<(), StoreError> {
         let to = self.to.create_with(as_name, Access::Cached)?;
         copy_range(file, 0..len, &*to, 0, |bytes| {

@@ -1,146 +1,151 @@
-//! What can go wrong in the store, by consequence.
+//! Errors of the store, classified by what the caller has to do about them.
 
 use crate::LogPosition;
 use cambium_disk::{Disk, DiskError};
 
-/// An error of the store. Messages name the file, the place and what to do.
+/// An error of the store. Its message names the file, the offset and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk refused.
+    /// An operation of the disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 
-    /// Bytes are not what was written.
+    /// The bytes in a file are not those that were written.
     #[error("{file} is damaged at byte {offset}: {what}; {advice}")]
     Corrupt {
-        /// The file, as its owner may look it up.
+        /// The file's path for display.
         file: String,
-        /// Where in it.
+        /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
-        /// What to do.
+        /// What the user can do.
         advice: &'static str,
     },
 
-    /// A record of the block log is damaged although it, or one after it, was durable.
+    /// A block log record is damaged that was durable, or that durable records follow.
     #[error(
-        "{file} is damaged at byte {offset}: {what}; `cambium db repair` takes it out, and says which \
-         blocks are to be imported again"
+        "{file} is damaged at byte {offset}: {what}; `cambium db repair` cuts it out, and lists the \
+         blocks to import again"
     )]
     CorruptLog {
-        /// The log file, as its owner may look it up.
+        /// The log file's path for display.
         file: String,
-        /// Where in it.
+        /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// The same place.
+        /// The same place as a log position.
         position: LogPosition,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
 
-    /// An earlier write or sync of this part failed, and what it held may be lost.
+    /// An earlier write or sync of this component failed. Unsynced data may be lost, so it refuses
+    /// to write.
     #[error(
         "no more writes to the {part} after an earlier failure ({cause}): remove its cause and \
          start again; what was committed before is safe"
     )]
     Poisoned {
-        /// Which part.
+        /// The component that failed.
         part: &'static str,
-        /// The first failure.
+        /// Message of the first failure.
         cause: String,
     },
 
     /// The directory holds no database.
     #[error("{dir} is not a Cambium database: initialise it first, or name another directory")]
     NotADatabase {
-        /// The directory.
+        /// The directory's path for display.
         dir: String,
     },
 
-    /// There is already a database.
+    /// A database cannot be created in a directory that already holds one.
     #[error("{dir} already holds a Cambium database")]
     AlreadyADatabase {
-        /// The directory.
+        /// The directory's path for display.
         dir: String,
     },
 
-    /// Written by a later version of Cambium.
+    /// The file was written by a newer version of Cambium, in a format that this version can't
+    /// read.
     #[error(
         "{file} was written by a newer Cambium (format {found}, this one reads {supported}): upgrade"
     )]
     NewerFormat {
-        /// The file, as its owner may look it up.
+        /// The file's path for display.
         file: String,
-        /// The format found in it.
+        /// Format number in the file.
         found: u32,
-        /// The newest format that this version reads.
+        /// Format number that this version reads.
         supported: u32,
     },
 
-    /// Written by an earlier version of Cambium.
+    /// The file was written by an older version of Cambium, in a format that is no longer
+    /// supported.
     #[error(
         "{file} was written by an older Cambium (format {found}, this one reads {supported}): \
          import the chain into a new directory"
     )]
     OlderFormat {
-        /// The file, as its owner may look it up.
+        /// The file's path for display.
         file: String,
-        /// The format found in it.
+        /// Format number in the file.
         found: u32,
-        /// The format that this version reads.
+        /// Format number that this version reads.
         supported: u32,
     },
 
-    /// Another process has the data directory.
+    /// Another process holds the lock on the data directory.
     #[error(
         "{dir} is in use by another process{}: stop it, or name another directory",
         .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     InUse {
-        /// The directory.
+        /// The directory's path for display.
         dir: String,
-        /// The other process, if it left its id.
+        /// Process id of the lock's holder, if it is known.
         pid: Option<u32>,
     },
 
-    /// The process that writes the database has gone on, and what this reader wants is gone.
+    /// A reader asked for data that the writing process has since removed. Opening the database
+    /// again gives the reader a newer checkpoint.
     #[error(
-        "the process that writes the database has gone on, and {what} that this reader needs is not \
-         there any more: catch up, or open it again"
+        "the process that writes the database has removed {what}, which this reader needs: catch up, \
+         or open the database again"
     )]
     ReaderBehind {
-        /// The page, checkpoint or chain that is gone, in words.
+        /// The page, checkpoint or chain that was removed, in words.
         what: String,
     },
 
-    /// Blocks that are old, and not kept.
-    #[error("{file} is not there any more: its blocks are older than those that are kept")]
+    /// The requested log file was removed because its blocks are older than the retention limit.
+    #[error("{file} was removed: its blocks are older than those that are kept")]
     NotKept {
-        /// The file of the block log.
+        /// The log file's path for display.
         file: String,
     },
 
-    /// More than the format holds.
-    #[error("{what} of {bytes} bytes: at most {max} are possible")]
+    /// A value exceeds a limit of its format.
+    #[error("{what}: size {bytes} exceeds the limit of {max}")]
     TooLarge {
-        /// What is too large.
+        /// Name of the value.
         what: &'static str,
-        /// Its size.
+        /// Size of the value.
         bytes: u64,
-        /// The limit.
+        /// Largest size that is allowed.
         max: u64,
     },
 }
 
-/// Advice where other files may tell what is lost.
+/// Advice for damage that a repair can fix from other files.
 pub(crate) const REPAIR: &str =
-    "`cambium db repair` brings back what other files tell, and says what is to be imported again";
-/// Advice where nothing less helps.
-const START_AFRESH: &str = "restore the directory from a copy, or import the chain into a new one";
+    "`cambium db repair` restores what other files hold, and lists what to import again";
+/// Advice for damage that a repair can't fix.
+const START_AFRESH: &str =
+    "restore the directory from a backup, or import the chain into a new one";
 
 impl StoreError {
-    /// Damage of a kind that can't be repaired from what else is in the directory.
+    /// Creates the error of damage that a repair can't fix.
     pub(crate) fn corrupt(file: String, offset: u64, what: impl ToString) -> Self {
         Self::Corrupt {
             file,
@@ -150,7 +155,7 @@ impl StoreError {
         }
     }
 
-    /// Damage to pages in the file `name`.
+    /// Creates the error of damaged pages in the file `name`, at the given offset.
     pub(crate) fn damaged_pages(disk: &dyn Disk, name: &str, offset: u64, what: &str) -> Self {
         Self::Corrupt {
             file: disk.display_path(name),
@@ -160,7 +165,7 @@ impl StoreError {
         }
     }
 
-    /// A file of another format than the one that this version reads.
+    /// Creates the error of a file in format `found`, where this version reads only `supported`.
     pub(crate) const fn other_format(file: String, found: u32, supported: u32) -> Self {
         match found > supported {
             true => Self::NewerFormat {
@@ -176,12 +181,12 @@ impl StoreError {
         }
     }
 
-    /// Whether this says that bytes are not what was written, or gone for good: not that they can't
-    /// be had now. Trying again does not help, and what is left of the file can be set aside.
+    /// Returns whether the data is damaged or permanently gone, as opposed to temporarily
+    /// unreadable. A retry does not help then, and the damaged file can be set aside.
     pub fn is_corruption(&self) -> bool {
         match self {
             Self::Corrupt { .. } | Self::CorruptLog { .. } => true,
-            // A file that is gone, or ends before what is said to be in it.
+            // The file is missing, or shorter than the data that is expected in it.
             Self::Disk(error) => error.is_not_found() || error.is_end_of_file(),
             _ => false,
         }

@@ -1,13 +1,13 @@
-//! Steps with files that several parts of the store share.
+//! File operations that several modules share.
 
 use cambium_disk::{Disk, DiskError, DiskFile};
 use std::{ops::Range, sync::Arc};
 
-/// Bytes that are copied at a time: whole blocks of the device.
+/// Bytes that are copied at a time. A multiple of the device's block size.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies the bytes `range` of `source` to `target`, from its offset `at` on. `progress` is told the
-/// bytes of each piece once it is written.
+/// Copies the bytes `range` of `source` to `target`, starting at its offset `at`. Calls `progress`
+/// with the length of each piece after writing it.
 pub(crate) fn copy_range(
     source: &dyn DiskFile,
     range: Range<u64>,
@@ -28,7 +28,7 @@ pub(crate) fn copy_range(
     Ok(())
 }
 
-/// Opens a file. `None` if there is none of that name.
+/// Opens the file `name`, or returns `None` if it does not exist.
 pub(crate) fn open_if_exists(
     disk: &dyn Disk,
     name: &str,
@@ -39,7 +39,7 @@ pub(crate) fn open_if_exists(
     }
 }
 
-/// Removes a file, if there is one of that name.
+/// Removes the file `name` if it exists.
 pub(crate) fn remove_if_exists(disk: &dyn Disk, name: &str) -> Result<(), DiskError> {
     match disk.exists(name)? {
         true => disk.remove(name),

@@ -1,18 +1,18 @@
-//! Durable parts of the state engine: leaf pages, segments, block log, checkpoints, recovery.
+//! Durable storage of the state engine: leaf pages, segments, block log, checkpoints and recovery.
 //!
-//! To this crate leaves and cached digests are bytes under a path, whatever they mean; it knows no
-//! trie. Everything goes through a [`cambium_disk::Disk`], under these names:
+//! This crate stores leaves and cached node references as bytes under a path. It does not interpret
+//! them and contains no trie code. All files are accessed through a [`cambium_disk::Disk`]:
 //!
 //! ```text
-//! cambium.db             Manifest       what the directory is, written once
-//! cambium.lock           lock_data_dir  who has it open
-//! log/00000001.log ...   BlockLog       each block's changes, in order: a commit is one append + sync
+//! cambium.db             Manifest       identity and format of the database, written once
+//! cambium.lock           lock_data_dir  held by the process that has the directory open
+//! log/00000001.log ...   BlockLog       state changes of each block; a commit is one append and sync
 //! segments/00000001.seg  Segments       leaf pages, appended by merges, never overwritten
 //! codes.dat              Codes          contract code by hash
-//! readers/00000007-...   ReaderLock     who reads beside the process that writes, and at which checkpoint
-//! blocks.idx             BlockIndex     canonical number -> place in the log; can be made again from it
-//! checkpoint-00000007    Checkpoint     whatever else a start needs; the last two are kept, and what
-//!                                       these are on
+//! readers/00000007-...   ReaderLock     one file per reader process, naming the checkpoint it reads
+//! blocks.idx             BlockIndex     canonical block number -> log position; rebuilt from the log
+//! checkpoint-00000007    Checkpoint     everything else needed to open; the last two are kept, with
+//!                                       the checkpoints on which they are based
 //! ```
 //!
 //! ```
@@ -38,16 +38,18 @@
 //! # }
 //! ```
 //!
-//! # The order in which things become durable
+//! # Durability order
 //!
 //! 1. A commit appends to the log and syncs it. Nothing else is needed for the block to survive.
-//! 2. A checkpoint syncs segments, codes and index *first*, and is then written itself: it speaks
-//!    only of what is durable. It names the log position from which to replay.
-//! 3. What a checkpoint made superfluous (dead segments) is removed only after it is durable, and
-//!    only if the checkpoint before it, to which a damaged newest one falls back, does not need it.
+//! 2. A checkpoint first syncs segments, codes and block index, and is written only then: it refers
+//!    to durable data only. It stores the log position at which replay starts.
+//! 3. Files that a checkpoint makes obsolete (such as dead segments) are removed only after it is
+//!    durable, and only if the previous checkpoint, the fallback for a damaged newest one, does not
+//!    need them.
 //!
-//! A part whose write or sync failed is *poisoned*: it takes no more writes, since the system may
-//! have dropped what was not yet durable, and reports the first failure whenever asked.
+//! A component whose write or sync failed is *poisoned*: it refuses further writes, because the
+//! operating system may have dropped data that was not yet durable, and returns the first failure
+//! to every later writer.
 
 #[cfg(all(test, feature = "shuttle"))]
 mod modelled;

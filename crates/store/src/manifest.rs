@@ -1,8 +1,8 @@
-//! The manifest: what a data directory is, and the lock on it.
+//! The manifest, which identifies a data directory, and the directory's lock.
 //!
-//! Written once, when the directory is made; whoever opens a directory reads it first, and so
-//! learns whether it is a database, of this chain, in a format that it knows. Checkpoints have a
-//! copy, from which a repair takes it.
+//! The manifest is written once, when the database is created, and read first whenever it is
+//! opened. It shows whether the directory is a database, for this chain, in a supported format.
+//! Checkpoints hold a copy, from which a repair restores it.
 
 use crate::{StoreError, checkpoint::is_checkpoint, files::remove_if_exists};
 use cambium_disk::{Disk, DiskLock, LockError};
@@ -33,7 +33,7 @@ const MAGIC: &[u8; 8] = b"Cambium\n";
 const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What a data directory is: written once, when it is made.
+/// Identity of a database: format, salt, and properties such as the genesis hash. It never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     salt: u64,
@@ -41,14 +41,19 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A salt for a new directory: see [`Self::salt`].
+    /// Generates a random salt for a new database: see [`Self::salt`].
     pub fn new_salt() -> u64 {
-        // The standard library seeds these from the system's randomness.
+        // The standard library seeds `RandomState` from the operating system's randomness.
         RandomState::new().build_hasher().finish()
     }
 
-    /// Makes a directory, which must exist, a database with this salt and these properties (the
-    /// genesis hash, the kind of commitment), durably. An error if it is one already.
+    /// Creates a database in an existing directory with this salt and these properties (such as the
+    /// genesis hash and the kind of commitment). The manifest is durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::AlreadyADatabase`] if there is a manifest, [`StoreError::TooLarge`] if it
+    /// would exceed 1 MiB, and [`StoreError::Disk`] if it can't be written.
     pub fn create(
         disk: &dyn Disk,
         salt: u64,
@@ -67,8 +72,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest in the place of one that is missing or damaged: a repair, from the copy
-    /// that [`Manifest::encode`] made.
+    /// Replaces a missing or damaged manifest by a copy that [`Manifest::encode`] made.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the copy is damaged, and [`StoreError::Disk`] if the manifest
+    /// can't be written.
     pub fn restore(disk: &dyn Disk, copy: &[u8]) -> Result<Self, StoreError> {
         let manifest = Self::decode(copy).map_err(|e| {
             StoreError::corrupt("the copy of the manifest".into(), e.offset as u64, e.what)
@@ -95,14 +104,21 @@ impl Manifest {
         Ok(disk.sync_dir("")?)
     }
 
-    /// Reads the manifest. Missing, of a newer format, and damaged are errors of their own.
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotADatabase`] if neither a manifest nor a checkpoint exists,
+    /// [`StoreError::Corrupt`] if the manifest is damaged, or missing beside a checkpoint,
+    /// [`StoreError::NewerFormat`] or [`StoreError::OlderFormat`] for another format, and
+    /// [`StoreError::Disk`] if it can't be read.
     pub fn open(disk: &dyn Disk) -> Result<Self, StoreError> {
         let path = disk.display_path(NAME);
         let damaged = |offset: usize, what: &str| StoreError::Corrupt {
             file: path.clone(),
             offset: offset as u64,
             what: what.to_owned(),
-            advice: "`cambium db repair` takes it from the copy in a checkpoint",
+            advice: "`cambium db repair` restores it from the copy in a checkpoint",
         };
         if !Self::exists(disk)? {
             let names = disk.list("")?;
@@ -116,7 +132,7 @@ impl Manifest {
         let file = disk.open(NAME)?;
         let len = file.len()?;
         if len > BYTES_MAX {
-            return Err(damaged(0, "far too long for a manifest"));
+            return Err(damaged(0, "too long for a manifest"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
@@ -127,12 +143,16 @@ impl Manifest {
         }
     }
 
-    /// Whether the directory holds a manifest, be it good or bad.
+    /// Returns whether the directory holds a manifest, intact or damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be read.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StoreError> {
         Ok(disk.exists(NAME)?)
     }
 
-    /// The property `name`.
+    /// Returns the value of the property `name`.
     pub fn property(&self, name: &str) -> Option<&[u8]> {
         self.properties
             .iter()
@@ -140,13 +160,13 @@ impl Manifest {
             .map(|(_, value)| &**value)
     }
 
-    /// A random number that this database does not share with others: mixed into checksums so that
-    /// nobody can prepare bytes that look like records.
+    /// Random number of this database, with which checksums are seeded. Strangers don't know it,
+    /// and can't prepare bytes that pass for records.
     pub const fn salt(&self) -> u64 {
         self.salt
     }
 
-    /// The bytes of the manifest, for a copy.
+    /// Encodes the manifest.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -179,7 +199,7 @@ impl Manifest {
         for _ in 0..reader.count(2)? {
             let len = reader.count(1)?;
             let name = String::from_utf8(reader.take(len)?.to_vec())
-                .map_err(|_| reader.error("a name that is no text"))?;
+                .map_err(|_| reader.error("a name is not UTF-8"))?;
             let len = reader.count(1)?;
             properties.push((name, reader.take(len)?.to_vec()));
         }
@@ -191,22 +211,27 @@ impl Manifest {
 fn decode_format(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
     let start = reader.clone().take(12)?;
     if reader.take(8)? != MAGIC {
-        return Err(reader.error("this is no manifest"));
+        return Err(reader.error("not a manifest"));
     }
     let format = reader.u32()?;
     if reader.u32()? != xxh3_64(start) as u32 {
-        return Err(reader.error("its beginning is damaged"));
+        return Err(reader.error("bad header"));
     }
     Ok(format)
 }
 
-/// The right to use a data directory, until dropped or the process ends.
+/// Lock on a data directory. It is released when dropped, or when the process ends.
 #[derive(Debug)]
 pub struct DataDirLock {
     _lock: DiskLock,
 }
 
-/// Takes the data directory for this process. The directory must exist.
+/// Locks an existing data directory for this process.
+///
+/// # Errors
+///
+/// [`StoreError::InUse`] if another process holds the lock, and [`StoreError::Disk`] if the lock
+/// file can't be opened.
 pub fn lock_data_dir(disk: &dyn Disk) -> Result<DataDirLock, StoreError> {
     match disk.lock(LOCK_NAME) {
         Ok(lock) => Ok(DataDirLock { _lock: lock }),
@@ -358,7 +383,7 @@ mod tests {
             properties: properties().to_vec(),
         }
         .encode();
-        // Data directories in use hold one: another value here is another format number.
+        // Existing data directories contain one. Changing this value requires a new format number.
         assert_eq!(
             keccak256(bytes),
             b256!("bd29db84e8bba24d4d68fbeb994c74d59024f407d5cc222c6c5e67e0b368ad68")

@@ -1,5 +1,5 @@
-//! What models of threads run on: a disk whose every operation is a place where another thread may
-//! go on, and orders of threads that are drawn at random.
+//! Support for model tests of threads: a disk on which every operation may switch threads, and
+//! random schedules.
 
 use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, FaultyDisk, LockError,
@@ -12,13 +12,14 @@ use shuttle::{
 };
 use std::sync::Arc;
 
-/// Stacks of a model's threads: tests are not optimized.
+/// Stack size of a model's threads in bytes. Tests are not optimised, and need more.
 const STACK_BYTES: usize = 512 << 10;
-/// Changes of threads that the second way of drawing orders chooses with care.
+/// Number of context switches that the second scheduler chooses.
 const DEPTH: usize = 3;
 
-/// Runs a model in many orders of its threads: drawn at each step, and with few changes of threads
-/// at places drawn beforehand, which finds what needs a thread to stand still for long.
+/// Runs a model under many schedules. The first half picks a thread at random for each step. The
+/// second has few context switches, at places chosen in advance, which finds bugs that need a
+/// thread to stall for long.
 pub(crate) fn run(model: impl Fn() + Send + Sync + 'static) {
     let orders = match std::env::var_os("CAMBIUM_LONG") {
         Some(_) => 100_000,
@@ -34,7 +35,7 @@ pub(crate) fn run(model: impl Fn() + Send + Sync + 'static) {
     Runner::new(few_changes, config).run(move || again());
 }
 
-/// See the module's head.
+/// A disk whose operations let other threads run.
 #[derive(Debug)]
 pub(crate) struct YieldingDisk(pub(crate) FaultyDisk);
 

@@ -1,12 +1,14 @@
-//! Fail-stop: after a failed write or sync, or a panic in the middle of one, no more writes.
+//! Fail-stop for writers: after a failed write or sync, or a panic during one, nothing more is
+//! written.
 
 use crate::StoreError;
 use std::sync::OnceLock;
 
-/// Remembers the first failure of a part of the store.
+/// Records the first failure of a component and refuses all later writes.
 ///
-/// After a failed sync the system may have dropped what was written and say nothing of it when
-/// asked again (on Linux the pages are marked clean). Going on would acknowledge what is lost.
+/// After a failed sync the operating system may have dropped the unwritten data without reporting
+/// it again (Linux marks the pages clean). A later sync that succeeds would acknowledge data that
+/// is lost.
 #[derive(Debug)]
 pub(crate) struct Poison {
     part: &'static str,
@@ -21,7 +23,7 @@ impl Poison {
         }
     }
 
-    /// An error after a failure.
+    /// Returns [`StoreError::Poisoned`] if an earlier step has failed.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.cause.get() {
             Some(cause) => Err(StoreError::Poisoned {
@@ -32,12 +34,13 @@ impl Poison {
         }
     }
 
-    /// Runs a step that changes what is on disk, unless an earlier one failed.
+    /// Runs a step that changes files, unless an earlier step has failed. An error or a panic in
+    /// the step poisons the component.
     pub(crate) fn guard<T>(
         &self,
         step: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        /// Of a step that panics it is not known how far it came.
+        /// Poisons the component if the step panics: how much of it was done is unknown.
         struct Step<'a> {
             poison: &'a Poison,
             is_over: bool,

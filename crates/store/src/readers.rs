@@ -1,10 +1,10 @@
-//! Processes that read a database beside the one that writes it.
+//! Processes that read a database while another one writes to it.
 //!
-//! Files that a reader has open stay readable when their names are gone, so a reader needs nobody's
-//! leave. It only tells which checkpoint it is at, by a file in `readers/` that it holds a lock on:
-//! the kernel releases that when the reader ends in whatever way. So the writer knows who keeps the
-//! space of removed files, and for how long ([`LentFiles`]). A reader that may not write to the
-//! directory can't tell.
+//! An open file stays readable after its removal, so readers need no permission from the writer. A
+//! reader only announces the checkpoint it uses, by locking a file in `readers/`. The kernel
+//! releases the lock however the reader ends. So the writer knows which readers keep the space of
+//! removed files, and for how long ([`LentFiles`]). A reader without write access to the directory
+//! can't announce itself.
 
 use crate::StoreError;
 use cambium_disk::{Disk, DiskFile, DiskLock, LockError};
@@ -15,13 +15,13 @@ use std::sync::{
 
 const DIR: &str = "readers";
 
-/// Names are tried so often until one is free.
+/// Attempts to find an unused file name.
 const TRIES: u64 = 100;
 
-/// Distinguishes the readers of one process.
+/// Counter that distinguishes the readers of one process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Tells that a checkpoint is read, until it is dropped.
+/// Announcement that a process reads a checkpoint, withdrawn on drop.
 #[derive(Debug)]
 pub struct ReaderLock {
     disk: Arc<dyn Disk>,
@@ -30,8 +30,12 @@ pub struct ReaderLock {
 }
 
 impl ReaderLock {
-    /// Tells that checkpoint `sequence` is read. `None` where the directory may not be written to, or
-    /// nobody who writes has opened the database since there are readers.
+    /// Announces that this process reads the checkpoint `sequence`. Returns `None` if the directory
+    /// is not writable, or if no writer has created `readers/` yet.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be read.
     pub fn take(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Option<Self>, StoreError> {
         if !disk.exists(DIR)? {
             return Ok(None);
@@ -40,7 +44,7 @@ impl ReaderLock {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("{DIR}/{sequence:08}-{}-{number}", std::process::id());
             match disk.lock(&name) {
-                // Whoever writes may have taken it for one that was left behind.
+                // The writer may have removed the file as a leftover before it was locked.
                 Ok(lock) if disk.exists(&name)? => {
                     return Ok(Some(Self {
                         disk: disk.clone(),
@@ -58,28 +62,32 @@ impl ReaderLock {
 
 impl Drop for ReaderLock {
     fn drop(&mut self) {
-        // Whoever writes removes what is left.
+        // The writer removes the file otherwise.
         let _ = self.disk.remove(&self.name);
     }
 }
 
-/// The checkpoint that a reader's file names.
+/// Parses the checkpoint's sequence number from the name of a reader's file.
 fn sequence_of(name: &str) -> Option<u64> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// Makes the directory in which readers tell that they are there. Where it can't be made they tell
-/// nobody, and that is no reason to write nothing.
+/// Creates the directory for readers' files. Errors are ignored: readers then can't announce
+/// themselves, but the database remains usable.
 pub fn make_room_for_readers(disk: &dyn Disk) {
     if let Ok(false) = disk.exists(DIR) {
         let _ = disk.create_dir(DIR);
     }
 }
 
-/// The checkpoints that readers are at, one for each reader; files of readers that are gone are
-/// removed. A file that can't be locked, since it is another user's or a link, say, counts as none, and
-/// so do all where there is no directory: their reader has what it reads open, and is cut off from
-/// nothing.
+/// Returns the sequence number of the checkpoint that each live reader uses, and removes the files
+/// of readers that have ended. Files that can't be locked are ignored, for example those of other
+/// users. So is a missing directory. Readers that are ignored have their files open, and are never
+/// cut off.
+///
+/// # Errors
+///
+/// [`StoreError::Disk`] if the directory can't be listed.
 pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     let names = match disk.list(DIR) {
         Err(error) if error.is_not_found() || error.is_not_a_directory() => Vec::new(),
@@ -92,7 +100,7 @@ pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
         };
         let path = format!("{DIR}/{name}");
         match disk.lock(&path) {
-            // Where it can't be removed now, it is tried again next time.
+            // If the removal fails, the next call repeats it.
             Ok(_gone) => _ = disk.remove(&path),
             Err(LockError::Held { .. }) => live.push(sequence),
             Err(LockError::Disk(_)) => {}
@@ -101,8 +109,8 @@ pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     Ok(live)
 }
 
-/// Files that were removed and that readers may have open still: their space comes free when the
-/// last reader closes them. One that keeps them for too long has them cut off.
+/// Removed files that readers may still have open. Their space is freed when the last reader closes
+/// them. Files that a reader holds for too long are truncated.
 #[derive(Debug, Default)]
 pub struct LentFiles {
     files: Vec<LentFile>,
@@ -110,30 +118,30 @@ pub struct LentFiles {
 
 #[derive(Debug)]
 struct LentFile {
-    /// The newest checkpoint when it was removed: none from there on needs it.
+    /// Newest checkpoint at the time of the removal. It and later ones don't need the file.
     since: u64,
     bytes: u64,
     file: Arc<dyn DiskFile>,
 }
 
 impl LentFiles {
-    /// A file of so many `bytes` was removed, with checkpoint `since` as the newest.
+    /// Adds a file of `bytes` that was removed while `since` was the newest checkpoint.
     pub fn add(&mut self, since: u64, bytes: u64, file: Arc<dyn DiskFile>) {
         self.files.push(LentFile { since, bytes, file });
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no such files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Bytes that readers may keep.
+    /// Returns the number of bytes that readers may hold.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|lent| lent.bytes).sum()
     }
 
-    /// Lets go of what none of the `readers` needs, of which [`live_readers`] tells; and cuts off
-    /// what is needed only by those that are more than `lag_max` checkpoints behind the `newest`.
+    /// Releases the files that no reader needs, and truncates those needed only by readers that are
+    /// more than `lag_max` checkpoints behind `newest`. `readers` comes from [`live_readers`].
     pub fn settle(&mut self, readers: &[u64], newest: u64, lag_max: u64) {
         self.files.retain(|lent| {
             let mut needed_by = readers.iter().filter(|reader| **reader < lent.since);
@@ -144,8 +152,8 @@ impl LentFiles {
             if newest.saturating_sub(*newest_reader) <= lag_max {
                 return true;
             }
-            // A copy of the database may have it under another name. Where it can't be cut off, it
-            // stays until its reader is gone.
+            // A backup may have the file under another name. A file that can't be truncated is kept
+            // until its reader ends.
             !matches!(lent.file.names(), Ok(0)) || lent.file.set_len(0).is_err()
         });
     }
@@ -172,7 +180,7 @@ mod tests {
             make_room_for_readers(&*disk);
             let first = ReaderLock::take(&disk, 3).unwrap().unwrap();
             let second = ReaderLock::take(&disk, 12).unwrap().unwrap();
-            // One that was killed has left its file, and no lock.
+            // A killed reader leaves its file behind, but no lock.
             disk.create("readers/00000002-1-0").unwrap();
             disk.create("readers/note").unwrap();
             assert_eq!(live_readers(&*disk).unwrap(), [3, 12]);
@@ -201,7 +209,7 @@ mod tests {
             assert_eq!(lent.bytes(), 20);
             lent.settle(&[4, 9], 8, 4);
             assert_eq!(lent.bytes(), 20);
-            // The oldest reader is too far behind, but for one that it shares with another.
+            // The oldest reader is too far behind, except for a file that it shares with another.
             lent.settle(&[4, 7], 9, 4);
             assert_eq!(lent.bytes(), 10);
             assert_eq!((old.len().unwrap(), new.len().unwrap()), (0, 10));

@@ -1,19 +1,19 @@
-//! Records: framed bytes in append-only files, and the question of what a damaged one means.
+//! Framed records in append-only files, and how a torn record is told from a damaged one.
 //!
-//! After a power loss the end of an append-only file may hold anything: records that were never
-//! acknowledged are there, gone or torn, each by itself. That is normal, and they are dropped.
-//! Damage to a record that *was* acknowledged is another matter, and must not be taken for the
-//! first. So each record says up to where all was durable when it was written: a damaged record
-//! is a torn one unless a later record tells that it had been durable.
+//! After a power loss the end of an append-only file may hold anything: each unacknowledged record
+//! may be intact, missing or torn, independently of the others. That is expected, and recovery
+//! drops them. Damage to an *acknowledged* record must be reported instead. So each record stores
+//! the position up to which everything was durable when it was written. A damaged record counts as
+//! torn unless a later record proves that it had been durable.
 //!
 //! ```text
 //!   A ok | B damaged | C ok, "durable to the end of A"   B and C were never acknowledged: drop both
-//!   A ok | B damaged | C ok, "durable to the end of B"   B has rotted: an error
+//!   A ok | B damaged | C ok, "durable to the end of B"   B was acknowledged: report the damage
 //! ```
 //!
-//! The checksums are salted with a number of the database's own. Payloads come from strangers,
-//! who could otherwise write into a block bytes that pass for a record when the block's own
-//! record is torn.
+//! Checksums are seeded with a random number of the database (the salt). Payloads contain data
+//! chosen by strangers, who could otherwise embed bytes in a block that pass for a record when the
+//! block's own record is torn.
 
 use crate::files::copy_range;
 use cambium_disk::{DiskError, DiskFile};
@@ -34,16 +34,17 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 // 40      n     payload
 // 40 + n        zeros to a multiple of 8
 const MAGIC: &[u8; 4] = b"CbRc";
+/// Size of a record's frame in bytes.
 pub(crate) const FRAME_BYTES: usize = 40;
 const ALIGN_BYTES: u64 = 8;
 
-/// Length limit of a payload.
+/// Largest payload of a record in bytes.
 pub(crate) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
 
-/// Files are read in pieces of this size where no record gives another.
+/// Bytes that a search reads at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What stands before a payload.
+/// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -53,33 +54,34 @@ pub(crate) struct Frame {
     checksum: u64,
 }
 
-/// What was found where a record could be.
+/// Result of reading at an offset where a record may begin.
 #[derive(Debug)]
 pub(crate) enum Found {
     Record(Frame, Vec<u8>),
-    /// No record: zeros, or the end of the file.
+    /// Zeros, or the end of the file: no record was written here.
     End,
-    /// Not a record, and not nothing.
+    /// Bytes that are not an intact record, and the reason.
     Damage(&'static str),
 }
 
-/// A file of records, for reading: what the functions here need to know of it.
+/// A file of records with what is needed to read them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordFile<'a> {
     pub(crate) file: &'a dyn DiskFile,
     pub(crate) salt: u64,
-    /// Position of the file's first byte: positions are unique among all files of a kind.
+    /// Position of the file's first byte. Positions are unique across all files of a kind.
     pub(crate) base: u64,
-    /// Records end here at the latest.
+    /// End of the area that may hold records, in bytes.
     pub(crate) len: u64,
 }
 
-/// Bytes of a record with this payload.
+/// Returns the size in bytes of a record with a payload of this length.
 pub(crate) const fn record_bytes(payload_len: u64) -> u64 {
     (FRAME_BYTES as u64 + payload_len).next_multiple_of(ALIGN_BYTES)
 }
 
-/// Appends to `out`, whose length is a multiple of 8, the record of `parts` in a row.
+/// Appends a record to `out`, whose length must be a multiple of 8. The payload is the
+/// concatenation of `parts`.
 pub(crate) fn put_record(
     out: &mut Vec<u8>,
     salt: u64,
@@ -130,21 +132,23 @@ impl Frame {
         })
     }
 
-    /// Bytes that the record takes.
+    /// Returns the size of the whole record in bytes.
     pub(crate) const fn size(&self) -> u64 {
         record_bytes(self.len as u64)
     }
 }
 
 impl RecordFile<'_> {
-    /// The frame in `bytes`, if it is that of the record at `offset` and the record fits.
+    /// Decodes the frame in `bytes`. Returns `None` unless it belongs to the record at `offset` and
+    /// the record fits into the file.
     fn decode(&self, bytes: &[u8], offset: u64) -> Option<Frame> {
         let room = self.len.saturating_sub(offset);
         Frame::decode(bytes, self.salt)
             .filter(|frame| frame.position == self.base + offset && frame.size() <= room)
     }
 
-    /// Reads the record at `offset`. What it claims is checked before memory is taken for it.
+    /// Reads the record at `offset` and verifies its checksum. The claimed length is checked before
+    /// memory is allocated for it.
     pub(crate) fn record(&self, offset: u64) -> Result<Found, DiskError> {
         let room = self.len.saturating_sub(offset);
         let mut head = [0; FRAME_BYTES];
@@ -154,7 +158,7 @@ impl RecordFile<'_> {
             return Ok(Found::End);
         }
         let Some(frame) = self.decode(&head, offset) else {
-            return Ok(Found::Damage("there is no whole record"));
+            return Ok(Found::Damage("there is no intact record"));
         };
         let mut payload = vec![0; frame.size() as usize - FRAME_BYTES];
         self.file
@@ -170,8 +174,8 @@ impl RecordFile<'_> {
         Ok(Found::Record(frame, payload))
     }
 
-    /// As [`Self::record`], with no more than the first `head` bytes of the payload, which are not
-    /// checked.
+    /// Reads the record at `offset` with at most the first `head` bytes of its payload. The payload
+    /// is not verified.
     pub(crate) fn record_head(&self, offset: u64, head: usize) -> Result<Found, DiskError> {
         let room = self.len.saturating_sub(offset);
         let take = room.min((FRAME_BYTES + head) as u64) as usize;
@@ -181,15 +185,16 @@ impl RecordFile<'_> {
             return Ok(Found::End);
         }
         let Some(frame) = self.decode(&bytes, offset) else {
-            return Ok(Found::Damage("there is no whole record"));
+            return Ok(Found::Damage("there is no intact record"));
         };
         bytes.drain(..FRAME_BYTES);
         bytes.truncate(frame.len as usize);
         Ok(Found::Record(frame, bytes))
     }
 
-    /// Reads a record's frame, and of its payload no more than `head` takes: whether the payload
-    /// is what was written remains to be seen. `None` if there is no frame.
+    /// Reads the frame of the record at `offset`, and fills `head` with the start of its payload,
+    /// which is not verified. Returns `None` if there is no frame, or the payload is shorter than
+    /// `head`.
     pub(crate) fn frame(&self, offset: u64, head: &mut [u8]) -> Result<Option<Frame>, DiskError> {
         let size = (FRAME_BYTES + head.len()) as u64;
         let room = self.len.saturating_sub(offset);
@@ -204,8 +209,13 @@ impl RecordFile<'_> {
             .filter(|frame| frame.size() >= size))
     }
 
-    /// Looks after `from` for a whole record which tells that the byte at `position` was durable.
-    pub(crate) fn witness(&self, from: u64, position: u64) -> Result<Option<u64>, DiskError> {
+    /// Searches from `from` on for an intact record that proves the byte at `position` durable.
+    /// Returns the record's offset.
+    pub(crate) fn find_durability_proof(
+        &self,
+        from: u64,
+        position: u64,
+    ) -> Result<Option<u64>, DiskError> {
         let mut at = from.next_multiple_of(ALIGN_BYTES);
         let mut piece = vec![0; PIECE_BYTES];
         while at + (FRAME_BYTES as u64) <= self.len {
@@ -226,14 +236,20 @@ impl RecordFile<'_> {
         Ok(None)
     }
 
-    /// Writes the bytes `from .. to` again as they are. After a sync that failed the system may
-    /// hold bytes that it takes for written, and that are on no disk: reading them proves nothing,
-    /// and only a new write makes the next sync write them.
+    /// Searches from `from` on for an intact record, and returns its offset. Skips records that state
+    /// nothing to be durable.
+    pub(crate) fn find_record(&self, from: u64) -> Result<Option<u64>, DiskError> {
+        self.find_durability_proof(from, 0)
+    }
+
+    /// Writes the bytes `from .. to` again, unchanged. After a failed sync the operating system may
+    /// hold bytes that it considers written although they never reached the disk. Reading them
+    /// proves nothing; only rewriting them makes the next sync write them.
     pub(crate) fn rewrite(&self, from: u64, to: u64) -> Result<(), DiskError> {
         copy_range(self.file, from..to, self.file, from, |_| ())
     }
 
-    /// Where the last byte from `from` on that is not zero ends. `None` if all are.
+    /// Returns the end of the last byte from `from` on that is not zero, or `None` if all are zero.
     pub(crate) fn content_end(&self, from: u64) -> Result<Option<u64>, DiskError> {
         let mut end = None;
         let mut piece = vec![0; PIECE_BYTES];

@@ -1,8 +1,9 @@
-//! Locks and atomic numbers of segments and log: those of `shuttle` where their models run.
+//! Locks and atomics of the segments and the log. With the feature `shuttle` they are those of
+//! `shuttle`, for model tests.
 //!
-//! A model is a test in which each of these is a place where another thread may go on, in an order
-//! drawn at random: `cargo test -p cambium-store --features shuttle --lib model`. Other tests don't
-//! run with the feature, since nothing else drives such locks.
+//! In a model test each operation on them is a point where the scheduler may switch threads, in a
+//! random order: `cargo test -p cambium-store --features shuttle --lib model`. Other tests don't
+//! run with the feature, because these locks work only under `shuttle`'s scheduler.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, RwLock};

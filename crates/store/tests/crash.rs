@@ -1,5 +1,5 @@
-//! Repeated crashes and recoveries of all parts together, as the engine uses them: what a sync
-//! acknowledged is there after every one of them.
+//! Repeated crashes and recoveries of all components together, used as the engine uses them. After
+//! each recovery everything that a sync acknowledged must be there.
 
 use alloy_primitives::{B256, keccak256};
 use cambium_disk::{Disk, Fault, FaultyDisk};
@@ -20,11 +20,11 @@ const LOG: LogOptions = LogOptions {
 const SEGMENTS: SegmentOptions = SegmentOptions {
     segment_bytes_max: 8_192,
     buffer_bytes: 4_500,
-    // So few that numbers are used again.
+    // Few enough that segment numbers are reused.
     segments_max: 40,
 };
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// What block `n` puts into the log in life `life`: no two lives write the same.
+/// Returns the payload of block `n` in life `life`. It differs in every life.
 fn payload(n: u64, life: u64) -> Vec<u8> {
     let mut payload = life.to_le_bytes().to_vec();
     payload.extend((0..n * 61 % 700).map(|at| (n + at) as u8));
@@ -58,9 +58,9 @@ fn page(n: u64) -> Vec<u8> {
         .finish()
 }
 
-/// A small engine: blocks go to the log, with a code each; merges replace pages, which die as they
-/// do in the engine: a page that the newest checkpoint no longer names is retired, and dead once
-/// the next one is durable.
+/// A small engine. It appends blocks to the log, each with a code, and replaces pages in merges. As
+/// in the real engine, a page is retired once the newest checkpoint does not refer to it, and dead
+/// once the next checkpoint is durable.
 struct Engine {
     disk: Arc<dyn Disk>,
     log: BlockLog,
@@ -68,13 +68,13 @@ struct Engine {
     segments: Segments,
     index: BlockIndex,
     pages: BTreeMap<u64, PageAddr>,
-    /// The blocks in the log.
+    /// Payloads of all blocks in the log.
     blocks: Vec<Vec<u8>>,
-    /// Pages that only the checkpoint before the newest names.
+    /// Pages that only the previous checkpoint refers to.
     retired: Vec<PageAddr>,
     /// Pages that were replaced since the newest checkpoint.
     replaced: Vec<PageAddr>,
-    /// Segments that were removed.
+    /// Number of segments that were removed.
     removed: usize,
 }
 
@@ -157,7 +157,8 @@ impl Engine {
         })
     }
 
-    /// Checks that all is there, and returns the blocks found: they are durable from here on.
+    /// Checks that everything acknowledged is there, and returns the blocks found, which are
+    /// durable now.
     fn check(&self, acknowledged: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let kept = self.blocks.get(..acknowledged.len());
         assert!(
@@ -236,7 +237,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Works at random until an error, or for a while, and notes what was acknowledged.
+    /// Works at random until an error, or for a limited number of steps, and records what was
+    /// acknowledged.
     fn work(
         &mut self,
         random: &mut Random,
@@ -273,7 +275,7 @@ fn power_lost_at_any_moment_again_and_again_costs_nothing_acknowledged() {
             let _ = engine.work(&mut random, life, &mut acknowledged);
             disk = disk.crash();
             if random.below(3) == 0 {
-                // Recovery is cut short, too.
+                // Recovery itself is interrupted by a power loss.
                 disk.lose_power_after(random.below(12));
                 let _ = Engine::open(&disk);
                 disk = disk.crash();
@@ -305,7 +307,7 @@ fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowle
             }
             let _ = engine.work(&mut random, life, &mut acknowledged);
             drop(engine);
-            // The process starts again on what its system remembers; only then is power lost.
+            // The process restarts with what the page cache holds, and only then the power fails.
             disk.inject(Fault::FailedSync, part, 0);
             disk.inject(Fault::FailedWrite, part, 0);
             let opened = Engine::open(&disk);
@@ -322,7 +324,7 @@ fn a_failed_write_or_sync_then_a_restart_then_a_power_loss_cost_nothing_acknowle
     }
 }
 
-/// The names of the checkpoints that were not found to be damaged.
+/// Returns the names of all checkpoints that were not set aside.
 fn checkpoints(disk: &FaultyDisk) -> Vec<String> {
     let mut names = disk.files();
     names.retain(|name| name.starts_with("checkpoint-") && !name.contains('.'));
@@ -345,8 +347,8 @@ fn with_the_newest_checkpoint_damaged_the_one_before_and_the_log_give_everything
             removed += engine.removed;
             drop(engine);
             disk = disk.crash();
-            // Not one from an earlier life: the one before it may have been damaged then, and what
-            // the next older one needs is no longer kept.
+            // Checkpoints of an earlier life don't qualify: the previous one may have been damaged
+            // then, so the data that the next older one needs may be gone.
             if let [.., _, newest] = &checkpoints(&disk)[..]
                 && !before.contains(newest)
             {

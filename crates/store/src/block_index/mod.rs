@@ -1,9 +1,9 @@
-//! Canonical block number -> place in the log.
+//! The block index: canonical block number to log position.
 //!
-//! Records of one width in one file, read one at a time, so that memory does not grow with the
-//! chain. It holds nothing that the log does not: it is written lazily, made durable only at
-//! checkpoints, and made again from the log when it is missing or damaged. Opening changes nothing:
-//! what is to be cut off the file is cut off when something is written.
+//! The index is a file of fixed-size records that are read one at a time, so its memory does not
+//! grow with the chain. It can be rebuilt from the log if it is missing or damaged. So it is
+//! written lazily and synced only at checkpoints. Opening changes nothing: the file is truncated
+//! before the first write.
 
 use crate::{LogPosition, StoreError, files::open_if_exists, poison::Poison};
 use alloy_primitives::B256;
@@ -37,47 +37,48 @@ const MAGIC: &[u8; 8] = b"CambiIdx";
 const FORMAT: u32 = 1;
 const RECORD_BYTES: usize = 48;
 
-/// Entries are written when this many have gathered.
+/// Number of buffered entries at which they are written to the file.
 const DIRTY_MAX: usize = 4096;
 
-/// What the index knows of a block.
+/// Entry of a block in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEntry {
-    /// Hash of its header.
+    /// Hash of the block's header.
     pub hash: B256,
-    /// Its record in the log.
+    /// Position of the block's record in the log.
     pub position: LogPosition,
 }
 
-/// In what state the index was found.
+/// State of the index when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexState {
-    /// Whole, as far as was asked for.
+    /// The index has all entries that were asked for.
     Ready,
-    /// Shorter than was asked for: the caller sets what is missing.
+    /// The index ends too early. The caller sets the missing entries.
     Short {
         /// One more than the highest number that has an entry.
         numbers: u64,
     },
-    /// Missing or damaged, and begun anew: empty. The caller scans the log and sets every entry
-    /// again.
+    /// The index was missing or damaged, and is now empty. The caller scans the log and sets all
+    /// entries.
     Rebuild {
-        /// What was found.
+        /// What was wrong with it.
         reason: String,
     },
 }
 
-/// The index: a file of one record for each number, and a small buffer of what was not yet written.
+/// The block index: a file with one record for each number, and a buffer of unwritten entries.
 #[derive(Debug)]
 pub struct BlockIndex {
     disk: Arc<dyn Disk>,
-    /// `None` if it is missing, until something is written.
+    /// `None` until the first write, if the file is missing.
     file: RwLock<Option<Arc<dyn DiskFile>>>,
     state: RwLock<State>,
     reads: AtomicU64,
     written: AtomicU64,
     poison: Poison,
-    /// The newest block that the file must have for what is read of it to count, if any.
+    /// Block that the file must contain for its entries to be valid, if set: see
+    /// [`BlockIndex::set_anchor`].
     anchor: RwLock<Option<(u64, B256)>>,
 }
 
@@ -86,14 +87,13 @@ struct State {
     dirty: BTreeMap<u64, BlockEntry>,
     /// One more than the highest number that has an entry.
     numbers: u64,
-    /// Records of the file that count.
+    /// Number of records in the file that are valid.
     file_numbers: u64,
-    /// What the file is to be cut to before anything is written: so many records, or nothing at
-    /// all, without even its header.
+    /// How to truncate the file before the next write.
     cut: Option<Cut>,
     name_is_durable: bool,
-    /// Whether the file has its header. One that is begun anew gets it when all of it is durable:
-    /// until then an opening must not take it for whole.
+    /// Whether the file has its header. A rebuilt index gets it only once all entries are durable,
+    /// so that an incomplete one is never taken for complete.
     has_header: bool,
 }
 
@@ -104,8 +104,12 @@ enum Cut {
 }
 
 impl BlockIndex {
-    /// Opens the index, which should hold the numbers below `numbers`, or begins one if `numbers`
-    /// is 0. Numbers from there on are dropped: replaying the log sets them again.
+    /// Opens the index, which is expected to have all numbers below `numbers`. If `numbers` is 0 a
+    /// new index begins. Higher numbers are dropped: replay of the log sets them again.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be opened or read.
     pub fn open(disk: Arc<dyn Disk>, numbers: u64) -> Result<(Self, IndexState), StoreError> {
         let file = open_if_exists(&*disk, NAME)?;
         let index = Self {
@@ -139,14 +143,19 @@ impl BlockIndex {
         Ok((index, state))
     }
 
-    /// From now on, entries up to that of block `number` count only as long as the file has the hash of
-    /// this block: of a file that another process may cut off and write again, with another chain.
+    /// Makes all reads of entries check that the file has the block `number` with this hash. Meant
+    /// for a reader, because another process may rewrite the file with another chain.
     pub fn set_anchor(&self, number: u64, hash: B256) {
         *self.anchor.write() = Some((number, hash));
     }
 
-    /// The entry of `number`. After [`StoreError::Corrupt`], clear the index and set all
-    /// entries again from a scan of the log.
+    /// Returns the entry of `number`, or `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the record is damaged (to recover, clear the index and set all
+    /// entries from a scan of the log), [`StoreError::ReaderBehind`] if the anchor is gone, and
+    /// [`StoreError::Disk`] if the record can't be read.
     pub fn get(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let state = self.state.read();
         match state.dirty.get(&number) {
@@ -156,19 +165,28 @@ impl BlockIndex {
         }
     }
 
-    /// The entry of `number`, which must be there: that there is none is damage, too.
+    /// Returns the entry of `number`, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockIndex::get`], and [`StoreError::Corrupt`] if there is no entry.
     pub fn expect(&self, number: u64) -> Result<BlockEntry, StoreError> {
         self.get(number)?
             .ok_or_else(|| self.corrupt(number, format!("block {number} is missing")))
     }
 
-    /// Sets the entry of `number`, written at leisure.
+    /// Sets the entry of `number`. It is buffered and written later.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if writing buffered entries fails, which poisons the index, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn set(&self, number: u64, entry: BlockEntry) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
         self.poison.guard(|| {
             state.dirty.insert(number, entry);
             state.numbers = state.numbers.max(number + 1);
-            // Above the anchor, nothing is written: only a reader has one, and it goes by the file.
+            // Only readers have an anchor, and they never write.
             if state.dirty.len() >= DIRTY_MAX && self.anchor.read().is_none() {
                 self.flush(state)
             } else {
@@ -177,7 +195,13 @@ impl BlockIndex {
         })
     }
 
-    /// Forgets everything, durably: what comes after counts only once all of it is durable.
+    /// Removes all entries durably. Until the next [`BlockIndex::sync`], opening the index returns
+    /// [`IndexState::Rebuild`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be truncated, which poisons the index, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn clear(&self) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
         self.poison.guard(|| {
@@ -190,8 +214,12 @@ impl BlockIndex {
         })
     }
 
-    /// As [`BlockIndex::clear`], but what the file has of the numbers below `number` stays as it is,
-    /// damaged or not: what is not in the log any more can't be set again.
+    /// Removes the entries from `number` on, as [`BlockIndex::clear`] does. Those below are kept as
+    /// they are, damaged or not, because their blocks may have left the log.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockIndex::clear`].
     pub fn restart(&self, number: u64) -> Result<(), StoreError> {
         if number == 0 {
             return self.clear();
@@ -201,7 +229,7 @@ impl BlockIndex {
             let file = self.file()?;
             let len = file.len()?.min(offset_of(number));
             file.set_len(len)?;
-            // Until all of it is durable no opening takes it for whole.
+            // Without a header, opening does not take the file for complete before the next sync.
             file.write_at(&[0; RECORD_BYTES], 0)?;
             file.sync()?;
             let numbers = (len / RECORD_BYTES as u64).saturating_sub(1);
@@ -215,7 +243,11 @@ impl BlockIndex {
         })
     }
 
-    /// Forgets `number` and all above it.
+    /// Removes the entries of `number` and all above it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Poisoned`] after a failed write or sync.
     pub fn truncate(&self, number: u64) -> Result<(), StoreError> {
         let state = &mut *self.state.write();
         self.poison.check()?;
@@ -231,22 +263,27 @@ impl BlockIndex {
         Ok(())
     }
 
-    /// One more than the highest number that has an entry.
+    /// Returns one more than the highest number that has an entry.
     pub fn numbers(&self) -> u64 {
         self.state.read().numbers
     }
 
-    /// Entries read from the file since the index was opened.
+    /// Returns the number of entries read from the file since opening.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Bytes written since the index was opened.
+    /// Returns the bytes written since opening.
     pub fn bytes_written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Writes what is buffered and makes all of it durable.
+    /// Writes the buffered entries and makes them durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write or sync fails, which poisons the index, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn sync(&self) -> Result<(), StoreError> {
         let (name_is_durable, has_header) = {
             let state = &mut *self.state.write();
@@ -254,7 +291,7 @@ impl BlockIndex {
             (state.name_is_durable, state.has_header)
         };
         let file = self.file()?;
-        // Readers need not wait for the disk.
+        // Done without the state's lock, so that readers don't wait for the disk.
         self.poison.guard(|| {
             file.sync()?;
             if !has_header {
@@ -273,7 +310,7 @@ impl BlockIndex {
         Ok(())
     }
 
-    /// The file, which is made if there is none.
+    /// Returns the file, and creates it if necessary.
     fn file(&self) -> Result<Arc<dyn DiskFile>, StoreError> {
         let mut file = self.file.write();
         Ok(match &*file {
@@ -282,8 +319,8 @@ impl BlockIndex {
         })
     }
 
-    /// Cuts the file as it is to be cut. One that begins anew does so durably: what was there must
-    /// not come back beneath what comes next.
+    /// Truncates the file as `state.cut` says. Removing everything is durable on return: old
+    /// entries must not reappear among new ones after a crash.
     fn make_cut(&self, state: &mut State) -> Result<(), StoreError> {
         match state.cut {
             None => {}
@@ -305,7 +342,7 @@ impl BlockIndex {
         Ok(())
     }
 
-    /// Writes the buffered entries, neighbours together.
+    /// Writes the buffered entries, adjacent ones together.
     fn flush(&self, state: &mut State) -> Result<(), StoreError> {
         self.make_cut(state)?;
         let (mut run, mut first) = (Vec::new(), 0);
@@ -333,15 +370,20 @@ impl BlockIndex {
         Ok(self.file()?.write_at(run, offset_of(first))?)
     }
 
-    /// The entry of `number` in the file, which is of the chain that has the anchor.
+    /// Reads the entry of `number` from the file, and verifies that the anchor is still there.
     fn read(&self, number: u64) -> Result<Option<BlockEntry>, StoreError> {
         let entry = self.read_entry(number);
-        // Cut off from above, and written from below: what was read before the anchor is of its chain.
+        // Checked after the read: the file is truncated from the end and rewritten upwards, so an
+        // entry read before the anchor belongs to the anchor's chain.
         self.check_anchor()?;
         entry
     }
 
-    /// [`StoreError::ReaderBehind`] if the file has lost the block of [`BlockIndex::set_anchor`].
+    /// Checks that the file still has the block of [`BlockIndex::set_anchor`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ReaderBehind`] if not.
     pub fn check_anchor(&self) -> Result<(), StoreError> {
         let anchor = *self.anchor.read();
         if let Some((number, hash)) = anchor
@@ -360,7 +402,7 @@ impl BlockIndex {
             return Ok(None);
         };
         match file.read_at(&mut record, offset_of(number)) {
-            // Cut off behind our back: as if it were zeros.
+            // Another process has truncated the file.
             Err(error) if error.is_end_of_file() => return Ok(None),
             read => read?,
         }
@@ -377,12 +419,12 @@ impl BlockIndex {
             file: self.disk.display_path(NAME),
             offset: offset_of(number),
             what,
-            advice: "`cambium db repair` makes it again from the log",
+            advice: "`cambium db repair` rebuilds it from the log",
         }
     }
 
-    /// How many of the numbers below `numbers`, which is not 0, the file holds; or that it is to
-    /// be made again.
+    /// Returns how many of the first `numbers` entries the file has, or that it must be rebuilt.
+    /// `numbers` is not 0.
     fn find(&self, numbers: u64) -> Result<Result<u64, IndexState>, StoreError> {
         let rebuild = |reason: String| Ok(Err(IndexState::Rebuild { reason }));
         let file = self.file.read().clone();

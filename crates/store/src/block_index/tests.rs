@@ -96,7 +96,7 @@ fn opening_changes_nothing_and_a_passing_error_is_no_damage() {
     assert_eq!(state, IndexState::Ready);
     assert_eq!(index.get(3).unwrap(), Some(entry(103)));
     assert_eq!(disk.contents(NAME).unwrap().len() as u64, offset_of(4));
-    // A missing one is made when something is written.
+    // A missing file is created by the first write.
     disk.remove(NAME).unwrap();
     let operations = disk.operations();
     let (index, state) = open(&disk, 4);
@@ -211,7 +211,7 @@ fn one_made_again_counts_for_nothing_until_it_is_durable() {
         let index = rebuild(open(&disk, 10));
         disk.inject(Fault::FailedSync, NAME, 1);
         index.sync().unwrap_err();
-        // The process starts again on what its system remembers, and power is lost after that.
+        // The process restarts with what the page cache holds, and the power fails after that.
         rebuild(open(&disk, 10)).sync().unwrap();
         let (index, state) = open(&disk.crash(), 10);
         assert_eq!(state, IndexState::Ready);
@@ -223,7 +223,7 @@ fn one_made_again_counts_for_nothing_until_it_is_durable() {
 fn the_format_is_what_it_was() {
     let disk = FaultyDisk::new(5);
     filled(&disk, 20);
-    // Data directories in use hold one: another value here is another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     assert_eq!(
         keccak256(disk.contents(NAME).unwrap()),
         b256!("96c18e34e25a84cb9002ccd9a326b96db74f9201301b076bf7467998f556394a")

@@ -1,7 +1,7 @@
-//! The next file of a log, made before it is needed: all of it written, with zeros, and durable.
+//! Preallocation of the next log file, filled with zeros and synced before it is needed.
 //!
-//! What is then written over the zeros needs no new place on the disk, so that a sync need not wait
-//! for the file system's journal, nor for what others put into it.
+//! Writing over durable zeros allocates no space on the disk. So a sync does not wait for the file
+//! system's journal, nor for other data in it.
 
 use super::{
     format::{DIR, TEMPORARY, name_of},
@@ -11,15 +11,20 @@ use crate::{LogPosition, StoreError, WritePace, files::remove_if_exists, pace::P
 use cambium_disk::{Access, BLOCK_BYTES, DiskError};
 use std::sync::atomic::Ordering;
 
-/// A log of fewer bytes gets no file ahead.
+/// Logs with less content than this get no preallocated file.
 const LOG_BYTES_MIN: u32 = 16 << 20;
-/// Room for the record that goes beyond a file's limit.
+/// Space for the record that crosses a file's length limit, in bytes.
 const SPARE_BYTES: u64 = 1 << 20;
 
 impl BlockLog {
-    /// Makes the next file ready, if it is not yet and will be needed soon. It takes as long as
-    /// writing [`LogOptions::file_bytes_max`](crate::LogOptions::file_bytes_max): for a thread that
-    /// has time. Where the disk is full nothing is done.
+    /// Prepares the next file if it will be needed soon and is not prepared yet. This takes as long
+    /// as writing [`LogOptions::file_bytes_max`](crate::LogOptions::file_bytes_max), so it belongs
+    /// on a background thread. If the disk is full, nothing is prepared and no error is returned.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write or sync fails for another reason, which poisons the log, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
         let _one = self.preparing.lock();
@@ -32,9 +37,9 @@ impl BlockLog {
     fn is_next_due(&self) -> bool {
         let LogPosition { offset, .. } = self.end();
         let max = self.options.file_bytes_max;
-        match self.is_whole.load(Ordering::Acquire) {
+        match self.is_preallocated.load(Ordering::Acquire) {
             true => offset >= max / 2,
-            // It grows in steps, each of which somebody waits for.
+            // The file grows in steps, for each of which an append waits.
             false => offset >= LOG_BYTES_MIN.min(max / 2),
         }
     }
@@ -48,13 +53,13 @@ impl BlockLog {
                 false => Err(error.into()),
             };
         }
-        // Whoever begins a file waits for no more than this.
+        // A thread that begins a file waits for this short step only.
         let mut next = self.next.lock();
         let name = name_of(self.end().file + 1);
         self.disk.rename(TEMPORARY, &name)?;
         self.disk.sync_dir(DIR)?;
         *next = Some(self.disk.open(&name)?);
-        self.is_ahead.store(true, Ordering::Release);
+        self.is_next_ready.store(true, Ordering::Release);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
-//! Appending to the log, and making durable what was appended.
+//! The writing half of the log: append, sync, and the start of new files.
 
 use super::{
-    format::{DIR, END, MARK, OWN_BYTES, OWN_KINDS, TEMPORARY, begin_file, header_of},
-    recovery::{LogRecovery, Unsettled, find_end},
+    format::{DIR, END, INTERNAL_KINDS, MARK_BYTES, SYNC_MARK, TEMPORARY, begin_file, header_of},
+    recovery::{LogRecovery, PendingRecovery, find_end},
 };
 use crate::{
     LogPosition, StoreError,
@@ -18,22 +18,22 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Older files kept open for reading.
+/// Number of older files that are kept open for reading.
 pub(super) const OPEN_FILES_MAX: usize = 64;
 
-/// Zeros are written in pieces of this size.
+/// Size of one write of zeros when a file is extended, in bytes.
 const ZEROS_BYTES: u64 = 1 << 20;
 
-/// How the log is laid out.
+/// Layout of the log's files.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// A new file is begun once one is this long. At most 2 GiB.
+    /// Length in bytes at which a file is complete and the next one begins. At most 2 GiB.
     pub file_bytes_max: u32,
-    /// A file that was not made ready before is extended with zeros in steps of this, so that most
-    /// syncs need not write the file's length too. 0 for no such steps.
+    /// Step in bytes by which a file is extended with zeros, if it was not preallocated as a whole.
+    /// Most syncs then leave the file's length as it is. 0 turns extension off.
     pub extend_bytes: u64,
-    /// Mixed into every checksum, so that nobody can smuggle in a false record as a block's
-    /// payload: see [`Manifest::salt`](crate::Manifest::salt).
+    /// Seed of all checksums, so that a stranger can't hide a forged record in a block's payload:
+    /// see [`Manifest::salt`](crate::Manifest::salt).
     pub salt: u64,
 }
 
@@ -47,60 +47,67 @@ impl Default for LogOptions {
     }
 }
 
-/// Bytes of the largest payload that a record can have.
+/// Largest payload of a record in bytes.
 pub const LOG_PAYLOAD_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX;
 
-/// The log: one appends and syncs, any number of threads read.
+/// The write-ahead log of blocks. One thread at a time appends and syncs, any number of threads
+/// read.
 #[derive(Debug)]
 pub struct BlockLog {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) options: LogOptions,
     pub(super) files: RwLock<BTreeMap<u32, Arc<dyn DiskFile>>>,
     pub(super) writer: Mutex<Writer>,
-    /// The next file, if it is ready. Held while a file is given its name, so that no two get the
-    /// same. Taken after `writer`, never before it.
+    /// The next file, if it is prepared. The lock is held while a new file gets its name, so that
+    /// two threads never choose the same. Lock order: after `writer`.
     pub(super) next: Mutex<Option<Arc<dyn DiskFile>>>,
-    /// Held by whoever makes the next file ready.
+    /// Held while the next file is prepared.
     pub(super) preparing: Mutex<()>,
-    /// Whether it is ready.
-    pub(super) is_ahead: AtomicBool,
-    /// Whether the newest file was made ready before it was begun.
-    pub(super) is_whole: AtomicBool,
-    /// Held during a sync, which appends need not wait for.
+    /// Whether the next file is prepared.
+    pub(super) is_next_ready: AtomicBool,
+    /// Whether the newest file was preallocated as a whole.
+    pub(super) is_preallocated: AtomicBool,
+    /// Held during a sync. Appends don't take it.
     pub(super) syncing: Mutex<()>,
     pub(super) end: AtomicU64,
     pub(super) written: AtomicU64,
-    /// The oldest file that is kept.
+    /// Number of the oldest file that is kept.
     pub(super) first: AtomicU32,
-    /// Files before this one have been removed.
+    /// Files with smaller numbers have been removed.
     pub(super) removed_to: AtomicU32,
     pub(super) poison: Poison,
-    /// What opening found and left to be done.
-    pub(super) unsettled: Mutex<Option<Unsettled>>,
+    /// Outcome of recovery that [`BlockLog::settle`] applies. `None` afterwards.
+    pub(super) pending: Mutex<Option<PendingRecovery>>,
 }
 
-/// The newest file.
+/// State of the newest file.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// None until the log is settled.
+    /// `None` until the log is settled.
     pub(super) file: Option<Arc<dyn DiskFile>>,
     pub(super) end: LogPosition,
-    /// Length of the file: all from `end` on is zeros.
+    /// Length of the file. It holds zeros from `end` on.
     pub(super) file_bytes: u64,
     pub(super) durable_to: LogPosition,
-    /// Whether there are records that are not durable: a mark need not be.
+    /// Whether records other than sync marks are not durable yet.
     pub(super) has_unsynced: bool,
     pub(super) buffer: Vec<u8>,
 }
 
 impl BlockLog {
-    /// Opens the log and finds its end from the record boundary `from` on: the position kept in a
-    /// checkpoint, or [`LogPosition::START`], with which a log is begun if there is none. Nothing
-    /// is changed: a torn end is reported, and dropped by [`BlockLog::settle`].
+    /// Opens the log, and finds its end by reading records from the record boundary `from` on.
+    /// `from` is the position stored in a checkpoint, or [`LogPosition::START`], with which a
+    /// missing log is created by [`BlockLog::settle`]. Opening changes no file: a torn end is
+    /// reported here and dropped by [`BlockLog::settle`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::CorruptLog`] for damage to what had been acknowledged.
+    /// [`StoreError::CorruptLog`] if acknowledged records are damaged, and [`StoreError::Disk`] if
+    /// a file can't be read.
+    ///
+    /// # Panics
+    ///
+    /// If [`LogOptions::file_bytes_max`] exceeds 2 GiB.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -111,8 +118,8 @@ impl BlockLog {
             "log files of {}",
             options.file_bytes_max
         );
-        let unsettled = find_end(&*disk, options.salt, from)?;
-        let (end, torn_tail) = match &unsettled.end {
+        let pending = find_end(&*disk, options.salt, from)?;
+        let (end, torn_tail) = match &pending.end {
             Some(found) => (found.end, found.torn_tail(&*disk)),
             None => (LogPosition::START, None),
         };
@@ -128,59 +135,66 @@ impl BlockLog {
             writer: Mutex::new(writer),
             next: Mutex::new(None),
             preparing: Mutex::new(()),
-            is_ahead: AtomicBool::new(false),
-            is_whole: AtomicBool::new(false),
+            is_next_ready: AtomicBool::new(false),
+            is_preallocated: AtomicBool::new(false),
             syncing: Mutex::new(()),
             end: AtomicU64::new(end.to_u64()),
             written: AtomicU64::new(0),
             first: AtomicU32::new(LogPosition::START.file),
             removed_to: AtomicU32::new(LogPosition::START.file),
             poison: Poison::new("block log"),
-            unsettled: Mutex::new(Some(unsettled)),
+            pending: Mutex::new(Some(pending)),
         };
         Ok((log, LogRecovery { end, torn_tail }))
     }
 
-    /// Finds the end anew, of a log to which another process appends: this one never settles it.
+    /// Finds the end of the log again, for a process that only reads a log to which another process
+    /// appends. Returns the end.
     ///
     /// # Errors
     ///
-    /// As [`BlockLog::open`], and what looks like damage may be something that is being written: it is
-    /// not there when that is asked for again.
+    /// As [`BlockLog::open`]. [`StoreError::CorruptLog`] may be caused by a record that is being
+    /// written. In that case a second call succeeds.
     pub fn refresh(&self) -> Result<LogPosition, StoreError> {
         let mut writer = self.writer.lock();
         let from = writer.end;
-        let mut unsettled = self.unsettled.lock();
-        if unsettled.is_none() {
+        let mut pending = self.pending.lock();
+        if pending.is_none() {
             return Ok(from);
         }
         let found = find_end(&*self.disk, self.options.salt, from)?;
         let end = found.end.as_ref().map_or(from, |found| found.end);
         (writer.end, writer.durable_to) = (end, end);
-        *unsettled = Some(found);
+        *pending = Some(found);
         self.end.store(end.to_u64(), Ordering::Release);
         Ok(end)
     }
 
-    /// Makes the log ready to be appended to, once: drops what came after its end, makes durable
-    /// what is before it, and begins the first file of a new log.
+    /// Applies the outcome of recovery: drops the torn end, makes durable what precedes it, and
+    /// creates the first file of a new log. The log can be appended to afterwards. Further calls do
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be written or synced. The log is poisoned then.
     pub fn settle(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
-        let Some(unsettled) = self.unsettled.lock().take() else {
+        let Some(pending) = self.pending.lock().take() else {
             return Ok(());
         };
         self.poison.guard(|| {
             self.disk.create_dir(DIR)?;
             self.disk.sync_dir("")?;
             remove_if_exists(&*self.disk, TEMPORARY)?;
-            let file = match unsettled.settle(&*self.disk, self.options.salt)? {
+            let file = match pending.settle(&*self.disk, self.options.salt)? {
                 Some(file) => file,
                 None => begin_file(&*self.disk, 1, 0, self.options.salt)?,
             };
             self.disk.sync_dir(DIR)?;
             writer.file_bytes = file.len()?;
-            let is_whole = writer.file_bytes > self.options.file_bytes_max.into();
-            self.is_whole.store(is_whole, Ordering::Release);
+            let is_preallocated = writer.file_bytes > self.options.file_bytes_max.into();
+            self.is_preallocated
+                .store(is_preallocated, Ordering::Release);
             let number = writer.end.file;
             self.files.write().insert(number, Arc::clone(&file));
             writer.file = Some(file);
@@ -188,16 +202,25 @@ impl BlockLog {
         })
     }
 
-    /// Appends a record whose payload is `parts`, one after the other, not empty and at most
-    /// [`LOG_PAYLOAD_BYTES_MAX`] in all. Durable after [`BlockLog::sync`].
+    /// Appends a record with the concatenation of `parts` as its payload, and returns its position.
+    /// The record is durable after the next [`BlockLog::sync`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::TooLarge`] if the payload exceeds [`LOG_PAYLOAD_BYTES_MAX`],
+    /// [`StoreError::Disk`] if the write fails, which poisons the log, and [`StoreError::Poisoned`]
+    /// after that.
     ///
     /// # Panics
     ///
     /// If the log is not settled, `kind` is 0xf0 or above, or the payload is empty.
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<LogPosition, StoreError> {
-        assert!(kind < OWN_KINDS, "records of kind {kind} are the log's own");
+        assert!(
+            kind < INTERNAL_KINDS,
+            "record kind {kind} is reserved for the log"
+        );
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        assert!(bytes > 0, "only the log's own records are empty");
+        assert!(bytes > 0, "a record has a payload");
         if bytes > PAYLOAD_BYTES_MAX {
             let max = PAYLOAD_BYTES_MAX;
             return Err(StoreError::TooLarge {
@@ -208,9 +231,11 @@ impl BlockLog {
         }
         let writer = &mut *self.writer.lock();
         self.poison.guard(|| {
-            let is_ahead = self.is_ahead.load(Ordering::Acquire);
-            let is_whole = self.is_whole.load(Ordering::Acquire);
-            if writer.end.offset >= self.options.file_bytes_max || (is_ahead && !is_whole) {
+            let is_next_ready = self.is_next_ready.load(Ordering::Acquire);
+            let is_preallocated = self.is_preallocated.load(Ordering::Acquire);
+            if writer.end.offset >= self.options.file_bytes_max
+                || (is_next_ready && !is_preallocated)
+            {
                 self.begin_next_file(writer)?;
             }
             writer.has_unsynced = true;
@@ -218,7 +243,7 @@ impl BlockLog {
         })
     }
 
-    /// Writes a record to the newest file.
+    /// Writes a record at the end of the newest file.
     fn put(
         &self,
         writer: &mut Writer,
@@ -239,8 +264,8 @@ impl BlockLog {
             durable_to,
             parts,
         );
-        // Whole blocks need not be read first: there are zeros behind it anyway. What ends in the
-        // block that was written last is in the system's memory.
+        // Writing whole blocks saves reading them first, since only zeros follow anyway. If the
+        // record ends in the block that was written last, that block is in the page cache.
         let block_end = end.next_multiple_of(BLOCK_BYTES as u64);
         let is_new = u64::from(position.offset).next_multiple_of(BLOCK_BYTES as u64) < block_end;
         if is_new && block_end <= writer.file_bytes {
@@ -251,14 +276,24 @@ impl BlockLog {
         file.write_at(&writer.buffer, position.offset.into())?;
         self.count_written(writer.buffer.len());
         writer.file_bytes = writer.file_bytes.max(end);
-        writer.end.offset = u32::try_from(end).expect("files and records have limits");
+        writer.end.offset =
+            u32::try_from(end).expect("the lengths of files and records are limited");
         self.end.store(writer.end.to_u64(), Ordering::Release);
         Ok(position)
     }
 
-    /// Makes all records appended so far durable. Returns a position before which all is durable,
-    /// which a checkpoint may keep: [`BlockLog::end`] may be behind a mark that is not. After an
-    /// error nothing more can be appended, and what was not durable before may be lost.
+    /// Makes all records appended so far durable. Returns a position up to which everything is
+    /// durable, for use in a checkpoint. [`BlockLog::end`] may be after a sync mark that is not
+    /// durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the sync fails, which poisons the log and may lose all unsynced
+    /// records, and [`StoreError::Poisoned`] after that.
+    ///
+    /// # Panics
+    ///
+    /// If records were appended to a log that is not settled.
     pub fn sync(&self) -> Result<LogPosition, StoreError> {
         let _one = self.syncing.lock();
         self.poison.check()?;
@@ -271,24 +306,23 @@ impl BlockLog {
         };
         self.poison.guard(|| Ok(file.sync()?))?;
         let writer = &mut *self.writer.lock();
-        // A write that failed meanwhile may have been of a part of what was to be synced.
+        // A write that failed during the sync may have been part of what was to be synced.
         self.poison.check()?;
         writer.durable_to = writer.durable_to.max(end);
         if writer.end == end {
             writer.has_unsynced = false;
-            // What it tells is true without it: where it can't be written, the next record goes.
-            let _ = self.put(writer, MARK, &[], 0);
+            // The mark is optional. If it can't be written, the next record takes its place.
+            let _ = self.put(writer, SYNC_MARK, &[], 0);
         }
         Ok(writer.durable_to)
     }
 
-    /// Where the next record goes.
+    /// Returns the position of the next record.
     pub fn end(&self) -> LogPosition {
         LogPosition::from_u64(self.end.load(Ordering::Acquire))
     }
 
-    /// Bytes written since the log was opened: records, headers, and the zeros by which files are
-    /// extended.
+    /// Returns the bytes written since the log was opened: records, headers, and zeros.
     pub fn bytes_written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -297,7 +331,7 @@ impl BlockLog {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Keeps a file open for those who read it next, and no more than some: the oldest goes.
+    /// Keeps a file open for later reads. Closes the oldest files beyond [`OPEN_FILES_MAX`].
     pub(super) fn keep_open(&self, number: u32, file: &Arc<dyn DiskFile>) {
         let mut files = self.files.write();
         while files.len() >= OPEN_FILES_MAX {
@@ -308,11 +342,12 @@ impl BlockLog {
 
     fn begin_next_file(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let number = writer.end.file;
-        let end = writer.end.offset + OWN_BYTES;
-        // Nobody else gives a file a name until the new one has its own.
+        let end = writer.end.offset + MARK_BYTES;
+        // No other thread names a file until the new one has its name.
         let mut next = self.next.lock();
-        self.is_ahead.store(false, Ordering::Release);
-        self.is_whole.store(next.is_some(), Ordering::Release);
+        self.is_next_ready.store(false, Ordering::Release);
+        self.is_preallocated
+            .store(next.is_some(), Ordering::Release);
         let file = match next.take() {
             Some(file) => {
                 let header = header_of(number + 1, end, self.options.salt);
@@ -326,7 +361,7 @@ impl BlockLog {
         self.put(writer, END, &[], 0)?;
         let old = writer.file.as_ref().expect("the log is settled");
         old.sync()?;
-        // Whether that is durable or not: the file's last record is the one of its end.
+        // This need not be durable: the end record marks the end of the file's records.
         old.set_len(end.into())?;
         self.keep_open(number + 1, &file);
         writer.file_bytes = file.len()?;
@@ -340,7 +375,7 @@ impl BlockLog {
         Ok(())
     }
 
-    /// Sees to it that the file is longer than `end`, by a step of zeros.
+    /// Extends the newest file with zeros beyond `end`, by a multiple of the configured step.
     fn extend(&self, writer: &mut Writer, end: u64) -> Result<(), StoreError> {
         let step = self.options.extend_bytes;
         if step == 0 || end <= writer.file_bytes {

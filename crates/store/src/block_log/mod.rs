@@ -1,27 +1,29 @@
-//! The block log: what makes a commit durable.
+//! The block log: a write-ahead log of state changes, and the only thing a commit makes durable.
 //!
-//! One record for each step, appended to the newest of a row of files. A commit is an append and
-//! a sync; everything else in the directory can lag behind, because it can be made again from
-//! here. A file is whole and durable before anything is appended to the next one, so only the
-//! newest can end in anything but whole records.
+//! A commit appends one record to the newest of a series of files, and syncs it. All other files of
+//! the database may lag behind, because they can be rebuilt from here. A file is complete and
+//! durable before anything is appended to the next one, so only the newest file can have a torn
+//! end.
 //!
 //! ```text
 //!   00000001.log  [header][block][mark][block][block][mark][end]
 //!   00000002.log  [header][block][mark][block][mark]000000000000000
-//!                                              ^ written when the sync before it had returned
+//!                                              ^ written after the sync before it returned
 //! ```
 //!
-//! Records of the log's own stand between those of its user. A *mark* follows each sync and tells
-//! that all before it is durable: it is not synced itself, but reaches the disk with the next
-//! record, or when the system writes it; so that even damage to the newest record is told from a
-//! record that was never acknowledged. An *end* is the last record of each file but the newest,
-//! and is written when the next file has a durable header: if that file is missing, blocks were
-//! lost. A *gap* stands where a repair has taken out what was damaged.
+//! The log has records of its own between those of its user:
 //!
-//! The newest file is longer than its content, and filled with zeros: a sync then has to write no
-//! new length, and to wait for no journal. A log's first file grows in steps; once it is 16 MiB
-//! long whoever has time makes the next file ready as a whole ([`BlockLog::prepare_next`]). What
-//! that is worth is in `docs/DISK.md`.
+//! - A *sync mark* follows each sync, and states that everything before it is durable. It is not
+//!   synced itself: it reaches the disk with the next record or by the system's write-back. It
+//!   makes damage to the newest block distinguishable from a record that was never acknowledged.
+//! - An *end* is the last record of every file but the newest. It is written once the next file has
+//!   a durable header, so that a missing next file is detected as lost blocks.
+//! - A *gap* replaces a damaged range that a repair has cut out.
+//!
+//! The newest file is preallocated with zeros, so that a sync changes no file length and does not
+//! wait for the file system's journal. The first file of a log grows in steps. Once it is 16 MiB
+//! long, a background thread prepares the next file as a whole ([`BlockLog::prepare_next`]).
+//! `docs/DISK.md` has the measurements.
 
 mod format;
 mod recovery;

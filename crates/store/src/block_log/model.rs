@@ -1,5 +1,5 @@
-//! The log in many orders of threads: two append and sync, one reads and scans, and one makes the
-//! next file ready, while new files are begun.
+//! Model of the log: two threads append and sync, one reads and scans, and one prepares the next
+//! file, while new files begin.
 
 use super::{log::BlockLog, tests::SMALL};
 use crate::{
@@ -12,14 +12,14 @@ use shuttle::thread;
 use std::sync::Arc;
 
 const APPENDERS: u8 = 2;
-/// Of each appender: so that some files are filled.
+/// Number of records that each thread appends: enough to fill some files.
 const RECORDS: u8 = 5;
 
 fn payload(kind: u8) -> Vec<u8> {
     vec![kind; 300 + usize::from(kind) * 61 % 300]
 }
 
-/// All that the log has is whole and in order. Returns the records' kinds.
+/// Checks that all records of the log are intact and in order. Returns their kinds.
 fn scanned(log: &BlockLog) -> Vec<u8> {
     let mut last = LogPosition::default();
     let mut kinds = Vec::new();
@@ -50,7 +50,7 @@ fn records_are_read_right_and_kept_while_files_are_begun_and_made_ready() {
                 for kind in appender * RECORDS..(appender + 1) * RECORDS {
                     let position = log.append(kind, &[&payload(kind)]).unwrap();
                     appended.lock().push((position, kind));
-                    // As groups of blocks are.
+                    // Several appends share a sync, as blocks committed in a group do.
                     if kind % 3 != 0 {
                         let known = log.sync().unwrap();
                         assert!(known > position, "{known:?}, synced after {position:?}");
@@ -78,7 +78,7 @@ fn records_are_read_right_and_kept_while_files_are_begun_and_made_ready() {
         threads.into_iter().for_each(|one| one.join().unwrap());
         let all = scanned(&log);
         assert_eq!(all.len(), usize::from(APPENDERS * RECORDS));
-        // What was acknowledged survives a loss of power, and what is there besides comes in order.
+        // Acknowledged records survive a power loss, and so does only a prefix of the others.
         let disk = Arc::new(disk.crash());
         let opened = BlockLog::open(disk, SMALL, LogPosition::START);
         let log = opened.unwrap().0;

@@ -1,7 +1,10 @@
-//! Reading records, one by one or in order.
+//! The reading half of the log: single records and scans.
 
 use super::{
-    format::{END, OWN_BYTES, OWN_KINDS, base_of, corrupt, header_of, is_mark, missing, name_of},
+    format::{
+        END, INTERNAL_KINDS, MARK_BYTES, base_of, corrupt, header_of, is_damaged_mark, missing,
+        name_of,
+    },
     log::BlockLog,
 };
 use crate::{
@@ -15,19 +18,24 @@ use std::sync::{Arc, atomic::Ordering};
 /// A record as it was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is, to the caller.
+    /// Kind that the caller gave to the record, below 0xf0.
     pub kind: u8,
-    /// Its bytes.
+    /// Payload that the caller gave to the record.
     pub payload: Vec<u8>,
 }
 
 impl BlockLog {
-    /// Reads the record at `position`, synced or not. [`StoreError::NotKept`] if it has left the log.
+    /// Reads the record at `position`, whether it is synced or not.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotKept`] if the record's file was removed, [`StoreError::CorruptLog`] if
+    /// there is no intact record at `position`, and [`StoreError::Disk`] if it can't be read.
     pub fn read(&self, position: LogPosition) -> Result<Record, StoreError> {
         let record = self.read_whole(position);
-        let record = self.unless_not_kept(position.file, record)?;
+        let record = self.or_not_kept(position.file, record)?;
         match record.kind {
-            OWN_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
+            INTERNAL_KINDS.. => Err(corrupt(&*self.disk, position, "there is no record")),
             _ => Ok(record),
         }
     }
@@ -39,16 +47,20 @@ impl BlockLog {
         Ok(record)
     }
 
-    /// Whether a record is at `position`, where there was one: false if it was damaged, and was
-    /// taken out by a repair.
+    /// Returns whether there is still a record at `position`, where one was appended. Returns false
+    /// if a repair has replaced it by a gap.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockLog::read`].
     pub fn holds_record(&self, position: LogPosition) -> Result<bool, StoreError> {
         let file = self.file(position.file)?;
         let len = self.content_len(position.file, &*file)?;
         let (record, _) = self.read_from(&*file, len, position, Some(0))?;
-        Ok(record.kind < OWN_KINDS)
+        Ok(record.kind < INTERNAL_KINDS)
     }
 
-    /// The records from `from` to the present end, in order.
+    /// Returns an iterator over the records from `from` to the current end of the log, in order.
     pub fn scan(&self, from: LogPosition) -> LogScan<'_> {
         LogScan {
             log: self,
@@ -59,8 +71,8 @@ impl BlockLog {
         }
     }
 
-    /// As [`BlockLog::scan`], with no more than the first `head` bytes of each payload. Only these
-    /// are read, and whether they are what was written is for the caller to find out.
+    /// Returns an iterator over the records from `from` on, with only the first `head` bytes of
+    /// each payload. Only these bytes are read, and they are not verified.
     pub fn scan_heads(&self, from: LogPosition, head: usize) -> LogScan<'_> {
         LogScan {
             head: Some(head),
@@ -108,19 +120,19 @@ impl BlockLog {
         Err(corrupt(&*self.disk, position, what))
     }
 
-    /// Whether the file after it tells that the last record of a file is at `position`: its end,
-    /// which says no more, may be damaged.
+    /// Returns whether the next file's header states that the end record of this file is at
+    /// `position`. A damaged end record is then harmless.
     fn is_last_of_file(&self, position: LogPosition) -> Result<bool, StoreError> {
         if position.file >= self.end().file {
             return Ok(false);
         }
         let mut header = [0; HEADER_BYTES as usize];
         self.file(position.file + 1)?.read_at(&mut header, 0)?;
-        let end = position.offset + OWN_BYTES;
+        let end = position.offset + MARK_BYTES;
         Ok(header == header_of(position.file + 1, end, self.options.salt))
     }
 
-    /// Where the records of a file end, at the most.
+    /// Returns an upper limit of the end of a file's records.
     fn content_len(&self, number: u32, file: &dyn DiskFile) -> Result<u64, StoreError> {
         let end = self.end();
         if number < end.file {
@@ -139,12 +151,12 @@ impl BlockLog {
             .disk
             .open(&name_of(number))
             .map_err(|e| missing(&*self.disk, number, e));
-        let file = self.unless_not_kept(number, file)?;
+        let file = self.or_not_kept(number, file)?;
         self.keep_open(number, &file);
         Ok(file)
     }
 
-    /// The error of a file that is not kept.
+    /// Returns [`StoreError::NotKept`] if the file `number` is before the oldest one that is kept.
     fn check_kept(&self, number: u32) -> Result<(), StoreError> {
         if number < self.first.load(Ordering::Acquire) {
             let file = self.disk.display_path(&name_of(number));
@@ -153,12 +165,9 @@ impl BlockLog {
         Ok(())
     }
 
-    /// What was read while the file left is not damaged.
-    fn unless_not_kept<T>(
-        &self,
-        number: u32,
-        read: Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    /// Replaces an error of damage by [`StoreError::NotKept`] if the file was removed during the
+    /// read.
+    fn or_not_kept<T>(&self, number: u32, read: Result<T, StoreError>) -> Result<T, StoreError> {
         if read.as_ref().is_err_and(StoreError::is_corruption) {
             self.check_kept(number)?;
         }
@@ -166,20 +175,21 @@ impl BlockLog {
     }
 }
 
-/// Iterator over records. After an error it ends.
+/// Iterator over records, made by [`BlockLog::scan`] and [`BlockLog::scan_heads`]. It ends after
+/// the first error.
 #[derive(Debug)]
 pub struct LogScan<'a> {
     log: &'a BlockLog,
     next: LogPosition,
     end: LogPosition,
-    /// The file that `next` is in, and where its records end.
+    /// The file of `next`, and the end of its records.
     file: Option<(Arc<dyn DiskFile>, u64)>,
-    /// How much of each payload is wanted, if not all.
+    /// Number of payload bytes to read. `None` reads and verifies all of them.
     head: Option<usize>,
 }
 
 impl LogScan<'_> {
-    /// Where the next record is, or what comes before it.
+    /// Returns a position at or before the next record, and after the one returned last.
     pub const fn position(&self) -> LogPosition {
         self.next
     }
@@ -202,15 +212,15 @@ impl LogScan<'_> {
                     Ok((record, _)) if record.kind == END => {}
                     Ok((record, next)) => {
                         self.next = next;
-                        if record.kind >= OWN_KINDS {
+                        if record.kind >= INTERNAL_KINDS {
                             continue;
                         }
                         return Ok(Some((position, record)));
                     }
                     Err(error) if error.is_corruption() => {
                         let records = self.log.records(&**file, *len, position.file);
-                        if is_mark(&records, position.offset.into())? {
-                            self.next.offset += OWN_BYTES;
+                        if is_damaged_mark(&records, position.offset.into())? {
+                            self.next.offset += MARK_BYTES;
                             continue;
                         }
                         if !self.log.is_last_of_file(position)? {

@@ -1,9 +1,13 @@
-//! Finding the end of a log, whatever happened to it.
+//! Recovery: finding the end of the log after a crash.
 //!
-//! Finding changes nothing; what it found is settled when the database is open.
+//! Finding the end changes no file. What it decides is carried out by [`BlockLog::settle`] once the
+//! database is open.
+//!
+//! [`BlockLog::settle`]: super::BlockLog::settle
 
 use super::format::{
-    DIR, END, OWN_BYTES, base_of, corrupt, header_of, is_mark, missing, name_of, numbers,
+    DIR, END, MARK_BYTES, base_of, corrupt, file_numbers, header_of, is_damaged_mark, missing,
+    name_of,
 };
 use crate::{
     LogPosition, StoreError,
@@ -13,55 +17,56 @@ use crate::{
 use cambium_disk::{Disk, DiskFile};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// An end that was never acknowledged by a sync, dropped.
+/// Bytes at the end of the log that no sync had acknowledged, and that recovery drops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The file, as its owner may look it up.
+    /// The log file's path for display.
     pub file: String,
-    /// Where the log now ends in it.
+    /// Offset of the new end of the log in the file.
     pub offset: u64,
-    /// Bytes dropped, the zeros after them not counted.
+    /// Number of bytes dropped, without trailing zeros.
     pub bytes: u64,
 }
 
-/// What opening found.
+/// Result of opening a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecovery {
-    /// Where the next record goes.
+    /// Position of the next record.
     pub end: LogPosition,
-    /// What [`BlockLog::settle`] drops, if anything.
+    /// The torn end that [`BlockLog::settle`](super::BlockLog::settle) drops, if there is one.
     pub torn_tail: Option<TornTail>,
 }
 
-/// What opening found and is to be done before the log is appended to.
+/// Outcome of recovery that has not been applied to the files yet.
 #[derive(Debug)]
-pub(super) struct Unsettled {
-    /// `None` if no log was ever durably begun.
+pub(super) struct PendingRecovery {
+    /// End of the log. `None` if no log was durably begun.
     pub(super) end: Option<FoundEnd>,
-    /// Files after the end, which were never durably begun.
+    /// Files after the end that were never durably begun. Recovery removes them.
     drop: BTreeSet<u32>,
 }
 
-/// The end of a log.
+/// End of the log, and what is known about its durability.
 #[derive(Debug)]
 pub(super) struct FoundEnd {
     file: Arc<dyn DiskFile>,
-    /// The file before it, if nothing tells that all of that is durable: whoever ended it may have
-    /// been stopped before it was synced.
+    /// The previous file, unless it is known to be durable. The process that ended it may have
+    /// stopped before syncing it.
     before: Option<LogFile>,
     pub(super) end: LogPosition,
-    /// All before this position is known to be durable.
+    /// Everything before this position is known to be durable.
     durable_to: u64,
-    /// Where what is to be dropped ends, if anything is.
+    /// End of the bytes to drop, if there are any.
     torn_to: Option<u64>,
 }
 
 impl FoundEnd {
-    /// What was appended and never acknowledged: what is left of a mark alone is not worth a word.
+    /// Describes the bytes to drop. Returns `None` if they are no longer than a torn sync mark,
+    /// which is not worth reporting.
     pub(super) fn torn_tail(&self, disk: &dyn Disk) -> Option<TornTail> {
         let offset = u64::from(self.end.offset);
         let bytes = self.torn_to? - offset;
-        (bytes > OWN_BYTES.into()).then(|| TornTail {
+        (bytes > MARK_BYTES.into()).then(|| TornTail {
             file: disk.display_path(&name_of(self.end.file)),
             offset,
             bytes,
@@ -69,15 +74,14 @@ impl FoundEnd {
     }
 }
 
-impl Unsettled {
-    /// Drops what came after the end, and makes durable what is before it. Returns the newest
-    /// file.
+impl PendingRecovery {
+    /// Drops what follows the end and makes durable what precedes it. Returns the newest file.
     pub(super) fn settle(
         self,
         disk: &dyn Disk,
         salt: u64,
     ) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
-        // The last one first: a crash must not leave a file without the one before it.
+        // The newest file first: a crash must not leave a file without its predecessor.
         for number in self.drop.iter().rev() {
             disk.remove(&name_of(*number))?;
         }
@@ -88,11 +92,12 @@ impl Unsettled {
         let (base, end) = (base_of(found.end.file), u64::from(found.end.offset));
         if found.torn_to.is_some() {
             found.file.set_len(end)?;
-            // Were the old bytes to come back beneath new records, they could pass for records.
+            // If the old bytes reappeared under new records after a crash, they could pass for
+            // records.
             found.file.sync()?;
         }
-        // A killed process, or one whose sync failed, may have left what was found in the system's
-        // cache alone.
+        // Data of a process that was killed, or whose sync failed, may exist in the page cache
+        // only.
         if let Some(before) = &found.before {
             let durable_to = found.durable_to.saturating_sub(base_of(before.number));
             let records = before.records(before.len);
@@ -111,22 +116,23 @@ impl Unsettled {
     }
 }
 
-/// One log file, opened.
+/// An open log file.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) number: u32,
     pub(super) len: u64,
     salt: u64,
-    /// Length of the file before, if the header is good.
+    /// Length of the previous file according to this file's header. `None` if the header is
+    /// damaged.
     pub(super) previous_bytes: Option<u64>,
 }
 
-/// Where whole records end in a file, and what is there.
+/// End of the intact records of a file, and why no further record follows.
 struct EndOfRecords {
     offset: u64,
     what: &'static str,
-    /// The last whole record says that the file ends.
+    /// Whether the last intact record is an end record.
     is_ended: bool,
 }
 
@@ -164,14 +170,14 @@ impl LogFile {
         }
     }
 
-    /// Whether anything is written after the header.
+    /// Returns whether the file holds anything but zeros after its header.
     pub(super) fn has_content(&self) -> Result<bool, StoreError> {
         let header = u64::from(HEADER_BYTES);
         Ok(self.len > header && self.records(self.len).content_end(header)?.is_some())
     }
 
-    /// The end of the whole records from `offset` on and before `limit`. Raises `durable_to` to
-    /// what they tell.
+    /// Finds the end of the intact records in `offset .. limit`. Raises `durable_to` to the
+    /// positions that these records state to be durable.
     fn end_of_records(
         &self,
         mut offset: u64,
@@ -188,8 +194,8 @@ impl LogFile {
                     offset += frame.size();
                     is_ended = frame.kind == END;
                 }
-                Found::End | Found::Damage(_) if is_mark(&records, offset)? => {
-                    offset += u64::from(OWN_BYTES);
+                Found::End | Found::Damage(_) if is_damaged_mark(&records, offset)? => {
+                    offset += u64::from(MARK_BYTES);
                 }
                 Found::End => {
                     what = "a record is missing";
@@ -209,29 +215,29 @@ impl LogFile {
     }
 }
 
-/// Whether a file that has ended can have this length: a header, records if any, and an end. What a
-/// header claims is computed with.
+/// Returns whether a completed file can have this length: a header, records, and an end record. The
+/// length comes from a header, and is checked before it is used in arithmetic.
 const fn is_length(bytes: u32) -> bool {
-    let least = HEADER_BYTES + OWN_BYTES;
-    bytes.is_multiple_of(8) && (bytes == least || bytes >= least + OWN_BYTES)
+    let least = HEADER_BYTES + MARK_BYTES;
+    bytes.is_multiple_of(8) && (bytes == least || bytes >= least + MARK_BYTES)
 }
 
-/// Finds the end of the log by its records from `from` on.
+/// Finds the end of the log by reading its records from `from` on.
 pub(super) fn find_end(
     disk: &dyn Disk,
     salt: u64,
     from: LogPosition,
-) -> Result<Unsettled, StoreError> {
-    let numbers = numbers(disk)?;
+) -> Result<PendingRecovery, StoreError> {
+    let numbers = file_numbers(disk)?;
     let drop_from = |number: u32| numbers.range(number..).copied().collect();
     if from == LogPosition::START && next_file(disk, &numbers, 0, salt)?.is_none() {
-        return Ok(Unsettled {
+        return Ok(PendingRecovery {
             end: None,
             drop: drop_from(1),
         });
     }
     let mut at = from;
-    // Of a log without a checkpoint not even the header is known to be durable.
+    // Without a checkpoint not even the header of the first file is known to be durable.
     let mut durable_to = if from == LogPosition::START {
         0
     } else {
@@ -264,13 +270,13 @@ pub(super) fn find_end(
             }
             None => true,
             Some(_) if is_ended && offset == limit => false,
-            // Its header is durable before this one's end is.
+            // The next file has only a durable header, so this file's end record may be missing.
             Some(next)
                 if !is_ended && !next.has_content()? && numbers.last() == Some(&next.number) =>
             {
                 true
             }
-            Some(_) if offset + u64::from(OWN_BYTES) == limit => false,
+            Some(_) if offset + u64::from(MARK_BYTES) == limit => false,
             Some(_) => return Err(corrupt(disk, at, what)),
         };
         match next {
@@ -282,7 +288,7 @@ pub(super) fn find_end(
                     before: before.filter(|_| !is_known),
                     ..end_in(disk, file, at, what, durable_to)?
                 };
-                return Ok(Unsettled {
+                return Ok(PendingRecovery {
                     end: Some(end),
                     drop,
                 });
@@ -295,7 +301,8 @@ pub(super) fn find_end(
     }
 }
 
-/// The file after number `number`. `None` if there is none, or none that was durably begun.
+/// Opens the file after number `number`. Returns `None` if there is none, or if it was not durably
+/// begun.
 fn next_file(
     disk: &dyn Disk,
     numbers: &BTreeSet<u32>,
@@ -309,7 +316,7 @@ fn next_file(
     if file.previous_bytes.is_some() {
         return Ok(Some(file));
     }
-    // Records are written, and further files begun, only when the header is durable.
+    // Records and further files are written only once the header is durable.
     if numbers.last() == Some(&file.number) && !file.has_content()? {
         return Ok(None);
     }
@@ -323,7 +330,11 @@ fn next_file(
     ))
 }
 
-/// The end of the log at `end`, in its last file. An error if what follows had been durable.
+/// Returns `end` in the last file as the end of the log.
+///
+/// # Errors
+///
+/// [`StoreError::CorruptLog`] if the records after `end` prove it to have been durable.
 fn end_in(
     disk: &dyn Disk,
     file: LogFile,
@@ -336,12 +347,16 @@ fn end_in(
         return Err(corrupt(
             disk,
             end,
-            "the log ends before what a checkpoint says is there",
+            "the log ends before the position in the checkpoint",
         ));
     }
     let records = file.records(file.len);
     let torn_to = records.content_end(offset)?;
-    if torn_to.is_some() && records.witness(offset, end.to_u64())?.is_some() {
+    if torn_to.is_some()
+        && records
+            .find_durability_proof(offset, end.to_u64())?
+            .is_some()
+    {
         return Err(corrupt(disk, end, what));
     }
     Ok(FoundEnd {

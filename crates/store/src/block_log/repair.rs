@@ -1,10 +1,12 @@
-//! Damage to what had been acknowledged: finding all of it, and going on without it.
+//! Repair of damage to acknowledged records.
 //!
-//! What is damaged is copied to a file beside the log before anything is changed. A gap takes its
-//! place, so that all that is whole keeps its position: before it and behind it.
+//! The damaged bytes are first copied to a file outside the log. A gap record then takes their
+//! place, so that all intact records before and after it keep their positions.
 
 use super::{
-    format::{DIR, END, GAP, OWN_BYTES, base_of, header_of, is_mark, name_of, numbers},
+    format::{
+        DIR, END, GAP, MARK_BYTES, base_of, file_numbers, header_of, is_damaged_mark, name_of,
+    },
     log::BlockLog,
     recovery::LogFile,
 };
@@ -16,49 +18,56 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskFile};
 
-/// The largest part of a damaged range that one gap takes: a payload's limit is 1 GiB.
+/// Largest part of a damaged range that one gap record covers, in bytes. The payload limit is 1
+/// GiB.
 const GAP_BYTES_MAX: u64 = 512 << 20;
 
-/// What is wrong at a place of the log.
+/// Kind of damage to a part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogDamageKind {
-    /// Bytes that are no whole records, before others that are.
+    /// Bytes that are not intact records, followed by intact ones.
     Range,
     /// The header of a file.
     Header,
-    /// The record that ends a file, which holds nothing.
+    /// The end record of a file. No block is lost.
     End,
-    /// A file before others.
+    /// A missing file, followed by others.
     File,
-    /// The newest file, and whatever came after it.
+    /// The newest file and everything that was after it.
     Newest,
 }
 
-/// A part of the log that can't be read although it had been acknowledged.
+/// A part of the log that can't be read although it was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDamage {
-    /// What it is a part of.
+    /// Kind of the damaged part.
     pub kind: LogDamageKind,
-    /// Where it begins.
+    /// Start of the damaged part.
     pub position: LogPosition,
-    /// Where it ends in the same file.
+    /// Offset of its end in the same file, in bytes.
     pub end: u32,
-    /// The file, as its owner may look it up.
+    /// The log file's path for display.
     pub file: String,
 }
 
 impl BlockLog {
-    /// Looks through the log for damage to what had been acknowledged, as far as later records or
-    /// files tell, or `boundaries`: positions, in order, at which records begin or the log ends, all
-    /// before which had been durable. What comes before the file of `start` need not be there; where that is not
-    /// known, nothing before the oldest file that is there. Nothing is changed.
+    /// Searches the log for damage to acknowledged records, without changing anything. Damage is
+    /// recognized by later records and files, and by `boundaries`: known positions, in order, at
+    /// which records begin or the log ends, and before which everything was durable. Files before
+    /// that of `start` may be missing. If `start` is unknown, the log starts with the oldest
+    /// existing file.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be read, and [`StoreError::Corrupt`] if a damaged range
+    /// is shorter than any record.
     pub fn find_damage(
         disk: &dyn Disk,
         salt: u64,
         start: Option<LogPosition>,
         boundaries: &[LogPosition],
     ) -> Result<Vec<LogDamage>, StoreError> {
-        let mut numbers = numbers(disk)?;
+        let mut numbers = file_numbers(disk)?;
         let first = match start {
             Some(start) => start.file,
             None => numbers.first().copied().unwrap_or(1),
@@ -74,16 +83,16 @@ impl BlockLog {
         let mut is_ended = false;
         for number in first..=last.max(known) {
             if !numbers.contains(&number) {
-                search.add_file(number, last);
+                search.add_missing_file(number, last);
                 is_ended = false;
                 continue;
             }
             let file = LogFile::open(disk, number, salt)?;
             if file.previous_bytes.is_none() {
                 if number == last && !file.has_content()? {
-                    // One that was made ready, or not durably begun, has nothing in it.
+                    // The file was preallocated, or not durably begun, and holds nothing.
                     if is_ended || number <= known {
-                        search.add_file(number, number - 1);
+                        search.add_missing_file(number, number - 1);
                     }
                     return Ok(search.found);
                 }
@@ -93,17 +102,22 @@ impl BlockLog {
                 true => Some(LogFile::open(disk, number + 1, salt)?),
                 false => None,
             };
-            is_ended = search.look_through(&file, next.as_ref())?;
+            is_ended = search.search_file(&file, next.as_ref())?;
         }
-        // The end of a file is written once there is another.
+        // An end record is written only when there is a next file.
         if is_ended && last >= known {
-            search.add_file(last + 1, last);
+            search.add_missing_file(last + 1, last);
         }
         Ok(search.found)
     }
 
-    /// Takes out what [`BlockLog::find_damage`] has found, of a log that is not open, in its order
-    /// and with the same `boundaries`. Bytes that are overwritten or cut off are first copied to `copy`.
+    /// Cuts out damage that [`BlockLog::find_damage`] has found. The log must not be open,
+    /// `boundaries` must be the same, and damage must be passed in the order in which it was found.
+    /// Bytes that are overwritten or cut off are first copied to `copy`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be read or written.
     pub fn take_out(
         disk: &dyn Disk,
         salt: u64,
@@ -119,10 +133,10 @@ impl BlockLog {
         } = damage;
         let number = position.file;
         if *kind == LogDamageKind::Newest {
-            // Without its end, the file before is the newest.
+            // Without its end record, the previous file becomes the newest one.
             if let Some(end) = end_of(disk, salt, number - 1)? {
                 let file = disk.open(&name_of(number - 1))?;
-                keep_copy(&*file, end.into(), file.len()?, copy)?;
+                copy_damaged(&*file, end.into(), file.len()?, copy)?;
                 file.set_len(end.into())?;
                 file.sync()?;
             }
@@ -133,7 +147,7 @@ impl BlockLog {
             true => disk.open(&name)?,
             false => disk.create(&name)?,
         };
-        keep_copy(&*file, position.offset.into(), (*end).into(), copy)?;
+        copy_damaged(&*file, position.offset.into(), (*end).into(), copy)?;
         let mut bytes = Vec::new();
         let mut from = position.offset;
         match kind {
@@ -141,29 +155,30 @@ impl BlockLog {
                 let before = match number {
                     1 => 0,
                     number => match records_end(disk, salt, number - 1)? {
-                        Some((end, _)) => end + OWN_BYTES,
-                        // It is not kept, and nobody asks for its end.
-                        None => HEADER_BYTES + OWN_BYTES,
+                        Some((end, _)) => end + MARK_BYTES,
+                        // The previous file is not kept, so its length is never used.
+                        None => HEADER_BYTES + MARK_BYTES,
                     },
                 };
                 bytes.extend(header_of(number, before, salt));
                 from = 0;
                 if *kind == LogDamageKind::File {
-                    let told = match disk.exists(&name_of(number + 1))? {
+                    let stated_end = match disk.exists(&name_of(number + 1))? {
                         true => LogFile::open(disk, number + 1, salt)?.previous_bytes,
                         false => None,
                     };
                     let known = known_end(boundaries, number).unwrap_or(HEADER_BYTES);
-                    let end = told.map_or(known, |told| told as u32 - OWN_BYTES);
+                    let end = stated_end.map_or(known, |stated_end| stated_end as u32 - MARK_BYTES);
                     put_gaps(&mut bytes, salt, boundaries, number, HEADER_BYTES, end);
                     let is_later = |known: &LogPosition| known.file > number;
-                    if numbers(disk)?.last() > Some(&number) || boundaries.iter().any(is_later) {
-                        put_own(&mut bytes, salt, END, number, end, 0);
+                    if file_numbers(disk)?.last() > Some(&number) || boundaries.iter().any(is_later)
+                    {
+                        put_internal(&mut bytes, salt, END, number, end, 0);
                     }
                 }
             }
             LogDamageKind::Range => put_gaps(&mut bytes, salt, boundaries, number, from, *end),
-            LogDamageKind::End => put_own(&mut bytes, salt, END, number, from, 0),
+            LogDamageKind::End => put_internal(&mut bytes, salt, END, number, from, 0),
             LogDamageKind::Newest => {}
         }
         file.write_at(&bytes, from.into())?;
@@ -179,20 +194,20 @@ const fn start_of(number: u32) -> LogPosition {
     }
 }
 
-/// The last of the boundaries in a file: what is before it had been durable.
+/// Returns the last known boundary in a file. Everything before it was durable.
 fn known_end(boundaries: &[LogPosition], number: u32) -> Option<u32> {
     let own = boundaries.iter().rev().find(|known| known.file == number);
     own.map(|known| known.offset)
 }
 
-/// Where the record is that ends a file. `None` if there is no such file, or no end in it.
+/// Returns the offset of a file's end record. `None` if the file or the record does not exist.
 fn end_of(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<u32>, StoreError> {
     let end = records_end(disk, salt, number)?;
     Ok(end.and_then(|(end, is_ended)| is_ended.then_some(end)))
 }
 
-/// Where the record is that ends a file, or, with false, where its last whole record ends. `None`
-/// if there is no such file.
+/// Returns the offset of a file's end record and true, or the end of its last intact record and
+/// false. `None` if the file does not exist.
 fn records_end(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<(u32, bool)>, StoreError> {
     if !disk.exists(&name_of(number))? {
         return Ok(None);
@@ -204,7 +219,7 @@ fn records_end(disk: &dyn Disk, salt: u64, number: u32) -> Result<Option<(u32, b
         match records.record(offset)? {
             Found::Record(frame, _) if frame.kind == END => return Ok(Some((offset as u32, true))),
             Found::Record(frame, _) => offset += frame.size(),
-            Found::End | Found::Damage(_) => match records.witness(offset + 8, 0)? {
+            Found::End | Found::Damage(_) => match records.find_record(offset + 8)? {
                 Some(behind) => offset = behind,
                 None => break,
             },
@@ -229,9 +244,9 @@ impl Search<'_> {
         });
     }
 
-    /// A file is missing, and `last` the last that is there. What comes after it had been durable
-    /// as well, or nothing is known to have come after it.
-    fn add_file(&mut self, number: u32, last: u32) {
+    /// Adds a missing file, where `last` is the last file that exists. Only if other files or
+    /// boundaries follow it is it known to have held records.
+    fn add_missing_file(&mut self, number: u32, last: u32) {
         let is_needed = self.boundaries.iter().any(|known| known.file >= number);
         let kind = match number < last || is_needed {
             true => LogDamageKind::File,
@@ -240,12 +255,13 @@ impl Search<'_> {
         self.add(kind, start_of(number), 0);
     }
 
-    /// Looks through one file. Returns whether its end is there.
-    fn look_through(&mut self, file: &LogFile, next: Option<&LogFile>) -> Result<bool, StoreError> {
-        // Where it ends, if the next one tells, and where at least it does.
-        let told = next.and_then(|next| next.previous_bytes);
+    /// Searches one file for damage. Returns whether it has an end record.
+    fn search_file(&mut self, file: &LogFile, next: Option<&LogFile>) -> Result<bool, StoreError> {
+        // The length that the next file's header states, and a lower limit of the length from
+        // boundaries.
+        let stated_end = next.and_then(|next| next.previous_bytes);
         let known = known_end(self.boundaries, file.number).map_or(0, u64::from);
-        let limit = told.unwrap_or(file.len).min(file.len);
+        let limit = stated_end.unwrap_or(file.len).min(file.len);
         let records = file.records(limit);
         let at = |offset: u64| LogPosition {
             file: file.number,
@@ -262,47 +278,48 @@ impl Search<'_> {
                 }
                 continue;
             }
-            if offset < limit && is_mark(&records, offset)? {
-                offset += u64::from(OWN_BYTES);
+            if offset < limit && is_damaged_mark(&records, offset)? {
+                offset += u64::from(MARK_BYTES);
                 continue;
             }
-            let end = match told {
-                // All up to its end had been durable, but an end that came to nothing.
-                Some(told) => {
-                    if offset >= told {
+            let end = match stated_end {
+                // Everything up to the stated length was durable, except possibly the end record.
+                Some(stated_end) => {
+                    if offset >= stated_end {
                         return Ok(false);
                     }
                     let has_next = next.is_some_and(|next| next.has_content().unwrap_or(true));
-                    if offset + u64::from(OWN_BYTES) == told {
+                    if offset + u64::from(MARK_BYTES) == stated_end {
                         if has_next {
-                            self.add(LogDamageKind::End, at(offset), told as u32);
+                            self.add(LogDamageKind::End, at(offset), stated_end as u32);
                         }
                         return Ok(false);
                     }
-                    let behind = records.witness(offset + 8, 0)?;
-                    behind.unwrap_or(told - u64::from(OWN_BYTES))
+                    let behind = records.find_record(offset + 8)?;
+                    behind.unwrap_or(stated_end - u64::from(MARK_BYTES))
                 }
                 None => {
                     let position = base_of(file.number) + offset;
-                    // What nothing tells to have been durable is a torn end.
-                    if offset >= known && records.witness(offset, position)?.is_none() {
+                    // If nothing proves these bytes durable, they are a torn end.
+                    if offset >= known && records.find_durability_proof(offset, position)?.is_none()
+                    {
                         return Ok(false);
                     }
-                    let behind = records.witness(offset + 8, 0)?;
+                    let behind = records.find_record(offset + 8)?;
                     behind.unwrap_or_else(|| known.max(offset))
                 }
             };
             if end < offset + FRAME_BYTES as u64 {
                 let name = self.disk.display_path(&name_of(file.number));
-                let what = "less is missing than a record takes";
+                let what = "the damaged range is shorter than a record";
                 return Err(StoreError::corrupt(name, offset, what));
             }
             self.add(LogDamageKind::Range, at(offset), end as u32);
             offset = end;
             if offset >= limit {
-                // The file is cut short, and its end is missing as well.
-                if let Some(told) = told {
-                    self.add(LogDamageKind::End, at(offset), told as u32);
+                // The file was truncated, so its end record is missing too.
+                if let Some(stated_end) = stated_end {
+                    self.add(LogDamageKind::End, at(offset), stated_end as u32);
                 }
                 return Ok(false);
             }
@@ -310,8 +327,8 @@ impl Search<'_> {
     }
 }
 
-/// Copies what a file has of a range.
-fn keep_copy(
+/// Copies the existing bytes of a range of `file` to the end of `copy`, and syncs it.
+fn copy_damaged(
     file: &dyn DiskFile,
     from: u64,
     to: u64,
@@ -322,15 +339,15 @@ fn keep_copy(
     Ok(copy.sync()?)
 }
 
-/// Appends a record of the log's own that takes `OWN_BYTES` and a payload of zeros.
-fn put_own(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
+/// Appends an internal record with a payload of zeros.
+fn put_internal(out: &mut Vec<u8>, salt: u64, kind: u8, file: u32, offset: u32, payload: usize) {
     let position = base_of(file) + u64::from(offset);
-    // All before it is durable, as far as it is there.
+    // States everything before it to be durable, as far as it exists.
     put_record(out, salt, kind, position, position, &[&vec![0; payload]]);
 }
 
-/// Appends gaps that fill the range `from .. to`: both are record boundaries, and so are those of
-/// the given ones that lie between.
+/// Appends gap records that fill the range `from .. to`. Both ends and all `boundaries` in between
+/// become record boundaries.
 fn put_gaps(
     out: &mut Vec<u8>,
     salt: u64,
@@ -350,7 +367,7 @@ fn put_gaps(
             if left > 0 && left < FRAME_BYTES as u64 {
                 take -= FRAME_BYTES as u64;
             }
-            put_own(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
+            put_internal(out, salt, GAP, file, at, take as usize - FRAME_BYTES);
             at += take as u32;
         }
     }

@@ -1,4 +1,4 @@
-//! The layout of a checkpoint's file, and what it says of the one that it is on.
+//! Format of a checkpoint file, and the identity of a checkpoint and its base.
 
 use crate::{StoreError, pace::PIECE_BYTES};
 use cambium_primitives::{DecodeError, Reader};
@@ -11,9 +11,9 @@ use xxhash_rust::xxh3::Xxh3;
 // 8         4     format: 4
 // 12        4     zeros
 // 16        8     sequence number
-// 24              sections, back to back; of one that is on another the first is "on":
-//           8     sequence number of the one that it is on
-//           8     sequence number of the first of those that it needs
+// 24              sections, back to back; the first of an incremental checkpoint is "on":
+//           8     sequence number of its base
+//           8     sequence number of the first checkpoint in its chain of bases
 // d               directory: of each section, in order,
 //           1     length of its name
 //                 name
@@ -28,26 +28,27 @@ pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const TRAILER_BYTES: u64 = 24;
 pub(super) const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
 
-/// The section that says what a checkpoint is on.
-pub(super) const ON: &str = "on";
-pub(super) const ON_BYTES: u64 = 16;
+/// Name of the section that names the checkpoint's base.
+pub(super) const BASE_SECTION: &str = "on";
+pub(super) const BASE_SECTION_BYTES: u64 = 16;
 
-/// Written past the page cache, and verified, so many bytes at a time.
+/// Bytes that are written past the page cache at a time, and verified at a time.
 pub(super) const FLUSH_BYTES: usize = PIECE_BYTES;
 
-/// A checkpoint, and what it stands on.
+/// Identity of a checkpoint and of those on which it is based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointId {
-    /// Its number: each is more than the one before.
+    /// Sequence number of the checkpoint. Each is greater than all before.
     pub sequence: u64,
-    /// That of the one that it is on; its own, if on none.
+    /// Sequence number of the base. Without one it is the checkpoint's own.
     pub(super) before: u64,
-    /// That of the first of those that it needs; its own, if on none.
+    /// Sequence number of the first checkpoint in the chain of bases. Without a base it is the
+    /// checkpoint's own.
     pub(super) first: u64,
 }
 
 impl CheckpointId {
-    /// The next after all that there are, on `before`.
+    /// Creates the identity of a checkpoint based on `before`.
     pub(super) const fn new(sequence: u64, before: Option<Self>) -> Self {
         let (before, first) = match before {
             None => (sequence, sequence),
@@ -60,19 +61,19 @@ impl CheckpointId {
         }
     }
 
-    /// The sequence number of the one that it is on.
+    /// Returns the sequence number of the base, if there is one.
     pub fn before(&self) -> Option<u64> {
         (self.before != self.sequence).then_some(self.before)
     }
 
-    pub(super) fn encode(&self) -> [u8; ON_BYTES as usize] {
-        let mut bytes = [0; ON_BYTES as usize];
+    pub(super) fn encode(&self) -> [u8; BASE_SECTION_BYTES as usize] {
+        let mut bytes = [0; BASE_SECTION_BYTES as usize];
         bytes[..8].copy_from_slice(&self.before.to_le_bytes());
         bytes[8..].copy_from_slice(&self.first.to_le_bytes());
         bytes
     }
 
-    /// `None` if that can't be.
+    /// Decodes the section [`BASE_SECTION`]. Returns `None` if the numbers are impossible.
     pub(super) fn decode(sequence: u64, bytes: &[u8]) -> Option<Self> {
         let (before, first) = bytes.split_first_chunk()?;
         let before = u64::from_le_bytes(*before);
@@ -93,21 +94,25 @@ pub(super) struct Section {
     pub(super) checksum: u64,
 }
 
+/// Finds the section `name` of the checkpoint at `path`, or returns an error.
 pub(super) fn find_section<'a>(
     sections: &'a [Section],
     name: &str,
     path: &str,
 ) -> Result<&'a Section, StoreError> {
     let found = sections.iter().find(|section| section.name == name);
-    found
-        .ok_or_else(|| StoreError::corrupt(path.to_owned(), 0, format!("it has no section {name}")))
+    found.ok_or_else(|| {
+        StoreError::corrupt(path.to_owned(), 0, format!("section {name} is missing"))
+    })
 }
 
+/// Returns the length of the section `name` in bytes, if there is one.
 pub(super) fn len_of(sections: &[Section], name: &str) -> Option<u64> {
     let found = sections.iter().find(|section| section.name == name);
     found.map(|section| section.len)
 }
 
+/// Encodes the header of a checkpoint.
 pub(super) fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);
@@ -116,7 +121,7 @@ pub(super) fn header_of(sequence: u64, format: u32) -> [u8; HEADER_BYTES as usiz
     header
 }
 
-/// The directory and the trailer, at offset `start`.
+/// Encodes the directory, which begins at offset `start`, and the trailer.
 pub(super) fn encode_directory(sequence: u64, sections: &[Section], start: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in sections {
@@ -131,6 +136,7 @@ pub(super) fn encode_directory(sequence: u64, sections: &[Section], start: u64) 
     bytes
 }
 
+/// Computes the checksum of the header, the directory and the trailer.
 pub(super) fn directory_checksum(sequence: u64, format: u32, bytes: &[u8]) -> u64 {
     let mut hasher = Xxh3::new();
     hasher.update(&header_of(sequence, format));
@@ -138,7 +144,7 @@ pub(super) fn directory_checksum(sequence: u64, format: u32, bytes: &[u8]) -> u6
     hasher.digest()
 }
 
-/// The reverse of [`encode_directory`].
+/// Decodes the directory and the trailer written by [`encode_directory`].
 pub(super) fn decode_directory(
     sequence: u64,
     format: u32,
@@ -157,7 +163,7 @@ pub(super) fn decode_directory(
     while reader.remaining() > TRAILER_BYTES as usize {
         let name_len = usize::from(reader.u8()?);
         let name = String::from_utf8(reader.take(name_len)?.to_vec())
-            .map_err(|_| reader.error("a name that is no text"))?;
+            .map_err(|_| reader.error("a name is not UTF-8"))?;
         let (len, checksum) = (reader.u64()?, reader.u64()?);
         sections.push(Section {
             name,

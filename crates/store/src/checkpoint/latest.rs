@@ -1,4 +1,4 @@
-//! Finding the checkpoint that a start goes by.
+//! Finding the checkpoint from which the database opens.
 
 use super::{
     names::{DAMAGED, name_of, usable},
@@ -8,22 +8,23 @@ use crate::StoreError;
 use cambium_disk::Disk;
 use std::sync::Arc;
 
-/// What was found of checkpoints.
+/// Result of the search for the newest intact checkpoint.
 #[derive(Debug)]
 pub struct FoundCheckpoints<T, E> {
-    /// What was made of the newest whole one.
+    /// What `load` returned for the newest intact checkpoint. `None` if there is none.
     pub loaded: Option<T>,
-    /// Those newer than it, the newest first, and what is wrong with them.
+    /// Newer checkpoints that are damaged, the newest first: sequence number and error of each.
     pub damaged: Vec<(u64, E)>,
 }
 
-/// Looks for the newest checkpoint that `load` takes, which is to read all of it. Nothing is
-/// changed: those found damaged are to be set aside by [`set_aside`] when all else is open, too.
+/// Searches for the newest checkpoint that `load` accepts. `load` should read and verify all of it.
+/// No file is changed: the caller passes the damaged ones to [`set_aside`] once the database is
+/// open.
 ///
 /// # Errors
 ///
-/// The first error that is no damage by `is_damage`, whatever older checkpoints there are: another
-/// format, a file that can't be read now.
+/// The first error for which `is_damage` returns false, such as another format or a file that is
+/// temporarily unreadable. Older checkpoints are not tried then.
 pub fn load_latest_checkpoint<T, E: From<StoreError>>(
     disk: &Arc<dyn Disk>,
     is_damage: impl Fn(&E) -> bool,
@@ -45,8 +46,11 @@ pub fn load_latest_checkpoint<T, E: From<StoreError>>(
     Ok(FoundCheckpoints { loaded, damaged })
 }
 
-/// Gives checkpoints that were found damaged another name, with `.damaged` behind it. One that is
-/// gone is none.
+/// Renames damaged checkpoints by appending `.damaged` to their names. Missing files are skipped.
+///
+/// # Errors
+///
+/// [`StoreError::Disk`] if a file can't be renamed.
 pub fn set_aside(disk: &dyn Disk, sequences: &[u64]) -> Result<(), StoreError> {
     for sequence in sequences {
         let name = name_of(*sequence);

@@ -1,25 +1,26 @@
-//! Checkpoints: whatever a start needs besides the log, in one file.
+//! Checkpoints: everything besides the log that is needed to open the database, in one file.
 //!
-//! A checkpoint is named sections of bytes. It is written under a temporary name, synced, and only
-//! then given its own, so that a file with a checkpoint's name is whole unless it has rotted since.
-//! The last two are kept: a start that finds the newest damaged takes the one before, and replays
-//! more of the log. One found damaged is set aside under another name once the database is open,
-//! and does not count as one of the two. One that can't be read now is not damaged: whoever opens
-//! the database tries again.
+//! A checkpoint consists of named sections of bytes. It is written under a temporary name, synced,
+//! and renamed only then. So a file with a checkpoint's name is complete, unless it was damaged
+//! later. The last two checkpoints are kept. If the newest is damaged, the database opens from the
+//! one before and replays more of the log. Once the database is open, damaged checkpoints are set
+//! aside under another name and no longer count as one of the two. A checkpoint that is unreadable
+//! at the moment does not count as damaged: opening fails, and the caller may retry.
 //!
-//! A checkpoint may be *on* an older one: it has only what has changed since, and is good for
-//! nothing without it. Those that a kept one needs are kept, too.
+//! A checkpoint may be *incremental*: it is based on an older one, stores only what has changed
+//! since, and is useless without its base. All checkpoints that a kept one is based on are kept,
+//! too.
 //!
 //! ```text
-//!   7 <- 8 <- 9    10 <- 11 <- 12    7 and 10 are on none; 11 and 12 are the last two: 10 is
-//!                                    kept for them, 7 to 9 are gone
+//!   7 <- 8 <- 9    10 <- 11 <- 12    7 and 10 have no base. 11 and 12 are the last two, and 10 is
+//!                                    kept as their base. 7 to 9 have been removed.
 //! ```
 //!
-//! A section may be made of *pieces*, each with a checksum of its own, to be read one by one for as
-//! long as somebody has the section open: even after its file was removed.
+//! A section may consist of *pieces*, each with its own checksum. Pieces can be read one by one for
+//! as long as the section is open, even after the checkpoint was removed.
 //!
-//! Everything that a checkpoint speaks of (pages in segments, codes) must be durable before it is
-//! finished; whatever only the one before the last needs may be removed once it is.
+//! Everything that a checkpoint refers to (pages in segments, codes) must be durable before it is
+//! finished. Data that only the checkpoint before the last needs may be removed after that.
 
 mod format;
 mod names;

@@ -1,4 +1,4 @@
-//! The names of checkpoints' files, and which of these a start can go by.
+//! Names of checkpoint files, and which of the files can be used.
 
 use crate::StoreError;
 use cambium_disk::Disk;
@@ -7,8 +7,9 @@ const PREFIX: &str = "checkpoint-";
 pub(super) const TEMPORARY: &str = ".tmp";
 pub(super) const DAMAGED: &str = ".damaged";
 
-/// The checkpoints that a start can go by, the newest first: all that older ones need is there only
-/// as long as they are one of the last two, and one that was set aside since is one of these.
+/// Returns the sequence numbers of the checkpoints from which the database can be opened, the
+/// newest first. Only the last two qualify, because files that older ones need may be gone. A
+/// checkpoint that was set aside since counts as one of the two.
 pub(super) fn usable(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     let aside = disk.list("")?.into_iter().filter_map(|name| {
         let (sequence, ending) = sequence_of(&name)?;
@@ -22,7 +23,7 @@ pub(super) fn usable(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     Ok(usable)
 }
 
-/// Sequence numbers of the checkpoints that there are, in order.
+/// Returns the sequence numbers of all checkpoint files, in ascending order.
 pub(super) fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     let names = disk.list("")?;
     let whole = names.iter().filter_map(|name| sequence_of(name));
@@ -34,16 +35,17 @@ pub(super) fn sequences(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
     Ok(sequences)
 }
 
+/// Returns the name of the checkpoint with this sequence number.
 pub(crate) fn name_of(sequence: u64) -> String {
     format!("{PREFIX}{sequence:08}")
 }
 
-/// Whether a file of that name is a checkpoint.
+/// Returns whether a file of this name is a checkpoint.
 pub(crate) fn is_checkpoint(name: &str) -> bool {
     sequence_of(name).is_some_and(|(_, ending)| ending.is_empty())
 }
 
-/// The sequence number in a name, and what comes after it.
+/// Parses a file name into the sequence number and the suffix.
 pub(super) fn sequence_of(name: &str) -> Option<(u64, &str)> {
     let number = name.strip_prefix(PREFIX)?;
     let digits = number

@@ -1,4 +1,4 @@
-//! Pieces of a checkpoint's section: each is read alone, and has its own checksum.
+//! Pieces of a checkpoint's section, each with its own checksum, so that it can be read alone.
 
 use super::{
     format::{Section, find_section},
@@ -14,14 +14,14 @@ use xxhash_rust::xxh3::xxh3_64;
 // OFFSET  SIZE  MEANING
 // 0       8     xxh3-64 of what follows, little-endian
 // 8             the bytes
-/// What a piece takes besides its bytes.
+/// Bytes of a piece's checksum, which precedes its content.
 pub const PIECE_SUM_BYTES: usize = 8;
 
-/// What to do about a damaged piece: opening the database reads all of the checkpoint.
+/// Advice for a damaged piece. Opening the database verifies the whole checkpoint.
 const OPEN_AGAIN: &str =
-    "open the database again: the checkpoint before is used then, with more of the log to replay";
+    "open the database again: it uses the previous checkpoint, and replays more of the log";
 
-/// Appends a piece of what `write` appends. Returns its length, sum included.
+/// Appends a piece whose content `write` appends. Returns its length with the checksum, in bytes.
 pub fn put_piece(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; PIECE_SUM_BYTES]);
@@ -31,8 +31,7 @@ pub fn put_piece(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
     out.len() - start
 }
 
-/// Reads the pieces of a section. Its file stays readable as long as this is there, although its
-/// name may be gone.
+/// Reader of a section's pieces. The file stays open and readable, even after its removal.
 #[derive(Debug)]
 pub struct SectionReader {
     disk: Arc<dyn Disk>,
@@ -63,20 +62,26 @@ impl SectionReader {
         })
     }
 
-    /// Number of the checkpoint.
+    /// Sequence number of the checkpoint.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The bytes of a range of the section, as they are: their pieces are to be checked by
+    /// Reads a range of the section without verifying it. Pieces in it are verified by
     /// [`Self::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the range is outside of the section, and [`StoreError::Disk`] if
+    /// the read fails.
     pub fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         let mut bytes = self.room_for(offset, len)?;
         self.file.read_at(&mut bytes, self.offset + offset)?;
         Ok(bytes)
     }
 
-    /// As [`Self::read`], of many ranges at once.
+    /// Reads many ranges, given as offset and length, all in flight at once if the disk supports
+    /// that. The results are in the order of `ranges`, with errors as in [`Self::read`].
     pub fn read_batch(&self, ranges: &[(u64, u64)]) -> Vec<Result<Vec<u8>, StoreError>> {
         let room = ranges
             .iter()
@@ -104,7 +109,11 @@ impl SectionReader {
         read
     }
 
-    /// What a piece that was read from `offset` holds.
+    /// Verifies a piece that was read from `offset`, and returns its content.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the checksum does not match.
     pub fn check<'a>(&self, offset: u64, piece: &'a [u8]) -> Result<&'a [u8], StoreError> {
         match piece.split_first_chunk::<PIECE_SUM_BYTES>() {
             Some((sum, bytes)) if u64::from_le_bytes(*sum) == xxh3_64(bytes) => Ok(bytes),
@@ -112,7 +121,7 @@ impl SectionReader {
         }
     }
 
-    /// An error that says what is wrong at `offset` of the section.
+    /// Creates an error of damage at `offset` of the section.
     pub fn corrupt(&self, offset: u64, what: &str) -> StoreError {
         StoreError::Corrupt {
             file: self.path.clone(),
@@ -122,12 +131,12 @@ impl SectionReader {
         }
     }
 
-    /// An empty buffer for a range, which the section must have.
+    /// Allocates a buffer for a range, after checking that it is within the section.
     fn room_for(&self, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
         let end = offset.checked_add(len).filter(|end| *end <= self.len);
         match end {
             Some(_) => Ok(vec![0; len as usize]),
-            None => Err(self.corrupt(offset, "a part is said to lie outside of its section")),
+            None => Err(self.corrupt(offset, "a part is outside of its section")),
         }
     }
 }

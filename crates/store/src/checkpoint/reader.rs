@@ -1,9 +1,9 @@
-//! A checkpoint that is there: its sections, and those that it stands on.
+//! Reading a checkpoint and its bases.
 
 use super::{
     format::{
-        CheckpointId, DIRECTORY_BYTES_MAX, FLUSH_BYTES, FORMAT, HEADER_BYTES, ON, ON_BYTES,
-        Section, TRAILER_BYTES, decode_directory, find_section, header_of, len_of,
+        BASE_SECTION, BASE_SECTION_BYTES, CheckpointId, DIRECTORY_BYTES_MAX, FLUSH_BYTES, FORMAT,
+        HEADER_BYTES, Section, TRAILER_BYTES, decode_directory, find_section, header_of, len_of,
     },
     names::{name_of, sequences, usable},
     pieces::SectionReader,
@@ -13,7 +13,8 @@ use cambium_disk::{Disk, DiskFile};
 use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// A checkpoint whose directory is right. What its sections hold is checked when it is read.
+/// An open checkpoint with an intact directory. The contents of sections are verified when they are
+/// read.
 #[derive(Debug)]
 pub struct Checkpoint {
     id: CheckpointId,
@@ -24,17 +25,22 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Its number: each is more than the one before.
+    /// Sequence number. Each checkpoint has a greater one than all before.
     pub const fn sequence(&self) -> u64 {
         self.id.sequence
     }
 
-    /// Its number, and what it stands on.
+    /// Identity of the checkpoint and its base.
     pub const fn id(&self) -> CheckpointId {
         self.id
     }
 
-    /// The one that it is on.
+    /// Opens the base. Returns `None` if the checkpoint has none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the base is damaged or belongs to another chain, and
+    /// [`StoreError::Disk`] if it is missing or can't be read.
     pub fn before(&self) -> Result<Option<Self>, StoreError> {
         let before = self.id.before();
         let Some(before) = before.map(|before| Self::open(&self.disk, before)) else {
@@ -42,52 +48,78 @@ impl Checkpoint {
         };
         let before = before?;
         if before.id.first != self.id.first {
-            let what = "it is not what the one after it is on";
+            let what = "it is not the base of the checkpoint after it";
             return Err(StoreError::corrupt(before.path, 0, what));
         }
         Ok(Some(before))
     }
 
-    /// All checkpoints that this one may need, and it itself, in order, whatever state they are in.
+    /// Returns the sequence numbers of this checkpoint and of all existing ones that it may be
+    /// based on, in ascending order. The files may be damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be listed.
     pub fn chain(&self) -> Result<Vec<u64>, StoreError> {
         let mut chain = sequences(&*self.disk)?;
         chain.retain(|sequence| (self.id.first..=self.id.sequence).contains(sequence));
         Ok(chain)
     }
 
-    /// The numbers of those that a start can go by, the newest first: all that older ones need is
-    /// there only as long as they are one of the last two, and one that was set aside since is one
-    /// of these.
+    /// Returns the sequence numbers of the checkpoints from which the database can be opened, the
+    /// newest first. Only the last two qualify, because files that older ones need may be gone. A
+    /// checkpoint that was set aside since counts as one of the two.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be listed.
     pub fn usable(disk: &Arc<dyn Disk>) -> Result<Vec<u64>, StoreError> {
         usable(&**disk)
     }
 
-    /// Whether there is any, in whatever state it is.
+    /// Returns whether there is a checkpoint file, intact or damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be listed.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StoreError> {
         Ok(disk.exists("")? && !sequences(disk)?.is_empty())
     }
 
-    /// The numbers of all that there are, in order, in whatever state they are.
+    /// Returns the sequence numbers of all checkpoint files, intact or damaged, in ascending order.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be listed.
     pub fn all(disk: &Arc<dyn Disk>) -> Result<Vec<u64>, StoreError> {
         sequences(&**disk)
     }
 
-    /// Number of the newest, damaged or not.
+    /// Returns the sequence number of the newest checkpoint file, intact or damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the directory can't be listed.
     pub fn newest(disk: &dyn Disk) -> Result<Option<u64>, StoreError> {
         Ok(usable(disk)?.first().copied())
     }
 
-    /// The names of its sections, in the order in which they were written.
+    /// Returns the names of the sections in the order in which they were written.
     pub fn sections(&self) -> impl Iterator<Item = &str> + '_ {
         self.sections.iter().map(|section| &*section.name)
     }
 
-    /// The length of a section. `None` if there is none of that name.
+    /// Returns the length of a section in bytes, or `None` if there is no section of this name.
     pub fn section_len(&self, name: &str) -> Option<u64> {
         len_of(&self.sections, name)
     }
 
-    /// All bytes of a section. An error if there is none of that name.
+    /// Reads a whole section and verifies it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the section is missing or damaged, and [`StoreError::Disk`] if it
+    /// can't be read.
     pub fn read_section(&self, name: &str) -> Result<Vec<u8>, StoreError> {
         let section = self.section(name)?;
         let mut bytes = vec![0; section.len as usize];
@@ -98,7 +130,12 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Reads a section piece by piece, past the system's page cache where it can.
+    /// Opens a section for reading piece by piece, past the page cache if the disk supports that.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if there is no section of this name, and [`StoreError::Disk`] if the
+    /// file can't be opened.
     pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
         SectionReader::open(&self.disk, self.id.sequence, &self.sections, name)
     }
@@ -107,7 +144,13 @@ impl Checkpoint {
         find_section(&self.sections, name, &self.path)
     }
 
-    /// Opens the checkpoint of that number.
+    /// Opens the checkpoint with this sequence number, and verifies its header and directory.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if they are damaged, [`StoreError::NewerFormat`] or
+    /// [`StoreError::OlderFormat`] for another format, and [`StoreError::Disk`] if the file is
+    /// missing or can't be read.
     pub fn open(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Self, StoreError> {
         let name = name_of(sequence);
         let path = disk.display_path(&name);
@@ -129,12 +172,12 @@ impl Checkpoint {
         let directory_len = (len - TRAILER_BYTES).checked_sub(start);
         let Some(directory_len) = directory_len.filter(|&bytes| bytes <= DIRECTORY_BYTES_MAX)
         else {
-            return corrupt(len - TRAILER_BYTES, "it is not the end of a checkpoint");
+            return corrupt(len - TRAILER_BYTES, "bad trailer");
         };
         let mut directory = vec![0; (directory_len + TRAILER_BYTES) as usize];
         file.read_at(&mut directory, start)?;
         match decode_directory(sequence, format, &directory, start) {
-            // The checksum covers the header: the format is not a damaged one.
+            // The directory's checksum covers the header, so the format number is not damaged.
             Ok(_) if format != FORMAT => Err(StoreError::other_format(path, format, FORMAT)),
             Ok(sections) => {
                 let mut checkpoint = Self {
@@ -144,14 +187,14 @@ impl Checkpoint {
                     path,
                     sections,
                 };
-                if let Some(len) = checkpoint.section_len(ON) {
+                if let Some(len) = checkpoint.section_len(BASE_SECTION) {
                     let on = match len {
-                        ON_BYTES => checkpoint.read_section(ON)?,
+                        BASE_SECTION_BYTES => checkpoint.read_section(BASE_SECTION)?,
                         _ => Vec::new(),
                     };
                     let id = CheckpointId::decode(sequence, &on);
                     checkpoint.id = id.ok_or_else(|| {
-                        let what = "what it is said to be on can't be";
+                        let what = "the identity of its base is impossible";
                         StoreError::corrupt(checkpoint.path.clone(), HEADER_BYTES, what)
                     })?;
                 }
@@ -161,7 +204,12 @@ impl Checkpoint {
         }
     }
 
-    /// Reads all sections to verify them, and those of all that it stands on.
+    /// Verifies all sections of the checkpoint and of its chain of bases.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] for the first damaged section, and [`StoreError::Disk`] if one can't
+    /// be read.
     pub fn verify(&self) -> Result<(), StoreError> {
         let mut before = None;
         loop {
@@ -174,7 +222,12 @@ impl Checkpoint {
         }
     }
 
-    /// Reads a section to verify it.
+    /// Verifies one section.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if it is missing or damaged, and [`StoreError::Disk`] if it can't be
+    /// read.
     pub fn verify_section(&self, name: &str) -> Result<(), StoreError> {
         let section = self.section(name)?;
         let mut bytes = vec![0; section.len.min(FLUSH_BYTES as u64) as usize];

@@ -44,7 +44,7 @@ fn write(disk: &FaultyDisk, sections: &Sections) -> Result<u64, StoreError> {
     Ok(writer.finish()?.id.sequence)
 }
 
-/// One on another.
+/// Writes an incremental checkpoint based on `before`.
 fn write_on(disk: &FaultyDisk, before: CheckpointId, seed: u8) -> CheckpointId {
     let mut writer = CheckpointWriter::create_on(arc(disk), before).unwrap();
     writer.section("head").unwrap();
@@ -56,13 +56,14 @@ fn small(seed: u8) -> Sections {
     vec![("head", vec![seed; 10]), ("table", vec![9; 7])]
 }
 
-/// The newest whole checkpoint, and what is wrong with newer ones.
+/// The newest intact checkpoint, and the errors of newer ones.
 struct Found {
     checkpoint: Checkpoint,
     damaged: Vec<StoreError>,
 }
 
-/// Those that are damaged are set aside if there is a whole one, as by whoever opens a database.
+/// Loads the newest checkpoint. Sets damaged ones aside if there is an intact one, as opening a
+/// database does.
 fn try_load(disk: &FaultyDisk) -> Result<Option<Found>, StoreError> {
     let operations = disk.operations();
     let arc = arc(disk);
@@ -158,7 +159,7 @@ fn what_the_last_two_are_on_is_kept_and_nothing_else() {
         assert_eq!(newest.before(), Some(u64::from(seed) - 1));
         assert_eq!(kept(&disk), (1..=u64::from(seed)).collect::<Vec<_>>());
     }
-    // The one before the newest is still on all of them.
+    // The previous checkpoint is still based on all of them.
     write(&disk, &small(5)).unwrap();
     assert_eq!(kept(&disk), [1, 2, 3, 4, 5]);
     newest = write_on(&disk, id(5), 6);
@@ -185,10 +186,10 @@ fn damage_to_what_a_checkpoint_is_on_is_damage_to_it() {
         disk.flip_bit(&name_of(sequence), HEADER_BYTES + 12, 1);
         let told = format!("checkpoint-0000000{sequence} is damaged");
         if sequence < 3 {
-            // Both that can be gone by are on it.
+            // Both usable checkpoints are based on it.
             let error = try_load(&disk).err().expect("damage").to_string();
             assert!(error.starts_with(&told), "{error}");
-            // Nothing is set aside if nothing is whole.
+            // Nothing is set aside if no checkpoint is intact.
             assert_eq!(disk.files(), [name_of(1), name_of(2), name_of(3)]);
             continue;
         }
@@ -202,7 +203,7 @@ fn damage_to_what_a_checkpoint_is_on_is_damage_to_it() {
             "{:?}",
             found.damaged
         );
-        // The next is on what was found, and what was set aside counts for nothing.
+        // The next checkpoint is based on the one found. Those set aside don't count.
         let id = write_on(&disk, found.checkpoint.id(), 9);
         assert_eq!((id.sequence, id.before()), (4, Some(sequence - 1)));
         assert_eq!(load(&disk).checkpoint.sequence(), 4);
@@ -252,7 +253,7 @@ fn what_is_older_than_the_last_two_is_never_gone_by() {
     (2..=4).for_each(|seed| newest = write_on(&disk, newest, seed));
     disk.flip_bit(&name_of(4), 30, 0);
     assert_eq!(load(&disk).checkpoint.sequence(), 3);
-    // The one set aside was one of the two.
+    // The checkpoint that was set aside counts as one of the two.
     let newest = Checkpoint::usable(&arc(&disk)).unwrap()[0];
     let newest = Checkpoint::open(&arc(&disk), newest).unwrap();
     assert_eq!(
@@ -262,7 +263,7 @@ fn what_is_older_than_the_last_two_is_never_gone_by() {
     disk.flip_bit(&name_of(3), 30, 0);
     let error = try_load(&disk).err().expect("damage").to_string();
     assert!(error.starts_with("checkpoint-00000003"), "{error}");
-    // After the next one there are two again.
+    // After the next checkpoint two are usable again.
     disk.flip_bit(&name_of(3), 30, 0);
     assert_eq!(write_on(&disk, newest.id(), 5).sequence, 5);
     disk.flip_bit(&name_of(5), 30, 0);
@@ -296,7 +297,7 @@ fn a_checkpoint_that_can_t_be_read_now_is_neither_damaged_nor_passed_over() {
             assert_eq!(disk.files(), names);
         }
     }
-    // Nor are those removed that another may need.
+    // Checkpoints on which another may be based are not removed either.
     let id = write_on(&disk, Checkpoint::open(&arc(&disk), 2).unwrap().id(), 3);
     let mut writer = CheckpointWriter::create(arc(&disk), None).unwrap();
     writer.section("head").unwrap();
@@ -327,7 +328,7 @@ fn one_not_finished_never_was_and_leaves_nothing() {
     assert_eq!(disk.files(), [name_of(1), name_of(2)]);
 }
 
-/// A checkpoint of another format than this one's.
+/// Writes a checkpoint with another format number.
 fn write_other_format(disk: &FaultyDisk, sequence: u64, format: u32) {
     let mut bytes = header_of(sequence, format).to_vec();
     let mut directory = HEADER_BYTES.to_le_bytes().to_vec();
@@ -381,7 +382,7 @@ fn a_damaged_piece_is_told_by_file_and_offset_and_the_rest_is_read() {
         error.starts_with("checkpoint-00000001 is damaged at byte 142: "),
         "{error}"
     );
-    // Whoever has it open reads on when its name is gone.
+    // An open section stays readable after the file's removal.
     disk.remove(&name_of(1)).unwrap();
     assert_eq!(reader.read(0, 108).unwrap()[8..], [1; 100]);
 }
@@ -411,7 +412,7 @@ fn power_may_be_lost_at_any_step_of_writing_one() {
 fn the_format_is_what_it_was() {
     let disk = FaultyDisk::new(5);
     write(&disk, &small(1)).unwrap();
-    // Data directories in use hold some: another value here is another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     assert_eq!(
         keccak256(disk.contents(&name_of(1)).unwrap()),
         b256!("7e508425e7da66ebdf2838e1d4f63a5044e629ed7eb52e0a0a8ef3820e07b2fa")

@@ -1,7 +1,10 @@
-//! Writing a checkpoint.
+//! Writing checkpoints.
 
 use super::{
-    format::{CheckpointId, FLUSH_BYTES, FORMAT, ON, Section, encode_directory, header_of, len_of},
+    format::{
+        BASE_SECTION, CheckpointId, FLUSH_BYTES, FORMAT, Section, encode_directory, header_of,
+        len_of,
+    },
     names::{TEMPORARY, name_of, sequence_of, sequences},
     pieces::SectionReader,
     reader::Checkpoint,
@@ -11,13 +14,13 @@ use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
 use std::{fmt, sync::Arc, thread, time::Duration};
 use xxhash_rust::xxh3::Xxh3;
 
-/// A checkpoint being written: sections one after the other, each in any number of pieces.
-/// Dropped before it is finished, it never was.
+/// Writer of a new checkpoint. Sections are written one after another, each in any number of parts.
+/// If the writer is dropped before [`CheckpointWriter::finish`], the checkpoint is discarded.
 pub struct CheckpointWriter {
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     id: CheckpointId,
-    /// What is known of the one before.
+    /// Identity of the newest checkpoint on disk, if it is known.
     newest: Option<CheckpointId>,
     sections: Vec<Section>,
     hasher: Xxh3,
@@ -27,18 +30,18 @@ pub struct CheckpointWriter {
     finished: bool,
 }
 
-/// A checkpoint that is durable.
+/// A durable checkpoint.
 #[derive(Debug)]
 pub struct FinishedCheckpoint {
-    /// Its number, and what it stands on.
+    /// Identity of the checkpoint and its base.
     pub id: CheckpointId,
-    /// Bytes written: the length of its file, in whole blocks.
+    /// Number of bytes written, in whole blocks.
     pub bytes: u64,
     disk: Arc<dyn Disk>,
     sections: Vec<Section>,
 }
 
-/// When a file that can't be opened is tried again.
+/// Pauses before each new attempt to open the file.
 const RETRY_AFTER: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(20),
@@ -46,8 +49,12 @@ const RETRY_AFTER: [Duration; 3] = [
 ];
 
 impl FinishedCheckpoint {
-    /// As [`Checkpoint::read_pieces`]. There is no way back from a checkpoint that is finished: so
-    /// an error that may pass is waited for.
+    /// Opens a section for reading piece by piece, as [`Checkpoint::read_pieces`] does. A finished
+    /// checkpoint can't be undone, so temporary errors are retried for some time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpoint::read_pieces`].
     pub fn read_pieces(&self, name: &str) -> Result<SectionReader, StoreError> {
         let open = || SectionReader::open(&self.disk, self.id.sequence, &self.sections, name);
         let mut opened = open();
@@ -61,20 +68,28 @@ impl FinishedCheckpoint {
         opened
     }
 
-    /// The length of a section. `None` if there is none of that name.
+    /// Returns the length of a section in bytes, or `None` if there is no section of this name.
     pub fn section_len(&self, name: &str) -> Option<u64> {
         len_of(&self.sections, name)
     }
 }
 
 impl CheckpointWriter {
-    /// Begins the checkpoint after the newest one on disk. If that is known to be `newest`, it need
-    /// not be read to find what it needs.
+    /// Creates the successor of the newest checkpoint on disk. If `newest` is the identity of that
+    /// one, it need not be read to find out what it is based on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be created.
     pub fn create(disk: Arc<dyn Disk>, newest: Option<CheckpointId>) -> Result<Self, StoreError> {
         Self::new(disk, newest, None)
     }
 
-    /// As [`Self::create`], on an older one that is there.
+    /// Creates an incremental checkpoint based on the existing checkpoint `before`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be created or written.
     pub fn create_on(disk: Arc<dyn Disk>, before: CheckpointId) -> Result<Self, StoreError> {
         Self::new(disk, Some(before), Some(before))
     }
@@ -111,20 +126,23 @@ impl CheckpointWriter {
             finished: false,
         };
         if before.is_some() {
-            writer.section(ON)?;
+            writer.section(BASE_SECTION)?;
             writer.write(&id.encode())?;
         }
         Ok(writer)
     }
 
-    /// Writes at that pace.
+    /// Sets the throttle for writes.
     pub fn at_pace(mut self, pace: Arc<WritePace>) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Begins a section, which ends the one before. Panics if the name is used already or over 255
-    /// bytes.
+    /// Ends the current section and begins a new one.
+    ///
+    /// # Panics
+    ///
+    /// If the name is used already or longer than 255 bytes.
     pub fn section(&mut self, name: &str) -> Result<(), StoreError> {
         assert!(name.len() <= 255, "section name of {} bytes", name.len());
         assert!(
@@ -142,7 +160,15 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Appends to the section. Panics before the first.
+    /// Appends bytes to the current section.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write fails.
+    ///
+    /// # Panics
+    ///
+    /// If no section was begun.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let section = self.sections.last_mut().expect("a section to write to");
         section.len += bytes.len() as u64;
@@ -156,14 +182,19 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Makes the checkpoint durable and then visible, and removes all but the last two and what
-    /// these need.
+    /// Makes the checkpoint durable, gives it its name, and removes all older checkpoints except
+    /// the previous one and those on which the two are based.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write, sync or rename fails. Failed removals are not reported: the
+    /// next checkpoint repeats them.
     pub fn finish(mut self) -> Result<FinishedCheckpoint, StoreError> {
         self.end_section();
         let directory = encode_directory(self.id.sequence, &self.sections, self.end());
         self.buffer.extend(directory);
         let len = self.end();
-        // Whole blocks, of which the last ends behind the file's end.
+        // The last block extends beyond the end of the file, which is cut off afterwards.
         let whole = self.buffer.len().next_multiple_of(BLOCK_BYTES);
         self.buffer.resize(whole, 0);
         self.flush()?;
@@ -173,7 +204,7 @@ impl CheckpointWriter {
         self.disk.rename(&(name.clone() + TEMPORARY), &name)?;
         self.finished = true;
         self.disk.sync_dir("")?;
-        // What is left costs space alone, and the next one removes it.
+        // A file that remains only costs space, and the next checkpoint removes it.
         let _ = self.remove_older();
         Ok(FinishedCheckpoint {
             id: self.id,
@@ -183,7 +214,7 @@ impl CheckpointWriter {
         })
     }
 
-    /// Removes what neither this one nor the one before needs.
+    /// Removes the checkpoints that neither this one nor the previous one is based on.
     fn remove_older(&self) -> Result<(), StoreError> {
         let all = sequences(&*self.disk)?;
         let older = all.into_iter().filter(|other| *other < self.id.sequence);
@@ -196,9 +227,9 @@ impl CheckpointWriter {
                 Ok,
             ) {
                 Ok(id) => id.first,
-                // One that is damaged needs nothing more.
+                // A damaged checkpoint needs nothing but its own file.
                 Err(error) if error.is_corruption() => *newest,
-                // What another needs is not known now. The next one removes what is left.
+                // What the previous checkpoint needs is unknown. The next one removes what is left.
                 Err(_) => return Ok(()),
             };
             first = first.min(needed);
@@ -209,7 +240,11 @@ impl CheckpointWriter {
         Ok(())
     }
 
-    /// Bytes in the section that is being written. Panics before the first.
+    /// Returns the length in bytes of the section that is being written.
+    ///
+    /// # Panics
+    ///
+    /// If no section was begun.
     pub fn section_len(&self) -> u64 {
         self.sections.last().expect("a section").len
     }
@@ -249,7 +284,7 @@ impl fmt::Debug for CheckpointWriter {
 impl Drop for CheckpointWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // Only to free the space: the next start removes it otherwise.
+            // This only frees space. The next checkpoint removes the file otherwise.
             let _ = self.disk.remove(&(name_of(self.id.sequence) + TEMPORARY));
         }
     }

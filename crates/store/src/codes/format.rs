@@ -1,4 +1,4 @@
-//! The layout of the file of codes.
+//! Format of the file of codes.
 
 use crate::{StoreError, error::REPAIR, record::FRAME_BYTES};
 use alloy_primitives::B256;
@@ -26,23 +26,26 @@ const MAGIC: &[u8; 8] = b"CambiCod";
 const FORMAT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 24;
 pub(super) const KIND: u8 = 0;
-/// Fills the place of codes that were lost.
+/// Kind of records that fill the place of lost codes.
 pub(super) const FILLER: u8 = 1;
-/// Bytes of one filler: as many as a frame and a key take at least.
+/// Limits of a filler record's size in bytes. The smallest has room for a frame and a key.
 pub(super) const FILLER_BYTES_MIN: u64 = (FRAME_BYTES + KEY_BYTES) as u64;
 pub(super) const FILLER_BYTES_MAX: u64 = 64 << 20;
 pub(super) const KEY_BYTES: usize = 40;
 
+/// Decodes the hash at the start of a payload. Returns `None` if its checksum does not match.
 pub(super) fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
     let (hash, check) = payload.get(..KEY_BYTES)?.split_at(32);
     let hash = B256::from_slice(hash);
     (check == hash_check(salt, &hash)).then_some(hash)
 }
 
+/// Computes the checksum of a code's hash.
 pub(super) fn hash_check(salt: u64, hash: &B256) -> [u8; 8] {
     xxh3_64_with_seed(hash.as_slice(), salt).to_le_bytes()
 }
 
+/// Encodes the header of the file of codes.
 pub(super) fn header(salt: u64) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);
@@ -52,6 +55,7 @@ pub(super) fn header(salt: u64) -> [u8; HEADER_BYTES as usize] {
     header
 }
 
+/// Creates the error of damage at `offset` of the file.
 pub(super) fn corrupt(disk: &dyn Disk, offset: u64, what: &str) -> StoreError {
     StoreError::Corrupt {
         file: disk.display_path(NAME),

@@ -1,11 +1,12 @@
-//! Contract code by hash.
+//! Contract codes by hash.
 //!
-//! One append-only file of records, and in memory where each code is. Codes are few and never
-//! change, so nothing is ever removed. Opening reads the frames and hashes of what a checkpoint
-//! vouches for, and all of what came later; a code's own bytes are checked whenever they are read.
+//! The codes are in one append-only file of records, with an index of their offsets in memory.
+//! There are few codes and they never change, so none is ever removed. Opening reads only frames
+//! and hashes up to the checkpointed length, and everything after it. Each code's bytes are
+//! verified when they are read.
 //!
-//! Where the file is damaged, the codes there can't be read, and all others can. What block records
-//! of the log hold can be put again: [`Codes::restore`].
+//! If the file is damaged, only the codes in the damaged places are lost. Those that are still in
+//! block records of the log can be added again with [`Codes::restore`].
 
 mod format;
 mod scan;
@@ -34,35 +35,35 @@ use std::{
     },
 };
 
-/// What a repair writes before it takes the place of the file.
+/// Name of the new file during a repair.
 const NEW_NAME: &str = "codes.dat.tmp";
 
-/// Far above what any fork allows.
+/// Limit of a code's size in bytes, far above that of any fork.
 const CODE_BYTES_MAX: u64 = 16 << 20;
 
-/// What opening found.
+/// Result of opening the codes.
 #[derive(Debug, Default)]
 pub struct CodesRecovery {
-    /// How many codes there are.
+    /// Number of codes found.
     pub codes: usize,
-    /// Bytes at the end that no sync had acknowledged. [`Codes::settle`] drops them.
+    /// Number of unacknowledged bytes at the end, which [`Codes::settle`] drops.
     pub truncated_bytes: u64,
-    /// What had been acknowledged and can't be read.
+    /// Errors for acknowledged records that are damaged.
     pub damage: Vec<StoreError>,
 }
 
-/// All codes: one file of bytes, and in memory where each is.
+/// All contract codes of a database.
 #[derive(Debug)]
 pub struct Codes {
     disk: Arc<dyn Disk>,
     name: &'static str,
     salt: u64,
-    /// Offset of each code's record.
+    /// Offset of each code's record in the file.
     offsets: RwLock<HashMap<B256, u64>>,
-    /// `None` until codes are begun, and if the file is missing.
+    /// `None` if the file does not exist.
     file: RwLock<Option<Arc<dyn DiskFile>>>,
     writer: Mutex<Writer>,
-    /// What is missing of the file, so that nothing can be appended to it.
+    /// Why the file is incomplete, if it is. Nothing can be appended then.
     lost: Option<&'static str>,
     written: AtomicU64,
     poison: Poison,
@@ -72,15 +73,20 @@ pub struct Codes {
 struct Writer {
     end: u64,
     durable_to: u64,
-    /// Whether what opening left to be done is done.
+    /// Whether [`Codes::settle`] was called.
     is_settled: bool,
     buffer: Vec<u8>,
 }
 
 impl Codes {
-    /// Opens the codes, of which `checkpointed_bytes` should be there, and changes nothing. What
-    /// was put after that length and not synced may be gone: it is put again by replaying the log.
-    /// `salt` as in [`LogOptions::salt`](crate::LogOptions::salt).
+    /// Opens the codes without changing the file. The first `checkpointed_bytes` are expected to be
+    /// intact. Unsynced codes after them may be missing: replay of the log adds them again. `salt`
+    /// is that of [`LogOptions::salt`](crate::LogOptions::salt). Damage is reported in
+    /// [`CodesRecovery::damage`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be opened or read.
     pub fn open(
         disk: Arc<dyn Disk>,
         salt: u64,
@@ -127,8 +133,8 @@ impl Codes {
             if header != format::header(salt) && (len > HEADER_BYTES || checkpointed_bytes > 0) {
                 scan.add(0, "bad header");
             }
-            let checked = scan.checkpointed(records, checkpointed_bytes.min(len))?;
-            end = scan.later(records, checked)?;
+            let checked = scan.up_to_checkpoint(records, checkpointed_bytes.min(len))?;
+            end = scan.after_checkpoint(records, checked)?;
         }
         let recovery = CodesRecovery {
             codes: scan.offsets.len(),
@@ -155,9 +161,14 @@ impl Codes {
         Ok((codes, recovery))
     }
 
-    /// Makes the file ready to be appended to: begins it, drops what came after its end, and makes
-    /// durable what is before it. Done once, before the first code is put. Of a file that is not
-    /// whole nothing is changed.
+    /// Prepares the file for appending: creates it, drops what follows its end, and makes the rest
+    /// durable. Must be called once before the first code is added. Leaves an incomplete file as it
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write or sync fails, which poisons the codes, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn settle(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         if writer.is_settled || self.lost.is_some() {
@@ -182,7 +193,7 @@ impl Codes {
                 base: 0,
                 len: writer.end,
             };
-            // What a killed process left may still be in the system's cache alone.
+            // Data of a killed process may exist in the page cache only.
             records.rewrite(writer.durable_to.max(HEADER_BYTES), writer.end)?;
             found.sync()?;
             self.disk.sync_dir("")?;
@@ -192,9 +203,13 @@ impl Codes {
         })
     }
 
-    /// Writes a file that is damaged anew, with what of it can be read: a repair, after which the
-    /// codes that were lost can be put again. The old file, if there is one, is kept under the name
-    /// `copy`. Returns how many codes there are.
+    /// Repairs a damaged file: writes a new one with all codes that can be read. Lost codes can be
+    /// added again afterwards. The old file, if there is one, is copied to the name `copy`. Returns
+    /// the number of codes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be read or written.
     pub fn begin_anew(
         disk: &Arc<dyn Disk>,
         salt: u64,
@@ -215,7 +230,7 @@ impl Codes {
             }
         }
         {
-            // As long as it was, so that it counts as whole.
+            // The file must be as long as before, so that it is not reported as too short.
             let writer = &mut *new.writer.lock();
             while writer.end < checkpointed_bytes {
                 let missing =
@@ -236,7 +251,7 @@ impl Codes {
         Ok(codes)
     }
 
-    /// Appends a record. Returns where it is.
+    /// Appends a record, and returns its offset.
     fn append_record(
         &self,
         writer: &mut Writer,
@@ -254,7 +269,13 @@ impl Codes {
         Ok(offset)
     }
 
-    /// Adds `code`, whose hash is `hash`, unless it is there. True if it was added.
+    /// Adds `code` with the hash `hash`, unless it exists. Returns whether it was added.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::TooLarge`] if the code exceeds 16 MiB, [`StoreError::Corrupt`] if the file is
+    /// incomplete, [`StoreError::Disk`] if the write fails, which poisons the codes, and
+    /// [`StoreError::Poisoned`] after that.
     ///
     /// # Panics
     ///
@@ -263,7 +284,11 @@ impl Codes {
         self.append(hash, code, false)
     }
 
-    /// An error if the file lacks what it had: no code can be added then.
+    /// Checks that codes can be added.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the file is missing or shorter than checkpointed.
     pub fn check(&self) -> Result<(), StoreError> {
         match self.lost {
             Some(what) => Err(corrupt(&*self.disk, self.writer.lock().end, what)),
@@ -271,7 +296,7 @@ impl Codes {
         }
     }
 
-    /// Whether the code of `hash` is here, and durable.
+    /// Returns whether the code with this hash exists and is durable.
     pub fn is_durable(&self, hash: &B256) -> bool {
         let durable_to = self.writer.lock().durable_to;
         self.offsets
@@ -280,7 +305,15 @@ impl Codes {
             .is_some_and(|at| *at < durable_to)
     }
 
-    /// Adds `code` although there is one of its hash, which can't be read.
+    /// Adds `code` even if there is one with this hash, because that one can't be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Codes::put`].
+    ///
+    /// # Panics
+    ///
+    /// If the codes are not settled.
     pub fn restore(&self, hash: B256, code: &[u8]) -> Result<(), StoreError> {
         self.append(hash, code, true).map(drop)
     }
@@ -301,7 +334,10 @@ impl Codes {
         if let Some(what) = self.lost {
             return Err(corrupt(&*self.disk, writer.end, what));
         }
-        assert!(writer.is_settled, "codes are settled before any is put");
+        assert!(
+            writer.is_settled,
+            "codes must be settled before any is added"
+        );
         self.poison.guard(|| {
             let parts: [&[u8]; 3] = [hash.as_slice(), &hash_check(self.salt, &hash), code];
             let offset = self.append_record(writer, KIND, &parts)?;
@@ -310,7 +346,12 @@ impl Codes {
         })
     }
 
-    /// The code of `hash`.
+    /// Reads the code with this hash. Returns `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the code is damaged, and [`StoreError::Disk`] if it can't be
+    /// read.
     pub fn get(&self, hash: &B256) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(offset) = self.offsets.read().get(hash).copied() else {
             return Ok(None);
@@ -338,28 +379,28 @@ impl Codes {
         file.ok_or_else(|| corrupt(&*self.disk, 0, "the file is missing"))
     }
 
-    /// Memory that the places of all codes take.
+    /// Returns the memory used by the index of offsets, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        // A table has room for a seventh more at least, and a byte for each.
+        // A hash table is at most 7/8 full, and has one byte of metadata for each bucket.
         self.offsets.read().capacity() * 8 / 7 * (size_of::<(B256, u64)>() + 1)
     }
 
-    /// Whether there is a code of `hash`.
+    /// Returns whether there is a code with this hash.
     pub fn contains(&self, hash: &B256) -> bool {
         self.offsets.read().contains_key(hash)
     }
 
-    /// Bytes written since the codes were opened.
+    /// Returns the bytes written since the codes were opened.
     pub fn bytes_written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// Returns the number of codes.
     pub fn count(&self) -> usize {
         self.offsets.read().len()
     }
 
-    /// All hashes, in the order of their codes in the file.
+    /// Returns all hashes in the order of the codes in the file.
     pub fn hashes(&self) -> Vec<B256> {
         let offsets = self.offsets.read();
         let mut found: Vec<_> = offsets.iter().map(|(hash, at)| (*at, *hash)).collect();
@@ -367,7 +408,12 @@ impl Codes {
         found.into_iter().map(|(_, hash)| hash).collect()
     }
 
-    /// Makes all codes put so far durable, and returns the length to keep in the checkpoint.
+    /// Makes all codes added so far durable. Returns the length to store in the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the sync fails, which poisons the codes, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn sync(&self) -> Result<u64, StoreError> {
         let writer = &mut *self.writer.lock();
         self.poison.check()?;

@@ -1,4 +1,4 @@
-//! Finding the codes in their file.
+//! Scan of the file of codes when it is opened.
 
 use super::format::{FILLER, HEADER_BYTES, KEY_BYTES, corrupt, decode_key};
 use crate::{
@@ -9,11 +9,11 @@ use alloy_primitives::B256;
 use cambium_disk::Disk;
 use std::collections::HashMap;
 
-/// Finding where codes are.
+/// Result of the scan so far.
 pub(super) struct Scan<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) offsets: HashMap<B256, u64>,
-    /// What the records found tell to be durable.
+    /// Position up to which the records found state everything to be durable.
     pub(super) durable_to: u64,
     pub(super) damage: Vec<StoreError>,
 }
@@ -23,9 +23,9 @@ impl Scan<'_> {
         self.damage.push(corrupt(self.disk, offset, what));
     }
 
-    /// Reads the keys of all records below `end`, each of which should be there. Returns where they
-    /// end.
-    pub(super) fn checkpointed(
+    /// Reads the keys of all records below `end`, which are expected to be intact. Returns the
+    /// offset at which they end.
+    pub(super) fn up_to_checkpoint(
         &mut self,
         records: RecordFile<'_>,
         end: u64,
@@ -44,8 +44,8 @@ impl Scan<'_> {
                     offset += frame.size();
                 }
                 None => {
-                    self.add(offset, "there is no whole record");
-                    let behind = records.witness(offset + 8, 0)?;
+                    self.add(offset, "there is no intact record");
+                    let behind = records.find_record(offset + 8)?;
                     offset = behind.map_or(end, |behind| behind.min(end));
                 }
             }
@@ -53,9 +53,9 @@ impl Scan<'_> {
         Ok(offset)
     }
 
-    /// Reads all records from `offset` on, and raises `durable_to` to what they tell. Returns where
-    /// those end that may have been acknowledged.
-    pub(super) fn later(
+    /// Reads all records from `offset` on, and raises `durable_to` to the positions that they state
+    /// to be durable. Returns the end of those that may have been acknowledged.
+    pub(super) fn after_checkpoint(
         &mut self,
         records: RecordFile<'_>,
         mut offset: u64,
@@ -68,11 +68,11 @@ impl Scan<'_> {
                     decode_key(records.salt, &payload).map(|hash| (hash, offset - frame.size()))
                 }
                 Found::End | Found::Damage(_) => {
-                    if records.witness(offset, offset)?.is_none() {
+                    if records.find_durability_proof(offset, offset)?.is_none() {
                         return Ok(offset);
                     }
                     self.add(offset, "the checksum of a record does not match");
-                    let behind = records.witness(offset + 8, 0)?;
+                    let behind = records.find_record(offset + 8)?;
                     offset = behind.unwrap_or(records.len);
                     None
                 }

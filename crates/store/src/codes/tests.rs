@@ -19,7 +19,8 @@ fn open(disk: &FaultyDisk, checkpointed: u64) -> Result<(Codes, CodesRecovery), 
     Ok(opened)
 }
 
-/// What opening told, of codes of which all is there.
+/// Returns the opened codes, and the number of bytes dropped, after checking that nothing is
+/// damaged.
 fn undamaged(opened: Result<(Codes, CodesRecovery), StoreError>) -> (Codes, u64) {
     let (codes, recovery) = opened.unwrap();
     assert!(recovery.damage.is_empty(), "{:?}", recovery.damage);
@@ -27,7 +28,7 @@ fn undamaged(opened: Result<(Codes, CodesRecovery), StoreError>) -> (Codes, u64)
     (codes, recovery.truncated_bytes)
 }
 
-/// `count` codes, each synced; the file's length after each.
+/// Writes `count` codes, and syncs each. Returns the file's length after each.
 fn filled(disk: &FaultyDisk, count: u64) -> (Codes, Vec<u64>) {
     let (codes, _) = open(disk, 0).unwrap();
     let put = |n| {
@@ -84,7 +85,7 @@ fn a_flipped_bit_is_told_and_costs_one_code_which_can_be_restored() {
                     }
                 }
             }
-            // The header alone costs no code.
+            // A damaged header loses no code.
             assert_eq!(lost.len(), usize::from(at >= HEADER_BYTES), "byte {at}");
             assert_eq!(told.len(), 1, "byte {at}: {told:?}");
             let is_named = told[0].starts_with("codes.dat is damaged at byte");
@@ -138,7 +139,8 @@ fn a_missing_or_short_file_is_told_and_begun_anew_by_a_repair_with_what_is_left(
         assert!(told.contains(expected), "{told}");
         assert_holds(&codes, left);
         assert_eq!(codes.get(&hash(4)).unwrap(), None);
-        // Nothing is put behind what is missing, and the next checkpoint forgets nothing.
+        // Nothing is appended to an incomplete file, and the next checkpoint keeps its expected
+        // length.
         assert!(codes.put(hash(9), &code(9)).unwrap_err().is_corruption());
         assert_eq!(codes.sync().unwrap(), ends[4]);
         drop(codes);
@@ -220,7 +222,7 @@ fn a_code_beyond_the_limit_is_refused() {
 fn the_format_is_what_it_was() {
     let disk = FaultyDisk::new(7);
     filled(&disk, 6);
-    // Data directories in use hold one: another value here is another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     assert_eq!(
         keccak256(disk.contents(NAME).unwrap()),
         b256!("14694536dae244a4f12cfe2f81fb18c1d94bdbe25ad16e4f1d730977980ea2b5")

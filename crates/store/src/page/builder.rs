@@ -1,4 +1,4 @@
-//! Writing a page.
+//! Building a page from its leaves.
 
 use super::{
     digest::put_digest,
@@ -9,7 +9,7 @@ use super::{
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES, put_varint};
 use std::{borrow::Cow, ops::Range};
 
-/// Writes one page.
+/// Builder of one page.
 #[derive(Debug)]
 pub struct PageBuilder {
     prefix: Path,
@@ -22,7 +22,7 @@ pub struct PageBuilder {
     leaves: usize,
 }
 
-/// An entry of the outermost run: an account, or a slot in a page of slots.
+/// An outermost entry: an account, or a slot in a page of slots.
 #[derive(Debug)]
 struct Pending {
     path: Path,
@@ -30,16 +30,16 @@ struct Pending {
     slots: Range<usize>,
 }
 
-/// One entry as it will be written.
+/// An entry to be written.
 struct Ready<'a> {
     key: &'a [u8],
     has_slots: bool,
-    /// All that follows the key.
+    /// Everything after the key.
     body: Cow<'a, [u8]>,
 }
 
 impl PageBuilder {
-    /// A page of all the leaves under `prefix` (or those of them that the caller chooses).
+    /// Creates a builder for the page of leaves under `prefix`.
     pub fn new(prefix: &Path) -> Self {
         Self {
             prefix: *prefix,
@@ -53,8 +53,13 @@ impl PageBuilder {
         }
     }
 
-    /// Adds a leaf: an account's (64 nibbles) or a slot's (128). Panics unless `path` is under the
-    /// prefix and comes after the leaf before. A slot's account need not be in the page.
+    /// Adds a leaf: an account's (64 nibbles) or a slot's (128 nibbles). Leaves are added in the
+    /// order of their paths. The account of a slot need not be in the page.
+    ///
+    /// # Panics
+    ///
+    /// If the length of `path` is neither, or if it is not under the prefix or not after the
+    /// previous leaf.
     pub fn leaf(&mut self, path: &Path, value: &[u8]) -> &mut Self {
         assert!(
             matches!(path.len(), ACCOUNT_NIBBLES | SLOT_NIBBLES),
@@ -97,12 +102,16 @@ impl PageBuilder {
         }
         self.slots
             .push((path.slot_part().expect("128 nibbles").0, value));
-        self.entries.last_mut().expect("just seen to").slots.end += 1;
+        self.entries.last_mut().expect("pushed above").slots.end += 1;
         self
     }
 
-    /// Adds the cached digest of the subtrie at `path`, in any order. Panics if it is over 32
-    /// bytes, or `path` is not under the prefix. A path can have only one.
+    /// Adds the cached reference of the node at `path`. Digests may be added in any order, but only
+    /// one for each path.
+    ///
+    /// # Panics
+    ///
+    /// If `digest` is longer than 32 bytes, or `path` is not under the prefix.
     pub fn digest(&mut self, path: &Path, digest: &[u8]) -> &mut Self {
         assert!(
             digest.len() <= DIGEST_BYTES_MAX,
@@ -118,41 +127,52 @@ impl PageBuilder {
         self
     }
 
-    /// Keeps the value of an account's leaf in a page of its slots, besides the page's leaves. An
-    /// account whose slots fill pages of their own has its leaf in the index; the first of these
-    /// pages has a copy, so that pages alone tell all of the state. Panics if the page's prefix
-    /// has no account.
+    /// Stores the value of the account's leaf in a page of its slots, in addition to the page's
+    /// leaves. The leaf of an account whose slots fill pages of their own is in the index. The
+    /// first of these pages has a copy, so that the pages alone contain the whole state.
+    ///
+    /// # Panics
+    ///
+    /// If the page's prefix is shorter than an account's path.
     pub fn owner(&mut self, value: &[u8]) -> &mut Self {
         assert!(
             self.prefix.len() >= ACCOUNT_NIBBLES,
-            "an owner of the page of {}",
+            "owner of the page of {}, which is above accounts",
             self.prefix
         );
         self.owner = Some(value.to_vec());
         self
     }
 
-    /// Number of leaves so far.
+    /// Returns the number of leaves added so far.
     pub const fn len(&self) -> usize {
         self.leaves
     }
 
-    /// Whether there is no leaf yet.
+    /// Returns whether no leaf was added yet.
     pub const fn is_empty(&self) -> bool {
         self.leaves == 0
     }
 
-    /// The page, ready to be read.
+    /// Builds the page as a [`Page`] that can be read at once.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::finish`].
     pub fn build(&self) -> Page {
-        Page::of_builder(self.finish().into())
+        Page::from_builder(self.finish().into())
     }
 
-    /// The page's bytes. Over [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), segments refuse it.
-    /// Panics if a path was given two digests.
+    /// Encodes the page. If it exceeds [`PAGE_BYTES_MAX`](crate::PAGE_BYTES_MAX), appending it to
+    /// the segments fails.
+    ///
+    /// # Panics
+    ///
+    /// If two digests were added for one path.
     pub fn finish(&self) -> Vec<u8> {
         let (run, wide) = match self.run(false) {
             Some(run) => (run, false),
-            None => (self.run(true).expect("wide offsets reach anywhere"), true),
+            None => (self.run(true).expect("wide offsets have no limit"), true),
         };
         let mut page = Vec::new();
         let owner = self.owner.as_deref();
@@ -163,7 +183,7 @@ impl PageBuilder {
         page
     }
 
-    /// The outermost run. `None` if it is too long for narrow offsets.
+    /// Encodes the outermost run. Returns `None` if it is too long for narrow offsets.
     fn run(&self, wide: bool) -> Option<Vec<u8>> {
         let key_len = top_key_len(self.prefix.len());
         let mut ready = Vec::with_capacity(self.entries.len());
@@ -209,7 +229,7 @@ impl PageBuilder {
     }
 }
 
-/// A run of these entries. `None` if it is too long for narrow offsets.
+/// Encodes a run. Returns `None` if it is too long for narrow offsets.
 fn put_run(entries: &[Ready<'_>], wide: bool) -> Option<Vec<u8>> {
     let rest = |entry: &Ready<'_>| entry.key.len().saturating_sub(HEAD_BYTES);
     let data_len: usize = entries

@@ -1,8 +1,9 @@
-//! Cached digests, as they are written in a page.
+//! Encoding of digests, the cached node references in a page.
 
 use super::format::DIGEST_BYTES_MAX;
 use cambium_primitives::{DecodeError, Path, Reader, SLOT_NIBBLES};
 
+/// Validates all digests of a page.
 pub(super) fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(), DecodeError> {
     let count = reader.count(3)?;
     let mut before = None;
@@ -19,7 +20,7 @@ pub(super) fn check_digests(mut reader: Reader<'_>, prefix: &Path) -> Result<(),
     reader.finish()
 }
 
-/// A digest as it is written.
+/// An encoded digest, whose path is relative to that of the one before.
 pub(super) struct RawDigest<'a> {
     pub(super) shared: u8,
     pub(super) added: u8,
@@ -45,6 +46,7 @@ impl<'a> RawDigest<'a> {
     }
 }
 
+/// Reads a digest and its path. `before` is the path of the previous one, or the page's prefix.
 pub(super) fn read_digest<'a>(
     reader: &mut Reader<'a>,
     before: &Path,
@@ -58,7 +60,7 @@ pub(super) fn read_digest<'a>(
     Ok((before.prefix(shared).join(&tail), raw.digest))
 }
 
-/// Adds a digest that comes after the one of `before`.
+/// Appends a digest. `before` is the path of the previous one, or the page's prefix.
 pub(super) fn put_digest(out: &mut Vec<u8>, before: &Path, path: &Path, digest: &[u8]) {
     let shared = path.common_prefix_len(before);
     out.extend([shared as u8, (path.len() - shared) as u8]);

@@ -1,9 +1,9 @@
-//! The layout of a page, and what of it is known without reading the page.
+//! Format of a page, and what can be computed without a parsed page.
 
 use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, put_varint};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Size limit of a page.
+/// Largest page in bytes.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
 // Page. Numbers are little-endian, `varint` is LEB128.
@@ -54,40 +54,40 @@ pub(super) const CHECKED_FROM: usize = 8;
 pub(super) const DIGEST_BYTES_MAX: usize = 32;
 pub(super) const HEAD_BYTES: usize = 2;
 
-/// Data of a run up to this length has offsets of two bytes, of which one bit is taken.
+/// Largest run in bytes for which offsets take two bytes. One bit of an offset is a flag.
 pub(super) const NARROW_DATA_BYTES_MAX: usize = 0x7fff;
 
-/// Why bytes are not a page.
+/// Reason why bytes are not a page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// Not the bytes that were written.
+    /// The checksum does not match: the bytes are not those that were written.
     #[error("checksum of a page does not match")]
     Checksum,
-    /// The checksum matches, the content makes no sense: whoever wrote it was wrong.
+    /// The checksum matches, but the content is invalid: the page was written wrongly or is forged.
     #[error("malformed page: {0}")]
     Malformed(#[from] DecodeError),
 }
 
-/// Length of the keys of a page's run.
+/// Length in bytes of the keys in a page's outermost run.
 pub(super) const fn top_key_len(prefix_len: usize) -> usize {
     top_path_len(prefix_len) - prefix_len / 2
 }
 
-/// Bytes of the paths of a page's outermost entries: of slots' below an account, else of accounts'.
+/// Length in bytes of the paths of a page's outermost entries: 64 for slots, 32 for accounts.
 pub(super) const fn top_path_len(prefix_len: usize) -> usize {
     if prefix_len > ACCOUNT_NIBBLES { 64 } else { 32 }
 }
 
-/// The length that a page claims, if its bytes are all there.
+/// Returns the length that a page claims, if it is possible and the bytes are there.
 pub(super) fn page_len(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
     (len >= PREFIX_AT && len <= bytes.len() && len <= PAGE_BYTES_MAX).then_some(len)
 }
 
-/// So many bytes tell whether a page may begin with them: [`len_if_page`].
+/// Number of bytes that [`len_if_page`] needs.
 pub(crate) const BEGIN_BYTES: usize = PREFIX_AT;
 
-/// The length of the page that may begin with these bytes, known without its checksum.
+/// Returns the length of the page that may begin with these bytes. Its checksum is not verified.
 pub(crate) fn len_if_page(bytes: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?) as usize;
     let (format, flags) = (*bytes.get(12)?, *bytes.get(FLAGS_AT)?);
@@ -95,9 +95,9 @@ pub(crate) fn len_if_page(bytes: &[u8]) -> Option<usize> {
     (is_page && (PREFIX_AT..=PAGE_BYTES_MAX).contains(&len)).then_some(len)
 }
 
-/// Bytes that a leaf takes in a page: for planning where one page ends. The page itself takes some
-/// 25 bytes more, an account with slots in the page up to 10 more, each digest some 36, and in
-/// pages of over 32 KiB each leaf 2 more. A slot is counted without its account's bytes.
+/// Returns the size in bytes of a leaf in a page, for planning where a page ends. In addition a
+/// page takes about 25 bytes, an account with slots in the page up to 10, and a digest about 36. In
+/// pages over 32 KiB each leaf takes 2 more. For a slot, the account's bytes are not included.
 pub const fn leaf_bytes(prefix_len: usize, path_len: usize, value_len: usize) -> usize {
     let key = if path_len > ACCOUNT_NIBBLES && prefix_len <= ACCOUNT_NIBBLES {
         32
@@ -107,7 +107,7 @@ pub const fn leaf_bytes(prefix_len: usize, path_len: usize, value_len: usize) ->
     HEAD_BYTES + 2 + key.saturating_sub(HEAD_BYTES) + value_len
 }
 
-/// Begins a page with all that comes before its run: [`seal`] sets length and checksum.
+/// Writes everything before the run of a page. [`seal`] fills in length and checksum.
 pub(super) fn put_head(
     page: &mut Vec<u8>,
     wide: bool,
@@ -127,7 +127,7 @@ pub(super) fn put_head(
     put_varint(page, leaves as u64);
 }
 
-/// Puts length and checksum into a page of which all else is there.
+/// Fills in the length and the checksum of an otherwise complete page.
 pub(super) fn seal(page: &mut [u8]) {
     let len = u32::try_from(page.len()).expect("a page under 4 GiB");
     page[8..12].copy_from_slice(&len.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A page that has been read, and checked.
+//! A validated page, and access to its content.
 
 use super::{
     digest::{RawDigest, check_digests, read_digest},
@@ -12,20 +12,25 @@ use cambium_primitives::{ACCOUNT_NIBBLES, DecodeError, Path, Reader, SLOT_NIBBLE
 use std::{cmp::Ordering, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A page, checked once so that access can't go wrong later. Share it in an `Arc`.
+/// A validated page. Share it in an `Arc`.
 #[derive(Debug)]
 pub struct Page {
     pub(super) bytes: Box<[u8]>,
-    pub(super) top: Run,
+    pub(super) outermost: Run,
     leaves: u32,
     digests_at: u32,
-    /// Where the owner's value begins, and its length.
+    /// Offset and length of the owner's value.
     owner: Option<(u32, u32)>,
     prefix: Path,
 }
 
 impl Page {
-    /// Checks `bytes`, which may have zeros after the page's end.
+    /// Parses and validates a page. Zeros may follow it in `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError::Checksum`] if the bytes are not those that were written, and
+    /// [`PageError::Malformed`] if they are invalid in spite of a matching checksum.
     pub fn parse(bytes: impl Into<Box<[u8]>>) -> Result<Self, PageError> {
         let bytes = bytes.into();
         let len = page_len(&bytes).ok_or(PageError::Checksum)?;
@@ -33,8 +38,8 @@ impl Page {
         if sum != xxh3_64(&bytes[CHECKED_FROM..len]) || bytes[len..].iter().any(|&b| b != 0) {
             return Err(PageError::Checksum);
         }
-        let page = Self::lay_out(bytes, len)?;
-        if page.top.check(&page.bytes, &page.prefix)? != page.leaves as usize {
+        let page = Self::locate_parts(bytes, len)?;
+        if page.outermost.check(&page.bytes, &page.prefix)? != page.leaves as usize {
             return Err(PageError::Malformed(DecodeError {
                 what: "wrong number of leaves",
                 offset: page.digests_at as usize,
@@ -46,14 +51,14 @@ impl Page {
         Ok(page)
     }
 
-    /// The page that a builder wrote, with nothing left to check.
-    pub(super) fn of_builder(bytes: Box<[u8]>) -> Self {
+    /// Wraps the bytes of a builder, which need no validation.
+    pub(super) fn from_builder(bytes: Box<[u8]>) -> Self {
         let len = bytes.len();
-        Self::lay_out(bytes, len).expect("a builder writes a page")
+        Self::locate_parts(bytes, len).expect("a builder writes a page")
     }
 
-    /// Finds the parts of a page of `len` bytes.
-    fn lay_out(bytes: Box<[u8]>, len: usize) -> Result<Self, DecodeError> {
+    /// Locates the parts of a page of `len` bytes.
+    fn locate_parts(bytes: Box<[u8]>, len: usize) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&bytes[..len]);
         reader.take(CHECKED_FROM + 4)?;
         if reader.u8()? != FORMAT {
@@ -71,18 +76,18 @@ impl Page {
         let mut owner = None;
         if flags & OWNER != 0 {
             if prefix_len < ACCOUNT_NIBBLES {
-                return Err(reader.error("an owner of a page above accounts"));
+                return Err(reader.error("an owner in a page above accounts"));
             }
             let len = reader.count(1)?;
             owner = Some((reader.offset() as u32, len as u32));
             reader.take(len)?;
         }
         let leaves = reader.count(1)? as u32;
-        let top = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
+        let outermost = Run::read(&mut reader, top_key_len(prefix_len), wide)?;
         let digests_at = reader.offset() as u32;
         Ok(Self {
             bytes,
-            top,
+            outermost,
             leaves,
             digests_at,
             owner,
@@ -90,18 +95,22 @@ impl Page {
         })
     }
 
-    /// The value of the account's leaf, in a page of slots that was given it: see
-    /// [`PageBuilder::owner`].
+    /// Returns the value of the owner's leaf: the account to which the slots in this page belong.
+    /// `None` if it was not stored: see [`PageBuilder::owner`](crate::PageBuilder::owner).
     pub fn owner(&self) -> Option<&[u8]> {
         let (start, len) = self.owner?;
         Some(&self.bytes[start as usize..][..len as usize])
     }
 
-    /// The same page, with this value as the owner's. Panics if the page's prefix has no account.
+    /// Returns a copy of the page with `value` as the owner's value.
+    ///
+    /// # Panics
+    ///
+    /// If the page's prefix is shorter than an account's path.
     pub fn with_owner(&self, value: &[u8]) -> Self {
         assert!(
             self.prefix.len() >= ACCOUNT_NIBBLES,
-            "an owner of the page of {}",
+            "owner of the page of {}, which is above accounts",
             self.prefix
         );
         let bytes = self.as_bytes();
@@ -116,20 +125,20 @@ impl Page {
         page.extend_from_slice(value);
         page.extend_from_slice(&bytes[rest..]);
         seal(&mut page);
-        Self::of_builder(page.into())
+        Self::from_builder(page.into())
     }
 
-    /// The page as it was written.
+    /// Returns the encoded page, without trailing zeros.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..page_len(&self.bytes).expect("checked when parsed")]
     }
 
-    /// What all its paths begin with.
+    /// Path prefix shared by all leaves of the page.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }
 
-    /// The value of the leaf at `path`.
+    /// Returns the value of the leaf at `path`.
     #[inline]
     pub fn get(&self, path: &Path) -> Option<&[u8]> {
         if !path.starts_with(&self.prefix) {
@@ -137,25 +146,27 @@ impl Page {
         }
         let (shared, packed) = (self.prefix.len() / 2, path.packed());
         let key_end = self.entry_bytes();
-        let entry = self.top.find(&self.bytes, packed.get(shared..key_end)?)?;
+        let entry = self
+            .outermost
+            .find(&self.bytes, packed.get(shared..key_end)?)?;
         match path.len() {
             ACCOUNT_NIBBLES => entry.value(&self.bytes),
             SLOT_NIBBLES if key_end == 64 => entry.value(&self.bytes),
             SLOT_NIBBLES => {
-                let slots = entry.slots(&self.bytes, self.top.wide())?;
+                let slots = entry.slots(&self.bytes, self.outermost.wide())?;
                 slots.find(&self.bytes, &packed[32..])?.value(&self.bytes)
             }
             _ => None,
         }
     }
 
-    /// All leaves, in order of their paths.
+    /// Returns all leaves in the order of their paths.
     pub fn leaves(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
-        self.leaves_of(0..self.top.len())
+        self.leaves_of(0..self.outermost.len())
     }
 
-    /// The leaves of some entries of the outermost run: accounts, each with its slots in this
-    /// page, or slots in a page of slots.
+    /// Returns the leaves of some outermost entries, in the order of their paths: accounts with
+    /// their slots in this page, or slots in a page of slots.
     pub fn leaves_of(&self, entries: Range<usize>) -> impl Iterator<Item = (Path, &[u8])> + '_ {
         let shared = self.prefix.len() / 2;
         let mut packed = [0; 64];
@@ -168,26 +179,26 @@ impl Page {
         }
     }
 
-    /// Number of entries of the outermost run.
+    /// Returns the number of outermost entries: accounts, or slots in a page of slots.
     pub const fn entries(&self) -> usize {
-        self.top.len()
+        self.outermost.len()
     }
 
-    /// The path of an entry of the outermost run: an account's, or a slot's in a page of slots.
+    /// Returns the path of an outermost entry.
     pub fn entry_path(&self, at: usize) -> Path {
         let (shared, end) = (self.prefix.len() / 2, self.entry_bytes());
         let mut packed = [0; 64];
         packed[..shared].copy_from_slice(&self.prefix.packed()[..shared]);
-        let entry = self.top.entry(&self.bytes, at);
+        let entry = self.outermost.entry(&self.bytes, at);
         entry.key_to(&self.bytes, &mut packed[shared..end]);
         path_of(&packed[..end])
     }
 
-    /// One nibble of the path of an entry of the outermost run, below the page's prefix.
+    /// Returns one nibble of the path of an outermost entry. `nibble` must be below the prefix.
     #[inline]
     pub fn entry_nibble(&self, at: usize, nibble: usize) -> u8 {
         let byte = self
-            .top
+            .outermost
             .entry(&self.bytes, at)
             .key_byte(&self.bytes, nibble / 2 - self.prefix.len() / 2);
         if nibble.is_multiple_of(2) {
@@ -197,8 +208,8 @@ impl Page {
         }
     }
 
-    /// The entries under `path`, or the one of the account that `path` lies within. `path` lies
-    /// under the page's prefix.
+    /// Returns the range of outermost entries under `path`, or the account to which `path` belongs.
+    /// `path` must start with the page's prefix.
     pub fn entries_under(&self, path: &Path) -> Range<usize> {
         let end = path.len().min(self.entry_bytes() * 2);
         let compare = |at: usize| {
@@ -210,7 +221,7 @@ impl Page {
             first.unwrap_or(Ordering::Equal)
         };
         let find = |from: usize, until: &dyn Fn(Ordering) -> bool| {
-            let (mut low, mut high) = (from, self.top.len());
+            let (mut low, mut high) = (from, self.outermost.len());
             while low < high {
                 let middle = low + (high - low) / 2;
                 if until(compare(middle)) {
@@ -225,13 +236,13 @@ impl Page {
         start..find(start, &Ordering::is_gt)
     }
 
-    /// Bytes of the path of an entry.
+    /// Length of the path of an outermost entry in bytes.
     const fn entry_bytes(&self) -> usize {
         top_path_len(self.prefix.len())
     }
 
-    /// The cached digests of the nodes that sit at `depth`, by the last nibble of their path. Of
-    /// use where all at that depth share the nibbles before.
+    /// Returns the digests of the nodes at `depth`, each with the last nibble of its path. Only
+    /// useful if all nodes at that depth share the preceding nibbles.
     pub fn digests_at(&self, depth: usize) -> impl Iterator<Item = (u8, &[u8])> + '_ {
         let mut reader = self.digest_reader();
         let count = reader.varint().expect("checked when parsed");
@@ -249,7 +260,7 @@ impl Page {
         Reader::new(&self.bytes[self.digests_at as usize..len])
     }
 
-    /// All cached digests, in order of their paths.
+    /// Returns all digests in the order of their paths.
     pub fn digests(&self) -> impl Iterator<Item = (Path, &[u8])> + '_ {
         let mut reader = self.digest_reader();
         let count = reader.varint().expect("checked when parsed");
@@ -261,17 +272,17 @@ impl Page {
         })
     }
 
-    /// Number of leaves.
+    /// Returns the number of leaves.
     pub const fn len(&self) -> usize {
         self.leaves as usize
     }
 
-    /// Whether there is no leaf.
+    /// Returns whether the page has no leaf.
     pub const fn is_empty(&self) -> bool {
         self.leaves == 0
     }
 
-    /// Bytes of memory: for a cache's budget.
+    /// Returns the memory used by the page in bytes.
     pub const fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
@@ -279,7 +290,7 @@ impl Page {
 
 struct Leaves<'a> {
     page: &'a Page,
-    /// Path of the leaf, of whose account the first half stays while slots go by.
+    /// Packed path of the current leaf. Its first half stays the same for all slots of an account.
     packed: [u8; 64],
     entries: Range<usize>,
     slots: Option<(Run, usize)>,
@@ -290,7 +301,10 @@ impl<'a> Iterator for Leaves<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Page {
-            bytes, top, prefix, ..
+            bytes,
+            outermost,
+            prefix,
+            ..
         } = self.page;
         let end = self.page.entry_bytes();
         loop {
@@ -303,9 +317,9 @@ impl<'a> Iterator for Leaves<'a> {
                 }
                 self.slots = None;
             }
-            let entry: Entry = top.entry(bytes, self.entries.next()?);
+            let entry: Entry = outermost.entry(bytes, self.entries.next()?);
             entry.key_to(bytes, &mut self.packed[prefix.len() / 2..end]);
-            self.slots = entry.slots(bytes, top.wide()).map(|run| (run, 0));
+            self.slots = entry.slots(bytes, outermost.wide()).map(|run| (run, 0));
             if let Some(value) = entry.value(bytes) {
                 return Some((path_of(&self.packed[..end]), value));
             }

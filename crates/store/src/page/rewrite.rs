@@ -1,4 +1,4 @@
-//! Writing a page again with a few leaves changed: what stays is copied as it lies.
+//! Rewriting a page in which a few leaves changed. Unchanged entries are copied as they are.
 
 use super::{
     digest::put_digest,
@@ -9,10 +9,10 @@ use super::{
 use cambium_primitives::{Path, put_varint};
 use std::ops::Range;
 
-/// Writes pages that take the place of others under the same prefix. Uses its memory again.
+/// Writer of pages that replace others with the same prefix. It reuses its buffers for the next
+/// page.
 ///
-/// A page written so is the same to the byte as one that
-/// [`PageBuilder`](crate::PageBuilder) writes.
+/// The result is identical to a page from [`PageBuilder`](crate::PageBuilder), byte for byte.
 #[derive(Debug, Default)]
 pub struct PageRewriter {
     prefix: Path,
@@ -29,7 +29,7 @@ pub struct PageRewriter {
 }
 
 impl PageRewriter {
-    /// Begins the page that takes the place of `old`, whose owner it keeps.
+    /// Begins the replacement of `old`, and keeps its owner.
     pub fn begin(&mut self, old: &Page) {
         let prefix = old.prefix();
         self.owner = old.owner().map(<[u8]>::to_vec);
@@ -45,12 +45,12 @@ impl PageRewriter {
         (self.digest_count, self.entries, self.leaves) = (0, 0, 0);
     }
 
-    /// Copies entries of a page under the same prefix (see [`Page::entries`]), which come after
-    /// what was added before. Returns how many leaves they have; `None`, with nothing copied, if
-    /// they can't be copied: of a page over 32 KiB, or too many.
+    /// Copies outermost entries of a page with the same prefix (see [`Page::entries`]). They must
+    /// follow everything added before. Returns the number of leaves copied. Returns `None`, and
+    /// copies nothing, if `page` has wide offsets (over 32 KiB) or the new page would need them.
     pub fn copy(&mut self, page: &Page, entries: Range<usize>) -> Option<usize> {
         debug_assert_eq!(*page.prefix(), self.prefix, "a page of another prefix");
-        let (run, bytes) = (&page.top, &page.bytes);
+        let (run, bytes) = (&page.outermost, &page.bytes);
         let last = entries.end.checked_sub(1).filter(|_| !entries.is_empty());
         let Some(last) = last else { return Some(0) };
         let (first, end) = (
@@ -81,9 +81,9 @@ impl PageRewriter {
         Some(leaves)
     }
 
-    /// Adds a leaf that comes after what was added before: an account's that has no slots in the
-    /// page, by the 32 bytes of its path; or, in a page of slots, a slot's by its 64. `None` if the
-    /// page has become too large.
+    /// Adds a leaf after everything added before: an account without slots in the page, by the 32
+    /// bytes of its path, or a slot in a page of slots, by the 64 bytes of its path. Returns `None`
+    /// if the page would become too large.
     pub fn leaf(&mut self, path: &[u8], value: &[u8]) -> Option<()> {
         let key = &path[self.prefix.len() / 2..];
         debug_assert_eq!(key.len(), top_key_len(self.prefix.len()), "a path's bytes");
@@ -101,27 +101,30 @@ impl PageRewriter {
         Some(())
     }
 
-    /// Adds the cached digest of the subtrie at `path`, which comes after the one before. Panics
-    /// if it is over 32 bytes.
+    /// Adds the cached reference of the node at `path`, after all digests added before.
+    ///
+    /// # Panics
+    ///
+    /// If `digest` is longer than 32 bytes.
     pub fn digest(&mut self, path: &Path, digest: &[u8]) {
-        assert!(digest.len() <= DIGEST_BYTES_MAX, "a digest over 32 bytes");
+        assert!(digest.len() <= DIGEST_BYTES_MAX, "digest over 32 bytes");
         debug_assert!(self.digest_count == 0 || self.digest_before < *path);
         put_digest(&mut self.digests, &self.digest_before, path, digest);
         self.digest_before = *path;
         self.digest_count += 1;
     }
 
-    /// Entries added so far.
+    /// Returns the number of outermost entries added so far.
     pub const fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Bytes of the leaves and digests added so far.
+    /// Returns the size of leaves and digests added so far, in bytes.
     pub const fn bytes(&self) -> usize {
         self.heads.len() + self.offsets.len() + self.data.len() + self.digests.len()
     }
 
-    /// The page.
+    /// Finishes the page.
     pub fn finish(&mut self) -> Page {
         let out = &mut self.out;
         out.clear();
@@ -135,6 +138,6 @@ impl PageRewriter {
         put_varint(out, self.digest_count);
         out.extend_from_slice(&self.digests);
         seal(out);
-        Page::of_builder(out.as_slice().into())
+        Page::from_builder(out.as_slice().into())
     }
 }

@@ -1,10 +1,10 @@
-//! Runs: sorted keys with their values, searched by the first two bytes of the keys.
+//! Runs: sorted keys with values, searched by the first two bytes of the keys.
 
 use super::format::HEAD_BYTES;
 use cambium_primitives::{DecodeError, Path, Reader};
 use std::{cmp::Ordering, ops::Range};
 
-/// A run in a page's bytes: where its parts are.
+/// Location of a run in a page's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     count: u32,
@@ -16,23 +16,23 @@ pub(super) struct Run {
     wide: bool,
 }
 
-/// An entry of a run: where its parts are.
+/// Location of an entry in a page's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     head: u16,
-    /// Start of the rest of the key.
+    /// Start of the rest of the key, after its first two bytes.
     start: u32,
     end: u32,
     key_len: u8,
     has_slots: bool,
 }
 
-/// Bytes of a key that are not in its head.
+/// Number of key bytes after the head.
 const fn rest_len(key_len: usize) -> usize {
     key_len.saturating_sub(HEAD_BYTES)
 }
 
-/// The first two bytes of a key as a number that sorts as they do.
+/// Returns the first two bytes of a key as a number with the same order.
 pub(super) fn head_of(key: &[u8]) -> u16 {
     match key {
         [a, b, ..] => u16::from_be_bytes([*a, *b]),
@@ -42,7 +42,7 @@ pub(super) fn head_of(key: &[u8]) -> u16 {
 }
 
 impl Run {
-    /// Reads a run's lengths, and skips over it.
+    /// Reads the lengths of a run, and skips its content.
     pub(super) fn read(
         reader: &mut Reader<'_>,
         key_len: usize,
@@ -84,13 +84,13 @@ impl Run {
         )
     }
 
-    /// The heads of some entries, as they lie.
+    /// Returns the encoded heads of some entries.
     pub(super) fn heads<'a>(&self, bytes: &'a [u8], entries: Range<usize>) -> &'a [u8] {
         let at = |entry: usize| self.heads as usize + HEAD_BYTES * entry;
         &bytes[at(entries.start)..at(entries.end)]
     }
 
-    /// Start of an entry relative to the data, and whether it has slots.
+    /// Returns the start of an entry relative to the data, and whether it has slots.
     #[inline]
     fn offset(&self, bytes: &[u8], at: usize) -> (u32, bool) {
         if self.wide {
@@ -122,13 +122,13 @@ impl Run {
         }
     }
 
-    /// The first place in `from..` whose head is not less than `head`.
+    /// Returns the index of the first entry whose head is not less than `head`.
     #[inline]
     fn lower_bound(&self, bytes: &[u8], head: u16) -> usize {
         let (mut base, mut size) = (0, self.len());
         while size > 1 {
             let half = size / 2;
-            // Both outcomes are computed, so that the compiler can do without a branch.
+            // Both values are computed, so that the compiler can avoid a branch.
             base = if self.head(bytes, base + half - 1) < head {
                 base + half
             } else {
@@ -139,7 +139,7 @@ impl Run {
         base + usize::from(size == 1 && self.head(bytes, base) < head)
     }
 
-    /// The entry of `key`, which is as long as this run's keys.
+    /// Finds the entry of `key`, whose length must be that of this run's keys.
     #[inline]
     pub(super) fn find(&self, bytes: &[u8], key: &[u8]) -> Option<Entry> {
         let head = head_of(key);
@@ -155,7 +155,7 @@ impl Run {
         (entry.rest(bytes) == rest).then_some(entry)
     }
 
-    /// Searches by the rest of the key among the entries with the same head, from `first` on.
+    /// Searches the entries with this head, from `first` on, by the rest of the key.
     #[cold]
     fn find_rest(&self, bytes: &[u8], head: u16, rest: &[u8], first: usize) -> Option<usize> {
         let (mut low, mut high) = (first, self.len());
@@ -171,7 +171,7 @@ impl Run {
         None
     }
 
-    /// Checks all entries of a page's outermost run and returns the number of leaves.
+    /// Validates all entries of a page's outermost run, and returns the number of leaves.
     pub(super) fn check(&self, bytes: &[u8], prefix: &Path) -> Result<usize, DecodeError> {
         let is_accounts = prefix.len() <= cambium_primitives::ACCOUNT_NIBBLES;
         let mut leaves = 0;
@@ -217,7 +217,7 @@ impl Run {
                 Some(before) => entry.start == before.end,
                 None => entry.start == self.data,
             };
-            // The subtraction must not wrap for offsets that go back.
+            // Checked before the subtraction below, which must not wrap.
             if !starts_right || entry.end > self.end || entry.start > entry.end {
                 return Err(self.error("bad offset", entry));
             }
@@ -242,7 +242,7 @@ impl Run {
         }
         if self.len() == 0 && self.end != self.data {
             return Err(DecodeError {
-                what: "data of no entry",
+                what: "data without entries",
                 offset: self.data as usize,
             });
         }
@@ -276,7 +276,7 @@ impl Entry {
         self.start as usize + rest_len(self.key_len.into())
     }
 
-    /// One byte of the key.
+    /// Returns one byte of the key.
     #[inline]
     pub(super) fn key_byte(&self, bytes: &[u8], at: usize) -> u8 {
         match at.checked_sub(HEAD_BYTES) {
@@ -285,14 +285,14 @@ impl Entry {
         }
     }
 
-    /// Writes the key to the whole of `out`, which is as long as it.
+    /// Writes the key to `out`, which has the length of the key.
     pub(super) fn key_to(&self, bytes: &[u8], out: &mut [u8]) {
         let head_len = out.len().min(HEAD_BYTES);
         out[..head_len].copy_from_slice(&self.head.to_be_bytes()[..head_len]);
         out[head_len..].copy_from_slice(self.rest(bytes));
     }
 
-    /// The value, unless only the entry's slots are in the page.
+    /// Returns the value, or `None` if only the slots of the account are in the page.
     #[inline]
     pub(super) fn value<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let all = &bytes[self.value_at()..self.end as usize];
@@ -304,7 +304,7 @@ impl Entry {
         reader.take(len.checked_sub(1)?).ok()
     }
 
-    /// The run of the entry's slots, if it has any.
+    /// Returns the run of the account's slots, if there are any in the page.
     #[inline]
     pub(super) fn slots(&self, bytes: &[u8], wide: bool) -> Option<Run> {
         if !self.has_slots {

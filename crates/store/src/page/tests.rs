@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 type Model = BTreeMap<Path, Vec<u8>>;
 
-/// Every other page of slots has one.
+/// Returns an owner's value for about half of the pages that can have one.
 fn owner_of(prefix: &Path) -> Option<Vec<u8>> {
     let first = prefix.packed().first().copied().unwrap_or_default();
     let has_one = prefix.len() >= ACCOUNT_NIBBLES && first % 2 == 1;
@@ -37,7 +37,7 @@ fn build(prefix: &Path, leaves: &Model, digests: &Model) -> Vec<u8> {
     builder.finish()
 }
 
-/// Reads everything there is in a page.
+/// Reads all leaves and digests of a page.
 fn read_all(page: &Page) -> (Model, Model) {
     let owned = |(path, bytes): (Path, &[u8])| (path, bytes.to_vec());
     let leaves: Vec<_> = page.leaves().map(owned).collect();
@@ -53,7 +53,7 @@ fn reseal(bytes: &mut [u8], len: usize) {
     bytes[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// `count` accounts under `prefix`, of `value_len` bytes each.
+/// Returns `count` accounts under `prefix`, with values of `value_len` bytes.
 fn accounts(prefix: &Path, count: u64, value_len: usize) -> Model {
     let account = |n: u64| {
         let hash = Path::account(&keccak256(n.to_be_bytes()));
@@ -65,7 +65,7 @@ fn accounts(prefix: &Path, count: u64, value_len: usize) -> Model {
     (0..count).map(account).collect()
 }
 
-/// An example with everything in it.
+/// Returns an example of every kind of content.
 fn example() -> (Path, Model, Model) {
     let prefix = Path::from_nibbles(&[0xa, 0xb, 0xc]);
     let mut leaves = accounts(&prefix, 12, 10);
@@ -92,7 +92,8 @@ fn example() -> (Path, Model, Model) {
 }
 
 prop_compose! {
-    /// Leaves and digests under a prefix of any length, with keys that often share much.
+    /// Generates leaves and digests under a prefix of any length, with keys that often share long
+    /// prefixes.
     fn pages()(
         base in any::<[u8; 64]>(),
         prefix_len in 0usize..=128,
@@ -225,7 +226,7 @@ fn a_page_cut_short_is_detected() {
 fn the_format_is_what_it_was() {
     let (prefix, leaves, digests) = example();
     let bytes = build(&prefix, &leaves, &digests);
-    // Data directories in use hold such pages: another value here is another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     assert_eq!(
         keccak256(&bytes),
         b256!("62e336e95fa0a729c94fe274cc127d915876b2cf8643207829db31b869433160")
@@ -248,7 +249,7 @@ fn a_page_above_accounts_has_no_owner() {
     reseal(&mut above, len);
     let error = Page::parse(above).unwrap_err().to_string();
     assert!(
-        error.contains("an owner of a page above accounts"),
+        error.contains("an owner in a page above accounts"),
         "{error}"
     );
     let refused = std::panic::catch_unwind(|| page(&account.prefix(63)));
@@ -334,7 +335,7 @@ fn narrow_offsets_give_way_to_wide_ones_at_their_limit() {
         leaves.insert(prefix.child(1), vec![1; len]);
         leaves.insert(prefix.child(2), vec![]);
         let page = Page::parse(build(&prefix, &leaves, &Model::new())).unwrap();
-        assert_eq!(page.top.wide(), len > 0x7fff);
+        assert_eq!(page.outermost.wide(), len > 0x7fff);
         assert_eq!(read_all(&page).0, leaves);
     }
 }
@@ -350,7 +351,7 @@ proptest! {
         let old = Page::parse(build(&prefix, &leaves, &digests)).unwrap();
         let count = old.entries();
         let mut rewriter = PageRewriter::default();
-        // Twice, since its memory is used again.
+        // Twice, because the rewriter reuses its buffers.
         for _ in 0..2 {
             rewriter.begin(&old);
             let cut = cut.index(count + 1);
@@ -363,7 +364,7 @@ proptest! {
             prop_assert_eq!(page.as_bytes(), old.as_bytes());
             prop_assert_eq!(read_all(&page), (leaves.clone(), digests.clone()));
         }
-        // One entry of a single leaf, replaced; all digests dropped.
+        // An entry with a single leaf is replaced, and all digests are dropped.
         let single = |at: &usize| {
             let mut leaves = old.leaves_of(*at..*at + 1);
             let first = leaves.next().map(|(path, _)| path);

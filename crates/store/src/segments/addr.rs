@@ -2,22 +2,22 @@
 
 use std::num::NonZeroU64;
 
-/// Pages begin at multiples of this, and take multiples of it.
+/// Alignment of pages, in bytes. Their space is a multiple of it, too.
 pub(super) const UNIT_BYTES: u64 = 16;
 
 const LEN_BITS: u32 = 16;
 const OFFSET_BITS: u32 = 24;
 
-/// Number of the last segment that an address can name.
+/// Largest segment number that an address can hold.
 pub(super) const SEGMENT_MAX: u32 = (1 << (63 - OFFSET_BITS - LEN_BITS)) - 1;
-/// Offsets are below this.
+/// Limit of page offsets in bytes (exclusive): 256 MiB.
 pub(super) const OFFSET_END: u64 = (1 << OFFSET_BITS) * UNIT_BYTES;
 
-/// Where a page is: segment, offset and length, in one word.
+/// Address of a page: segment, offset and length in one word.
 ///
-/// The number of a segment is used again once the segment is gone, so an address names a page only
-/// as long as something keeps the page's segment. Pages themselves are never in doubt: their
-/// checksum depends on the *sequence number* of their segment, which is never used again.
+/// The number of a removed segment is reused. So an address is valid only while something keeps its
+/// segment from being removed. A page is never mistaken for another, because its checksum depends
+/// on its segment's *sequence number*, which is never reused.
 // BITS      MEANING
 // 63        zero: an index marks with it what is no page
 // 62 .. 40  number of the segment, from 1: so that no address is 0
@@ -27,7 +27,7 @@ pub(super) const OFFSET_END: u64 = (1 << OFFSET_BITS) * UNIT_BYTES;
 pub struct PageAddr(NonZeroU64);
 
 impl PageAddr {
-    /// The address of `len` bytes at `offset`, both multiples of 16, in a segment.
+    /// Creates the address of `len` bytes at `offset` in a segment. Both must be multiples of 16.
     pub(super) fn new(segment: u32, offset: u64, len: u64) -> Self {
         assert!((1..=SEGMENT_MAX).contains(&segment), "segment {segment}");
         assert!(
@@ -45,13 +45,13 @@ impl PageAddr {
         Self(NonZeroU64::new(word).expect("segments count from 1"))
     }
 
-    /// The address as one number: for the index and for checkpoints.
+    /// Encodes the address as one number, for the index and for checkpoints.
     pub const fn to_u64(self) -> u64 {
         self.0.get()
     }
 
-    /// The reverse of [`PageAddr::to_u64`]. `None` for 0; whether a page is there is found out
-    /// when it is read.
+    /// Decodes a number written by [`PageAddr::to_u64`]. Returns `None` for 0. Whether a page
+    /// exists there is checked when it is read.
     pub fn from_u64(word: u64) -> Option<Self> {
         NonZeroU64::new(word).map(Self)
     }
@@ -61,29 +61,30 @@ impl PageAddr {
         (self.0.get() >> (OFFSET_BITS + LEN_BITS)) as u32
     }
 
-    /// Offset in the segment, in bytes.
+    /// Offset of the page in the segment, in bytes.
     pub const fn offset(self) -> u64 {
         (self.0.get() >> LEN_BITS & ((1 << OFFSET_BITS) - 1)) * UNIT_BYTES
     }
 
-    /// Space taken in the segment, in bytes: the page's length rounded up to 16.
+    /// Space that the page takes in the segment: its length rounded up to 16 bytes.
     #[expect(clippy::len_without_is_empty, reason = "no page is empty")]
     pub const fn len(self) -> u64 {
         ((self.0.get() & ((1 << LEN_BITS) - 1)) + 1) * UNIT_BYTES
     }
 
-    /// What the checksum of the page at `offset` of the segment `sequence` is combined with, in the
-    /// database with this salt: other places have other stamps, so that a page which the disk put
-    /// elsewhere, or never, is not taken for the one that belongs there.
+    /// Returns the number that is XORed into the checksum of the page at `offset` in the segment
+    /// `sequence` of the database with this salt. Each place has a different stamp. So a page that
+    /// the disk wrote to another place, or a stale page where a write was lost, fails its checksum.
     pub(super) const fn stamp(salt: u64, sequence: u64, offset: u64) -> u64 {
-        // An offset has 28 bits. The rest is the finaliser of SplitMix64, which is one to one.
+        // `sequence` and the 28 bits of the offset don't overlap. The rest is the finaliser of
+        // SplitMix64, which is a bijection.
         let mut mixed = (sequence << 28 ^ offset).wrapping_add(salt);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    /// Where the page ends in its segment, in bytes.
+    /// Offset in the segment at which the page's space ends, in bytes.
     pub(super) const fn end(self) -> u64 {
         self.offset() + self.len()
     }

@@ -1,6 +1,5 @@
-//! The tail of the active segment in many orders of threads: two append, one syncs, and two read
-//! what the others have just appended, while it goes from the buffer to the file and a new segment
-//! is begun.
+//! Model of the active segment's tail: two threads append, one syncs, and two read the newest
+//! pages, while the buffer is written to the file and a new segment begins.
 
 use super::{
     addr::PageAddr,
@@ -19,7 +18,7 @@ use shuttle::thread;
 use std::sync::Arc;
 
 const APPENDERS: u64 = 2;
-/// Of each appender: so that two segments are filled, and a third is begun.
+/// Number of pages that each thread appends: enough to fill two segments and begin a third.
 const PAGES: u64 = 5;
 
 fn page(n: u64) -> Vec<u8> {
@@ -29,7 +28,7 @@ fn page(n: u64) -> Vec<u8> {
     builder.leaf(&Path::account(&account), &leaf).finish()
 }
 
-/// Pages that were appended, each with its number.
+/// Appended pages, each with its number.
 type Appended = Mutex<Vec<(PageAddr, u64)>>;
 
 fn read_newest(segments: &Segments, appended: &Appended, pages: &[Vec<u8>], how: u64) {
@@ -42,7 +41,7 @@ fn read_newest(segments: &Segments, appended: &Appended, pages: &[Vec<u8>], how:
         0 => vec![segments.read(first)],
         1 => segments.read_batch(&addrs),
         _ => {
-            // Side by side in one segment, as spans are.
+            // The pages of a span are in one segment, in order.
             addrs.retain(|addr| addr.segment() == first.segment());
             addrs.sort_unstable();
             segments.read_spans(&[&addrs[..]])
@@ -99,7 +98,7 @@ fn pages_are_read_right_while_the_tail_is_written_synced_and_turned_to_a_new_seg
             let page = segments.read(*addr).unwrap();
             assert!(same(&page, pages[*n as usize].clone()), "page {n}");
         }
-        // What was appended before the last sync survives a loss of power.
+        // Pages appended before the last sync survive a power loss.
         let (appended, table) = durable;
         let disk = Arc::new(disk.crash());
         let (segments, damage) = Segments::open(disk, SMALL, SALT, Some(&table), &[]).unwrap();

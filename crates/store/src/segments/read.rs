@@ -1,27 +1,32 @@
-//! Reading pages: one, many at once, or spans of neighbours.
+//! Reading pages: single pages, batches, and spans of neighbours.
 
 use super::{
     addr::PageAddr,
     segment::{DIR, HEADER_BYTES, Segment, name_of},
     set::{SegmentMap, Segments},
-    tail::combine,
+    tail::apply_stamp,
 };
 use crate::{Page, StoreError};
 use cambium_disk::{DiskFile, ReadRequest};
 use std::sync::{Arc, atomic::Ordering};
 
-/// Pages that are read at once, with what lies between them.
+/// A range of a segment that is read at once: pages and the gaps between them.
 struct Span<'a> {
     segment: &'a Segment,
     file: &'a Arc<dyn DiskFile>,
     offset: u64,
     bytes: Vec<u8>,
-    /// So many of the bytes are in the file, and are to be read.
+    /// Number of bytes to read from the file. The rest comes from the tail.
     in_file: usize,
 }
 
 impl Segments {
-    /// Reads a page: one device read, or none if it is still buffered.
+    /// Reads a page, with one device read, or none if it is still in the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the page is damaged or missing, [`StoreError::ReaderBehind`] if
+    /// another process has removed it, and [`StoreError::Disk`] if the read fails.
     pub fn read(&self, addr: PageAddr) -> Result<Page, StoreError> {
         let segments = self.segments();
         let segment = self.segment_of(&segments, addr)?;
@@ -30,12 +35,13 @@ impl Segments {
         if in_file > 0 {
             let file = self.file_of(segment, addr)?;
             let read = file.read_at(&mut bytes[..in_file], addr.offset());
-            read.map_err(|error| self.failed(segment, error))?;
+            read.map_err(|error| self.read_error(segment, error))?;
         }
         self.parse(segment, addr, bytes)
     }
 
-    /// Reads many pages, all in flight at once if the disk can; results in the order of `addrs`.
+    /// Reads many pages, with all reads in flight at once if the disk supports that. The results
+    /// are in the order of `addrs`, with errors as in [`Segments::read`].
     pub fn read_batch(&self, addrs: &[PageAddr]) -> Vec<Result<Page, StoreError>> {
         let segments = self.segments();
         let bytes_for = |addr: &PageAddr| {
@@ -71,7 +77,7 @@ impl Segments {
             .collect();
         for (at, error) in failures {
             if let Ok((segment, _)) = &found[at] {
-                found[at] = Err(self.failed(segment, error));
+                found[at] = Err(self.read_error(segment, error));
             }
         }
         for (at, error) in missing {
@@ -83,9 +89,10 @@ impl Segments {
         addrs.iter().zip(found).map(parse).collect()
     }
 
-    /// Reads spans: pages that lie one after another in one segment, not far apart, with one
-    /// device read for all of a span. All spans are in flight at once if the disk can. Pages in
-    /// the order of the spans. Those of a span that can't be read at once are read one by one.
+    /// Reads spans of pages, each with one device read. The pages of a span are in one segment, in
+    /// order and close together. All reads are in flight at once if the disk supports that. The
+    /// results are in the order of the spans, with errors as in [`Segments::read`]. If the read of
+    /// a span fails, its pages are read one by one.
     pub fn read_spans(&self, spans: &[&[PageAddr]]) -> Vec<Result<Page, StoreError>> {
         let segments = self.segments();
         let mut read: Vec<_> = spans
@@ -117,7 +124,8 @@ impl Segments {
         pages
     }
 
-    /// A span to be read, with what of it is not in the file yet. `None` if not all of it is there.
+    /// Prepares a span for reading, and copies what is still in the tail. Returns `None` if a part
+    /// of it is lost.
     fn begin_span<'a>(&self, segments: &'a SegmentMap, span: &[PageAddr]) -> Option<Span<'a>> {
         let (first, last) = (span.first()?, span.last()?);
         let segment = self.segment_of(segments, *first).ok()?;
@@ -136,7 +144,7 @@ impl Segments {
         })
     }
 
-    /// Pages read that were still in the buffer: no device read each.
+    /// Returns the number of pages that were read entirely from the buffer since opening.
     pub fn reads_buffered(&self) -> u64 {
         self.reads_buffered.load(Ordering::Relaxed)
     }
@@ -155,18 +163,19 @@ impl Segments {
         let Some(segment) = segments.get(&addr.segment()) else {
             let (number, offset) = (addr.segment(), addr.offset());
             let file = format!("segment {number} of {}", self.disk.display_path(DIR));
-            let what = "a page is said to be there, but there is no such segment";
+            let what = "an address refers to this place, but the segment does not exist";
             return Err(StoreError::corrupt(file, offset, what));
         };
         let bytes = segment.bytes.load(Ordering::Acquire);
         if addr.offset() >= HEADER_BYTES && addr.end() <= bytes {
             return Ok(segment);
         }
-        let what = "a page is said to be there, beyond the end of the segment";
+        let what = "an address refers to this place, beyond the end of the segment";
         Err(self.corrupt(segment.sequence, addr, what))
     }
 
-    /// Copies out of the tail what is not in the file yet. Returns how much of the page's start is.
+    /// Copies the part of a page that is still in the tail. Returns how many bytes at the page's
+    /// start are in the file instead.
     fn read_buffered(&self, segment: &Segment, addr: PageAddr, bytes: &mut [u8]) -> usize {
         if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
             return bytes.len();
@@ -178,13 +187,13 @@ impl Segments {
         in_file
     }
 
-    /// The file of the page at `addr`, unless that is lost.
+    /// Returns the file that holds the page at `addr`, or an error if the page is lost.
     fn file_of<'a>(
         &self,
         segment: &'a Segment,
         addr: PageAddr,
     ) -> Result<&'a Arc<dyn DiskFile>, StoreError> {
-        let file = segment.file_to(addr.end());
+        let file = segment.file_up_to(addr.end());
         file.map_err(|what| self.corrupt(segment.sequence, addr, what))
     }
 
@@ -195,7 +204,7 @@ impl Segments {
         mut bytes: Vec<u8>,
     ) -> Result<Page, StoreError> {
         let sequence = segment.sequence;
-        combine(
+        apply_stamp(
             &mut bytes,
             PageAddr::stamp(self.salt, sequence, addr.offset()),
         );

@@ -1,4 +1,4 @@
-//! All pages of a segment, in their order, whether anything leads to them or not.
+//! Scan of all pages in a segment, whether or not anything refers to them.
 
 use super::{
     addr::{PageAddr, UNIT_BYTES},
@@ -12,25 +12,26 @@ use crate::{
 use cambium_disk::BLOCK_BYTES;
 use std::sync::{Arc, atomic::Ordering};
 
-/// So much is read at once.
+/// Bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Goes through a segment: see [`Segments::scan`].
+/// Iterator over the pages in a segment, made by [`Segments::scan`].
 pub struct SegmentScan<'a> {
     segments: &'a Segments,
     segment: Arc<Segment>,
-    /// Where the next page may begin.
+    /// Offset at which the next page may begin.
     at: u64,
     end: u64,
-    /// What was read, from `start` on.
+    /// Bytes of the segment from `start` on.
     bytes: Vec<u8>,
     start: u64,
 }
 
 impl Segments {
-    /// Reads all pages of a segment that are in its file, in order, from `from` on, in large pieces.
-    /// What is no page, or none of this place, is passed over. A range that can't be read is told
-    /// as an error, and the scan goes on behind it. `None` if there is no such segment.
+    /// Returns an iterator over all pages in a segment's file, in order, from the offset `from` on.
+    /// Bytes that are not an intact page of this place are skipped. A range that can't be read
+    /// yields an error, and the scan continues after it. Returns `None` if there is no such
+    /// segment.
     pub fn scan(&self, segment: u32, from: u64) -> Option<SegmentScan<'_>> {
         let segment = Arc::clone(self.segments().get(&segment)?);
         Some(SegmentScan {
@@ -45,15 +46,15 @@ impl Segments {
 }
 
 impl SegmentScan<'_> {
-    /// Sees to it that `len` bytes at the place where the scan is are in memory. False if the
-    /// segment ends before.
+    /// Reads `len` bytes at the current offset into the buffer. Returns false if the segment ends
+    /// before that.
     fn fill(&mut self, len: usize) -> Result<bool, StoreError> {
         let needed = self.at + len as u64;
         if needed > self.end {
             return Ok(false);
         }
         if self.at < self.start || needed > self.start + self.bytes.len() as u64 {
-            let file = match self.segment.file_to(needed) {
+            let file = match self.segment.file_up_to(needed) {
                 Ok(file) => file,
                 Err(what) => return Err(self.segments.corrupt_at(&self.segment, self.at, what)),
             };
@@ -69,7 +70,7 @@ impl SegmentScan<'_> {
         Ok(true)
     }
 
-    /// The page at the place where the scan is, if there is one.
+    /// Returns the page at the current offset, if there is an intact one.
     fn page(&mut self) -> Result<Option<(PageAddr, Page)>, StoreError> {
         if !self.fill(BEGIN_BYTES)? {
             return Ok(None);
@@ -102,7 +103,7 @@ impl Iterator for SegmentScan<'_> {
                 }
                 Ok(None) => self.at += UNIT_BYTES,
                 Err(error) => {
-                    // Whole blocks: what a device can't read is one at least.
+                    // A device fails to read at least a whole block.
                     self.at = (self.at + 1).next_multiple_of(BLOCK_BYTES as u64);
                     return Some(Err(error));
                 }

@@ -1,4 +1,4 @@
-//! One segment: its file, its header, and how full it is.
+//! One segment: its file, header and fill level.
 
 use crate::{StoreError, sync::AtomicU64};
 use cambium_disk::{Access, BLOCK_BYTES, Disk, DiskError, DiskFile};
@@ -17,41 +17,43 @@ use std::sync::{Arc, atomic::Ordering};
 //               the next multiple of 4096
 const MAGIC: &[u8; 8] = b"CambiSeg";
 const FORMAT: u32 = 2;
+/// Size of a segment's header in bytes.
 pub(super) const HEADER_BYTES: u64 = 32;
 
+/// Directory of the segments.
 pub(super) const DIR: &str = "segments";
 
-/// How full a segment is.
+/// Fill level of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentStats {
-    /// Its number, as addresses have it.
+    /// Number of the segment in addresses.
     pub segment: u32,
-    /// Its sequence number, as its file's name has it.
+    /// Sequence number of the segment, which its file name contains.
     pub sequence: u64,
-    /// Bytes appended to it.
+    /// Number of bytes appended to the segment.
     pub bytes: u64,
-    /// Bytes of pages not yet dead.
+    /// Number of bytes in pages that are still in use.
     pub live_bytes: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// By which addresses name it.
+    /// Number of the segment in addresses.
     pub(super) number: u32,
-    /// That no other segment ever has.
+    /// Unique sequence number, never reused.
     pub(super) sequence: u64,
-    /// Open as long as the segment exists. A terabyte in segments of 64 MiB is 16,384 files: more
-    /// than processes may open unasked, within what they may ask for, and `StdDisk` asks. `None` if
-    /// the file was missing when the database was opened.
+    /// The file, open for as long as the segment exists. A terabyte in segments of 64 MiB is 16,384
+    /// files, more than the default limit of a process, but below the limit to which `StdDisk`
+    /// raises it. `None` if the file was missing when the database was opened.
     pub(super) file: Option<Arc<dyn DiskFile>>,
-    /// Why pages that end behind this offset can't be had, if the file is missing or short.
+    /// Offset from which on data is lost, and why, if the file is missing or too short.
     pub(super) lost: Option<(u64, &'static str)>,
-    /// Where the next page goes.
+    /// Offset of the next page in bytes.
     pub(super) bytes: AtomicU64,
     pub(super) live_bytes: AtomicU64,
-    /// Bytes that are in the file: what follows is in the tail. Whole blocks.
+    /// Number of bytes in the file, in whole blocks. What follows is in the tail.
     pub(super) flushed_bytes: AtomicU64,
-    /// Bytes that are durable. Whole blocks.
+    /// Number of durable bytes, in whole blocks.
     pub(super) synced_bytes: AtomicU64,
 }
 
@@ -69,9 +71,12 @@ impl Segment {
         })
     }
 
-    /// Opens a segment that a checkpoint names. A file that is missing, short, or without its
-    /// header is no error: the second value says what is wrong with it, and what pages can still be
-    /// read are.
+    /// Opens a segment that a checkpoint lists. If its file is missing, too short, or has a damaged
+    /// header, the second value describes the damage, and the intact pages can still be read.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if the file can't be opened or read for another reason.
     pub(super) fn open(
         disk: &dyn Disk,
         stats: &SegmentStats,
@@ -96,7 +101,7 @@ impl Segment {
                 let mut what_of_header = "bad header";
                 if len >= HEADER_BYTES {
                     match file.read_at(&mut header, 0) {
-                        // Nothing needs it but whoever looks at the file alone.
+                        // The header only serves tools that read the file by itself.
                         Err(error) if error.is_unreadable() => {
                             what_of_header = "its header can't be read";
                         }
@@ -108,7 +113,7 @@ impl Segment {
                     segment.lost = Some((len, what));
                     damage = damaged(len, what);
                 } else if header != header_of(stats.sequence) {
-                    // Each page tells by itself whether it is the one that is wanted.
+                    // The pages remain usable, because each has its own checksum.
                     damage = damaged(0, what_of_header);
                 }
                 segment.file = Some(file);
@@ -123,13 +128,13 @@ impl Segment {
         Ok((segment, damage))
     }
 
-    /// Whether there is no file.
+    /// Returns whether the segment has no file.
     pub(super) const fn is_missing(&self) -> bool {
         self.file.is_none()
     }
 
-    /// Writes the header again, with what can be read of the block that it is in.
-    pub(super) fn mend_header(&self) -> Result<(), DiskError> {
+    /// Writes the header again, and keeps the rest of its block as it is.
+    pub(super) fn repair_header(&self) -> Result<(), DiskError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
@@ -149,8 +154,8 @@ impl Segment {
         }
     }
 
-    /// The file of a segment of which nothing is lost, or whose page that ends at `end` is not.
-    pub(super) fn file_to(&self, end: u64) -> Result<&Arc<dyn DiskFile>, &'static str> {
+    /// Returns the file, or the reason why data before the offset `end` is lost.
+    pub(super) fn file_up_to(&self, end: u64) -> Result<&Arc<dyn DiskFile>, &'static str> {
         match (&self.file, self.lost) {
             (_, Some((from, why))) if end > from => Err(why),
             (Some(file), _) => Ok(file),
@@ -158,32 +163,34 @@ impl Segment {
         }
     }
 
-    /// Writes whole blocks.
+    /// Writes whole blocks to the file.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
-        let file = self.file.as_ref().expect("what is appended to is there");
+        let file = self.file.as_ref().expect("the active segment has a file");
         file.write_at(bytes, offset)
     }
 
-    /// Makes durable what is in the file.
+    /// Makes everything in the file durable.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         let flushed = self.flushed_bytes.load(Ordering::Acquire);
-        let file = self.file.as_ref().expect("what is appended to is there");
+        let file = self.file.as_ref().expect("the active segment has a file");
         file.sync()?;
         self.synced_bytes.store(flushed, Ordering::Release);
         Ok(())
     }
 }
 
+/// Returns the path of the segment with this sequence number.
 pub(super) fn name_of(sequence: u64) -> String {
     format!("{DIR}/{sequence:08}.seg")
 }
 
-/// The sequence number of the segment in the file `name`, in their directory.
+/// Parses the sequence number from the name of a segment's file, without its directory.
 pub(super) fn sequence_of(name: &str) -> Option<u64> {
     let sequence = name.strip_suffix(".seg")?.parse().ok()?;
     (name_of(sequence).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(sequence)
 }
 
+/// Encodes the header of the segment with this sequence number.
 pub(super) fn header_of(sequence: u64) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);

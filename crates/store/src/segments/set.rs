@@ -1,4 +1,4 @@
-//! The set of segments: opening it, appending pages, and making them durable.
+//! The set of segments: opening, appending pages, and making them durable.
 
 use super::{
     addr::{OFFSET_END, PageAddr, SEGMENT_MAX, UNIT_BYTES},
@@ -18,62 +18,64 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// So many reads are many: what a device takes at once, about.
-const READS_MANY: usize = 32;
+/// Number of reads in flight from which on writes are not split up: about the queue depth of a
+/// device.
+const READS_IN_FLIGHT_MANY: usize = 32;
 
-/// How segments are laid out.
+/// Layout of the segments.
 #[derive(Clone, Debug)]
 pub struct SegmentOptions {
-    /// A new segment is begun when a page would lead beyond this. At most 256 MiB.
+    /// Size limit of a segment in bytes, beyond which a new one begins. At most 256 MiB.
     pub segment_bytes_max: u64,
-    /// Pages are gathered to writes of this size.
+    /// Number of buffered bytes at which they are written to the file.
     pub buffer_bytes: usize,
-    /// Segments that there can be at a time. At most 2^23 - 1.
+    /// Maximum number of segments that exist at a time. At most 2^23 - 1.
     pub segments_max: u32,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
         Self {
-            // Small, since dead space is reclaimed by segments.
+            // Small, because dead space is reclaimed by whole segments.
             segment_bytes_max: 64 << 20,
-            // Large, since a merge waits for each write behind all reads under way.
+            // Large, because each write of a merge waits for all reads in flight.
             buffer_bytes: 2 << 20,
             segments_max: SEGMENT_MAX,
         }
     }
 }
 
-/// What was dropped after opening.
+/// What [`Segments::settle`] dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentsRecovery {
-    /// Bytes after checkpointed ends.
+    /// Bytes cut off after the checkpointed ends of segments.
     pub truncated_bytes: u64,
-    /// Segments that the checkpoint does not know.
+    /// Number of removed files that the checkpoint does not list.
     pub removed_segments: u32,
 }
 
-/// All segments: one appends, any number of threads read.
+/// All segments of a database. Appends and syncs are serialized; any number of threads read
+/// meanwhile.
 #[derive(Debug)]
 pub struct Segments {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) options: SegmentOptions,
     pub(super) salt: u64,
-    /// Replaced when a segment comes or goes, so that a batch of reads looks it up once.
+    /// Replaced as a whole when a segment is added or removed. A batch of reads uses one version.
     pub(super) segments: RwLock<Arc<SegmentMap>>,
     pub(super) tail: Tail,
-    /// Held by whoever appends or syncs.
+    /// Held for appends and syncs.
     pub(super) writer: Mutex<Writer>,
-    /// Held by whoever writes from the tail to the file. Taken after `writer`, if that is held too.
+    /// Held while the tail is written to the file. Lock order: after `writer`.
     pub(super) flusher: Mutex<()>,
     pub(super) written: AtomicU64,
     pub(super) reads_buffered: AtomicU64,
-    /// Reads of batches that are under way.
+    /// Number of reads in flight that belong to batches.
     pub(super) reading: AtomicUsize,
     pub(super) pace: Arc<WritePace>,
     pub(super) poison: Poison,
-    /// Whether another process may cut off files that nothing newer needs: so for a reader.
-    pub(super) may_be_cut: AtomicBool,
+    /// Whether another process may truncate files that are obsolete to it. Set by readers.
+    pub(super) may_be_truncated: AtomicBool,
 }
 
 pub(super) type SegmentMap = BTreeMap<u32, Arc<Segment>>;
@@ -83,20 +85,29 @@ pub(super) struct Writer {
     pub(super) active: Option<Arc<Segment>>,
     pub(super) unsynced: Vec<Arc<Segment>>,
     names_unsynced: bool,
-    /// That was given away last.
+    /// Number of the segment that was created last.
     last_number: u32,
     pub(super) next_sequence: u64,
 }
 
 impl Segments {
-    /// Opens the segments as the checkpointed `table` (of [`Segments::encode_table`]) knows them,
-    /// or an empty set without one, and changes nothing: [`Segments::settle`] drops what was
-    /// appended after the checkpoint. `retired` are pages that the table counts as live and that
-    /// nothing leads to any more: a segment that has no others may have been removed since. `salt`
-    /// as in [`LogOptions::salt`](crate::LogOptions::salt).
+    /// Opens the segments listed in a checkpoint's `table`, made by [`Segments::encode_table`], or
+    /// an empty set without one. Opening changes no file: [`Segments::settle`] drops what was
+    /// appended after the checkpoint. `retired` are pages that the table counts as live although
+    /// nothing refers to them any more; a segment with no other live pages may be missing. `salt`
+    /// is that of [`LogOptions::salt`](crate::LogOptions::salt).
     ///
-    /// A segment whose file is missing or damaged is no error: its pages can't be read, as far as
-    /// they are lost, and the second value has an error for each such file.
+    /// A segment whose file is missing or damaged does not fail the opening. The second value holds
+    /// an error for each such file, and reads of its lost pages fail.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the table is damaged, and [`StoreError::Disk`] if a file can't be
+    /// opened.
+    ///
+    /// # Panics
+    ///
+    /// If [`SegmentOptions::segments_max`] is out of range.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: SegmentOptions,
@@ -117,7 +128,8 @@ impl Segments {
         for addr in retired {
             *retired_bytes.entry(addr.segment()).or_default() += addr.len();
         }
-        // Those of an attempt to go on from here have other names than those of the next.
+        // Files of an abandoned attempt to continue from this checkpoint keep their names to
+        // themselves.
         let mut next_sequence = table.next_sequence;
         if disk.exists(DIR)? {
             let found = disk.list(DIR)?;
@@ -129,7 +141,7 @@ impl Segments {
             let retired = retired_bytes.get(&stats.segment).copied().unwrap_or(0);
             let is_needed = stats.live_bytes > retired;
             let (segment, damaged) = Segment::open(&*disk, stats)?;
-            // Without a page that anything leads to, it may have been removed.
+            // The segment may have been removed, since nothing refers to its pages.
             if !is_needed && segment.is_missing() {
                 continue;
             }
@@ -154,13 +166,17 @@ impl Segments {
             reading: AtomicUsize::new(0),
             pace: Arc::default(),
             poison: Poison::new("segments"),
-            may_be_cut: AtomicBool::new(false),
+            may_be_truncated: AtomicBool::new(false),
         };
         Ok((segments, damage))
     }
 
-    /// Drops what the checkpoint does not know: to be called once the database is open, and before
-    /// anything is appended.
+    /// Drops everything that the checkpoint does not list. Call it once the database is open, and
+    /// before anything is appended.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be removed or truncated.
     pub fn settle(&self) -> Result<SegmentsRecovery, StoreError> {
         let mut recovery = SegmentsRecovery::default();
         self.disk.create_dir(DIR)?;
@@ -171,7 +187,7 @@ impl Segments {
             .map(|segment| (segment.sequence, segment))
             .collect();
         for name in self.disk.list(DIR)? {
-            // Of other names, files are none of its own.
+            // Files with other names belong to somebody else.
             let Some(sequence) = sequence_of(&name) else {
                 continue;
             };
@@ -182,7 +198,7 @@ impl Segments {
                 }
                 Some(segment) => {
                     let end = segment.bytes.load(Ordering::Relaxed);
-                    // A copy of the database may share the file, and need more of it.
+                    // A backup may share the file by a hard link, and need the bytes after its end.
                     if let Some(file) = &segment.file
                         && file.len()? > end
                         && file.names()? == 1
@@ -196,8 +212,15 @@ impl Segments {
         Ok(recovery)
     }
 
-    /// Appends a page, made by [`PageBuilder::finish`](crate::PageBuilder::finish). It can be read
-    /// at once, and is durable after [`Segments::sync`] and a checkpoint.
+    /// Appends a page made by [`PageBuilder::finish`](crate::PageBuilder::finish), and returns its
+    /// address. The page can be read at once. It is durable after [`Segments::sync`] and the next
+    /// checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::TooLarge`] if the page exceeds [`PAGE_BYTES_MAX`] or all segment numbers are
+    /// in use, [`StoreError::Disk`] if a write fails, which poisons the segments, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn append(&self, page: &[u8]) -> Result<PageAddr, StoreError> {
         if page.is_empty() || page.len() > PAGE_BYTES_MAX {
             let (bytes, max) = (page.len() as u64, PAGE_BYTES_MAX as u64);
@@ -221,7 +244,7 @@ impl Segments {
             })?
         };
         if buffered >= self.options.buffer_bytes {
-            // Others go on appending meanwhile, until they have filled a buffer and wait here.
+            // Other threads go on appending until they have filled another buffer.
             let flusher = self.flusher.lock();
             if self.tail.buffered() >= self.options.buffer_bytes {
                 self.poison.guard(|| self.write_out(false))?;
@@ -232,6 +255,11 @@ impl Segments {
     }
 
     /// Makes all pages appended so far durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a write or sync fails, which poisons the segments, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn sync(&self) -> Result<(), StoreError> {
         let writer = &mut *self.writer.lock();
         self.flush()?;
@@ -248,8 +276,12 @@ impl Segments {
         })
     }
 
-    /// Writes the headers of segments again of which nothing else is known to be damaged: a repair.
-    /// Returns what was wrong with them.
+    /// Repairs the damaged headers of segments that have no other known damage. Returns an error
+    /// for each header that was damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a header can't be read or written.
     pub fn mend_headers(&self) -> Result<Vec<StoreError>, StoreError> {
         let mut mended = Vec::new();
         for segment in self.segments().values().filter(|one| one.lost.is_none()) {
@@ -259,14 +291,14 @@ impl Segments {
             let mut header = [0; HEADER_BYTES as usize];
             file.read_at(&mut header, 0)?;
             if header != header_of(segment.sequence) {
-                segment.mend_header()?;
+                segment.repair_header()?;
                 mended.push(self.corrupt_at(segment, 0, "bad header"));
             }
         }
         Ok(mended)
     }
 
-    /// The segment that takes the next `len` bytes: the active one, or a new one.
+    /// Returns the segment for the next `len` bytes: the active one, or a new one if that is full.
     fn segment_for(&self, writer: &mut Writer, len: u64) -> Result<Arc<Segment>, StoreError> {
         let limit = self.options.segment_bytes_max.min(OFFSET_END);
         if let Some(active) = &writer.active {
@@ -288,32 +320,34 @@ impl Segments {
         Ok(segment)
     }
 
-    /// The next number after `last` that no segment has: as late as can be is one used again.
+    /// Returns the first unused number after `last`, cyclically. So a number is reused as late as
+    /// possible.
     fn free_number(&self, last: u32) -> Result<u32, StoreError> {
         let (segments, max) = (self.segments(), self.options.segments_max);
         let mut from_last = (last + 1..=max).chain(1..=last.min(max));
         let free = from_last.find(|number| !segments.contains_key(number));
         free.ok_or(StoreError::TooLarge {
-            what: "a number of segments",
+            what: "set of segments",
             bytes: u64::from(max) + 1,
             max: max.into(),
         })
     }
 
-    /// Writes all of the tail to the active segment's file. Nobody may append meanwhile.
+    /// Writes the whole tail to the active segment's file. Nothing may be appended meanwhile.
     fn flush(&self) -> Result<(), StoreError> {
         let _flusher = self.flusher.lock();
         self.poison.guard(|| self.write_out(true))
     }
 
-    /// Writes what [`Tail::begin_flush`] gives. Only for the flusher, and not after a failure.
+    /// Writes the blocks of [`Tail::begin_flush`]. The caller holds `flusher`, and nothing has
+    /// failed.
     fn write_out(&self, pad: bool) -> Result<(), StoreError> {
         let Some(flush) = self.tail.begin_flush(pad) else {
             return Ok(());
         };
         let (mut rest, mut offset) = (&flush.bytes[..], flush.start);
         while !rest.is_empty() {
-            let are_many = self.reading.load(Ordering::Relaxed) >= READS_MANY;
+            let are_many = self.reading.load(Ordering::Relaxed) >= READS_IN_FLIGHT_MANY;
             let len = match self.pace.is_gentle() && !are_many {
                 true => rest.len().min(PIECE_BYTES),
                 false => rest.len(),
@@ -324,24 +358,24 @@ impl Segments {
         }
         let bytes = flush.bytes.len() as u64;
         self.written.fetch_add(bytes, Ordering::Relaxed);
-        // Readers look here first: it must be in the file before it leaves the tail.
+        // Readers check this first, so the bytes must be in the file before they leave the tail.
         let end = flush.start + flush.bytes.len() as u64;
         flush.segment.flushed_bytes.store(end, Ordering::Release);
         self.tail.end_flush();
         Ok(())
     }
 
-    /// How what is appended is written.
+    /// The throttle for appended data.
     pub const fn pace(&self) -> &Arc<WritePace> {
         &self.pace
     }
 
-    /// Bytes written since the segments were opened: pages, and zeros that fill blocks.
+    /// Returns the bytes written since the segments were opened, with padding.
     pub fn bytes_written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// All segments as of now.
+    /// Returns the current set of segments.
     pub(super) fn segments(&self) -> Arc<SegmentMap> {
         Arc::clone(&self.segments.read())
     }

@@ -1,4 +1,4 @@
-//! The space that segments take: which of their pages are live, and what is removed.
+//! Space accounting: live and dead pages, removal of dead segments, and the checkpoint's table.
 
 use super::{
     addr::PageAddr,
@@ -16,17 +16,17 @@ use std::{
 /// A segment that was removed.
 #[derive(Debug)]
 pub struct RemovedSegment {
-    /// Its number, as addresses had it.
+    /// Number that the segment had in addresses.
     pub number: u32,
-    /// Bytes appended to it.
+    /// Number of bytes that were appended to it.
     pub bytes: u64,
-    /// Its file, which has no name any more. `None` if it was missing.
+    /// Its unlinked file. `None` if the file was missing.
     pub file: Option<Arc<dyn DiskFile>>,
 }
 
 impl Segments {
-    /// Notes that nothing current refers to a page any more. It stays readable. No effect if its
-    /// segment is gone.
+    /// Counts a page as dead: nothing current refers to it any more. It remains readable. Does
+    /// nothing if its segment was removed.
     pub fn mark_dead(&self, addr: PageAddr) {
         if let Some(segment) = self.segments().get(&addr.segment()) {
             let less = |live: u64| Some(live.saturating_sub(addr.len()));
@@ -36,7 +36,7 @@ impl Segments {
         }
     }
 
-    /// How full each segment is, in order.
+    /// Returns the fill level of each segment, in the order of segment numbers.
     pub fn live(&self) -> Vec<SegmentStats> {
         self.segments()
             .values()
@@ -44,10 +44,16 @@ impl Segments {
             .collect()
     }
 
-    /// Removes the segments without a live page, except the one being appended to, for which
-    /// `may_remove` agrees: it must not while a view, or one of the two checkpoints kept, can
-    /// still lead to it. Returns those removed, whose numbers are used again. A removal need not
-    /// survive a crash: what the table of the next opening does not know is removed then.
+    /// Removes the segments that have no live page, except the active one. `may_remove` is asked
+    /// for each and must refuse while a view or one of the two kept checkpoints can refer to the
+    /// segment. Returns the removed segments, whose numbers are reused. If a crash undoes a
+    /// removal, [`Segments::settle`] repeats it, because the next checkpoint's table does not list
+    /// the segment.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if a file can't be removed, which poisons the segments, and
+    /// [`StoreError::Poisoned`] after that.
     pub fn remove_dead(
         &self,
         mut may_remove: impl FnMut(u32) -> bool,
@@ -76,8 +82,9 @@ impl Segments {
         Ok(removed)
     }
 
-    /// The table for the checkpoint: of what is durable, so to be taken after [`Segments::sync`].
-    /// In it the pages `dying` are dead, which are to be marked so once the checkpoint is durable.
+    /// Encodes the table of durable segments for a checkpoint. Call it after [`Segments::sync`].
+    /// The table counts the pages `dying` as dead. The caller marks them dead once the checkpoint
+    /// is durable.
     pub fn encode_table(&self, dying: &[PageAddr]) -> Vec<u8> {
         let mut dying_bytes = HashMap::<u32, u64>::new();
         for addr in dying {
@@ -104,8 +111,12 @@ impl Segments {
         .encode()
     }
 
-    /// The segments that a table of [`Segments::encode_table`] has, in the order of their sequence
+    /// Decodes a table made by [`Segments::encode_table`]. The rows are in the order of sequence
     /// numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] if the table is damaged.
     pub fn decode_table(table: &[u8]) -> Result<Vec<SegmentStats>, StoreError> {
         Ok(Table::read(table)?.rows)
     }

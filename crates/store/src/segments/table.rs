@@ -1,4 +1,4 @@
-//! The table of segments, as kept in a checkpoint.
+//! The table of segments that a checkpoint stores.
 
 use super::{
     addr::{OFFSET_END, SEGMENT_MAX},
@@ -18,11 +18,11 @@ use std::collections::HashSet;
 //               (8), bytes (8, a multiple of 4096), bytes of live pages (8)
 const ROW_BYTES: usize = 28;
 
-/// What a checkpoint knows of segments.
+/// The segments that a checkpoint refers to.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) next_sequence: u64,
-    /// In the order of their sequence numbers.
+    /// One row per segment, in the order of sequence numbers.
     pub(super) rows: Vec<SegmentStats>,
 }
 
@@ -48,7 +48,7 @@ impl Table {
         table
     }
 
-    /// Decodes the table of a checkpoint.
+    /// Decodes the table that a checkpoint stores.
     pub(super) fn read(table: &[u8]) -> Result<Self, StoreError> {
         let of = || "the checkpoint's table of segments".to_owned();
         Self::decode(table).map_err(|error| StoreError::corrupt(of(), 0, error))

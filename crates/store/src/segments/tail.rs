@@ -1,11 +1,11 @@
-//! The end of the active segment that is not in its file yet.
+//! The end of the active segment that has not been written to its file.
 
 use super::segment::{Segment, header_of};
 use crate::sync::RwLock;
 use cambium_disk::BLOCK_BYTES;
 use std::sync::{Arc, atomic::Ordering};
 
-/// What was appended and not yet written: a piece on its way to the file, then the buffer.
+/// Bytes that were appended but not written: a piece that is being written, followed by the buffer.
 #[derive(Debug)]
 pub(super) struct Tail {
     pieces: RwLock<Pieces>,
@@ -13,16 +13,16 @@ pub(super) struct Tail {
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// The active segment. None before the first.
+    /// The active segment. `None` before the first append.
     segment: Option<Arc<Segment>>,
-    /// Whole blocks.
+    /// Whole blocks that are being written to the file.
     flushing: Arc<Vec<u8>>,
-    /// Where `flushing` starts in the segment, at a block; the buffer starts where it ends.
+    /// Offset of `flushing` in the segment, at a block boundary. The buffer follows it.
     start: u64,
     buffer: Vec<u8>,
 }
 
-/// Whole blocks on their way to a file.
+/// Whole blocks to be written to a segment's file.
 pub(super) struct Flush {
     pub(super) segment: Arc<Segment>,
     pub(super) start: u64,
@@ -30,14 +30,14 @@ pub(super) struct Flush {
 }
 
 impl Tail {
-    /// The tail of no segment.
+    /// Creates an empty tail without a segment.
     pub(super) fn new() -> Self {
         Self {
             pieces: RwLock::default(),
         }
     }
 
-    /// Turns to a new segment. All before has been flushed.
+    /// Switches to a new segment. The previous one must be flushed.
     pub(super) fn begin(&self, segment: Arc<Segment>) {
         let mut pieces = self.pieces.write();
         assert!(
@@ -50,24 +50,25 @@ impl Tail {
         (pieces.segment, pieces.start) = (Some(segment), 0);
     }
 
-    /// Appends `bytes`, of which the first eight are combined with `stamp`, and zeros, `len` in
-    /// all. Returns how much the buffer holds.
+    /// Appends `bytes`, padded with zeros to `len`. The first eight bytes are XORed with `stamp`.
+    /// Returns the number of buffered bytes.
     pub(super) fn append(&self, bytes: &[u8], stamp: u64, len: usize) -> usize {
         let mut pieces = self.pieces.write();
         let start = pieces.buffer.len();
         pieces.buffer.extend_from_slice(bytes);
         pieces.buffer.resize(start + len, 0);
-        combine(&mut pieces.buffer[start..], stamp);
+        apply_stamp(&mut pieces.buffer[start..], stamp);
         start + len
     }
 
-    /// Bytes in the buffer.
+    /// Number of buffered bytes.
     pub(super) fn buffered(&self) -> usize {
         self.pieces.read().buffer.len()
     }
 
-    /// Sets the whole blocks of the buffer aside for writing; they go on being read. With `pad`,
-    /// zeros make the last one whole, and the next page goes after it: no appending meanwhile.
+    /// Takes the whole blocks out of the buffer for writing. They remain readable here. With `pad`,
+    /// zeros fill up the last block, and the next page follows them; nothing may be appended
+    /// meanwhile.
     pub(super) fn begin_flush(&self, pad: bool) -> Option<Flush> {
         let mut pieces = self.pieces.write();
         assert!(pieces.flushing.is_empty(), "one flush at a time");
@@ -94,15 +95,15 @@ impl Tail {
         })
     }
 
-    /// Lets go of what was set aside: it is in the file.
+    /// Drops the blocks of the flush. They must be in the file.
     pub(super) fn end_flush(&self) {
         let mut pieces = self.pieces.write();
         pieces.start += pieces.flushing.len() as u64;
         pieces.flushing = Arc::default();
     }
 
-    /// Fills `out`, which is what is at `offset` of a segment, with the part of it that is here.
-    /// Returns how much of its start is not, so is in the file.
+    /// Copies to `out`, which stands for the bytes at `offset` of `segment`, those that are in the
+    /// tail. Returns how many bytes at its start are in the file instead.
     pub(super) fn read(&self, segment: &Segment, offset: u64, out: &mut [u8]) -> usize {
         let pieces = self.pieces.read();
         let is_active = |active: &Arc<Segment>| active.sequence == segment.sequence;
@@ -116,14 +117,14 @@ impl Tail {
     }
 }
 
-/// Combines the first eight bytes with `stamp`. Done twice, they are what they were.
-pub(super) fn combine(bytes: &mut [u8], stamp: u64) {
+/// XORs the first eight bytes with `stamp`. Doing it twice restores them.
+pub(super) fn apply_stamp(bytes: &mut [u8], stamp: u64) {
     if let Some(sum) = bytes.first_chunk_mut::<8>() {
         *sum = (u64::from_le_bytes(*sum) ^ stamp).to_le_bytes();
     }
 }
 
-/// Copies into `out`, which is at `offset`, what it has in common with `piece`, which is at
+/// Copies to `out`, which stands for the bytes at `offset`, its overlap with `piece`, which is at
 /// `start`.
 fn copy_part(out: &mut [u8], offset: u64, piece: &[u8], start: u64) {
     let from = offset.max(start);

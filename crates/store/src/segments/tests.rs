@@ -24,7 +24,7 @@ pub(super) const SMALL: SegmentOptions = SegmentOptions {
 };
 pub(super) const SALT: u64 = 0x5eed;
 
-/// A page that can be told from others, of a length that depends on `n`.
+/// Returns a page with unique content, whose length depends on `n`.
 fn page(n: u64) -> Vec<u8> {
     let account = keccak256(n.to_be_bytes());
     let mut builder = PageBuilder::new(&Path::EMPTY);
@@ -49,7 +49,7 @@ fn open(disk: &FaultyDisk, table: Option<&[u8]>) -> (Segments, SegmentsRecovery)
     (segments, recovery)
 }
 
-/// Sixty pages, synced: more than one segment.
+/// Writes and syncs sixty pages, which fill more than one segment.
 fn filled(disk: &FaultyDisk) -> (Segments, Vec<PageAddr>) {
     let (segments, _) = open(disk, None);
     let addrs = (0..60)
@@ -221,7 +221,7 @@ fn what_came_after_the_checkpoint_is_dropped_only_once_all_is_open() {
             "{result:?}"
         );
     }
-    // What comes next has places of its own: none is ever written twice.
+    // New pages go to new places: no place is written twice.
     let (newest, files) = (disk.files().pop(), disk.files().len());
     for n in 150..240 {
         let now = segments.append(&page(n)).unwrap();
@@ -319,7 +319,7 @@ fn a_missing_or_short_segment_is_named_and_all_others_are_read() {
             assert!(error.is_corruption() && error.to_string().contains("db repair"));
             assert_eq!(addr.segment(), 1);
         }
-        // Of a span, too, all is read that can be.
+        // In a span, too, all intact pages are read.
         let spans: Vec<_> = addrs.chunk_by(|a, b| a.segment() == b.segment()).collect();
         let read: Vec<_> = segments
             .read_spans(&spans)
@@ -367,14 +367,14 @@ fn a_segment_whose_pages_are_all_retired_may_be_gone_and_an_error_of_the_disk_is
     let error = open(&retired).unwrap_err();
     assert!(matches!(error, StoreError::Disk(_)) && !error.is_corruption());
     assert!(open(&retired).unwrap().1.is_empty(), "it has passed");
-    // Nobody needs a header: that it can't be read is told, and stops nothing.
+    // An unreadable header is reported, but does not fail the opening.
     disk.inject(Fault::FailedRead, &name_of(2), 1);
     let told = open(&retired).unwrap().1;
     assert!(told[0].to_string().contains("its header can't be read"));
     assert!(open(&retired).unwrap().1.is_empty(), "it has passed");
 }
 
-/// A write that the disk reports and never makes, or makes elsewhere.
+/// A write that the disk acknowledges, but never makes or makes elsewhere.
 #[test]
 fn a_lost_or_misdirected_write_is_never_taken_for_the_page_that_belongs_there() {
     let mut lost = 0;
@@ -398,7 +398,7 @@ fn a_lost_or_misdirected_write_is_never_taken_for_the_page_that_belongs_there() 
     assert!(lost > 100, "{lost}");
 }
 
-/// The same bytes at another place, or of another database.
+/// The same bytes at another place, or in another database.
 #[test]
 fn a_page_is_known_by_its_place_and_its_database() {
     let disk = FaultyDisk::new(16);
@@ -442,7 +442,7 @@ fn a_scan_finds_all_pages_but_those_that_are_damaged() {
         .collect();
     assert_eq!(scan(&segments, from), later);
     assert!(segments.scan(1000, 0).is_none());
-    // Whatever is damaged of a page, its length above all, those after it are found.
+    // The scan finds the pages after a damaged one, even if its length is damaged.
     for byte in [0, 8, 9, 12, 20] {
         disk.flip_bit(&name_of(1), addrs[5].offset() + byte, 1);
         let mut others = addrs.clone();
@@ -450,7 +450,7 @@ fn a_scan_finds_all_pages_but_those_that_are_damaged() {
         assert_eq!(scan(&segments, 0), others, "byte {byte}");
         disk.flip_bit(&name_of(1), addrs[5].offset() + byte, 1);
     }
-    // A range that can't be read is told.
+    // A range that can't be read yields an error.
     disk.inject(Fault::FailedRead, &name_of(1), 1);
     let outcomes: Vec<_> = segments.scan(1, 0).expect("a segment").collect();
     assert_eq!(
@@ -493,7 +493,7 @@ fn numbers_of_segments_are_used_again_and_their_files_names_never() {
     for (n, addr) in &alive {
         assert!(same(&segments.read(*addr).unwrap(), page(*n)), "page {n}");
     }
-    // Nothing dies any more: the fifth segment is refused.
+    // No page dies any more, so the fifth segment is refused.
     let error = (0..).find_map(|n| segments.append(&page(n)).err()).unwrap();
     assert!(matches!(error, StoreError::TooLarge { .. }), "{error}");
     assert!(alive.iter().all(|(_, addr)| segments.read(*addr).is_ok()));
@@ -512,7 +512,7 @@ fn segments_are_removed_once_dead_and_released() {
     assert!(segments.read(addrs[0]).is_ok(), "dead pages stay readable");
     let removed = segments.remove_dead(|_| true).unwrap();
     assert!(removed.iter().map(|one| one.number).eq(1..last));
-    // Those who have it open keep reading it.
+    // A removed segment can still be read by those who have it open.
     assert!(
         removed
             .iter()
@@ -578,7 +578,7 @@ fn the_formats_are_what_they_were() {
     let disk = FaultyDisk::new(10);
     let (segments, _) = filled(&disk);
     let of = |name| keccak256(disk.contents(&name_of(name)).unwrap());
-    // Data directories in use hold these: other values here are another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     let golden = [
         b256!("6d8cafac4f573ff854b21a2634343db37041bfd7c54abab9fd8a06896e3f9d9c"),
         b256!("bd6a7bee1b5233b291fbb9cb87768a8b077507058343fbe3d22968986f31d382"),

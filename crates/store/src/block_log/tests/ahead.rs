@@ -1,4 +1,4 @@
-//! Files that are made ready before they are needed.
+//! Preallocated files.
 
 use super::{SMALL, filled, kind, open, payload, record, records};
 use crate::WritePace;
@@ -22,7 +22,7 @@ fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
         .contents("log/00000002.log")
         .expect("a file made ready");
     assert!(ready.len() > 2_000 && ready.iter().all(|byte| *byte == 0));
-    // The first was not, so no more is put there.
+    // The first file was not preallocated, so the log continues in the second at once.
     for n in 8..16 {
         assert_eq!(next(n).file, 2);
     }
@@ -65,7 +65,7 @@ fn a_file_made_ready_and_not_begun_is_no_part_of_the_log() {
         let more = found.len().checked_sub(positions.len());
         assert!(matches!(more, Some(0 | 1)), "seed {seed}: {more:?} more");
         assert!(!disk.exists("log/next.tmp").unwrap());
-        // It goes on, with whatever file is next.
+        // Appending goes on, whichever file is next.
         for n in found.len() as u64..30 {
             let _ = log.prepare_next(&WritePace::default());
             log.append(kind(n), &[&payload(n)]).unwrap();

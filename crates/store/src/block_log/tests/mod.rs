@@ -1,4 +1,4 @@
-//! The log as its user sees it, and what its tests share.
+//! Tests of the log through its public functions, and helpers for the tests in this folder.
 
 mod recovery;
 mod retention;
@@ -33,14 +33,14 @@ fn open(disk: &FaultyDisk, options: LogOptions) -> Result<(BlockLog, LogRecovery
     Ok(opened)
 }
 
-/// A payload that can be told from others, of a length that depends on `n`.
+/// Returns a payload with unique content, whose length depends on `n`.
 fn payload(n: u64) -> Vec<u8> {
     (0..30 + n * 61 % 300)
         .map(|at| (n * 7 + at) as u8)
         .collect()
 }
 
-/// `count` records, each synced.
+/// Writes `count` records, and syncs each.
 fn filled(disk: &FaultyDisk, options: LogOptions, count: u64) -> (BlockLog, Vec<LogPosition>) {
     let (log, _) = open(disk, options).unwrap();
     let append = |n| {
@@ -86,7 +86,8 @@ fn expect_corrupt(result: Result<(BlockLog, LogRecovery), StoreError>) -> (Strin
     }
 }
 
-/// Puts a header into a file that says of the one before that it has so many bytes.
+/// Overwrites the header of a file with one that states `previous_bytes` as the previous file's
+/// length.
 fn claim(disk: &FaultyDisk, file: u32, previous_bytes: u32) {
     let header = header_of(file, previous_bytes, SALT);
     let file = disk.open(&name_of(file)).unwrap();
@@ -221,7 +222,7 @@ fn the_format_is_what_it_was() {
     let disk = FaultyDisk::new(12);
     filled(&disk, SMALL, 20);
     let of = |file| keccak256(disk.contents(&name_of(file)).unwrap());
-    // Data directories in use hold such files: other values here are another format number.
+    // Existing data directories contain this format. Changing it requires a new format number.
     let golden = [
         b256!("07ed1ef7c520bc8a2559e5fd7cd113bdd1681541c8a4d8b9a6be41a6d806a7cf"),
         b256!("52ac8ce47a1bf86a6673f1165de3cedb2873f7bbd11725c54610f5fe2102bd4d"),

@@ -1,8 +1,8 @@
-//! What opening finds after crashes and damage.
+//! Recovery after crashes and damage.
 
 use super::{
     super::{
-        format::{DIR, OWN_BYTES, name_of},
+        format::{DIR, MARK_BYTES, name_of},
         log::{BlockLog, LogOptions},
     },
     NO_STEPS, SALT, SMALL, claim, expect_corrupt, filled, kind, open, payload, record, records,
@@ -42,8 +42,8 @@ fn a_torn_end_is_dropped_and_reported_and_writing_goes_on() {
             file.set_len(whole.len() as u64).unwrap();
             let (log, recovery) = open(&disk, options.clone()).unwrap();
             assert_eq!(recovery.end, last, "{kept} of {size} bytes kept");
-            // Of no more than a mark takes it is not known whether it was one.
-            assert_eq!(recovery.torn_tail.is_some(), kept > OWN_BYTES);
+            // Up to the size of a sync mark, the bytes may be a torn mark.
+            assert_eq!(recovery.torn_tail.is_some(), kept > MARK_BYTES);
             if let Some(torn) = recovery.torn_tail {
                 let at = (&*torn.file, torn.offset);
                 assert_eq!(at, (&*name_of(1), last.offset.into()));
@@ -102,7 +102,7 @@ fn missing_and_short_files_are_never_dropped_silently() {
     let disk = FaultyDisk::new(6);
     let (log, positions) = filled(&disk, SMALL, 30);
     let end = log.end();
-    // Cut at a record boundary, so that all that is left is whole.
+    // The cut is at a record boundary, so all remaining records are intact.
     let cut = positions
         .iter()
         .rfind(|position| position.file == 2)
@@ -138,13 +138,13 @@ fn a_header_that_takes_the_last_record_for_the_end_is_found_by_opening() {
     let disk = FaultyDisk::new(33);
     drop(filled(&disk, SMALL, 20));
     let len = disk.contents(&name_of(1)).unwrap().len() as u32;
-    claim(&disk, 2, len - OWN_BYTES);
+    claim(&disk, 2, len - MARK_BYTES);
     disk.open(&name_of(1))
         .unwrap()
-        .punch_hole(u64::from(len - OWN_BYTES), OWN_BYTES.into())
+        .punch_hole(u64::from(len - MARK_BYTES), MARK_BYTES.into())
         .unwrap();
     let (_, at) = expect_corrupt(open(&disk, SMALL));
-    assert_eq!((at.file, at.offset), (1, len - OWN_BYTES));
+    assert_eq!((at.file, at.offset), (1, len - MARK_BYTES));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_newest_file_is_missed_and_even_the_newest_record_is_not_dropped_for_its_d
     let (log, positions) = filled(&disk, SMALL, 12);
     let newest = log.end().file;
     drop(log);
-    // A mark behind it tells that it was acknowledged.
+    // The sync mark after it proves that it was acknowledged.
     let LogPosition { file, offset } = positions[11];
     for at in [0, 20, 45] {
         disk.flip_bit(&name_of(file), u64::from(offset) + at, 2);
@@ -225,7 +225,7 @@ fn nothing_changes_until_the_log_is_settled() {
         .map(|name| disk.contents(name))
         .collect();
     assert_eq!(before, after);
-    // An error while settling costs nothing: the next opening finds the same.
+    // An error while settling loses nothing: the next opening finds the same state.
     disk.inject(Fault::FailedSync, DIR, 1);
     assert!(log.settle().is_err());
     assert!(matches!(log.sync(), Err(StoreError::Poisoned { .. })));
@@ -254,7 +254,7 @@ fn a_file_that_was_ended_and_not_synced_is_made_durable_before_the_next_is_appen
     for seed in 0..40 {
         let disk = FaultyDisk::new(seed);
         let (log, _) = open(&disk, SMALL).unwrap();
-        // The newest file is full, with records that no sync has covered.
+        // The newest file is full of records that were never synced.
         let mut n = 0;
         while log.end().offset < SMALL.file_bytes_max {
             log.append(kind(n), &[&payload(n)]).unwrap();
@@ -263,7 +263,7 @@ fn a_file_that_was_ended_and_not_synced_is_made_durable_before_the_next_is_appen
         disk.inject(Fault::FailedSync, "log/00000001.log", 1);
         log.append(kind(n), &[&payload(n)]).unwrap_err();
         drop(log);
-        // As after the process was killed: what was written can be read, durable or not.
+        // As after the process was killed: all writes are visible, whether durable or not.
         let (log, recovery) = open(&disk, SMALL).unwrap();
         let found = records(&log);
         for more in n..n + 3 {

@@ -1,8 +1,8 @@
-//! Repairs of damaged logs.
+//! Repair of damaged logs.
 
 use super::{
     super::{
-        format::{OWN_BYTES, name_of},
+        format::{MARK_BYTES, name_of},
         log::BlockLog,
         repair::{LogDamage, LogDamageKind},
     },
@@ -12,7 +12,8 @@ use crate::{LogPosition, log_position::HEADER_BYTES, record::FRAME_BYTES};
 use cambium_disk::{Disk, FaultyDisk};
 use std::sync::Arc;
 
-/// Damages a log of 40 records over some files, repairs it, and returns which records are left.
+/// Damages a log of 40 records in several files, repairs it, and returns the numbers of the
+/// remaining records.
 fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogDamageKind>) {
     let disk = FaultyDisk::new(7);
     let (log, positions) = filled(&disk, SMALL, 40);
@@ -29,7 +30,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     for (at, damage) in found.iter().enumerate() {
         let copy = disk.create(&format!("copy-{at}")).unwrap();
         BlockLog::take_out(&disk, SALT, &[], damage, &*copy).unwrap();
-        // The copy has the bytes that were there.
+        // The copy has the bytes that were cut out.
         let LogDamage { position, end, .. } = damage;
         if let Some(bytes) = damaged.contents(&name_of(position.file)) {
             let end = bytes.len().min(*end as usize);
@@ -41,7 +42,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     let (log, recovery) = open(&disk.crash(), SMALL).unwrap();
     assert_eq!(recovery.torn_tail, None);
     let scanned: Vec<_> = log.scan(LogPosition::START).map(Result::unwrap).collect();
-    // All that is there is where it was.
+    // All remaining records have kept their positions.
     for (position, record) in &scanned {
         let at = positions.iter().position(|at| at == position).unwrap() as u64;
         assert_eq!(*record, super::record(at));
@@ -59,7 +60,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     (left, found.iter().map(|damage| damage.kind).collect())
 }
 
-/// An end that is damaged keeps nothing from being read.
+/// Returns whether only end records are damaged, which does not prevent opening the log.
 fn only_ends(found: &[LogDamage]) -> bool {
     found.iter().all(|damage| damage.kind == LogDamageKind::End)
 }
@@ -76,7 +77,7 @@ fn a_repair_takes_out_what_is_damaged_and_keeps_all_that_is_whole() {
             assert_eq!((left, kinds), (expected, vec![LogDamageKind::Range]));
         }
     }
-    // Some neighbours, and one far from them.
+    // Several neighbours, and one record far from them.
     let (left, kinds) = repaired(|disk, positions| {
         for n in [3, 4, 5, 30] {
             let LogPosition { file, offset } = positions[n];
@@ -115,7 +116,7 @@ fn a_repair_goes_on_without_a_header_an_end_or_a_file() {
         expected.retain(|n| !lost.borrow().contains(n));
         assert_eq!((left, kinds), (expected, vec![LogDamageKind::File]));
 
-        // Cut short: its later records and its end are gone.
+        // The file is truncated, so its later records and its end record are gone.
         let (left, kinds) = repaired(|disk, positions| {
             let in_file = in_file(positions);
             let cut = in_file[in_file.len() / 2];
@@ -142,7 +143,7 @@ fn a_repair_goes_on_without_a_header_an_end_or_a_file() {
     assert_eq!(left.len(), 40 - *lost.borrow());
 }
 
-/// As a repair of a database does: what is taken out may show more.
+/// Repairs the log in rounds, as the repair of a database does: cutting out damage may reveal more.
 fn repaired_in_rounds(disk: &FaultyDisk) {
     for round in 0..9 {
         let found = BlockLog::find_damage(disk, SALT, Some(LogPosition::START), &[]).unwrap();
@@ -172,7 +173,7 @@ fn a_repair_makes_a_header_again_although_the_end_before_it_is_lost_too() {
 
 #[test]
 fn a_header_that_gives_the_file_before_an_impossible_length_is_a_bad_one() {
-    let least = HEADER_BYTES + OWN_BYTES;
+    let least = HEADER_BYTES + MARK_BYTES;
     for claimed in [0, 1, 32, 39, least - 8, least + 8, least + 32, least + 41] {
         let disk = FaultyDisk::new(31);
         drop(filled(&disk, SMALL, 20));
@@ -200,7 +201,7 @@ fn a_log_without_its_first_files_is_repaired_from_where_it_is_kept() {
     let told = find(&disk, Some(LogPosition::START));
     assert_eq!(told.len() as u32, keep.file - 1);
     let name = name_of(first.file);
-    // Its header, the file, and a record in it.
+    // The file's header, the file itself, and a record in it.
     for damage in [Some(9), None, Some(u64::from(HEADER_BYTES) + 20)] {
         let disk = disk.duplicate();
         match damage {

@@ -1,8 +1,8 @@
-//! Files that leave the log at its beginning.
+//! Removal of the oldest files.
 
 use super::{
     super::{
-        format::{name_of, numbers},
+        format::{file_numbers, name_of},
         log::BlockLog,
     },
     SMALL, filled, record,
@@ -49,7 +49,7 @@ fn files_leave_from_the_beginning_and_what_they_had_is_refused_by_name() {
         .unwrap();
     assert!(scanned().eq((first as u64..60).map(record)));
     drop(log);
-    // Removed files that a crash has brought back are nobody's, and removed with the next.
+    // Removed files that a crash has restored are deleted by the next removal.
     disk.create(&name_of(1)).unwrap();
     disk.create(&name_of(keep.file - 1)).unwrap();
     let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, positions[50]).unwrap();
@@ -60,7 +60,7 @@ fn files_leave_from_the_beginning_and_what_they_had_is_refused_by_name() {
         log.remove_before(positions[45]).unwrap().len() as u32,
         2 + positions[45].file - keep.file
     );
-    let left = numbers(&disk).unwrap();
+    let left = file_numbers(&disk).unwrap();
     assert_eq!(left.first(), Some(&positions[45].file));
     assert_eq!(log.read(positions[59]).unwrap(), record(59));
 }

@@ -1,5 +1,4 @@
-//! Segments beside another process: files that it cuts off while they are read here, or that are handed
-//! on to a copy.
+//! Segments shared with other processes: readers whose files the writer truncates, and backups.
 
 use super::{
     segment::{Segment, SegmentStats, name_of},
@@ -9,23 +8,25 @@ use crate::StoreError;
 use cambium_disk::{DiskError, DiskFile};
 use std::sync::{Arc, atomic::Ordering};
 
-/// The file of a segment that is there, open, with its name.
+/// An open file of a segment, with its name.
 pub(crate) struct SegmentFile {
     pub(crate) stats: SegmentStats,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Bytes of it that were there when it was opened: fewer than it should have if it is damaged.
+    /// Length of the intact data in bytes. Less than in `stats` if the file was too short when
+    /// opened.
     pub(crate) bytes: u64,
 }
 
 impl Segments {
-    /// From now on a segment whose file has become shorter is no damage: another process, which
-    /// writes, has cut it off, since nothing that is newer needs it.
+    /// Makes reads beyond the end of a truncated file return [`StoreError::ReaderBehind`] instead
+    /// of an error of damage. Another process, which writes, may truncate files that are obsolete
+    /// to it.
     pub fn expect_cuts(&self) {
-        self.may_be_cut.store(true, Ordering::Relaxed);
+        self.may_be_truncated.store(true, Ordering::Relaxed);
     }
 
-    /// The files of all segments, but those that are missing.
+    /// Returns the files of all segments, except missing ones.
     pub(crate) fn files(&self) -> Vec<SegmentFile> {
         let segments = self.segments();
         let files = segments.values().filter_map(|segment| {
@@ -40,29 +41,33 @@ impl Segments {
         files.collect()
     }
 
-    /// [`StoreError::ReaderBehind`] if a segment was cut off since it was opened.
+    /// Checks that no segment was truncated since it was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ReaderBehind`] if one was, and [`StoreError::Disk`] if a length can't be read.
     pub fn check_cuts(&self) -> Result<(), StoreError> {
         for segment in self.segments().values() {
             if let (Some(file), None) = (&segment.file, segment.lost)
                 && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)
             {
-                return Err(self.behind(segment));
+                return Err(self.reader_behind(segment));
             }
         }
         Ok(())
     }
 
-    fn behind(&self, segment: &Segment) -> StoreError {
+    fn reader_behind(&self, segment: &Segment) -> StoreError {
         let file = self.disk.display_path(&name_of(segment.sequence));
         StoreError::ReaderBehind {
             what: format!("a page of {file}"),
         }
     }
 
-    /// What a failed read of a page is.
-    pub(super) fn failed(&self, segment: &Segment, error: DiskError) -> StoreError {
-        match self.may_be_cut.load(Ordering::Relaxed) && error.is_end_of_file() {
-            true => self.behind(segment),
+    /// Converts the error of a failed read.
+    pub(super) fn read_error(&self, segment: &Segment, error: DiskError) -> StoreError {
+        match self.may_be_truncated.load(Ordering::Relaxed) && error.is_end_of_file() {
+            true => self.reader_behind(segment),
             false => error.into(),
         }
     }
