@@ -1,14 +1,14 @@
 //! An open database is put together from its parts: by whoever opens one, and whoever makes one.
 
 use crate::{
-    engine::{layers::Layers, merging::Merging, parts::Engine, past_states::PastStates},
+    engine::{layers::Layers, merging::MergeControl, parts::Engine, past_states::PastStates},
     health::Health,
     layers::{overlay::LayerId, tree::Tree},
     log::{
+        access::Access,
         blocks::Blocks,
         journal::Journal,
         kept::{Keeping, Kept},
-        reading::Holds,
     },
     options::Options,
     store::Store,
@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) holds: Holds,
+    pub(crate) access: Access,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
     pub(crate) counters: Arc<Counters>,
@@ -79,7 +79,7 @@ impl Parts {
         let delta = Delta::on(base.clone(), root, counters.clone())?;
         let tree = Tree::new(state.block, state.parent_hash, state.state_root, root);
         // Readers merge nothing.
-        let is_behind = matches!(self.holds, Holds::Writer(_));
+        let is_behind = matches!(self.access, Access::Writer(_));
         let engine = Arc::new(Engine {
             options,
             health: Health::default(),
@@ -96,17 +96,17 @@ impl Parts {
                 options,
                 manifest: self.manifest,
                 genesis: self.genesis,
-                holds: self.holds,
+                access: self.access,
                 log: self.log,
                 blocks: self.blocks,
                 head_moves: Mutex::new(()),
                 writer: Mutex::new(()),
                 keeping: Mutex::new(Keeping::new(self.kept)),
                 replaying: Mutex::new(None),
-                head_to_be: Mutex::new(None),
+                target_head: Mutex::new(None),
             },
             layers: Layers::new(base, tree, delta),
-            merging: Arc::new(Merging::new(is_behind)),
+            merging: Arc::new(MergeControl::new(is_behind)),
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
         });

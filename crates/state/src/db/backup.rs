@@ -2,7 +2,7 @@
 
 use crate::{
     db::handle::Db,
-    log::{log_state::LogState, reading::Reading},
+    log::{access::ReadAccess, log_state::LogState},
     options::Options,
 };
 use cambium_disk::{Disk, DiskError};
@@ -78,7 +78,11 @@ fn attempt(
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupReport, StateError> {
     let (db, _) = Db::open_read_only(from.clone(), options)?;
-    let sequence = db.inner.journal.reading().map_or(0, Reading::sequence);
+    let sequence = db
+        .inner
+        .journal
+        .read_access()
+        .map_or(0, ReadAccess::sequence);
     let made_again = &db.inner.store.disk;
     let mut checkpoints = Checkpoint::open(made_again, sequence)?.chain()?;
     let mut log_start = db.inner.journal.kept().position;

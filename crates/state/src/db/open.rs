@@ -23,10 +23,10 @@ use crate::{
         replay::Replay,
     },
     log::{
-        block_index::{MayRemake, complete_index, note_of},
+        access::{Access, ReadAccess},
+        block_index::{MayRebuild, complete_index, note_of},
         blocks::Blocks,
         log_state::{LogState, Meta, ReadCheckpoint},
-        reading::{Holds, Reading},
     },
     options::Options,
 };
@@ -49,18 +49,18 @@ pub(crate) const GENESIS_NUMBER: &str = "genesis_number";
 pub(crate) enum Opener {
     Writer(DataDirLock),
     /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
-    Reader(Arc<dyn Disk>, MayRemake),
+    Reader(Arc<dyn Disk>, MayRebuild),
 }
 
 impl Opener {
     /// What is held of a database that goes by checkpoint `sequence`, and what may be made again by
     /// a reader.
-    fn at(self, sequence: u64) -> Result<(Holds, Option<MayRemake>), StateError> {
+    fn at(self, sequence: u64) -> Result<(Access, Option<MayRebuild>), StateError> {
         Ok(match self {
-            Self::Writer(lock) => (Holds::Writer(lock), None),
-            Self::Reader(disk, may_remake) => {
-                let reading = Reading::at(disk, sequence)?;
-                (Holds::Reader(reading), Some(may_remake))
+            Self::Writer(lock) => (Access::Writer(lock), None),
+            Self::Reader(disk, may_rebuild) => {
+                let reading = ReadAccess::at(disk, sequence)?;
+                (Access::Reader(reading), Some(may_rebuild))
             }
         })
     }
@@ -95,7 +95,7 @@ impl Db {
         let counters = Arc::new(Counters::default());
         let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
         let mut notes = Vec::new();
-        let may_make_index = !matches!(opener, Opener::Reader(_, MayRemake(false)));
+        let may_make_index = !matches!(opener, Opener::Reader(_, MayRebuild(false)));
         let found = find_state(
             &disk,
             &manifest,
@@ -104,7 +104,7 @@ impl Db {
             may_make_index,
             &mut notes,
         )?;
-        let (aside, is_remade) = (found.aside, found.is_remade);
+        let (aside, is_rebuilt) = (found.aside, found.is_rebuilt);
         let ReadCheckpoint {
             meta,
             segments: table,
@@ -112,13 +112,13 @@ impl Db {
             index: found_index,
             sequence,
         } = found.read;
-        let (holds, may_remake) = opener.at(sequence)?;
+        let (access, may_rebuild) = opener.at(sequence)?;
         let sizes = options.files.segments();
         let opened = Segments::open(disk.clone(), sizes, salt, Some(&table), &retired);
         let (segments, damage) = opened?;
-        if let Holds::Reader(reading) = &holds {
+        if let Access::Reader(reading) = &access {
             segments.expect_cuts();
-            if !is_remade {
+            if !is_rebuilt {
                 reading.check_is_usable()?;
             }
         }
@@ -129,13 +129,13 @@ impl Db {
         let (block_log, torn) = open_log(&disk, sizes, &meta.log)?;
         let kept = meta.log.kept;
         // To a reader it is what is being written.
-        if may_remake.is_none() {
+        if may_rebuild.is_none() {
             notes.extend(torn);
         }
         let base = meta.state.block;
         let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&block_index, &block_log, genesis, &meta, may_remake)?;
-        notes.extend(note_of(found, was_remade, base));
+        let was_rebuilt = complete_index(&block_index, &block_log, genesis, &meta, may_rebuild)?;
+        notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
         let index = fitting_index(&disk, &parts, &manifest, &meta, found_index, &named)?;
         let Meta { state, log, .. } = meta;
@@ -145,7 +145,7 @@ impl Db {
         let inner = Parts {
             options,
             disk,
-            holds,
+            access,
             manifest,
             genesis,
             pages: pages(segments, &options, &counters),
@@ -162,7 +162,7 @@ impl Db {
         .assemble()?;
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;
-        if was_remade && !inner.journal.is_read_only() {
+        if was_rebuilt && !inner.journal.is_read_only() {
             // Or the next opening would make it again.
             inner.journal.blocks.index().sync()?;
         }
@@ -242,7 +242,7 @@ fn no_head(sequence: u64, error: StateError) -> StateError {
         StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. } => StateError::Damaged {
             what: format!("section meta of checkpoint {sequence}"),
             source: DecodeError {
-                what: "a head that is not there",
+                what: "a head that is not in the log",
                 offset: 0,
             },
         },
@@ -257,12 +257,12 @@ pub(crate) fn without_lost(
     log: &BlockLog,
     index: &BlockIndex,
     base: BlockId,
-    mut told: LogState,
+    mut log_state: LogState,
 ) -> Result<(LogState, Option<String>), StateError> {
     // What can't be read is told when it is needed.
     let is_there = |position| log.holds_record(position).unwrap_or(true);
     let mut recent = HashMap::new();
-    for block in &told.recent {
+    for block in &log_state.recent {
         let is_there = is_there(block.position);
         recent.insert(block.id.hash, (*block, is_there));
     }
@@ -275,11 +275,11 @@ pub(crate) fn without_lost(
         };
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
     };
-    let (mut next, mut head) = (told.head, told.head);
+    let (mut next, mut head) = (log_state.head, log_state.head);
     while !on_base(next)? {
         // A head that nobody knows is told when it is looked for.
         let Some((block, is_there)) = recent.get(&next.hash) else {
-            return Ok((told, None));
+            return Ok((log_state, None));
         };
         next = BlockId::new(next.number.saturating_sub(1), block.parent);
         if !is_there {
@@ -294,20 +294,20 @@ pub(crate) fn without_lost(
             head = base;
         }
     }
-    let note = (head != told.head).then(|| {
+    let note = (head != log_state.head).then(|| {
         format!(
-            "the head was block {}, but records before it were damaged and taken out of the block \
-             log: it is block {head}",
-            told.head
+            "the head is block {head} instead of block {}: records before the latter were damaged and \
+             removed from the block log",
+            log_state.head
         )
     });
-    told.head = head;
-    told.recent.retain(|block| {
+    log_state.head = head;
+    log_state.recent.retain(|block| {
         recent
             .get(&block.id.hash)
             .is_some_and(|(_, is_there)| *is_there)
     });
-    Ok((told, note))
+    Ok((log_state, note))
 }
 
 /// The state that a start goes by.
@@ -316,7 +316,7 @@ pub(crate) struct FoundState {
     /// Checkpoints that are damaged, and to be set aside.
     pub(crate) aside: Vec<u64>,
     /// Whether the checkpoint is a new one, with an index that was made again from the pages.
-    pub(crate) is_remade: bool,
+    pub(crate) is_rebuilt: bool,
 }
 
 /// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
@@ -326,7 +326,7 @@ pub(crate) fn find_state(
     manifest: &Manifest,
     options: &Options,
     parts: &Arc<PartCache>,
-    may_remake: bool,
+    may_rebuild: bool,
     notes: &mut Vec<String>,
 ) -> Result<FoundState, StateError> {
     let found = load_latest_checkpoint(disk, StateError::is_damage, |found| {
@@ -345,14 +345,14 @@ pub(crate) fn find_state(
         return Ok(FoundState {
             read,
             aside,
-            is_remade: false,
+            is_rebuilt: false,
         });
     }
     let Some((_, damage)) = found.damaged.into_iter().next() else {
         refuse_lost_checkpoints(disk)?;
         return Err(StateError::Unfinished);
     };
-    if !may_remake {
+    if !may_rebuild {
         return Err(damage);
     }
     // The newest says which pages there are, even where what it is on is damaged.
@@ -371,7 +371,7 @@ pub(crate) fn find_state(
             Ok(FoundState {
                 read,
                 aside: Vec::new(),
-                is_remade: true,
+                is_rebuilt: true,
             })
         }
         Err(error) if error.is_damage() => Err(damage),

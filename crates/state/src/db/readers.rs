@@ -16,7 +16,7 @@
 //!
 //! While it opens, files come and go: whatever does not fit together then is opened again.
 
-use crate::log::reading::Reading;
+use crate::log::access::ReadAccess;
 use crate::{
     db::{
         handle::Db,
@@ -24,7 +24,7 @@ use crate::{
         recovery::{Recovery, Unsettled},
         replay::Replay,
     },
-    log::block_index::MayRemake,
+    log::block_index::MayRebuild,
     options::Options,
 };
 use cambium_disk::{Disk, TrialDisk};
@@ -73,7 +73,7 @@ impl Db {
             let newest = Checkpoint::newest(&*disk)?;
             let is_last = tries >= TRIES;
             let above: Arc<dyn Disk> = Arc::new(TrialDisk::new(disk.clone(), options.memory_bytes));
-            let opener = Opener::Reader(disk.clone(), MayRemake(is_last));
+            let opener = Opener::Reader(disk.clone(), MayRebuild(is_last));
             match Self::open_as(above, options, opener) {
                 Err(error) if may_be_half_written(&error) => {
                     // Whoever writes was faster, which tells nothing of what is on the disk.
@@ -105,7 +105,7 @@ impl Db {
     /// As [`Db::open_read_only`]. The database is at the block at which it was then, or at one of
     /// those that were the head since; the next attempt goes on from the disk.
     pub fn catch_up(&mut self) -> Result<Recovery, StateError> {
-        let Some(reading) = self.inner.journal.reading() else {
+        let Some(reading) = self.inner.journal.read_access() else {
             return Ok(Recovery::default());
         };
         if Checkpoint::newest(&**reading.disk())? == Some(reading.sequence()) {
@@ -120,10 +120,10 @@ impl Db {
     }
 
     /// Takes what the log has since it was looked at last.
-    fn follow_log(&self, reading: &Reading) -> Result<Recovery, StateError> {
+    fn follow_log(&self, reading: &ReadAccess) -> Result<Recovery, StateError> {
         let inner = &self.inner;
-        let mut is_half_way = reading.is_half_way.lock();
-        if std::mem::replace(&mut *is_half_way, true) {
+        let mut is_partial = reading.is_partial.lock();
+        if std::mem::replace(&mut *is_partial, true) {
             let what = "a part of the log that could not be read".to_owned();
             return Err(StoreError::ReaderBehind { what }.into());
         }
@@ -140,7 +140,7 @@ impl Db {
         let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
         replay.run(from)?;
         let recovery = replay.finish()?;
-        *is_half_way = false;
+        *is_partial = false;
         Ok(recovery)
     }
 

@@ -71,13 +71,13 @@ impl<'a> Replay<'a> {
         self.recovery.passed_over = self.skipped;
         if self.skipped > NOTES_MAX {
             let more = self.skipped - NOTES_MAX;
-            let what = format!("{more} more records of the block log were passed over");
+            let what = format!("{more} more records of the block log were skipped");
             self.recovery.notes.push(what);
         }
         if let Some(missing) = self.inner.missing_blocks() {
             self.recovery.notes.push(format!(
-                "{} blocks of the log wait for an ancestor that is not there: import the blocks \
-                 from {} on, and they are there again",
+                "{} blocks of the log wait for a missing ancestor: import the blocks from {} on \
+                 to use them again",
                 self.inner.journal.blocks.orphans(),
                 missing.start()
             ));
@@ -88,7 +88,7 @@ impl<'a> Replay<'a> {
     fn skip(&mut self, position: LogPosition, why: &str) {
         self.skipped += 1;
         if self.skipped <= NOTES_MAX {
-            let what = format!("{} was passed over: {why}", describe(position));
+            let what = format!("{} was skipped: {why}", describe(position));
             self.recovery.notes.push(what);
         }
     }
@@ -109,7 +109,10 @@ impl<'a> Replay<'a> {
             position,
         };
         if inner.find(&id.hash).is_some_and(|other| other != id) || id.hash == parent {
-            self.skip(position, &format!("block {id} has the hash of another"));
+            self.skip(
+                position,
+                &format!("block {id} has the hash of another block"),
+            );
             return Ok(());
         }
         for (hash, code) in block.codes {
@@ -142,7 +145,7 @@ impl<'a> Replay<'a> {
         if self.inner.journal.blocks.position_of(head)?.is_none() {
             self.skip(
                 position,
-                &format!("block {head}, made the head, is not there"),
+                &format!("it makes block {head} the head, which is not in the log"),
             );
             return Ok(());
         }

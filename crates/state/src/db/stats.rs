@@ -139,7 +139,7 @@ impl Db {
         let counters = &self.inner.store.counters;
         let parts = SHARDS as u64;
         Merging {
-            bytes: intermediate.overlay.bytes() + intermediate.forest.memory_bytes(),
+            bytes: intermediate.overlay.bytes() + intermediate.tries.memory_bytes(),
             parts_done: counters.merge_parts.get() - counters.merges.get() * parts,
             parts,
         }

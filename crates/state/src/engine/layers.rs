@@ -77,14 +77,14 @@ impl Layers {
     }
 
     /// Takes the trie to the state after `parent`, which has a layer.
-    pub(crate) fn take_to(&self, delta: &mut Delta, parent: BlockId) -> Result<(), StateError> {
-        let (parent, way) = {
+    pub(crate) fn move_to(&self, delta: &mut Delta, parent: BlockId) -> Result<(), StateError> {
+        let (parent, path) = {
             let current = self.current.read();
             let parent = current.tree.by_hash(&parent.hash);
             let parent = parent.expect("the delta is above the parent").id;
-            (parent, delta.way_to(&current.tree, parent))
+            (parent, delta.path_to(&current.tree, parent))
         };
-        delta.take_way(&way, parent)
+        delta.move_along(&path, parent)
     }
 
     /// Counts what views may keep of values that nobody else needs.

@@ -28,14 +28,14 @@ impl LayerLimit {
     }
 
     /// What the tries for proofs may keep from one to the next.
-    pub(crate) fn of_prover(&self) -> usize {
+    pub(crate) fn prover_bytes_max(&self) -> usize {
         self.get() / 8
     }
 }
 
 /// Whether a merge is under way, and how far it is.
 #[derive(Default)]
-pub(crate) struct Merging {
+pub(crate) struct MergeControl {
     state: Mutex<MergeState>,
     changed: Condvar,
     pub(crate) limit: LayerLimit,
@@ -84,7 +84,7 @@ impl MergeJob {
     }
 }
 
-impl Merging {
+impl MergeControl {
     /// No merge is under way.
     pub(crate) fn new(is_behind: bool) -> Self {
         Self {

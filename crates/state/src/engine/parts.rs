@@ -19,7 +19,7 @@
 //! - a checkpoint is written only when the pages, codes and block index it speaks of are synced;
 //! - a page counts as dead only when no kept checkpoint names it.
 
-use super::{layers::Layers, merging::Merging, past_states::PastStates};
+use super::{layers::Layers, merging::MergeControl, past_states::PastStates};
 use crate::{
     health::Health, layers::tree::Layer, log::journal::Journal, options::Options, store::Store,
     tries::delta::Delta,
@@ -39,7 +39,7 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) store: Store,
     pub(crate) layers: Layers,
-    pub(crate) merging: Arc<Merging>,
+    pub(crate) merging: Arc<MergeControl>,
     /// Tries of their own for proofs, so that they do not get in the way of roots.
     pub(crate) prover: Mutex<Option<Delta>>,
     /// States of old blocks that views hold.

@@ -29,15 +29,15 @@ pub(crate) struct LayerId(pub(crate) u64);
 
 /// Which layers a view sees.
 #[derive(Clone, Debug)]
-pub(crate) struct Lineage {
+pub(crate) struct AncestorSet {
     /// The newest layer seen.
     pub(crate) newest: LayerId,
     /// Layers of lower id on other branches; sorted, nearly always empty.
     pub(crate) others: Arc<[LayerId]>,
 }
 
-impl Lineage {
-    fn sees(&self, layer: LayerId) -> bool {
+impl AncestorSet {
+    fn contains(&self, layer: LayerId) -> bool {
         layer <= self.newest && self.others.binary_search(&layer).is_err()
     }
 }
@@ -59,12 +59,16 @@ struct Storage {
 }
 
 impl Storage {
-    fn newest_wipe(&self, seen: &Lineage) -> Option<LayerId> {
-        self.wipes.iter().rev().copied().find(|id| seen.sees(*id))
+    fn newest_wipe(&self, seen: &AncestorSet) -> Option<LayerId> {
+        self.wipes
+            .iter()
+            .rev()
+            .copied()
+            .find(|id| seen.contains(*id))
     }
 
     /// Slots that visible layers wrote since the newest wipe, and that.
-    fn visible(&self, seen: &Lineage) -> (impl Iterator<Item = (B256, U256)>, Option<LayerId>) {
+    fn visible(&self, seen: &AncestorSet) -> (impl Iterator<Item = (B256, U256)>, Option<LayerId>) {
         let wipe = self.newest_wipe(seen);
         let slots = self.slots.iter().filter_map(move |(slot, versions)| {
             let (at, value) = newest(versions, seen)?;
@@ -171,7 +175,7 @@ impl Overlay {
     }
 
     /// The account as the newest visible layer left it; outer `None` if no layer wrote it.
-    pub(crate) fn account(&self, path: &B256, seen: &Lineage) -> Option<Option<Account>> {
+    pub(crate) fn account(&self, path: &B256, seen: &AncestorSet) -> Option<Option<Account>> {
         if self.is_empty() {
             return None;
         }
@@ -181,7 +185,7 @@ impl Overlay {
 
     /// The slot as the newest visible layer left it, a wipe of the account's storage included;
     /// `None` if no layer wrote it.
-    pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &Lineage) -> Option<U256> {
+    pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &AncestorSet) -> Option<U256> {
         if self.is_empty() {
             return None;
         }
@@ -200,7 +204,7 @@ impl Overlay {
 
     /// All slots of an account that a visible layer wrote, zeros included, and whether slots
     /// below the layers count no more.
-    pub(crate) fn slots_of(&self, account: &B256, seen: &Lineage) -> (Vec<(B256, U256)>, bool) {
+    pub(crate) fn slots_of(&self, account: &B256, seen: &AncestorSet) -> (Vec<(B256, U256)>, bool) {
         let shard = self.shard(account).read();
         let Some(storage) = shard.get(account).and_then(|entry| entry.storage.as_ref()) else {
             return (Vec::new(), false);
@@ -210,7 +214,7 @@ impl Overlay {
     }
 
     /// The changes that lead from below the layers to what `seen` sees.
-    pub(crate) fn changes(&self, seen: &Lineage) -> Changes {
+    pub(crate) fn changes(&self, seen: &AncestorSet) -> Changes {
         let mut accounts: B256Map<AccountChange> = B256Map::default();
         let change = |path| AccountChange {
             path,
@@ -244,7 +248,7 @@ impl Overlay {
     }
 
     /// All that visible layers wrote, in no order.
-    pub(crate) fn each(&self, seen: &Lineage, visit: &mut dyn FnMut(Written)) {
+    pub(crate) fn each(&self, seen: &AncestorSet, visit: &mut dyn FnMut(Written)) {
         for shard in &self.shards {
             for (path, entry) in &*shard.read() {
                 if let Some((_, account)) = newest(&entry.account, seen) {
@@ -271,20 +275,20 @@ pub(crate) fn size_of_changes(changes: &Changes) -> usize {
     accounts * ACCOUNT_BYTES + slots * SLOT_BYTES
 }
 
-fn newest<T: Copy>(versions: &Versions<T>, seen: &Lineage) -> Option<(LayerId, T)> {
+fn newest<T: Copy>(versions: &Versions<T>, seen: &AncestorSet) -> Option<(LayerId, T)> {
     versions
         .iter()
         .rev()
         .copied()
-        .find(|(id, _)| seen.sees(*id))
+        .find(|(id, _)| seen.contains(*id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lineage(newest: u64, others: &[u64]) -> Lineage {
-        Lineage {
+    fn ancestors(newest: u64, others: &[u64]) -> AncestorSet {
+        AncestorSet {
             newest: LayerId(newest),
             others: others.iter().copied().map(LayerId).collect(),
         }
@@ -305,11 +309,11 @@ mod tests {
         for (layer, value) in [(1, 10), (2, 20), (3, 30)] {
             overlay.insert(LayerId(layer), &slot_change(value, false), 0);
         }
-        let read = |seen: &Lineage| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
-        assert_eq!(read(&lineage(0, &[])), None);
-        assert_eq!(read(&lineage(2, &[])), Some(U256::from(20)));
-        assert_eq!(read(&lineage(3, &[2])), Some(U256::from(30)));
-        assert_eq!(read(&lineage(4, &[2, 3])), Some(U256::from(10)));
+        let read = |seen: &AncestorSet| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
+        assert_eq!(read(&ancestors(0, &[])), None);
+        assert_eq!(read(&ancestors(2, &[])), Some(U256::from(20)));
+        assert_eq!(read(&ancestors(3, &[2])), Some(U256::from(30)));
+        assert_eq!(read(&ancestors(4, &[2, 3])), Some(U256::from(10)));
     }
 
     #[test]
@@ -324,11 +328,11 @@ mod tests {
         }]);
         overlay.insert(LayerId(2), &wipe, 0);
         overlay.insert(LayerId(3), &slot_change(30, true), 0);
-        let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &lineage(newest, &[]));
+        let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &ancestors(newest, &[]));
         assert_eq!(read(1), Some(U256::from(10)));
         assert_eq!(read(2), Some(U256::ZERO));
         assert_eq!(read(3), Some(U256::from(30)));
-        let seen = |newest| overlay.changes(&lineage(newest, &[]));
+        let seen = |newest| overlay.changes(&ancestors(newest, &[]));
         assert_eq!(seen(1), slot_change(10, false));
         assert_eq!(seen(2), wipe);
         overlay.remove(LayerId(2), &wipe, 0);

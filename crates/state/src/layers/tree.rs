@@ -8,7 +8,7 @@
 //! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
 
 use crate::{
-    layers::overlay::{LayerId, Lineage, Overlay, size_of_changes},
+    layers::overlay::{AncestorSet, LayerId, Overlay, size_of_changes},
     log::records::BlockMeta,
 };
 use alloy_primitives::{B256, Bytes};
@@ -27,7 +27,7 @@ use std::{
 pub(crate) struct Layer {
     pub(crate) id: LayerId,
     pub(crate) parent: LayerId,
-    pub(crate) lineage: Lineage,
+    pub(crate) ancestors: AncestorSet,
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
@@ -36,7 +36,7 @@ pub(crate) struct Layer {
     /// The way back.
     pub(crate) reverts: Changes,
     /// Whether it was taken back. Shared with the layers that took its place in a tree that was cut.
-    pub(crate) given_up: Arc<AtomicBool>,
+    pub(crate) dropped: Arc<AtomicBool>,
 }
 
 /// What a layer takes besides its values: the block's name, its places in the tree and in the chain.
@@ -48,7 +48,7 @@ impl Layer {
         let reverts = size_of_changes(&self.reverts);
         // The way back is taken to be as long as the way: that from a wipe is longer.
         let longer = reverts.saturating_sub(size_of_changes(&self.changes));
-        LAYER_BYTES + size_of_val(&*self.lineage.others) + longer
+        LAYER_BYTES + size_of_val(&*self.ancestors.others) + longer
     }
 
     /// All that it takes of memory, its tries apart.
@@ -64,12 +64,12 @@ impl Layer {
         overlay.remove(self.id, &self.changes, self.extra_bytes());
     }
 
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
     }
 
-    pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
     }
 
     fn meta(&self) -> BlockMeta {
@@ -98,7 +98,7 @@ impl Tree {
         let layer = Arc::new(Layer {
             id,
             parent: id,
-            lineage: Lineage {
+            ancestors: AncestorSet {
                 newest: id,
                 others: Arc::new([]),
             },
@@ -107,7 +107,7 @@ impl Tree {
             state_root,
             changes: Changes::default(),
             reverts: Changes::default(),
-            given_up: Arc::default(),
+            dropped: Arc::default(),
         });
         Self {
             root: id,
@@ -156,7 +156,7 @@ impl Tree {
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
-        given_up: Arc<AtomicBool>,
+        dropped: Arc<AtomicBool>,
     ) -> Arc<Layer> {
         let id = LayerId(self.next);
         self.next += 1;
@@ -165,28 +165,28 @@ impl Tree {
             .map(LayerId)
             .filter(|id| self.layers.contains_key(id));
         let mut others: Vec<_> = parent
-            .lineage
+            .ancestors
             .others
             .iter()
             .copied()
             .chain(between)
             .collect();
         others.sort_unstable();
-        let others = if others.len() == parent.lineage.others.len() {
-            parent.lineage.others.clone()
+        let others = if others.len() == parent.ancestors.others.len() {
+            parent.ancestors.others.clone()
         } else {
             others.into()
         };
         let layer = Arc::new(Layer {
             id,
             parent: parent.id,
-            lineage: Lineage { newest: id, others },
+            ancestors: AncestorSet { newest: id, others },
             block: meta.id,
             parent_hash: meta.parent,
             state_root: meta.state_root,
             changes,
             reverts,
-            given_up,
+            dropped,
         });
         self.insert(layer.clone());
         layer
@@ -199,7 +199,7 @@ impl Tree {
     }
 
     /// Whether a layer hangs on the root without being its block's child.
-    pub(crate) fn is_jump(&self, layer: &Layer) -> bool {
+    pub(crate) fn is_restored(&self, layer: &Layer) -> bool {
         layer.parent == self.root
             && layer.id != self.root
             && layer.parent_hash != self.root().block.hash
@@ -256,7 +256,7 @@ impl Tree {
     }
 
     /// The changes that lead from the state of `from` to the state of `to`.
-    pub(crate) fn way(&self, from: LayerId, to: LayerId) -> Changes {
+    pub(crate) fn changes_between(&self, from: LayerId, to: LayerId) -> Changes {
         let fork = self.common_ancestor(from, to);
         let until = |layer: LayerId| {
             self.chain(layer)
@@ -264,14 +264,14 @@ impl Tree {
                 .cloned()
                 .collect::<Vec<_>>()
         };
-        let mut way = Fold::forwards();
+        let mut fold = Fold::forwards();
         for layer in until(from) {
-            way.push(layer.reverts.clone());
+            fold.push(layer.reverts.clone());
         }
         for layer in until(to).into_iter().rev() {
-            way.push(layer.changes.clone());
+            fold.push(layer.changes.clone());
         }
-        way.finish()
+        fold.finish()
     }
 
     /// The tree that starts at `root` and has the layers that `stay`, and no others. Where the
@@ -281,7 +281,7 @@ impl Tree {
         &self,
         root: LayerId,
         stay: impl Fn(&Layer) -> bool,
-        can_jump: impl Fn(BlockId) -> Result<bool, StateError>,
+        can_restore: impl Fn(BlockId) -> Result<bool, StateError>,
     ) -> Result<Self, StateError> {
         let mut cut = Self {
             root,
@@ -310,18 +310,21 @@ impl Tree {
                 Some(parent) => *parent,
                 None => {
                     let parent = &self.layers[&layer.parent];
-                    if !can_jump(parent.block)? {
+                    if !can_restore(parent.block)? {
                         continue;
                     }
-                    let (way, back) = (self.way(root, parent.id), self.way(parent.id, root));
-                    let jump = cut.add(root, &parent.meta(), way, back);
-                    new_ids.insert(parent.id, jump.id);
-                    jump.id
+                    let (changes, reverts) = (
+                        self.changes_between(root, parent.id),
+                        self.changes_between(parent.id, root),
+                    );
+                    let restored = cut.add(root, &parent.meta(), changes, reverts);
+                    new_ids.insert(parent.id, restored.id);
+                    restored.id
                 }
             };
             let (changes, reverts) = (layer.changes.clone(), layer.reverts.clone());
-            let given_up = layer.given_up.clone();
-            let new = cut.add_as(parent, &layer.meta(), changes, reverts, given_up);
+            let dropped = layer.dropped.clone();
+            let new = cut.add_as(parent, &layer.meta(), changes, reverts, dropped);
             new_ids.insert(layer.id, new.id);
         }
         cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
@@ -459,16 +462,16 @@ mod tests {
             .unwrap();
         assert_eq!((cut.root().id, cut.head().id, cut.len()), (c, d, 3));
         let e = cut.by_hash(&hash(b'e')).unwrap();
-        assert!(cut.is_jump(e));
+        assert!(cut.is_restored(e));
         assert_eq!(
             (e.parent, &e.changes, &e.reverts),
             (c, &set(b'e'), &set(b'c'))
         );
         let f = cut.by_hash(&hash(b'f')).unwrap();
         assert_eq!((f.parent, &f.changes), (e.id, &set(b'f')));
-        assert!(f.lineage.others.contains(&d));
-        assert_eq!(cut.way(d, f.id), set(b'f'));
-        assert_eq!(cut.way(f.id, d), set(b'd'));
+        assert!(f.ancestors.others.contains(&d));
+        assert_eq!(cut.changes_between(d, f.id), set(b'f'));
+        assert_eq!(cut.changes_between(f.id, d), set(b'd'));
 
         let cut = tree
             .cut(c, |layer| layer.id == f.id, |_| Ok(false))

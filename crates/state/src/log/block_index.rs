@@ -13,26 +13,26 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Heights below the tip of which all blocks are remembered while the index is made again, whatever
 /// their branch, and most such blocks: a branch that was longer can't be followed.
-const WINDOW_HEIGHTS: u64 = 1024;
-const WINDOW_BLOCKS_MAX: usize = 1 << 16;
+const REMEMBERED_HEIGHTS: u64 = 1024;
+const REMEMBERED_BLOCKS_MAX: usize = 1 << 16;
 
 /// Whether somebody who only reads may make the index again, in its own memory: where nobody writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MayRemake(pub(crate) bool);
+pub(crate) struct MayRebuild(pub(crate) bool);
 
 /// What to say about the state in which the index was found.
-pub(crate) fn note_of(found: IndexState, was_remade: bool, base: BlockId) -> Option<String> {
+pub(crate) fn note_of(found: IndexState, was_rebuilt: bool, base: BlockId) -> Option<String> {
     match found {
         IndexState::Rebuild { reason } => Some(format!(
-            "blocks.idx, the block index, was made again from the log: {reason}"
+            "blocks.idx, the block index, was rebuilt from the log: {reason}"
         )),
-        IndexState::Short { numbers } if was_remade => Some(format!(
-            "blocks.idx, the block index, was made again from the log: it holds {numbers} of {} \
+        IndexState::Short { numbers } if was_rebuilt => Some(format!(
+            "blocks.idx, the block index, was rebuilt from the log: it holds {numbers} of {} \
              blocks",
             base.number + 1
         )),
-        IndexState::Ready if was_remade => Some(
-            "blocks.idx, the block index, was made again from the log: it had another chain"
+        IndexState::Ready if was_rebuilt => Some(
+            "blocks.idx, the block index, was rebuilt from the log: it held another chain"
                 .to_owned(),
         ),
         IndexState::Short { .. } | IndexState::Ready => None,
@@ -53,7 +53,7 @@ pub(crate) fn complete_index(
     log: &BlockLog,
     genesis: BlockId,
     meta: &Meta,
-    reader: Option<MayRemake>,
+    reader: Option<MayRebuild>,
 ) -> Result<bool, StateError> {
     let base = meta.state.block;
     let recent = meta.log.recent.iter();
@@ -78,12 +78,12 @@ pub(crate) fn complete_index(
                 }
                 break;
             }
-            None if reader == Some(MayRemake(false)) => {
+            None if reader == Some(MayRebuild(false)) => {
                 let what = "the block index of its chain".to_owned();
                 return Err(StoreError::ReaderBehind { what }.into());
             }
             None => {
-                remake_index(index, log, meta)?;
+                rebuild_index(index, log, meta)?;
                 return Ok(true);
             }
         }
@@ -103,18 +103,18 @@ pub(crate) fn complete_index(
 
 /// Makes the index anew from the whole log: of blocks that it does not keep any more, what the index
 /// has stays.
-pub(crate) fn remake_index(
+pub(crate) fn rebuild_index(
     index: &BlockIndex,
     log: &BlockLog,
     meta: &Meta,
 ) -> Result<(), StateError> {
-    Remaking::new(index, log, meta).run(meta.log.replay)
+    IndexRebuild::new(index, log, meta).run(meta.log.replay)
 }
 
 /// The index is made anew: the head goes through the log as it went when that was written, and the
 /// index follows it. In memory are the blocks of the newest heights alone, and of each record no
 /// more is read than its first bytes.
-struct Remaking<'a> {
+struct IndexRebuild<'a> {
     index: &'a BlockIndex,
     log: &'a BlockLog,
     /// The chain that ends here is wanted.
@@ -122,11 +122,11 @@ struct Remaking<'a> {
     /// Blocks below this one may be in the index alone: what it has of them stays.
     lowest: BlockNumber,
     tip: Option<BlockId>,
-    window: HashMap<B256, (BlockHead, LogPosition)>,
+    remembered: HashMap<B256, (BlockHead, LogPosition)>,
     by_number: BTreeMap<u64, Vec<B256>>,
 }
 
-impl<'a> Remaking<'a> {
+impl<'a> IndexRebuild<'a> {
     fn new(index: &'a BlockIndex, log: &'a BlockLog, meta: &Meta) -> Self {
         Self {
             index,
@@ -134,7 +134,7 @@ impl<'a> Remaking<'a> {
             base: meta.state.block,
             lowest: meta.log.kept.lowest,
             tip: None,
-            window: HashMap::new(),
+            remembered: HashMap::new(),
             by_number: BTreeMap::new(),
         }
     }
@@ -146,7 +146,7 @@ impl<'a> Remaking<'a> {
             // The head was on its way down past the base: its chain is that of an earlier moment.
             let last = last.unwrap_or(self.log.start());
             self.tip = None;
-            self.window.clear();
+            self.remembered.clear();
             self.by_number.clear();
             self.follow(last)?;
         }
@@ -196,19 +196,19 @@ impl<'a> Remaking<'a> {
     }
 
     fn remember(&mut self, head: BlockHead, position: LogPosition) {
-        self.window.insert(head.id.hash, (head, position));
+        self.remembered.insert(head.id.hash, (head, position));
         self.by_number
             .entry(head.id.number)
             .or_default()
             .push(head.id.hash);
         let lowest = self
             .tip
-            .map_or(0, |tip| tip.number.saturating_sub(WINDOW_HEIGHTS));
+            .map_or(0, |tip| tip.number.saturating_sub(REMEMBERED_HEIGHTS));
         while let Some(entry) = self.by_number.first_entry()
-            && (*entry.key() < lowest || self.window.len() > WINDOW_BLOCKS_MAX)
+            && (*entry.key() < lowest || self.remembered.len() > REMEMBERED_BLOCKS_MAX)
         {
             for hash in entry.remove() {
-                self.window.remove(&hash);
+                self.remembered.remove(&hash);
             }
         }
     }
@@ -226,7 +226,7 @@ impl<'a> Remaking<'a> {
             if entry.is_some_and(|entry| entry.hash == next.hash) {
                 break next.number + 1;
             }
-            let Some((head, position)) = self.window.get(&next.hash) else {
+            let Some((head, position)) = self.remembered.get(&next.hash) else {
                 // A block whose record was lost, or too far back: what is below stays.
                 break next.number;
             };

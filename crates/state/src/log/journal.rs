@@ -1,9 +1,9 @@
 //! The block log of an open database, and where blocks are in it.
 
 use super::{
+    access::{Access, ReadAccess},
     blocks::{BaseMove, Blocks},
     kept::{Keeping, Kept},
-    reading::{Holds, Reading},
     records::{BlockMeta, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, describe},
 };
 use crate::options::Options;
@@ -35,19 +35,19 @@ pub(crate) struct Journal {
     pub(crate) replaying: Mutex<Option<LogPosition>>,
     /// The head by the log, while the one in memory is on its way down to it. Whoever changes or
     /// reads it has locked `writer`, or is the only one there is.
-    pub(crate) head_to_be: Mutex<Option<BlockId>>,
+    pub(crate) target_head: Mutex<Option<BlockId>>,
     /// Dropped last.
-    pub(crate) holds: Holds,
+    pub(crate) access: Access,
 }
 
 impl Journal {
     /// What a database that is open for reading alone holds.
-    pub(crate) const fn reading(&self) -> Option<&Reading> {
-        self.holds.reading()
+    pub(crate) const fn read_access(&self) -> Option<&ReadAccess> {
+        self.access.read_access()
     }
 
     pub(crate) const fn is_read_only(&self) -> bool {
-        matches!(self.holds, Holds::Reader(_))
+        matches!(self.access, Access::Reader(_))
     }
 
     /// Refuses a change to what another process writes.
@@ -61,9 +61,9 @@ impl Journal {
     /// Whether the process that writes has removed a file of the log that this one reads: it has
     /// written a checkpoint before, or else the file is lost.
     pub(crate) fn was_removed(&self, position: LogPosition) -> Result<bool, StateError> {
-        match &self.holds {
-            Holds::Writer(_) => Ok(false),
-            Holds::Reader(reading) => {
+        match &self.access {
+            Access::Writer(_) => Ok(false),
+            Access::Reader(reading) => {
                 let is_gone = !BlockLog::is_there(&**reading.disk(), position)?;
                 Ok(is_gone && Checkpoint::newest(&**reading.disk())? > Some(reading.sequence()))
             }
@@ -107,7 +107,7 @@ impl Journal {
 
     /// Looks through old files of the log, as far as they may soon be passed. One that can't be read
     /// is not passed.
-    pub(crate) fn look_through_old_files(&self, head: BlockNumber) {
+    pub(crate) fn scan_old_files(&self, head: BlockNumber) {
         let Some(blocks) = self.options.keep_blocks else {
             return;
         };
@@ -161,7 +161,7 @@ impl Journal {
             return before;
         };
         // A head on its way down, or a log that is still replayed, may need what is there.
-        if self.head_to_be.lock().is_some() || self.replaying.lock().is_some() {
+        if self.target_head.lock().is_some() || self.replaying.lock().is_some() {
             return before;
         }
         let lowest_recent = base_move.recent().iter().map(|block| block.id.number).min();
@@ -197,7 +197,7 @@ impl Journal {
 
     /// The checkpoint that says `kept` is durable, and so is the one before it: what neither needs
     /// leaves the log. Returns the files that were removed.
-    pub(crate) fn let_go(&self, kept: Kept) -> Result<Vec<RemovedLogFile>, StateError> {
+    pub(crate) fn remove_unkept(&self, kept: Kept) -> Result<Vec<RemovedLogFile>, StateError> {
         let before = std::mem::replace(&mut self.keeping.lock().newest, kept);
         Ok(self.log.remove_before(before.position)?)
     }

@@ -88,7 +88,7 @@ impl AboveSnapshot for LogState {
             position,
         } = kept;
         if lowest > number || number > state.block.number || position > replay {
-            let what = "blocks that are not kept, though they are needed";
+            let what = "a retention that excludes needed blocks";
             let error = DecodeError { what, offset: 0 };
             return Err(damaged_section(checkpoint, KEPT, error));
         }

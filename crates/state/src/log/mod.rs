@@ -5,5 +5,5 @@ pub(crate) mod kept;
 pub(crate) mod blocks;
 pub(crate) mod log_state;
 pub(crate) mod block_index;
-pub(crate) mod reading;
+pub(crate) mod access;
 pub(crate) mod journal;

@@ -5,9 +5,9 @@ use crate::{
     layers::overlay::LayerId,
     tries::{
         base::Base,
-        delta::{Delta, of_changes},
+        delta::{Delta, as_bad_changes},
         resolve::{Resolver, graft_hashed},
-        shards::Forest,
+        shards::TrieShards,
     },
     view::state::View,
 };
@@ -17,19 +17,19 @@ use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
 use std::sync::Arc;
 
 /// Finds nodes below the crown in a forest, and below that in its base.
-struct ForestResolver<'a> {
-    forest: &'a Forest,
+struct ShardsResolver<'a> {
+    tries: &'a TrieShards,
     base: Resolver<'a>,
 }
 
-impl<'a> ForestResolver<'a> {
-    fn new(forest: &'a Forest, base: &'a Base) -> Self {
+impl<'a> ShardsResolver<'a> {
+    fn new(tries: &'a TrieShards, base: &'a Base) -> Self {
         let base = Resolver::new(base, ReadFor::Proof);
-        Self { forest, base }
+        Self { tries, base }
     }
 }
 
-impl Resolve for ForestResolver<'_> {
+impl Resolve for ShardsResolver<'_> {
     type Error = StateError;
 
     fn resolve(
@@ -38,7 +38,7 @@ impl Resolve for ForestResolver<'_> {
         stub: &Stub,
         into: &mut PartialTrie,
     ) -> Result<Link, StateError> {
-        let trie = self.forest.shard(shard_of(path));
+        let trie = self.tries.shard(shard_of(path));
         if let Some(link) = trie.find(path)
             && let Some(grafted) = graft_hashed(into, trie, link)?
         {
@@ -59,11 +59,11 @@ fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
 impl View {
     /// The nodes on the way to `keys`, from the root on; all else are stubs. Has the state root.
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
-        self.inner.with_forest(self, |forest, base| {
+        self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
             snapshot.bring_pages(leaves_of(keys), ReadFor::Proof)?;
-            let mut trie = forest.crown().clone();
-            trie.extract(keys, &mut ForestResolver::new(forest, base))
+            let mut trie = tries.top_levels().clone();
+            trie.extract(keys, &mut ShardsResolver::new(tries, base))
                 .map_err(update_error)
         })
     }
@@ -74,14 +74,14 @@ impl View {
         keys: &Keys,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
-        self.inner.with_forest(self, |forest, base| {
+        self.inner.with_tries(self, |tries, base| {
             let changed = Keys::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
             base.snapshot.bring_pages(leaves, ReadFor::Proof)?;
-            let mut trie = forest.crown().clone();
-            let mut resolver = ForestResolver::new(forest, base);
+            let mut trie = tries.top_levels().clone();
+            let mut resolver = ShardsResolver::new(tries, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
-                .map_err(|error| of_changes(update_error(error)))
+                .map_err(|error| as_bad_changes(update_error(error)))
         })
     }
 }
@@ -90,10 +90,10 @@ impl Engine {
     /// Works on the tries of the state of `view`. They are a second set beside the one that roots
     /// are computed with, so that proofs and commits do not wait for each other. A view of a state
     /// that no layer has gets tries of its own.
-    fn with_forest<T>(
+    fn with_tries<T>(
         self: &Arc<Self>,
         view: &View,
-        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
         if let Some(past) = &view.past {
             let mut prover = past.prover.lock();
@@ -113,15 +113,15 @@ impl Engine {
                     let is_current = Arc::ptr_eq(prover.base(), &current.base);
                     !is_current || tree.get(prover.at()).is_none()
                 });
-                let way = match &*prover {
-                    Some(prover) => prover.way_to(tree, layer.id),
-                    None => tree.way(tree.root().id, layer.id),
+                let path = match &*prover {
+                    Some(prover) => prover.path_to(tree, layer.id),
+                    None => tree.changes_between(tree.root().id, layer.id),
                 };
-                (current.base.clone(), tree.root().id, layer.id, way)
+                (current.base.clone(), tree.root().id, layer.id, path)
             })
         };
         // The view may have outlived its place in the tree.
-        let Some((base, root, layer, way)) = found else {
+        let Some((base, root, layer, path)) = found else {
             drop(prover);
             return self.prove_apart(view, &mut None, work);
         };
@@ -129,10 +129,10 @@ impl Engine {
             Some(delta) => delta,
             none => none.insert(Delta::on(base, root, self.store.counters.clone())?),
         };
-        delta.take_way(&way, layer)?;
+        delta.move_along(&path, layer)?;
         let base = delta.base().clone();
-        let done = work(delta.forest()?, &base);
-        let is_large = delta.memory_bytes() > self.merging.limit.of_prover();
+        let done = work(delta.tries()?, &base);
+        let is_large = delta.memory_bytes() > self.merging.limit.prover_bytes_max();
         // Nobody keeps an older snapshot for proofs that may come.
         if is_large || !Arc::ptr_eq(&base, &self.layers.current.read().base) {
             *prover = None;
@@ -145,7 +145,7 @@ impl Engine {
         &self,
         view: &View,
         prover: &mut Option<Delta>,
-        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
         let delta = match prover {
             Some(delta) => delta,
@@ -155,11 +155,11 @@ impl Engine {
             }
         };
         if delta.at() != view.layer.id {
-            let changes = view.overlay.changes(&view.layer.lineage);
-            delta.take_way(&changes, view.layer.id)?;
+            let changes = view.overlay.changes(&view.layer.ancestors);
+            delta.move_along(&changes, view.layer.id)?;
         }
         let base = delta.base().clone();
-        work(delta.forest()?, &base)
+        work(delta.tries()?, &base)
     }
 
     /// Lets go of the tries for proofs, which are of an older snapshot now. Whoever is at work on

@@ -18,7 +18,7 @@ use crate::log::kept::Kept;
 use crate::{
     engine::parts::Engine,
     layers::{
-        overlay::{LayerId, Lineage, Overlay, size_of_changes},
+        overlay::{AncestorSet, LayerId, Overlay, size_of_changes},
         tree::{Fold, Layer, Tree},
     },
     log::{
@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
 /// The way from a base to one of its ancestors.
-struct Jump {
+struct RestoredLayer {
     target: BlockMeta,
     base: BlockId,
     /// From the base's state to the target's.
@@ -97,16 +97,16 @@ impl Engine {
     /// A layer of that block: one that is there, or is brought back to be built upon or made the
     /// head. An error if that takes too much memory.
     pub(crate) fn layer_of(&self, id: BlockId) -> Result<Arc<Layer>, StateError> {
-        self.bring_back(id, false)
+        self.restore_layer(id, false)
     }
 
     /// As above; with any memory that it takes, if `at_any_price`.
-    pub(crate) fn bring_back(
+    pub(crate) fn restore_layer(
         &self,
         id: BlockId,
-        at_any_price: bool,
+        ignore_budget: bool,
     ) -> Result<Arc<Layer>, StateError> {
-        let mut jump = None;
+        let mut restored = None;
         loop {
             let tree = {
                 let current = self.layers.current.read();
@@ -118,11 +118,11 @@ impl Engine {
             let root = tree.root();
             let Branch { fork, side } = self.branch_of(&tree, id)?;
             let mut allowance = self.allowance(id, root.block);
-            if at_any_price {
+            if ignore_budget {
                 allowance.left = usize::MAX;
             }
             if tree.by_hash(&fork.hash).is_none() {
-                jump = self.jump_to(fork, root.block, jump, &mut allowance)?;
+                restored = self.restore_ancestor(fork, root.block, restored, &mut allowance)?;
             }
             let mut records = Vec::with_capacity(side.len());
             for block in side.iter().rev() {
@@ -136,12 +136,14 @@ impl Engine {
             if !Arc::ptr_eq(current.tree.root(), root) {
                 continue;
             }
-            let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), jump) {
+            let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), restored) {
                 (Some(layer), _) => layer,
-                (None, Some(jump)) => current.add(root, &jump.target, jump.changes, jump.reverts),
+                (None, Some(restored)) => {
+                    current.add(root, &restored.target, restored.changes, restored.reverts)
+                }
                 // Its layer was let go of meanwhile: it is to be brought back as well.
                 (None, None) if tree.by_hash(&fork.hash).is_some() => {
-                    jump = None;
+                    restored = None;
                     continue;
                 }
                 (None, None) => return Err(StateError::UnknownBlock(id.hash)),
@@ -175,22 +177,22 @@ impl Engine {
 
     /// The way from `base` to its ancestor `target`, of which `known` may be the last part. `None`
     /// if they are not of one chain, as when the base moves meanwhile.
-    fn jump_to(
+    fn restore_ancestor(
         &self,
         target: BlockId,
         base: BlockId,
-        known: Option<Jump>,
+        known: Option<RestoredLayer>,
         allowance: &mut Allowance,
-    ) -> Result<Option<Jump>, StateError> {
-        let known =
-            known.filter(|jump| jump.target.id == target && jump.base.number <= base.number);
-        let jump = match known {
-            Some(jump) => jump,
+    ) -> Result<Option<RestoredLayer>, StateError> {
+        let known = known
+            .filter(|restored| restored.target.id == target && restored.base.number <= base.number);
+        let restored = match known {
+            Some(restored) => restored,
             None => {
                 let Some(entry) = self.journal.blocks.base_ancestor(target.number)? else {
                     return Ok(None);
                 };
-                Jump {
+                RestoredLayer {
                     target: self.journal.meta_at(entry.position)?,
                     base: target,
                     changes: Changes::default(),
@@ -200,7 +202,7 @@ impl Engine {
         };
         let (mut down, mut up) = (Fold::forwards(), Fold::backwards());
         let mut expected = base.hash;
-        for number in (jump.base.number + 1..=base.number).rev() {
+        for number in (restored.base.number + 1..=base.number).rev() {
             let entry = self.journal.blocks.base_ancestor(number)?;
             let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
                 return Ok(None);
@@ -211,11 +213,11 @@ impl Engine {
             down.push(record.reverts);
             up.push(record.changes);
         }
-        Ok((expected == jump.base.hash).then(|| Jump {
+        Ok((expected == restored.base.hash).then(|| RestoredLayer {
             base,
-            changes: down.finish().then(jump.changes),
-            reverts: jump.reverts.then(up.finish()),
-            ..jump
+            changes: down.finish().then(restored.changes),
+            reverts: restored.reverts.then(up.finish()),
+            ..restored
         }))
     }
 
@@ -318,7 +320,7 @@ impl Engine {
             layer: Arc::new(Layer {
                 id,
                 parent: LayerId(0),
-                lineage: Lineage {
+                ancestors: AncestorSet {
                     newest: id,
                     others: Arc::new([]),
                 },
@@ -327,7 +329,7 @@ impl Engine {
                 state_root: meta.state_root,
                 changes: Changes::default(),
                 reverts: Changes::default(),
-                given_up: Arc::default(),
+                dropped: Arc::default(),
             }),
             prover: Mutex::new(None),
             bytes: AtomicUsize::new(0),
@@ -354,20 +356,20 @@ impl Engine {
         if kept == Kept::ALL {
             return Ok(());
         }
-        let jump = {
+        let restored = {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&id.hash);
             // Of what is in memory only that needs the log which hangs on the root from below it.
             layer.map(|layer| {
                 tree.chain(layer.id)
-                    .find(|layer| tree.is_jump(layer))
+                    .find(|layer| tree.is_restored(layer))
                     .cloned()
             })
         };
-        let fork = match jump {
+        let fork = match restored {
             Some(None) => return Ok(()),
-            Some(Some(jump)) => self.fork_of_jump(&jump)?,
+            Some(Some(restored)) => self.fork_of_restored(&restored)?,
             None => {
                 let tree = self.layers.current.read().tree.clone();
                 self.fork_of(&tree, id)?.number
@@ -380,8 +382,8 @@ impl Engine {
     }
 
     /// Number of the canonical block that a layer is, or that its block is built on.
-    fn fork_of_jump(&self, jump: &Layer) -> Result<BlockNumber, StateError> {
-        let BlockId { number, hash } = jump.block;
+    fn fork_of_restored(&self, restored: &Layer) -> Result<BlockNumber, StateError> {
+        let BlockId { number, hash } = restored.block;
         let canonical = self.journal.blocks.base_ancestor(number)?;
         Ok(match canonical.is_some_and(|entry| entry.hash == hash) {
             true => number,

@@ -32,7 +32,7 @@ impl Repair<'_> {
             }
             let manifest = Manifest::restore(&*self.disk, &copy)?;
             let remedy = format!("written again from the copy in checkpoint {sequence}");
-            self.found(damage, remedy, true);
+            self.add_finding(damage, remedy, true);
             return Ok(manifest);
         }
         Err(damage.into())
@@ -40,7 +40,7 @@ impl Repair<'_> {
 
     /// Takes out what is damaged of the log. Returns what that was.
     pub(super) fn log(&mut self, salt: u64) -> Result<Vec<LogDamage>, StateError> {
-        self.tell("block log", 0, 0);
+        self.report_step("block log", 0, 0);
         let (boundaries, start) = self.known_positions()?;
         let mut all: Vec<LogDamage> = Vec::new();
         loop {
@@ -99,7 +99,7 @@ impl Repair<'_> {
             };
             write(&*self.disk).map_err(StoreError::from)?;
             if let (Some((first, _)), Some((_, last))) = (ends.first(), ends.last()) {
-                self.found(
+                self.add_finding(
                     format!("{file} can't be read from byte {first} to byte {last}"),
                     "zeros were written there: the last blocks may be lost",
                     false,
@@ -160,7 +160,7 @@ impl Repair<'_> {
         let (what, remedy, is_mended) = match kind {
             LogDamageKind::Range => (
                 format!("{file} is damaged from byte {offset} to byte {end}"),
-                "what was there is taken out, and what is whole behind it kept",
+                "the damaged range was removed, and whole records behind it are kept",
                 false,
             ),
             LogDamageKind::Header => (
@@ -175,16 +175,16 @@ impl Repair<'_> {
             ),
             LogDamageKind::File => (
                 format!("{file} is missing"),
-                "put in its place is one without blocks",
+                "a file without blocks was put in its place",
                 false,
             ),
             LogDamageKind::Newest => (
                 format!("{file}, the newest file of the log, is missing"),
-                "the one before it is the newest now",
+                "the file before it is the newest now",
                 false,
             ),
         };
-        self.found(what, remedy, is_mended);
+        self.add_finding(what, remedy, is_mended);
         Ok(())
     }
 

@@ -77,11 +77,16 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    pub(super) fn tell(&mut self, step: &'static str, done: u64, of: u64) {
+    pub(super) fn report_step(&mut self, step: &'static str, done: u64, of: u64) {
         (self.progress)(RepairProgress { step, done, of });
     }
 
-    pub(super) fn found(&mut self, damage: impl ToString, remedy: impl ToString, is_mended: bool) {
+    pub(super) fn add_finding(
+        &mut self,
+        damage: impl ToString,
+        remedy: impl ToString,
+        is_mended: bool,
+    ) {
         self.report.findings.push(RepairFinding {
             damage: damage.to_string(),
             remedy: remedy.to_string(),

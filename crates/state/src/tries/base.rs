@@ -8,8 +8,8 @@
 //! ```
 
 use crate::{
-    layers::overlay::{Lineage, Overlay},
-    tries::shards::Forest,
+    layers::overlay::{AncestorSet, Overlay},
+    tries::shards::TrieShards,
 };
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
@@ -22,15 +22,15 @@ pub(crate) struct Intermediate {
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
-    pub(crate) lineage: Lineage,
-    pub(crate) forest: Arc<Forest>,
+    pub(crate) ancestors: AncestorSet,
+    pub(crate) tries: Arc<TrieShards>,
     pub(crate) overlay: Arc<Overlay>,
 }
 
 impl Drop for Intermediate {
     /// Much memory, and whoever lets go of it last may be a commit.
     fn drop(&mut self) {
-        pool::drop_later((self.forest.clone(), self.overlay.clone()));
+        pool::drop_later((self.tries.clone(), self.overlay.clone()));
     }
 }
 
@@ -50,7 +50,7 @@ impl Base {
     /// A trie of nothing but a stub that stands for shard `shard` of this state.
     pub(crate) fn shard_root(&self, shard: usize) -> Result<PartialTrie, StateError> {
         let trie = match &self.intermediate {
-            Some(middle) => middle.forest.shard(shard),
+            Some(middle) => middle.tries.shard(shard),
             None => self.snapshot.index.top(shard),
         };
         let mut root = PartialTrie::new(*trie.base());

@@ -6,7 +6,7 @@
 
 use crate::{
     layers::{overlay::LayerId, tree::Tree},
-    tries::{base::Base, shards::Forest, update::PagesAre},
+    tries::{base::Base, shards::TrieShards, update::PagesAre},
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
@@ -22,7 +22,7 @@ use std::{
 };
 
 /// Changes in the trie that no layer has yet.
-struct Floating {
+struct Uncommitted {
     owner: u64,
     reverts: Changes,
 }
@@ -85,11 +85,11 @@ pub(crate) struct Delta {
     /// Shared only while a base is made of it. `None` while it is changed, and after that has
     /// failed, by an error or a panic: what is half changed is of no use, and is made anew from
     /// the base when it is needed next.
-    forest: Option<Arc<Forest>>,
+    tries: Option<Arc<TrieShards>>,
     /// The layer that is the base's own block.
     root: LayerId,
     at: LayerId,
-    floating: Option<Floating>,
+    uncommitted: Option<Uncommitted>,
     counters: Arc<Counters>,
 }
 
@@ -100,13 +100,13 @@ impl Delta {
         at: LayerId,
         counters: Arc<Counters>,
     ) -> Result<Self, StateError> {
-        let forest = Arc::new(Forest::on(&base, &counters)?);
+        let tries = Arc::new(TrieShards::on(&base, &counters)?);
         Ok(Self {
             base,
-            forest: Some(forest),
+            tries: Some(tries),
             root: at,
             at,
-            floating: None,
+            uncommitted: None,
             counters,
         })
     }
@@ -126,23 +126,21 @@ impl Delta {
     }
 
     /// The tries.
-    pub(crate) fn forest(&mut self) -> Result<&Arc<Forest>, StateError> {
-        if self.forest.is_none() {
-            self.forest = Some(Arc::new(Forest::on(&self.base, &self.counters)?));
+    pub(crate) fn tries(&mut self) -> Result<&Arc<TrieShards>, StateError> {
+        if self.tries.is_none() {
+            self.tries = Some(Arc::new(TrieShards::on(&self.base, &self.counters)?));
         }
-        Ok(self.forest.as_ref().expect("just made"))
+        Ok(self.tries.as_ref().expect("just made"))
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.forest
-            .as_ref()
-            .map_or(0, |forest| forest.memory_bytes())
+        self.tries.as_ref().map_or(0, |tries| tries.memory_bytes())
     }
 
     /// Reads leaves, sorted by their paths, and loads what is on the way to them.
     pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         self.counters.reads.add(keys.len() as u64);
-        self.work(|forest, base| forest.read(keys, base))
+        self.work(|tries, base| tries.read(keys, base))
     }
 
     /// See [`Forest::extract_for_changes`]. What is not loaded yet is read all at once first.
@@ -159,39 +157,39 @@ impl Delta {
         let slots = keys.accounts().iter();
         let slots = slots.flat_map(|(account, slots)| slots.iter().map(|slot| (*account, *slot)));
         let slots: Vec<_> = slots.collect();
-        self.work(|forest, base| {
-            forest.read(&accounts, base)?;
-            forest.read(&slots, base)?;
-            forest.extract_for_changes(keys.accounts(), changes.accounts(), base)
+        self.work(|tries, base| {
+            tries.read(&accounts, base)?;
+            tries.read(&slots, base)?;
+            tries.extract_for_changes(keys.accounts(), changes.accounts(), base)
         })
     }
 
     /// Lets go of the tries. They are at the base from now on.
-    pub(crate) fn let_go(&mut self) {
-        self.forest = None;
+    pub(crate) fn reset(&mut self) {
+        self.tries = None;
         self.at = self.root;
-        self.floating = None;
+        self.uncommitted = None;
     }
 
     /// Does what only loads more into the tries, or fails and leaves them as they are. After a
     /// panic they are at the base again.
     fn work<T>(
         &mut self,
-        work: impl FnOnce(&mut Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&mut TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        let (mut forest, at, floating) = self.take()?;
-        let done = work(Arc::make_mut(&mut forest), &self.base);
-        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        let (mut tries, at, uncommitted) = self.take()?;
+        let done = work(Arc::make_mut(&mut tries), &self.base);
+        (self.tries, self.at, self.uncommitted) = (Some(tries), at, uncommitted);
         done
     }
 
     /// Takes the tries, and leaves the delta as it is to be found if they never come back: at the
     /// base.
-    fn take(&mut self) -> Result<(Arc<Forest>, LayerId, Option<Floating>), StateError> {
-        self.forest()?;
-        let forest = self.forest.take().expect("just seen to");
+    fn take(&mut self) -> Result<(Arc<TrieShards>, LayerId, Option<Uncommitted>), StateError> {
+        self.tries()?;
+        let tries = self.tries.take().expect("just seen to");
         let at = std::mem::replace(&mut self.at, self.root);
-        Ok((forest, at, self.floating.take()))
+        Ok((tries, at, self.uncommitted.take()))
     }
 
     /// The layer whose state this is, floating changes aside.
@@ -200,64 +198,65 @@ impl Delta {
     }
 
     /// The changes that lead from here to the state of `to`.
-    pub(crate) fn way_to(&self, tree: &Tree, to: LayerId) -> Changes {
+    pub(crate) fn path_to(&self, tree: &Tree, to: LayerId) -> Changes {
         let undo = self
-            .floating
+            .uncommitted
             .as_ref()
-            .map(|floating| floating.reverts.clone());
-        undo.unwrap_or_default().then(tree.way(self.at, to))
+            .map(|uncommitted| uncommitted.reverts.clone());
+        undo.unwrap_or_default()
+            .then(tree.changes_between(self.at, to))
     }
 
     /// Goes the way that `way_to` told. After an error the trie is at the base.
-    pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<(), StateError> {
-        if !way.is_empty() {
-            self.apply(way, PagesAre::OnDisk)?;
+    pub(crate) fn move_along(&mut self, changes: &Changes, to: LayerId) -> Result<(), StateError> {
+        if !changes.is_empty() {
+            self.apply(changes, PagesAre::OnDisk)?;
         }
-        self.floating = None;
+        self.uncommitted = None;
         self.at = to;
         Ok(())
     }
 
     /// Puts changes into the trie that no layer has yet, and returns the root. `reverts` lead from
     /// all that `owner` has put there back to the layer that the trie is at.
-    pub(crate) fn float(
+    pub(crate) fn apply_uncommitted(
         &mut self,
         owner: u64,
         changes: &Changes,
         reverts: Changes,
     ) -> Result<B256, StateError> {
         let root = self.apply(changes, PagesAre::InMemory)?;
-        self.floating = Some(Floating { owner, reverts });
+        self.uncommitted = Some(Uncommitted { owner, reverts });
         Ok(root)
     }
 
     /// Whether the changes of `owner` are in the trie.
-    pub(crate) fn floats(&self, owner: u64) -> bool {
-        self.floating
+    pub(crate) fn has_uncommitted_of(&self, owner: u64) -> bool {
+        self.uncommitted
             .as_ref()
-            .is_some_and(|floating| floating.owner == owner)
+            .is_some_and(|uncommitted| uncommitted.owner == owner)
     }
 
     /// The floating changes of `owner`, if they are still there, are the layer `layer` now.
-    pub(crate) fn settle(&mut self, owner: u64, layer: LayerId) {
-        if self.floats(owner) {
-            self.floating = None;
+    pub(crate) fn adopt(&mut self, owner: u64, layer: LayerId) {
+        if self.has_uncommitted_of(owner) {
+            self.uncommitted = None;
             self.at = layer;
         }
     }
 
     /// Applies changes, and returns the root. After an error or a panic the trie is at the base.
     fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
-        let (mut forest, at, floating) = self.take()?;
-        let changed = Arc::make_mut(&mut forest);
+        let (mut tries, at, uncommitted) = self.take()?;
+        let changed = Arc::make_mut(&mut tries);
         let root = changed.apply(changes.accounts(), &self.base, pages, &self.counters)?;
-        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        (self.tries, self.at, self.uncommitted) = (Some(tries), at, uncommitted);
         Ok(root)
     }
 }
 
 /// What the trie says of changes by a caller.
-pub(crate) fn of_changes(error: StateError) -> StateError {
+pub(crate) fn as_bad_changes(error: StateError) -> StateError {
     match error {
         StateError::Trie(error @ TrieError::NoAccount { .. }) => StateError::BadChanges(error),
         error => error,

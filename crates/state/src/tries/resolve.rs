@@ -82,7 +82,7 @@ impl Resolve for Resolver<'_> {
     ) -> Result<Link, StateError> {
         let shard = shard_of(path);
         if let Some(middle) = &self.base.intermediate {
-            let trie = middle.forest.shard(shard);
+            let trie = middle.tries.shard(shard);
             if let Some(link) = trie.find(path)
                 && let Some(grafted) = graft_hashed(into, trie, link)?
             {

@@ -7,12 +7,12 @@ use cambium_trie::PartialTrie;
 
 /// 256 tries and their crown.
 #[derive(Clone)]
-pub(crate) struct Forest {
+pub(crate) struct TrieShards {
     pub(super) shards: Vec<DirtyShard>,
-    pub(super) crown: PartialTrie,
+    pub(super) top_levels: PartialTrie,
 }
 
-impl Forest {
+impl TrieShards {
     pub(crate) fn shard(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard].trie
     }
@@ -23,15 +23,15 @@ impl Forest {
     }
 
     /// The two top levels, hashed.
-    pub(crate) fn crown(&self) -> &PartialTrie {
-        &self.crown
+    pub(crate) fn top_levels(&self) -> &PartialTrie {
+        &self.top_levels
     }
 
     /// The state root.
     pub(crate) fn root(&self) -> B256 {
-        self.crown
+        self.top_levels
             .state_root()
-            .expect("a crown is hashed when it is made")
+            .expect("the top levels are hashed when they are built")
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

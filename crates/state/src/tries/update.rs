@@ -1,6 +1,6 @@
 //! Applying changes to trie shards, and reading through them, on all cores with nothing shared.
 
-use super::shards::Forest;
+use super::shards::TrieShards;
 use crate::tries::{base::Base, resolve::Resolver};
 use alloy_primitives::B256;
 use cambium_primitives::{AccountChange, AccountUpdate, Path};
@@ -34,18 +34,18 @@ pub(crate) enum PagesAre {
 /// Neighbouring tries, and the number of the group.
 type Part<'a> = (usize, &'a mut [DirtyShard]);
 
-impl Forest {
+impl TrieShards {
     /// Stubs for all that `base` has.
     pub(crate) fn on(base: &Base, counters: &Counters) -> Result<Self, StateError> {
         let shards = (0..SHARDS)
             .map(|shard| base.shard_root(shard).map(DirtyShard::new))
             .collect::<Result<_, _>>()?;
-        let mut forest = Self {
+        let mut tries = Self {
             shards,
-            crown: PartialTrie::new(Path::EMPTY),
+            top_levels: PartialTrie::new(Path::EMPTY),
         };
-        forest.seal(base, counters)?;
-        Ok(forest)
+        tries.build_top_levels(base, counters)?;
+        Ok(tries)
     }
 
     /// Applies sorted changes and hashes what they touched. After an error the forest is of no
@@ -96,7 +96,7 @@ impl Forest {
             let tasks = self.par_parts(SHARDS_PER_TASK);
             pool::install(|| tasks.try_for_each(task))?;
         }
-        self.seal(base, counters)?;
+        self.build_top_levels(base, counters)?;
         Ok(self.root())
     }
 
@@ -180,7 +180,7 @@ impl Forest {
         let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
-        let mut whole = self.crown.clone();
+        let mut whole = self.top_levels.clone();
         for nibble in 0..16 {
             let path = Path::from_nibbles(&[nibble]);
             let is_on_the_way =
@@ -193,7 +193,7 @@ impl Forest {
             let path = shard_prefix(*shard);
             let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
             let (Some(parent), Some((stub, _))) = places else {
-                let what = "a branch over it in the crown";
+                let what = "a branch above it in the top levels";
                 return Err(StateError::Broken { path, what });
             };
             let copy = whole.graft_subtrie(part, part.root());
@@ -213,13 +213,13 @@ impl Forest {
     }
 
     /// Makes the crown anew from the roots of the tries.
-    fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
+    fn build_top_levels(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
             let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
             match cambium_trie::crown(&shards) {
-                Ok(crown) => {
-                    counters.node_hashes.add(crown.counts().0 as u64);
-                    self.crown = crown;
+                Ok(top_levels) => {
+                    counters.node_hashes.add(top_levels.counts().0 as u64);
+                    self.top_levels = top_levels;
                     return Ok(());
                 }
                 // The only trie of its branch: its root must be known to be joined to a prefix.
@@ -323,7 +323,7 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     let below = |path: &Path| {
         let shard = shard_of(path);
         !is_in(&tries[shard - first].trie, path)
-            && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
+            && !middle.is_some_and(|middle| is_in(middle.tries.shard(shard), path))
     };
     let paths = || paths().filter(below);
     let mut held = index.parts_ahead(paths())?;

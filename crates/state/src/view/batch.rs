@@ -30,31 +30,31 @@ impl LayeredKey for (B256, B256) {
 
 /// What reading many keys asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum ValueCacheUse {
     /// The cache of entries, which is then given what it had not.
-    Entries,
+    ReadAndFill,
     /// The pages, so that they are in memory afterwards.
-    Pages,
+    Bypass,
 }
 
 impl View {
     /// Reads many accounts, by keccak(address), with all device reads in flight at once. Values
     /// are in the order of `paths`.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
-        self.read_all(paths, Ask::Entries)
+        self.read_all(paths, ValueCacheUse::ReadAndFill)
     }
 
     /// Reads many slots, each by keccak(address) and keccak(slot), with all device reads in
     /// flight at once. Values are in the order of `slots`; zero where there is none.
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
-        self.read_all(slots, Ask::Entries)
+        self.read_all(slots, ValueCacheUse::ReadAndFill)
     }
 
     /// Brings what these keys need into memory, with all device reads in flight at once: reads
     /// of them, and the update of what they lead to, then wait for nothing.
     pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
-        self.read_all(accounts, Ask::Pages)?;
-        self.read_all(slots, Ask::Pages)?;
+        self.read_all(accounts, ValueCacheUse::Bypass)?;
+        self.read_all(slots, ValueCacheUse::Bypass)?;
         Ok(())
     }
 
@@ -74,9 +74,9 @@ impl View {
     pub(crate) fn read_all<K: LayeredKey>(
         &self,
         keys: &[K],
-        ask: Ask,
+        cache: ValueCacheUse,
     ) -> Result<Vec<K::Value>, StateError> {
-        let chunk = |keys: &[K]| self.read_chunk(keys, ask);
+        let chunk = |keys: &[K]| self.read_chunk(keys, cache);
         if keys.len() < PARALLEL_KEYS_MIN {
             return chunk(keys);
         }
@@ -87,7 +87,11 @@ impl View {
         Ok(chunks.into_iter().flatten().collect())
     }
 
-    fn read_chunk<K: LayeredKey>(&self, keys: &[K], ask: Ask) -> Result<Vec<K::Value>, StateError> {
+    fn read_chunk<K: LayeredKey>(
+        &self,
+        keys: &[K],
+        cache: ValueCacheUse,
+    ) -> Result<Vec<K::Value>, StateError> {
         self.inner.store.counters.reads.add(keys.len() as u64);
         let mut values = Vec::with_capacity(keys.len());
         let mut below = Vec::new();
@@ -101,14 +105,14 @@ impl View {
         let hits = keys.len() - below.len();
         self.inner.store.counters.overlay_hits.add(hits as u64);
         let snapshot = &self.base.snapshot;
-        if ask == Ask::Entries {
+        if cache == ValueCacheUse::ReadAndFill {
             below.retain(|(at, key)| {
                 values[*at] = snapshot.entries.get(key);
                 values[*at].is_none()
             });
         }
         snapshot.read_into(&below, &mut values)?;
-        if ask == Ask::Entries {
+        if cache == ValueCacheUse::ReadAndFill {
             for (at, key) in &below {
                 if let Some(value) = &values[*at] {
                     snapshot.entries.put(key, value);

@@ -61,19 +61,21 @@ impl View {
 
     /// The account as the layers above the snapshot left it; outer `None` if none wrote it.
     pub(crate) fn account_above(&self, path: &B256) -> Option<Option<Account>> {
-        self.overlay.account(path, &self.layer.lineage).or_else(|| {
-            let middle = self.base.intermediate.as_ref()?;
-            middle.overlay.account(path, &middle.lineage)
-        })
+        self.overlay
+            .account(path, &self.layer.ancestors)
+            .or_else(|| {
+                let middle = self.base.intermediate.as_ref()?;
+                middle.overlay.account(path, &middle.ancestors)
+            })
     }
 
     /// The slot as the layers above the snapshot left it; `None` if none wrote it.
     pub(crate) fn slot_above(&self, account: &B256, slot: &B256) -> Option<U256> {
         self.overlay
-            .slot(account, slot, &self.layer.lineage)
+            .slot(account, slot, &self.layer.ancestors)
             .or_else(|| {
                 let middle = self.base.intermediate.as_ref()?;
-                middle.overlay.slot(account, slot, &middle.lineage)
+                middle.overlay.slot(account, slot, &middle.ancestors)
             })
     }
 
@@ -131,11 +133,11 @@ impl View {
     /// The slots that the layers above the snapshot wrote, zeros included, and whether those in the
     /// snapshot count no more.
     fn slots_above(&self, account: &B256) -> (BTreeMap<B256, U256>, bool) {
-        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.lineage);
+        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.ancestors);
         let mut slots = BTreeMap::new();
         let mut all_wiped = wiped;
         if !wiped && let Some(middle) = &self.base.intermediate {
-            let (older, wiped) = middle.overlay.slots_of(account, &middle.lineage);
+            let (older, wiped) = middle.overlay.slots_of(account, &middle.ancestors);
             slots.extend(older);
             all_wiped = wiped;
         }
@@ -221,7 +223,7 @@ impl View {
 
     /// Whether its block was given up: then another one of its name is none of its.
     pub(crate) fn check_alive(&self) -> Result<(), StateError> {
-        match self.layer.is_given_up() {
+        match self.layer.is_dropped() {
             true => Err(StateError::UnknownBlock(self.layer.block.hash)),
             false => Ok(()),
         }

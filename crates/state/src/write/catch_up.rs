@@ -65,15 +65,15 @@ impl Engine {
     /// Makes the tries those of the head's ancestor `keep` layers below it.
     fn build_tries(&self, keep: usize) -> Result<(), StateError> {
         let mut delta = self.layers.delta.lock();
-        let (way, target) = {
+        let (path, target) = {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let mut chain = tree.chain(tree.head().id);
             let Some(target) = chain.nth(keep).map(|layer| layer.id) else {
                 return Ok(());
             };
-            (delta.way_to(tree, target), target)
+            (delta.path_to(tree, target), target)
         };
-        delta.take_way(&way, target)
+        delta.move_along(&path, target)
     }
 }

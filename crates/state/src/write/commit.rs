@@ -121,8 +121,8 @@ impl Engine {
             let mut parent = tree.head().block.hash;
             sealed.iter().all(|block| {
                 let layer = tree.by_hash(&block.id().hash);
-                let is_next =
-                    layer.is_some_and(|layer| layer.parent_hash == parent && !tree.is_jump(layer));
+                let is_next = layer
+                    .is_some_and(|layer| layer.parent_hash == parent && !tree.is_restored(layer));
                 parent = block.id().hash;
                 is_next
             })
@@ -176,7 +176,7 @@ impl Engine {
                 return Err(StateError::UnknownBlock(id.hash));
             };
             // Not the whole chain for each block of a replay.
-            if layer.parent_hash == tree.head().block.hash && !tree.is_jump(&layer) {
+            if layer.parent_hash == tree.head().block.hash && !tree.is_restored(&layer) {
                 tree.set_head(layer.id);
                 self.journal.blocks.push_head(id);
                 return Ok(());

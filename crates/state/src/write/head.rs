@@ -32,7 +32,7 @@ impl Engine {
         let chain = self.journal.blocks.chain_of(id)?;
         if is_far {
             // Before anybody can merge what the log will not say.
-            *self.journal.head_to_be.lock() = Some(id);
+            *self.journal.target_head.lock() = Some(id);
         }
         self.health
             .poison(self.journal.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
@@ -55,14 +55,14 @@ impl Engine {
     /// of which is in pages before the next.
     pub(crate) fn descend_to(self: &Arc<Self>, id: BlockId) -> Result<(), StateError> {
         // Whatever is merged meanwhile, and by whom.
-        *self.journal.head_to_be.lock() = Some(id);
+        *self.journal.target_head.lock() = Some(id);
         loop {
             let step = retried(|| self.step_down(id))?;
-            retried(|| self.bring_back(step, true))?;
+            retried(|| self.restore_layer(step, true))?;
             let writer = self.journal.writer.lock();
             match retried(|| self.follow_head(step)) {
                 Ok(()) if step == id => {
-                    *self.journal.head_to_be.lock() = None;
+                    *self.journal.target_head.lock() = None;
                     return Ok(());
                 }
                 Ok(()) => {

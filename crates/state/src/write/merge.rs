@@ -17,7 +17,7 @@ use crate::{
         overlay::LayerId,
         tree::{Layer, Tree},
     },
-    log::{blocks::Window, log_state::LogState},
+    log::{blocks::UnfinalizedRange, log_state::LogState},
     tries::{
         base::{Base, Intermediate},
         delta::{Delta, LockedDelta},
@@ -111,7 +111,7 @@ impl Engine {
         };
         let thread = thread::Builder::new().name("cambium-merge".to_owned());
         if let Err(error) = thread.spawn(run) {
-            let what = format!("no thread to merge in could be started: {error}");
+            let what = format!("the thread of a merge could not be started: {error}");
             let _ = self.health.poison(Err::<(), _>(StateError::Poisoned(what)));
             self.merging.end(number);
         }
@@ -121,7 +121,7 @@ impl Engine {
     fn merge(&self, keep: usize) -> Result<(), StateError> {
         self.health.check()?;
         let head = self.layers.current.read().tree.head().block.number;
-        self.journal.look_through_old_files(head);
+        self.journal.scan_old_files(head);
         let Some(frozen) = self.freeze(keep)? else {
             return Ok(());
         };
@@ -156,20 +156,20 @@ impl Engine {
         let replay = self.journal.replaying.lock().unwrap_or(synced);
         let in_memory = self.layers.current.read().tree.head().block;
         // Where the head is on its way to, the log says so already.
-        let towards = *self.journal.head_to_be.lock();
-        let window = Window {
+        let target_head = *self.journal.target_head.lock();
+        let range = UnfinalizedRange {
             base: target.block.number,
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
-            towards,
+            target_head,
         };
-        let base_move = retried(|| self.journal.blocks.plan_move(target.block, window))?;
+        let base_move = retried(|| self.journal.blocks.plan_move(target.block, range))?;
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
             state_root: target.state_root,
-            lineage: target.lineage.clone(),
-            forest: delta.forest()?.clone(),
+            ancestors: target.ancestors.clone(),
+            tries: delta.tries()?.clone(),
             overlay: self.layers.current.read().overlay.clone(),
         });
         let base = Arc::new(Base {
@@ -178,7 +178,7 @@ impl Engine {
         });
         let new_delta = Delta::on(base.clone(), target.id, self.store.counters.clone())?;
         let log = LogState {
-            head: towards.unwrap_or(in_memory),
+            head: target_head.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
@@ -225,7 +225,7 @@ impl Engine {
         // Roots wait from here on, and commits only for the second part.
         let mut delta = self.layers.delta.lock();
         loop {
-            let (target, way) = {
+            let (target, path) = {
                 let current = self.layers.current.read();
                 let tree = &current.tree;
                 let mut chain = tree.chain(tree.head().id).skip(keep);
@@ -235,10 +235,10 @@ impl Engine {
                 if target.id == tree.root().id {
                     return Ok(None);
                 }
-                let way = delta.way_to(tree, target.id);
-                (target, way)
+                let path = delta.path_to(tree, target.id);
+                (target, path)
             };
-            match delta.take_way(&way, target.id) {
+            match delta.move_along(&path, target.id) {
                 // The trie is at the base again, and nothing was moved.
                 Err(error) if error.may_pass() => {
                     let Some(pause) = pauses.next() else {
@@ -290,7 +290,7 @@ impl Engine {
     }
 
     /// Lets go of the layers that a merge would let go of, where there is nothing to merge.
-    pub(crate) fn let_go_of_branches(&self) -> Result<(), StateError> {
+    pub(crate) fn drop_branches(&self) -> Result<(), StateError> {
         let mut delta = self.layers.delta.lock();
         let _writer = self.journal.writer.lock();
         loop {
@@ -308,7 +308,7 @@ impl Engine {
             }
             let mut current = self.layers.current.write();
             if current.tree.version() == tree.version() {
-                delta.let_go();
+                delta.reset();
                 let old = std::mem::replace(&mut *current, new);
                 drop(current);
                 self.layers.note_pinned(&old.overlay);
@@ -349,7 +349,7 @@ impl Engine {
             true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
             false => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
-        let merged = merge(old, intermediate.forest.shards(), &cleaning, &index)?;
+        let merged = merge(old, intermediate.tries.shards(), &cleaning, &index)?;
         self.store.counters.pages_written.add(merged.pages_written);
         self.store.counters.pages_split.add(merged.pages_split);
         self.store.counters.pages_joined.add(merged.pages_joined);
@@ -370,7 +370,7 @@ impl Engine {
             pages: self.store.pages.clone(),
             entries: old
                 .entries
-                .after(|visit| intermediate.overlay.each(&intermediate.lineage, visit)),
+                .after(|visit| intermediate.overlay.each(&intermediate.ancestors, visit)),
         });
         let new = Arc::new(Base {
             snapshot,
@@ -380,8 +380,8 @@ impl Engine {
         delta.rebase(new.clone());
         self.layers.current.write().base = new;
         drop(delta);
-        let tries = intermediate.forest.memory_bytes();
-        let kept = (Arc::downgrade(&intermediate.forest) as Weak<_>, tries);
+        let tries = intermediate.tries.memory_bytes();
+        let kept = (Arc::downgrade(&intermediate.tries) as Weak<_>, tries);
         self.layers.pinned.lock().push(kept);
         self.layers.note_pinned(&intermediate.overlay);
         self.forget_prover();
@@ -421,7 +421,7 @@ impl Engine {
         )?;
         self.store.counters.checkpoint_bytes_written.add(bytes);
         let newest = index.files().sequence();
-        for one in self.journal.let_go(kept)? {
+        for one in self.journal.remove_unkept(kept)? {
             self.store
                 .reclaim
                 .lock()

@@ -72,7 +72,7 @@ impl Engine {
                 }
                 Phase::Idle | Phase::Finishing if self.is_full(bytes) => {
                     drop(state);
-                    self.let_go_of_branches()?;
+                    self.drop_branches()?;
                     break;
                 }
                 _ => break,

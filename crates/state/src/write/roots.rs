@@ -1,6 +1,6 @@
 //! Roots of sessions: their changes go into the tries above the base.
 
-use crate::tries::delta::of_changes;
+use crate::tries::delta::as_bad_changes;
 use crate::{
     engine::parts::Engine,
     tries::delta::LockedDelta,
@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Instant};
 impl Engine {
     /// Puts a session's changes into the trie, on top of its parent's state or of what the
     /// session put there before. `all` are those changes and these.
-    pub(crate) fn float(
+    pub(crate) fn apply_uncommitted(
         self: &Arc<Self>,
         view: &View,
         owner: u64,
@@ -27,11 +27,15 @@ impl Engine {
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.store.counters.roots.add(1);
-        if delta.floats(owner) {
-            return delta.float(owner, changes, reverts).map_err(of_changes);
+        if delta.has_uncommitted_of(owner) {
+            return delta
+                .apply_uncommitted(owner, changes, reverts)
+                .map_err(as_bad_changes);
         }
-        self.layers.take_to(&mut delta, view.block())?;
-        delta.float(owner, all, reverts).map_err(of_changes)
+        self.layers.move_to(&mut delta, view.block())?;
+        delta
+            .apply_uncommitted(owner, all, reverts)
+            .map_err(as_bad_changes)
     }
 
     /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
@@ -45,7 +49,7 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         let start = Instant::now();
         let touched = Touched::by(changes);
         let accounts = delta.read(&touched.accounts)?;
@@ -53,8 +57,8 @@ impl Engine {
         let taken = start.elapsed().as_nanos() as u64;
         self.store.counters.revert_ns.add(taken);
         self.store.counters.roots.add(1);
-        let root = delta.float(owner, changes, reverts.clone());
-        Ok((root.map_err(of_changes)?, reverts))
+        let root = delta.apply_uncommitted(owner, changes, reverts.clone());
+        Ok((root.map_err(as_bad_changes)?, reverts))
     }
 
     /// Reads leaves of the state of `view`, sorted by their paths, and loads what is on the
@@ -67,7 +71,7 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         delta.read(keys)
     }
 
@@ -81,9 +85,9 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         let part = delta.extract_for_changes(keys, changes);
-        part.map_err(of_changes)
+        part.map_err(as_bad_changes)
     }
 
     /// The delta, with the layer of `view` in the tree for as long as it is locked. A block that was
@@ -96,7 +100,7 @@ impl Engine {
             let mut delta = self.layers.delta.lock();
             view.check_alive()?;
             if self.is_overgrown(delta.memory_bytes()) {
-                delta.let_go();
+                delta.reset();
             }
             // The base may have moved in between.
             if self

@@ -44,7 +44,7 @@ impl Engine {
         let parent = current.tree.by_hash(&parent.hash).cloned();
         let parent = parent.expect("the delta is above the parent");
         let layer = current.add(&parent, meta, changes, reverts);
-        delta.settle(owner, layer.id);
+        delta.adopt(owner, layer.id);
         Ok(layer)
     }
 
@@ -89,12 +89,12 @@ impl Engine {
     }
 
     /// Takes back a block that was sealed and not committed, with all built on it.
-    pub(crate) fn give_up(&self, layer: &Arc<Layer>) {
+    pub(crate) fn drop_sealed(&self, layer: &Arc<Layer>) {
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
         let Current { tree, overlay, .. } = &mut *current;
         // A freeze may have put another layer in its place; or it went with one below it.
-        let found = match layer.is_given_up() {
+        let found = match layer.is_dropped() {
             true => None,
             false => tree
                 .get(layer.id)
@@ -109,9 +109,9 @@ impl Engine {
         }
         let lost = tree.descendants(found.id);
         if lost.contains(&delta.at()) {
-            let way = delta.way_to(tree, found.parent);
+            let path = delta.path_to(tree, found.parent);
             // After an error the trie is at the base.
-            let _ = delta.take_way(&way, found.parent);
+            let _ = delta.move_along(&path, found.parent);
         }
         let mut gone = Vec::with_capacity(lost.len());
         for id in lost.into_iter().rev() {
@@ -121,7 +121,7 @@ impl Engine {
         drop(found);
         let mut held = 0;
         for lost in &gone {
-            lost.give_up();
+            lost.mark_dropped();
             // Here, and with whoever drops the block.
             let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
             held += Arc::strong_count(lost).saturating_sub(expected);

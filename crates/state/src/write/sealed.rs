@@ -46,7 +46,7 @@ impl Sealed {
     /// Whether its layer, or one that took its place, is there: another of the same name is none
     /// of its.
     pub(crate) fn check_alive(&self) -> Result<(), StateError> {
-        match self.layer.is_given_up() {
+        match self.layer.is_dropped() {
             true => Err(StateError::UnknownBlock(self.layer.block.hash)),
             false => Ok(()),
         }
@@ -93,7 +93,7 @@ impl Sealed {
 impl Drop for Sealed {
     fn drop(&mut self) {
         if self.stop_waiting() {
-            self.inner.give_up(&self.layer);
+            self.inner.drop_sealed(&self.layer);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::write::sealed::Sealed;
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
     view::{
-        batch::{Ask, LayeredKey},
+        batch::{LayeredKey, ValueCacheUse},
         state::View,
     },
 };
@@ -30,8 +30,8 @@ pub struct Session {
     view: View,
     id: u64,
     /// The changes of which roots were asked for already, and the way back from them.
-    floating: Changes,
-    floating_reverts: Changes,
+    applied: Changes,
+    applied_reverts: Changes,
 }
 
 impl View {
@@ -47,8 +47,8 @@ impl Session {
         Self {
             view,
             id,
-            floating: Changes::default(),
-            floating_reverts: Changes::default(),
+            applied: Changes::default(),
+            applied_reverts: Changes::default(),
         }
     }
 
@@ -71,9 +71,9 @@ impl Session {
     }
 
     fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
-        if !self.floating.is_empty() {
+        if !self.applied.is_empty() {
             // The trie is past the state before the block.
-            return self.view.read_all(keys, Ask::Entries);
+            return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());
@@ -105,14 +105,14 @@ impl Session {
     /// The state root after `changes` on top of those of earlier calls, before the block ends:
     /// what a receipt before Byzantium holds.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        self.view.check_owners(&self.floating, changes)?;
+        self.view.check_owners(&self.applied, changes)?;
         // After an error the session is as it was, and can be asked again.
         let reverts = self.view.reverts_of(changes)?;
-        let reverts = self.floating_reverts.clone().then(reverts);
-        let all = self.floating.clone().then(changes.clone());
+        let reverts = self.applied_reverts.clone().then(reverts);
+        let all = self.applied.clone().then(changes.clone());
         let inner = &self.view.inner;
-        let root = inner.float(&self.view, self.id, changes, &all, reverts.clone())?;
-        (self.floating, self.floating_reverts) = (all, reverts);
+        let root = inner.apply_uncommitted(&self.view, self.id, changes, &all, reverts.clone())?;
+        (self.applied, self.applied_reverts) = (all, reverts);
         Ok(root)
     }
 
@@ -128,20 +128,20 @@ impl Session {
         let Self {
             view,
             id,
-            floating_reverts,
+            applied_reverts,
             ..
         } = self;
         // A slot that one transaction set and a later one set back is in no change set.
-        let (root, reverts) = if floating_reverts.is_empty() {
+        let (root, reverts) = if applied_reverts.is_empty() {
             view.inner.stage(&view, id, &changes)?
         } else {
             // The trie is to get what is left to be done, in which they may be put.
             view.check_owners(&Changes::default(), &changes)?;
             let reverts = view.reverts_of(&changes)?;
-            let net = floating_reverts.then(changes.clone());
+            let net = applied_reverts.then(changes.clone());
             let root = view
                 .inner
-                .float(&view, id, &net, &changes, reverts.clone())?;
+                .apply_uncommitted(&view, id, &net, &changes, reverts.clone())?;
             (root, reverts)
         };
         Ok(Staged {

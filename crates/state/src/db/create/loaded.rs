@@ -7,10 +7,10 @@ use crate::{
         open::{GENESIS_HASH, GENESIS_NUMBER},
     },
     log::{
+        access::Access,
         blocks::{Blocks, RecentBlock},
         kept::Kept,
         log_state::LogState,
-        reading::Holds,
         records::{BlockMeta, BlockRecord, KIND_BLOCK},
     },
     options::Options,
@@ -113,7 +113,7 @@ impl Loaded {
         let inner = Parts {
             options: self.options,
             disk,
-            holds: Holds::Writer(self.lock),
+            access: Access::Writer(self.lock),
             manifest,
             genesis: meta.id,
             counters: self.counters,
@@ -148,14 +148,14 @@ impl Loaded {
         }
         if meta.id.number > FIRST_NUMBER_MAX {
             let what = format!(
-                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
+                "its first block is {}, and the number can be at most {FIRST_NUMBER_MAX}",
                 meta.id
             );
             return Err(StateError::BadStart(what));
         }
         let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
         if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
-            let what = format!("the property {name} is its own");
+            let what = format!("the property name {name} is reserved");
             return Err(StateError::BadStart(what));
         }
         Ok(())

@@ -72,16 +72,16 @@ pub(crate) struct Blocks {
 
 /// The heights whose blocks are recent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct UnfinalizedRange {
     pub(crate) base: BlockNumber,
     pub(crate) head: BlockNumber,
     /// So many heights below the base, itself included, and above the head.
     pub(crate) heights: u64,
     /// The head by the log, if it is not reached yet: it stays recent whatever its height.
-    pub(crate) towards: Option<BlockId>,
+    pub(crate) target_head: Option<BlockId>,
 }
 
-impl Window {
+impl UnfinalizedRange {
     fn lowest(&self) -> BlockNumber {
         (self.base + 1).saturating_sub(self.heights)
     }
@@ -377,7 +377,11 @@ impl Blocks {
     }
 
     /// What it takes to make `to` the base.
-    pub(crate) fn plan_move(&self, to: BlockId, window: Window) -> Result<BaseMove, StateError> {
+    pub(crate) fn plan_move(
+        &self,
+        to: BlockId,
+        range: UnfinalizedRange,
+    ) -> Result<BaseMove, StateError> {
         let state = self.state.read();
         let chain = self.chain_in(&state, to)?;
         // Up to here the ancestors of the base stay the same.
@@ -386,19 +390,19 @@ impl Blocks {
             None => state.base.number,
         };
         let mut newest: Vec<_> = state.recent.values().copied().collect();
-        newest.retain(|block| window.has(block.id.number));
-        let replaced = (fork + 1).max(window.lowest())..=state.base.number.min(window.highest());
+        newest.retain(|block| range.has(block.id.number));
+        let replaced = (fork + 1).max(range.lowest())..=state.base.number.min(range.highest());
         for number in replaced {
             if let Some(entry) = self.ancestor_in(&state, number)? {
                 newest.extend(self.known_in(&state, BlockId::new(number, entry.hash))?);
             }
         }
         newest.sort_unstable_by_key(|block| std::cmp::Reverse(block.position));
-        if let Some(towards) = window.towards {
-            let block = self.known_in(&state, towards)?;
+        if let Some(target_head) = range.target_head {
+            let block = self.known_in(&state, target_head)?;
             newest.splice(0..0, block);
         }
-        let max = RECENT_PER_HEIGHT_MAX.saturating_mul((window.heights as usize).saturating_add(1));
+        let max = RECENT_PER_HEIGHT_MAX.saturating_mul((range.heights as usize).saturating_add(1));
         let mut recent = HashMap::new();
         for block in newest {
             let is_below_head = state.head_chain.get(&block.id.number) == Some(&block.entry());
@@ -422,9 +426,7 @@ impl Blocks {
             }
         }
         let orphans = state.orphans.values().flatten().copied();
-        let mut orphans: Vec<_> = orphans
-            .filter(|block| window.has(block.id.number))
-            .collect();
+        let mut orphans: Vec<_> = orphans.filter(|block| range.has(block.id.number)).collect();
         orphans.truncate(max);
         Ok(BaseMove {
             to,

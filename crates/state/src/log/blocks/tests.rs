@@ -26,12 +26,12 @@ fn block(branch: u8, number: u64, parent: B256) -> RecentBlock {
 }
 
 /// With nothing on its way.
-fn window(base: u64, head: u64, heights: u64) -> Window {
-    Window {
+fn range(base: u64, head: u64, heights: u64) -> UnfinalizedRange {
+    UnfinalizedRange {
         base,
         head,
         heights,
-        towards: None,
+        target_head: None,
     }
 }
 
@@ -86,7 +86,7 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
     let blocks = two_branches();
     let head = id(1, 12);
     blocks.set_head(blocks.chain_of(head).unwrap());
-    let plan = blocks.plan_move(head, window(12, 12, 3)).unwrap();
+    let plan = blocks.plan_move(head, range(12, 12, 3)).unwrap();
     blocks.move_base(plan);
     for _ in 0..2 {
         // Block 10 of branch 0 is recent, and what leads to it known.
@@ -103,7 +103,7 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
     for number in 13..=20 {
         blocks.insert(block(1, number, hash(1, number - 1)));
     }
-    let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
+    let plan = blocks.plan_move(id(1, 20), range(20, 20, 3)).unwrap();
     assert_eq!(plan.recent().len(), 3);
     blocks.move_base(plan);
     assert_eq!(blocks.position_of(id(0, 10)).unwrap(), None);
@@ -111,14 +111,14 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
 }
 
 #[test]
-fn ancestors_of_a_block_that_was_given_up_are_an_error() {
+fn ancestors_of_a_block_of_a_dropped_branch_are_an_error() {
     let blocks = two_branches();
     let head = id(1, 12);
     blocks.set_head(blocks.chain_of(head).unwrap());
     for number in 13..=20 {
         blocks.insert(block(1, number, hash(1, number - 1)));
     }
-    let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
+    let plan = blocks.plan_move(id(1, 20), range(20, 20, 3)).unwrap();
     blocks.move_base(plan);
     assert_eq!(
         blocks.ancestor_hash(id(1, 20), 3).unwrap(),
@@ -136,9 +136,9 @@ fn ancestors_of_a_block_that_was_given_up_are_an_error() {
 fn the_head_that_is_not_reached_yet_stays_known_with_its_branch() {
     let blocks = two_branches();
     let head = id(1, 12);
-    let mut down = window(2, 2, 3);
-    for (towards, known) in [(None, false), (Some(head), true)] {
-        down.towards = towards;
+    let mut down = range(2, 2, 3);
+    for (target_head, known) in [(None, false), (Some(head), true)] {
+        down.target_head = target_head;
         let plan = blocks.plan_move(id(0, 2), down).unwrap();
         let recent = plan.recent();
         let on_the_way = recent.iter().filter(|block| block.id.hash.0[31] == 1);
@@ -160,7 +160,7 @@ fn blocks_behind_a_missing_one_are_there_once_it_is() {
     assert_eq!(blocks.orphans(), 4);
     assert_eq!(blocks.position_of(id(1, 15)).unwrap(), None);
     // Kept through a merge, and through an opening.
-    let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
+    let plan = blocks.plan_move(id(1, 12), range(12, 12, 8)).unwrap();
     let recent = plan.recent();
     blocks.move_base(plan);
     blocks.extend_index().unwrap();
@@ -184,7 +184,7 @@ fn recent_blocks_are_bounded() {
         one.position.offset = sibling;
         blocks.insert(one);
     }
-    let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
+    let plan = blocks.plan_move(id(1, 12), range(12, 12, 8)).unwrap();
     let recent = plan.recent();
     assert!(recent.len() <= RECENT_PER_HEIGHT_MAX * 9 + 10);
     let newest = recent.iter().map(|block| block.position).max().unwrap();

@@ -7,17 +7,17 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// What a reader holds.
-pub(crate) struct Reading {
+pub(crate) struct ReadAccess {
     /// What is written to by others.
     disk: Arc<dyn Disk>,
     sequence: u64,
     /// Whether what the log had since is in memory in part: it is opened again then.
-    pub(crate) is_half_way: Mutex<bool>,
+    pub(crate) is_partial: Mutex<bool>,
     /// `None` where the directory can't be written to.
     _lock: Option<ReaderLock>,
 }
 
-impl Reading {
+impl ReadAccess {
     /// What others write to.
     pub(crate) const fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
@@ -45,21 +45,21 @@ impl Reading {
             _lock: ReaderLock::take(&disk, sequence)?,
             disk,
             sequence,
-            is_half_way: Mutex::new(false),
+            is_partial: Mutex::new(false),
         })
     }
 }
 
 /// What is held as long as a database is open.
-pub(crate) enum Holds {
+pub(crate) enum Access {
     /// The directory: nobody else writes.
     Writer(#[expect(dead_code, reason = "held for its Drop")] DataDirLock),
-    Reader(Reading),
+    Reader(ReadAccess),
 }
 
-impl Holds {
+impl Access {
     /// What a reader holds.
-    pub(crate) const fn reading(&self) -> Option<&Reading> {
+    pub(crate) const fn read_access(&self) -> Option<&ReadAccess> {
         match self {
             Self::Reader(reading) => Some(reading),
             Self::Writer(_) => None,
