@@ -1,4 +1,5 @@
-//! What is held as long as a database is open.
+//! How this process has opened a database, for writing or for reading alone, and the locks that it
+//! holds for it.
 
 use cambium_disk::Disk;
 use cambium_snapshot::StateError;
@@ -6,31 +7,33 @@ use cambium_store::{Checkpoint, DataDirLock, ReaderLock, StoreError};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What a reader holds.
+/// A database that is open for reading alone, beside a process that may write to it.
 pub(crate) struct ReadAccess {
-    /// What is written to by others.
+    /// The disk that the other process writes to.
     disk: Arc<dyn Disk>,
     sequence: u64,
-    /// Whether what the log had since is in memory in part: it is opened again then.
+    /// Whether only a part of the log's new records is in memory, so that the database must be
+    /// opened again.
     pub(crate) is_partial: Mutex<bool>,
-    /// `None` where the directory can't be written to.
+    /// Announces the reader to the writer. `None` where the directory can't be written to.
     _lock: Option<ReaderLock>,
 }
 
 impl ReadAccess {
-    /// What others write to.
+    /// The disk that the other process writes to.
     pub(crate) const fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Number of its checkpoint.
+    /// Sequence number of the checkpoint that the reader has opened.
     pub(crate) const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// An error if what its checkpoint names may have been removed before it was opened: that comes
-    /// once there are two newer ones. The checkpoint's own file says nothing of it, since newer ones
-    /// may be on top of it.
+    /// Fails with [`StoreError::ReaderBehind`] if files that the checkpoint names may have been
+    /// removed before they were opened, which is possible once there are two newer checkpoints.
+    /// Whether the checkpoint's own file exists proves nothing, since newer checkpoints may build
+    /// on it.
     pub(crate) fn check_is_usable(&self) -> Result<(), StateError> {
         if Checkpoint::usable(&self.disk)?.contains(&self.sequence) {
             return Ok(());
@@ -39,7 +42,8 @@ impl ReadAccess {
         Err(StoreError::ReaderBehind { what }.into())
     }
 
-    /// Tells whoever writes, where that can be, that checkpoint `sequence` is read.
+    /// Announces to the writer, where the directory can be written to, that checkpoint `sequence`
+    /// is read.
     pub(crate) fn at(disk: Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
         Ok(Self {
             _lock: ReaderLock::take(&disk, sequence)?,
@@ -50,15 +54,15 @@ impl ReadAccess {
     }
 }
 
-/// What is held as long as a database is open.
+/// How this process has opened the database.
 pub(crate) enum Access {
-    /// The directory: nobody else writes.
+    /// For writing, with the lock of the directory.
     Writer(#[expect(dead_code, reason = "held for its Drop")] DataDirLock),
     Reader(ReadAccess),
 }
 
 impl Access {
-    /// What a reader holds.
+    /// The state of a reader, or `None` for the writer.
     pub(crate) const fn read_access(&self) -> Option<&ReadAccess> {
         match self {
             Self::Reader(reading) => Some(reading),

@@ -1,4 +1,5 @@
-//! The block log: what its records are, where blocks are in it, and which of them are kept.
+//! The block log of an open database: its records, the place of each block in it, and which blocks
+//! it keeps.
 
 pub(crate) mod records;
 pub(crate) mod kept;
