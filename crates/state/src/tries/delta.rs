@@ -1,8 +1,9 @@
-//! The trie above the base, at one block at a time: it walks the tree of layers by their changes
-//! and their reverts.
+//! The state trie above the base, at one layer at a time. It moves between layers by applying their
+//! changes and reverts.
 //!
-//! Its stubs stand for what the base has. It is expanded wherever a layer between the base and
-//! its position changed something, so that what is a stub is the base's still.
+//! Its blinded nodes stand for subtries of the base. Every path that a layer between the base and
+//! the current position changed is expanded, so that each blinded node still equals the base's
+//! subtrie.
 
 use crate::{
     layers::{overlay::LayerId, tree::Tree},
@@ -21,25 +22,27 @@ use std::{
     },
 };
 
-/// Changes in the trie that no layer has yet.
+/// Changes in the tries that do not belong to a layer yet: those of a session.
 struct Uncommitted {
     owner: u64,
     reverts: Changes,
 }
 
-/// The delta that roots are computed in, behind its lock.
+/// The delta that computes roots, behind its lock.
 pub(crate) struct DeltaLock {
     delta: Mutex<Delta>,
     bytes: AtomicUsize,
 }
 
 impl DeltaLock {
+    /// Puts a delta behind its lock.
     pub(crate) fn new(delta: Delta) -> Self {
         let bytes = delta.memory_bytes().into();
         let delta = Mutex::new(delta);
         Self { delta, bytes }
     }
 
+    /// Locks the delta, waiting for a root that is being computed.
     pub(crate) fn lock(&self) -> LockedDelta<'_> {
         LockedDelta {
             delta: self.delta.lock(),
@@ -47,13 +50,13 @@ impl DeltaLock {
         }
     }
 
-    /// Memory of its tries when it was last unlocked: known without waiting for a root.
+    /// Memory of the tries when they were last unlocked, in bytes. Does not wait for the lock.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The delta, locked.
+/// The locked delta. Unlocking updates the memory that [`DeltaLock::bytes`] returns.
 pub(crate) struct LockedDelta<'a> {
     delta: MutexGuard<'a, Delta>,
     bytes: &'a AtomicUsize,
@@ -80,13 +83,14 @@ impl Drop for LockedDelta<'_> {
     }
 }
 
+/// The tries above the base, at the position of one layer.
 pub(crate) struct Delta {
     base: Arc<Base>,
-    /// Shared only while a base is made of it. `None` while it is changed, and after that has
-    /// failed, by an error or a panic: what is half changed is of no use, and is made anew from
-    /// the base when it is needed next.
+    /// Shared only while a base is made of it. `None` while it is changed, and after a change has
+    /// failed by an error or a panic: tries that are half changed are useless, and are created from
+    /// the base when they are needed next.
     tries: Option<Arc<TrieShards>>,
-    /// The layer that is the base's own block.
+    /// The layer of the base's own block.
     root: LayerId,
     at: LayerId,
     uncommitted: Option<Uncommitted>,
@@ -94,7 +98,7 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
-    /// At the base itself, which is the layer `at`.
+    /// A delta at the base itself, which is the layer `at`.
     pub(crate) fn on(
         base: Arc<Base>,
         at: LayerId,
@@ -111,11 +115,16 @@ impl Delta {
         })
     }
 
+    /// The base of the tries.
     pub(crate) fn base(&self) -> &Arc<Base> {
         &self.base
     }
 
-    /// Takes a base of the same state: what was intermediate is in the snapshot now.
+    /// Replaces the base by one of the same state: the merge of the intermediate layer has ended.
+    ///
+    /// # Panics
+    ///
+    /// If the new base is another block.
     pub(crate) fn rebase(&mut self, base: Arc<Base>) {
         assert_eq!(
             self.base.block(),
@@ -125,7 +134,7 @@ impl Delta {
         self.base = base;
     }
 
-    /// The tries.
+    /// The tries, created from the base if there are none.
     pub(crate) fn tries(&mut self) -> Result<&Arc<TrieShards>, StateError> {
         if self.tries.is_none() {
             self.tries = Some(Arc::new(TrieShards::on(&self.base, &self.counters)?));
@@ -133,17 +142,19 @@ impl Delta {
         Ok(self.tries.as_ref().expect("just made"))
     }
 
+    /// Memory of the tries, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.tries.as_ref().map_or(0, |tries| tries.memory_bytes())
     }
 
-    /// Reads leaves, sorted by their paths, and loads what is on the way to them.
+    /// Reads leaves, sorted by their paths, and loads the nodes on the paths to them.
     pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         self.counters.reads.add(keys.len() as u64);
         self.work(|tries, base| tries.read(keys, base))
     }
 
-    /// See [`Forest::extract_for_changes`]. What is not loaded yet is read all at once first.
+    /// See [`TrieShards::extract_for_changes`]. Leaves that are not loaded yet are read in one
+    /// batch first.
     pub(crate) fn extract_for_changes(
         &mut self,
         keys: &Keys,
@@ -164,15 +175,15 @@ impl Delta {
         })
     }
 
-    /// Lets go of the tries. They are at the base from now on.
+    /// Drops the tries, and with them uncommitted changes. The delta is at the base afterwards.
     pub(crate) fn reset(&mut self) {
         self.tries = None;
         self.at = self.root;
         self.uncommitted = None;
     }
 
-    /// Does what only loads more into the tries, or fails and leaves them as they are. After a
-    /// panic they are at the base again.
+    /// Runs work that at most loads more nodes into the tries, even if it fails. After a panic the
+    /// delta is at the base.
     fn work<T>(
         &mut self,
         work: impl FnOnce(&mut TrieShards, &Base) -> Result<T, StateError>,
@@ -183,8 +194,8 @@ impl Delta {
         done
     }
 
-    /// Takes the tries, and leaves the delta as it is to be found if they never come back: at the
-    /// base.
+    /// Takes the tries out, and leaves the delta at the base, which is right if they are never put
+    /// back.
     fn take(&mut self) -> Result<(Arc<TrieShards>, LayerId, Option<Uncommitted>), StateError> {
         self.tries()?;
         let tries = self.tries.take().expect("just seen to");
@@ -192,12 +203,12 @@ impl Delta {
         Ok((tries, at, self.uncommitted.take()))
     }
 
-    /// The layer whose state this is, floating changes aside.
+    /// The layer at which the tries are, apart from uncommitted changes.
     pub(crate) const fn at(&self) -> LayerId {
         self.at
     }
 
-    /// The changes that lead from here to the state of `to`.
+    /// The changes from the current position, uncommitted changes included, to the state of `to`.
     pub(crate) fn path_to(&self, tree: &Tree, to: LayerId) -> Changes {
         let undo = self
             .uncommitted
@@ -207,7 +218,8 @@ impl Delta {
             .then(tree.changes_between(self.at, to))
     }
 
-    /// Goes the way that `way_to` told. After an error the trie is at the base.
+    /// Moves to layer `to` by the changes that [`Delta::path_to`] returned. After an error the
+    /// delta is at the base.
     pub(crate) fn move_along(&mut self, changes: &Changes, to: LayerId) -> Result<(), StateError> {
         if !changes.is_empty() {
             self.apply(changes, PagesAre::OnDisk)?;
@@ -217,8 +229,8 @@ impl Delta {
         Ok(())
     }
 
-    /// Puts changes into the trie that no layer has yet, and returns the root. `reverts` lead from
-    /// all that `owner` has put there back to the layer that the trie is at.
+    /// Applies changes that belong to no layer yet, and returns the root. `reverts` undo all
+    /// uncommitted changes of `owner`, back to the layer at which the tries are.
     pub(crate) fn apply_uncommitted(
         &mut self,
         owner: u64,
@@ -230,14 +242,14 @@ impl Delta {
         Ok(root)
     }
 
-    /// Whether the changes of `owner` are in the trie.
+    /// Whether the tries have uncommitted changes of `owner`.
     pub(crate) fn has_uncommitted_of(&self, owner: u64) -> bool {
         self.uncommitted
             .as_ref()
             .is_some_and(|uncommitted| uncommitted.owner == owner)
     }
 
-    /// The floating changes of `owner`, if they are still there, are the layer `layer` now.
+    /// Makes the uncommitted changes of `owner`, if the tries still have them, those of `layer`.
     pub(crate) fn adopt(&mut self, owner: u64, layer: LayerId) {
         if self.has_uncommitted_of(owner) {
             self.uncommitted = None;
@@ -245,7 +257,7 @@ impl Delta {
         }
     }
 
-    /// Applies changes, and returns the root. After an error or a panic the trie is at the base.
+    /// Applies changes, and returns the root. After an error or a panic the delta is at the base.
     fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
         let (mut tries, at, uncommitted) = self.take()?;
         let changed = Arc::make_mut(&mut tries);
@@ -255,7 +267,7 @@ impl Delta {
     }
 }
 
-/// What the trie says of changes by a caller.
+/// Converts a trie error into [`StateError::BadChanges`] if the caller's changes are the cause.
 pub(crate) fn as_bad_changes(error: StateError) -> StateError {
     match error {
         StateError::Trie(error @ TrieError::NoAccount { .. }) => StateError::BadChanges(error),
