@@ -1,4 +1,4 @@
-//! The part of a block's state trie that some leaves need: what proofs and witnesses are made of.
+//! Extraction of the partial trie that some leaves need, from which proofs and witnesses are made.
 
 use crate::{
     engine::parts::Engine,
@@ -16,7 +16,7 @@ use cambium_snapshot::{ReadFor, StateError, past_bytes, shard_of, update_error};
 use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
 use std::sync::Arc;
 
-/// Finds nodes below the crown in a forest, and below that in its base.
+/// Resolves blinded nodes from trie shards, and from their base where the shards are blinded too.
 struct ShardsResolver<'a> {
     tries: &'a TrieShards,
     base: Resolver<'a>,
@@ -57,7 +57,8 @@ fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
 }
 
 impl View {
-    /// The nodes on the way to `keys`, from the root on; all else are stubs. Has the state root.
+    /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
+    /// blinded.
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
@@ -68,7 +69,7 @@ impl View {
         })
     }
 
-    /// As [`View::extract`], with all that applying `changes` needs besides.
+    /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
     pub fn extract_for_changes(
         &self,
         keys: &Keys,
@@ -87,9 +88,9 @@ impl View {
 }
 
 impl Engine {
-    /// Works on the tries of the state of `view`. They are a second set beside the one that roots
-    /// are computed with, so that proofs and commits do not wait for each other. A view of a state
-    /// that no layer has gets tries of its own.
+    /// Runs `work` on the tries at the state of `view`. These are a second set beside the tries
+    /// that compute roots, so that proofs and commits don't wait for each other. A view whose state
+    /// has no layer gets tries of its own.
     fn with_tries<T>(
         self: &Arc<Self>,
         view: &View,
@@ -106,7 +107,7 @@ impl Engine {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&view.block().hash);
-            // Another block of the name of one that was given up is not it.
+            // A dropped block is not the layer of the same hash that came later.
             let layer = layer.filter(|_| view.check_alive().is_ok());
             layer.map(|layer| {
                 prover.take_if(|prover| {
@@ -133,14 +134,14 @@ impl Engine {
         let base = delta.base().clone();
         let done = work(delta.tries()?, &base);
         let is_large = delta.memory_bytes() > self.merging.limit.prover_bytes_max();
-        // Nobody keeps an older snapshot for proofs that may come.
+        // Tries for future proofs must not keep an older snapshot alive.
         if is_large || !Arc::ptr_eq(&base, &self.layers.current.read().base) {
             *prover = None;
         }
         done
     }
 
-    /// Works on tries made of what `view` itself has. They are left in `prover`.
+    /// Runs `work` on tries made of the view's own base and overlay, and leaves them in `prover`.
     fn prove_apart<T>(
         &self,
         view: &View,
@@ -162,8 +163,8 @@ impl Engine {
         work(delta.tries()?, &base)
     }
 
-    /// Lets go of the tries for proofs, which are of an older snapshot now. Whoever is at work on
-    /// them does so afterwards.
+    /// Drops the tries for proofs, since their snapshot is not the newest any more. If a proof is
+    /// at work on them, it drops them when it ends.
     pub(crate) fn forget_prover(&self) {
         if let Some(mut prover) = self.prover.try_lock() {
             *prover = None;

@@ -1,16 +1,16 @@
-//! States that no layer has: of blocks below the base, and of branches that are not in memory.
+//! Restoring states that have no layer: blocks below the base, and branches that are not in memory.
 //!
 //! ```text
 //!   97 -- 98 -- 99 -- 100 (the base)         100 (the base)
 //!          \                          ->       \
 //!           99' -- 100'                         98 -- 99' -- 100'
-//!                                               ^ a jump, by the ways back of 100 and 99
+//!                                               ^ a restored layer, by the reverts of 100 and 99
 //! ```
 //!
-//! They are brought back from the log. A *view* of such a state has it for itself, as one layer
-//! above the base, and takes it along when it goes. What is to be *built upon*, or made the head,
-//! becomes layers of the tree, as above. Both have a limit of memory; the head gets past it by
-//! going down in steps, each merged before the next.
+//! Changes and reverts are read from the log. A *view* of such a state owns it, as one layer above
+//! the base, and drops it with itself. A block to *build upon*, or to make the head, becomes layers
+//! of the tree, as in the picture. Both are limited in memory. To make a block the head whose
+//! layers would exceed the limit, the head goes down in steps, each merged before the next.
 
 use crate::engine::layers::Current;
 use crate::engine::past_states::PastState;
@@ -34,7 +34,7 @@ use cambium_snapshot::{StateError, past_bytes};
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
-/// The way from a base to one of its ancestors.
+/// A restored layer: the state of an ancestor of the base.
 struct RestoredLayer {
     target: BlockMeta,
     base: BlockId,
@@ -43,14 +43,14 @@ struct RestoredLayer {
     reverts: Changes,
 }
 
-/// Where a block's branch leaves what is in the tree or below the base, and the blocks from there
-/// on, the newest first.
+/// The branch of a block that is not in the tree: the newest ancestor that is in the tree or below
+/// the base, and the blocks above that one, newest first.
 pub(crate) struct Branch {
     pub(crate) fork: BlockId,
     side: Vec<RecentBlock>,
 }
 
-/// Adds up what is brought back, and refuses what is too much.
+/// The memory that a restored state may take. Each change set is deducted as it is read.
 pub(crate) struct Allowance {
     block: BlockId,
     distance: u64,
@@ -59,6 +59,11 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
+    /// Deducts the memory of `changes`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::TooFar`] if too little is left.
     pub(crate) fn take(&mut self, changes: &Changes) -> Result<(), StateError> {
         let left = self.left.checked_sub(size_of_changes(changes));
         self.left = left.ok_or(StateError::TooFar {
@@ -71,7 +76,7 @@ impl Allowance {
 }
 
 impl Engine {
-    /// The state after a layer of `current`.
+    /// A view of a layer of `current`.
     pub(crate) fn view_at(self: &Arc<Self>, current: &Current, layer: Arc<Layer>) -> View {
         View {
             inner: self.clone(),
@@ -82,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// What may be brought back of a block so far from `base`.
+    /// The memory, in bytes, that restoring `block` may take, given the current base.
     pub(crate) fn allowance(&self, block: BlockId, base: BlockId) -> Allowance {
         let all = past_bytes(self.options.memory_bytes) as usize;
         let left = all.saturating_sub(self.past.bytes());
@@ -94,13 +99,16 @@ impl Engine {
         }
     }
 
-    /// A layer of that block: one that is there, or is brought back to be built upon or made the
-    /// head. An error if that takes too much memory.
+    /// The layer of a block, which is restored if it is not in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::TooFar`] if that takes too much memory, and [`StateError::UnknownBlock`].
     pub(crate) fn layer_of(&self, id: BlockId) -> Result<Arc<Layer>, StateError> {
         self.restore_layer(id, false)
     }
 
-    /// As above; with any memory that it takes, if `at_any_price`.
+    /// Does the same as [`Engine::layer_of`], without a limit of memory if `ignore_budget`.
     pub(crate) fn restore_layer(
         &self,
         id: BlockId,
@@ -131,8 +139,7 @@ impl Engine {
                 records.push(record);
             }
             let mut current = self.layers.current.write();
-            // The base may have moved while all this was read: only the rest of the way is to be
-            // read then.
+            // The base may have moved meanwhile. Then only the rest of the way has to be read.
             if !Arc::ptr_eq(current.tree.root(), root) {
                 continue;
             }
@@ -141,7 +148,7 @@ impl Engine {
                 (None, Some(restored)) => {
                     current.add(root, &restored.target, restored.changes, restored.reverts)
                 }
-                // Its layer was let go of meanwhile: it is to be brought back as well.
+                // Its layer was dropped meanwhile and has to be restored as well.
                 (None, None) if tree.by_hash(&fork.hash).is_some() => {
                     restored = None;
                     continue;
@@ -158,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// Where the branch of `id` leaves `tree`, or the ancestors of the base. What is added to the
-    /// tree meanwhile is none of it, so the caller finds there what is found here.
+    /// The branch of `id` above `tree` or the ancestors of the base. Layers that are added to the
+    /// tree meanwhile do not count, so the caller finds the fork in `tree`.
     pub(crate) fn branch_of(&self, tree: &Tree, id: BlockId) -> Result<Branch, StateError> {
         let unknown = || StateError::UnknownBlock(id.hash);
         let (mut fork, mut side) = (id, Vec::new());
@@ -175,8 +182,9 @@ impl Engine {
         Ok(Branch { fork, side })
     }
 
-    /// The way from `base` to its ancestor `target`, of which `known` may be the last part. `None`
-    /// if they are not of one chain, as when the base moves meanwhile.
+    /// The layer that restores `target`, an ancestor of `base`. `known` may be such a layer above
+    /// an older base. `None` if `target` is not an ancestor, for example because the base has
+    /// moved.
     fn restore_ancestor(
         &self,
         target: BlockId,
@@ -221,7 +229,7 @@ impl Engine {
         }))
     }
 
-    /// Where the branch of `id` leaves `tree`, or the ancestors of the base.
+    /// The newest block of the branch of `id` that is in `tree` or an ancestor of the base.
     pub(crate) fn fork_of(&self, tree: &Tree, id: BlockId) -> Result<BlockId, StateError> {
         Ok(self.branch_of(tree, id)?.fork)
     }
@@ -260,7 +268,8 @@ impl Engine {
                 }
                 None => {
                     if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
-                        // The base has moved meanwhile, or the block is none of its ancestors.
+                        // Either the base has moved meanwhile, or the block is not an ancestor of
+                        // it.
                         if self.layers.current.read().tree.root().id == above.root().id {
                             return Err(StateError::UnknownBlock(id.hash));
                         }
@@ -286,7 +295,8 @@ impl Engine {
         }
     }
 
-    /// Folds the ways back from `base` to its ancestor `target`. False if they are not of one chain.
+    /// Folds the reverts from `base` down to its ancestor `target`. False if `target` is not an
+    /// ancestor.
     fn fold_down(
         &self,
         target: BlockId,
@@ -308,7 +318,7 @@ impl Engine {
         Ok(expected == target.hash)
     }
 
-    /// One layer above `base`.
+    /// The state of a block as one layer above `base`.
     fn past_state(&self, base: Arc<Base>, meta: BlockMeta, changes: &Changes) -> Arc<PastState> {
         let id = LayerId(1);
         let overlay = Overlay::new();
@@ -339,6 +349,7 @@ impl Engine {
         Arc::new(state)
     }
 
+    /// A view of a restored state.
     fn past_view(self: &Arc<Self>, state: Arc<PastState>) -> View {
         View {
             inner: self.clone(),
@@ -349,8 +360,8 @@ impl Engine {
         }
     }
 
-    /// Refuses to make a block the head, or to commit one on it, whose way back needs blocks that
-    /// are not kept. The caller has locked `writer`.
+    /// Fails with [`StateError::NotKept`] if making a block the head, or committing a block on it,
+    /// needs reverts that the log does not keep. The caller has locked `writer`.
     pub(crate) fn check_kept(&self, id: BlockId) -> Result<(), StateError> {
         let kept = self.journal.kept();
         if kept == Kept::ALL {
@@ -360,7 +371,8 @@ impl Engine {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&id.hash);
-            // Of what is in memory only that needs the log which hangs on the root from below it.
+            // Of the blocks in memory, only those above a restored layer below the root need the
+            // log.
             layer.map(|layer| {
                 tree.chain(layer.id)
                     .find(|layer| tree.is_restored(layer))
@@ -381,7 +393,8 @@ impl Engine {
         }
     }
 
-    /// Number of the canonical block that a layer is, or that its block is built on.
+    /// Number of the canonical block that a restored layer stands for, or on which its block is
+    /// built.
     fn fork_of_restored(&self, restored: &Layer) -> Result<BlockNumber, StateError> {
         let BlockId { number, hash } = restored.block;
         let canonical = self.journal.blocks.base_ancestor(number)?;

@@ -1,8 +1,8 @@
-//! Reading many keys at once: every page that they need is in flight together.
+//! Batch reads: all pages that many keys need are read from the device together.
 //!
-//! Keys are taken in chunks. Of each chunk, what memory has is answered at once, be it a page or
-//! the value cache that single reads are answered from as well; the pages that the rest needs
-//! are read in one batch, in the order in which they lie on disk, each once.
+//! Keys are read in chunks. Values in the layers, in the value cache and in cached pages are found
+//! first. The pages for the rest are read in one batch, in the order of their places on disk, each
+//! once.
 
 use crate::view::state::View;
 use alloy_primitives::{B256, U256};
@@ -10,9 +10,9 @@ use cambium_primitives::Account;
 use cambium_snapshot::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN, StateError, pool};
 use rayon::prelude::*;
 
-/// A key that layers above the snapshot may have.
+/// A key of the state, whose value may be in a layer above the snapshot.
 pub(crate) trait LayeredKey: Key {
-    /// What `view` has above the snapshot; `None` if the snapshot must be asked.
+    /// The value in the layers above the snapshot; `None` if only the snapshot can have it.
     fn above(&self, view: &View) -> Option<Self::Value>;
 }
 
@@ -28,30 +28,31 @@ impl LayeredKey for (B256, B256) {
     }
 }
 
-/// What reading many keys asks first.
+/// Whether a batch read uses the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueCacheUse {
-    /// The cache of entries, which is then given what it had not.
+    /// Looks in the value cache first, and puts values from pages into it.
     ReadAndFill,
-    /// The pages, so that they are in memory afterwards.
+    /// Goes to the pages, so that these are in memory afterwards.
     Bypass,
 }
 
 impl View {
-    /// Reads many accounts, by keccak(address), with all device reads in flight at once. Values
-    /// are in the order of `paths`.
+    /// Reads many accounts by keccak(address), with all device reads in flight at once. The result
+    /// is in the order of `paths`, with `None` for accounts that don't exist.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
         self.read_all(paths, ValueCacheUse::ReadAndFill)
     }
 
-    /// Reads many slots, each by keccak(address) and keccak(slot), with all device reads in
-    /// flight at once. Values are in the order of `slots`; zero where there is none.
+    /// Reads many slots by keccak(address) and keccak(slot), with all device reads in flight at
+    /// once. The result is in the order of `slots`, with zero for slots that are not set.
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
         self.read_all(slots, ValueCacheUse::ReadAndFill)
     }
 
-    /// Brings what these keys need into memory, with all device reads in flight at once: reads
-    /// of them, and the update of what they lead to, then wait for nothing.
+    /// Loads the pages of these keys into memory, with all device reads in flight at once. Later
+    /// reads of the keys, and the computation of a root after they change, then need no device
+    /// reads.
     pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
         self.read_all(accounts, ValueCacheUse::Bypass)?;
         self.read_all(slots, ValueCacheUse::Bypass)?;
@@ -71,6 +72,7 @@ impl View {
         }
     }
 
+    /// Reads many keys. The result is in the order of `keys`.
     pub(crate) fn read_all<K: LayeredKey>(
         &self,
         keys: &[K],
@@ -80,13 +82,14 @@ impl View {
         if keys.len() < PARALLEL_KEYS_MIN {
             return chunk(keys);
         }
-        // Every thread has something to do even if there are few chunks.
+        // Small chunks if there are few keys, so that every thread has work.
         let size = CHUNK_KEYS.min(keys.len().div_ceil(pool::threads()));
         let chunks: Vec<_> =
             pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
         Ok(chunks.into_iter().flatten().collect())
     }
 
+    /// Reads the keys of one chunk.
     fn read_chunk<K: LayeredKey>(
         &self,
         keys: &[K],
