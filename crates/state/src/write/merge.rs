@@ -1,14 +1,14 @@
-//! Merging in the background: the layers up to the head are frozen, and become pages.
+//! Background merges: the layers up to the head are frozen and become pages.
 //!
 //! ```text
-//!   idle -> freezing    the layers are taken from under their views     merge_if_due, merge_now
-//!        -> merging     pages, index, checkpoint                        run_merge
-//!        -> finishing   their memory is free; the log's next file is made ready
-//!        -> idle, or freezing again if the next merge is due before that file is ready
+//!   idle -> freezing    the layers are separated from those that stay   merge_if_due, merge_now
+//!        -> merging     pages, index, checkpoint                         run_merge
+//!        -> finishing   their memory is free; the log's next file is prepared
+//!        -> idle, or freezing again if the next merge is due before that file is prepared
 //! ```
 //!
-//! All of it runs on a thread of its own for each merge. Nobody who commits waits for it: blocks wait for memory
-//! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
+//! Each merge runs on its own thread. Commits never wait for it. Blocks wait for memory before they
+//! are sealed, and only until there is enough ([`pacing`](crate::write::pacing)).
 
 use crate::engine::merging::{MergeJob, Phase};
 use crate::{
@@ -39,39 +39,40 @@ use std::{
     time::Instant,
 };
 
-/// So many layers are merged however little they take: an opening replays them one by one.
+/// Number of layers at which a merge starts, however small they are: opening the database replays
+/// them one by one.
 const LAYERS_MAX: usize = 4096;
 
-/// The tries at a layer, with the locks that keep them and the head there.
+/// The tries moved to a layer, with the locks that keep them and the head in place.
 type TriesAt<'a> = (LockedDelta<'a>, MutexGuard<'a, ()>, Arc<Layer>);
 
-/// What is to be merged.
+/// The layers of a merge, frozen.
 struct Frozen {
     base: Arc<Base>,
     intermediate: Arc<Intermediate>,
     log: LogState,
-    /// Freed on the merge's thread: it is much memory.
+    /// The state that views were made from; dropped on the merge's thread, since that takes time.
     old: Current,
 }
 
 impl Engine {
-    /// Whether the layers that are not being merged take enough for a merge, if none is under way.
+    /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
         self.layers.bytes() > self.merging.limit.due()
             || self.layers.current.read().tree.len() > LAYERS_MAX
     }
 
-    /// Starts a merge if the layers take too much memory, and none is under way.
+    /// Starts a merge if one is due and none is under way.
     pub(crate) fn merge_if_due(self: &Arc<Self>) {
         if self.is_merge_due() {
             self.start_merge(0);
         }
     }
 
-    /// Merges all but the newest `keep` blocks of the head's chain, and returns when that is in a
-    /// checkpoint.
+    /// Merges all but the newest `keep` blocks of the head's chain. Returns when a durable
+    /// checkpoint has them.
     pub(crate) fn merge_now(self: &Arc<Self>, keep: usize) -> Result<(), StateError> {
-        // Somebody waits: as fast as can be.
+        // The caller waits, so the merge writes at full speed.
         let hurry = || self.store.pages.segments.pace().set_gentle(false);
         let number = loop {
             hurry();
@@ -86,26 +87,26 @@ impl Engine {
         self.health.check()
     }
 
-    /// Waits until the merges that are under way have ended.
+    /// Waits until all merges that are under way have ended.
     pub(crate) fn wait_for_merge(&self) -> Result<(), StateError> {
         let newest = self.merging.state().begun;
         self.merging.wait_until_ended(newest);
         self.health.check()
     }
 
-    /// Starts a merge, and gives its number, unless one has layers to merge still. A merge that fails poisons
-    /// the engine, and so does one that can't be started.
+    /// Starts a merge and returns its number, or `None` if another one still has layers to merge. A
+    /// merge that fails, or can't be started, poisons the engine.
     pub(crate) fn start_merge(self: &Arc<Self>, keep: usize) -> Option<u64> {
         let number = self.merging.begin()?;
         let inner = self.clone();
         let run = move || {
             pool::lower_priority();
-            // What is shared is behind locks, or poisoned with the engine.
+            // Shared state is behind locks, and a panic poisons the engine.
             let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep)));
             let panicked = |_| Err(StateError::Poisoned("a merge panicked".to_owned()));
             let _ = inner.health.poison(merged.unwrap_or_else(panicked));
             let merging = inner.merging.clone();
-            // Whoever waits may want to open the database again at once.
+            // A caller that waits may open the database again at once.
             drop(inner);
             merging.end(number);
         };
@@ -118,6 +119,7 @@ impl Engine {
         Some(number)
     }
 
+    /// Freezes the layers, merges them, and prepares the log's next file.
     fn merge(&self, keep: usize) -> Result<(), StateError> {
         self.health.check()?;
         let head = self.layers.current.read().tree.head().block.number;
@@ -141,21 +143,21 @@ impl Engine {
             .prepare_next(self.store.pages.segments.pace())?)
     }
 
-    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is that already.
+    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is the base already.
     ///
-    /// Of the layers above it those stay that are on the way to the head or not committed. All
-    /// others can be brought back from the log.
+    /// Layers between the new base and the head stay, and so do layers that are not committed. All
+    /// others can be restored from the log.
     fn freeze(&self, keep: usize) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layers.bytes();
         let parts_before = self.store.counters.merge_parts.get();
         let Some((mut delta, writer, target)) = self.take_tries_to_target(keep)? else {
             return Ok(None);
         };
-        // All that the log has up to here is in the layers, or in what is recent.
+        // Every record up to here is in the layers, or among the recent blocks.
         let synced = self.health.poison(self.journal.log.sync())?;
         let replay = self.journal.replaying.lock().unwrap_or(synced);
         let in_memory = self.layers.current.read().tree.head().block;
-        // Where the head is on its way to, the log says so already.
+        // A checkpoint has to name the head that the log names.
         let target_head = *self.journal.target_head.lock();
         let range = UnfinalizedRange {
             base: target.block.number,
@@ -183,8 +185,8 @@ impl Engine {
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
         };
-        // Folding and filling takes time: not while views wait. What is brought back meanwhile has
-        // a newer version of the tree.
+        // Views don't wait while layers are folded and the overlay is filled. If a layer is
+        // restored meanwhile, the version of the tree has changed, and the cut is repeated.
         let mut prepared = Some((base_move, new_delta));
         let old = loop {
             let (tree, version) = {
@@ -218,11 +220,11 @@ impl Engine {
         }))
     }
 
-    /// Locks the tries and takes them to the head's ancestor `keep` layers below it, then locks the
-    /// log: that ancestor is the head's still. `None` if it is the base.
+    /// Locks the tries and moves them to the head's ancestor `keep` layers below it, then locks the
+    /// log, so that the ancestor stays one of the head. `None` if it is the base.
     fn take_tries_to_target(&self, keep: usize) -> Result<Option<TriesAt<'_>>, StateError> {
         let mut pauses = RETRY_AFTER.iter();
-        // Roots wait from here on, and commits only for the second part.
+        // Roots wait from here on; commits wait only once the log is locked.
         let mut delta = self.layers.delta.lock();
         loop {
             let (target, path) = {
@@ -239,7 +241,7 @@ impl Engine {
                 (target, path)
             };
             match delta.move_along(&path, target.id) {
-                // The trie is at the base again, and nothing was moved.
+                // The tries are at the base again, and nothing was moved.
                 Err(error) if error.may_pass() => {
                     let Some(pause) = pauses.next() else {
                         return Err(error);
@@ -252,7 +254,7 @@ impl Engine {
                 taken => taken?,
             }
             let writer = self.journal.writer.lock();
-            // The head may be another one by now.
+            // The head may have changed before the log was locked.
             let current = self.layers.current.read();
             let tree = &current.tree;
             if tree
@@ -265,9 +267,9 @@ impl Engine {
         }
     }
 
-    /// The layers that stay when the layer `root` is the root: those on the way to the head, and
-    /// those that are not committed, if what they are built on `stays`. `base` is the state of that
-    /// layer.
+    /// Cuts the tree at its layer `root`, whose state is `base`. The layers that lead to the head
+    /// stay, and so do those that are not committed, provided that the block they are built on
+    /// `stays`.
     fn cut(
         &self,
         tree: &Tree,
@@ -289,7 +291,7 @@ impl Engine {
         })
     }
 
-    /// Lets go of the layers that a merge would let go of, where there is nothing to merge.
+    /// Drops the layers that a merge would drop, when there is nothing to merge.
     pub(crate) fn drop_branches(&self) -> Result<(), StateError> {
         let mut delta = self.layers.delta.lock();
         let _writer = self.journal.writer.lock();
@@ -317,7 +319,7 @@ impl Engine {
         }
     }
 
-    /// The layers that are not in the log.
+    /// The layers whose blocks are not in the log.
     fn uncommitted(&self, tree: &Tree) -> Result<Vec<LayerId>, StateError> {
         let mut found = Vec::new();
         for layer in tree.above_root() {
@@ -328,6 +330,7 @@ impl Engine {
         Ok(found)
     }
 
+    /// Merges frozen layers into pages, writes the checkpoint, and installs the new base.
     fn run_merge(
         &self,
         base: &Arc<Base>,
@@ -354,7 +357,7 @@ impl Engine {
         self.store.counters.pages_split.add(merged.pages_split);
         self.store.counters.pages_joined.add(merged.pages_joined);
         self.store.counters.pages_dead.add(merged.dead.len() as u64);
-        // A checkpoint relies on the index of the blocks that it covers.
+        // The checkpoint relies on the block index for the blocks that it covers.
         self.journal.blocks.extend_index()?;
         let state = CheckpointState {
             block: intermediate.block,
@@ -393,9 +396,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
-    /// and gives its index. The pages that only the checkpoint before the newest named are dead
-    /// then: it is gone.
+    /// Finishes the checkpoint of `state`, which no longer names the pages `dead`, and returns its
+    /// index. Pages that only the oldest of three checkpoints named are dead then, since that one
+    /// is removed.
     fn write_checkpoint(
         &self,
         old: &Arc<Snapshot>,
@@ -404,7 +407,7 @@ impl Engine {
         log: LogState,
         dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
-        // Nobody else changes it: only one merge is under way.
+        // Only this merge changes it.
         let retired_before = self.store.reclaim.lock().retired().to_vec();
         let kept = log.kept;
         let (index, bytes) = checkpoint::write(
@@ -440,7 +443,7 @@ impl Engine {
                 reclaim.lent.add(newest, one.bytes, file);
             }
         }
-        // Where nobody knows who reads, all stays lent.
+        // If the readers are not known, all files stay lent.
         if !reclaim.lent.is_empty()
             && let Ok(readers) = live_readers(&*self.store.disk)
         {

@@ -1,4 +1,4 @@
-//! Roots of sessions: their changes go into the tries above the base.
+//! State roots of sessions: their changes are applied to the tries above the base.
 
 use crate::tries::delta::as_bad_changes;
 use crate::{
@@ -13,8 +13,9 @@ use cambium_trie::{Keys, PartialTrie};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
-    /// Puts a session's changes into the trie, on top of its parent's state or of what the
-    /// session put there before. `all` are those changes and these.
+    /// Applies `changes` of a session to the tries, on top of its parent's state and of the changes
+    /// that it applied before. `all` are both together, which are applied if the tries have lost
+    /// the earlier ones.
     pub(crate) fn apply_uncommitted(
         self: &Arc<Self>,
         view: &View,
@@ -38,8 +39,8 @@ impl Engine {
             .map_err(as_bad_changes)
     }
 
-    /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
-    /// root, and what takes the changes back.
+    /// Applies all changes of a session to the tries, on top of the state of `view`. Returns the
+    /// root and the reverts.
     pub(crate) fn stage(
         self: &Arc<Self>,
         view: &View,
@@ -61,8 +62,8 @@ impl Engine {
         Ok((root.map_err(as_bad_changes)?, reverts))
     }
 
-    /// Reads leaves of the state of `view`, sorted by their paths, and loads what is on the
-    /// way to them into the trie.
+    /// Reads leaves of the state of `view`, sorted by their paths, and loads the nodes on the paths
+    /// to them.
     pub(crate) fn read<K: Key>(
         self: &Arc<Self>,
         view: &View,
@@ -75,7 +76,8 @@ impl Engine {
         delta.read(keys)
     }
 
-    /// See [`Delta::extract_for_changes`], of the state of `view`.
+    /// Extracts a partial trie from the state of `view`: see
+    /// [`Delta::extract_for_changes`](crate::tries::delta::Delta::extract_for_changes).
     pub(crate) fn extract(
         self: &Arc<Self>,
         view: &View,
@@ -90,8 +92,12 @@ impl Engine {
         part.map_err(as_bad_changes)
     }
 
-    /// The delta, with the layer of `view` in the tree for as long as it is locked. A block that was
-    /// given up has none: another one of its name is not it.
+    /// Locks the delta, and makes sure that the block of `view` has a layer while it is locked.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if the block was dropped; a later block of the same hash is
+    /// another one.
     pub(crate) fn delta_above(&self, view: &View) -> Result<LockedDelta<'_>, StateError> {
         let parent = view.block();
         loop {
@@ -116,8 +122,8 @@ impl Engine {
         }
     }
 
-    /// Whether tries of so many bytes are to be let go. What blocks that are never sealed have
-    /// loaded into them goes with no merge; whatever else there is, is loaded again.
+    /// Whether tries of that size are to be dropped. Nodes that blocks loaded which were never
+    /// sealed would stay in memory if there is nothing to merge; dropped nodes are loaded again.
     fn is_overgrown(&self, bytes: usize) -> bool {
         let max = self.merging.limit.get();
         bytes > 2 * max || (bytes > max && !self.layers.can_merge())
