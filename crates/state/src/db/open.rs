@@ -1,17 +1,17 @@
 //! Opening a database: the newest checkpoint, and a short replay of the log.
 //!
 //! ```text
-//!   look     checkpoint, segments, codes, end of the log, block index     what is there stays
-//!   replay   what the log has since the checkpoint, into layers           replay.rs
-//!   settle   what crashes and damage left is set aside, cut off, removed
+//!   look     checkpoint, segments, codes, end of the log, block index     nothing is changed
+//!   replay   the records of the log after the checkpoint become layers    replay.rs
+//!   settle   remains of crashes and damage are set aside, cut off, removed
 //! ```
 //!
-//! So an opening that fails has deleted nothing that is needed, and can be tried again: at most it
-//! has added a checkpoint, where the index had to be made again. Only what is damaged for certain is
-//! passed over; an error that may pass ends the opening.
+//! An opening that fails has deleted nothing that is needed, and can be tried again. At most it has
+//! added a checkpoint with a rebuilt index. Only what is certainly damaged is skipped; an error
+//! that may be transient ends the opening.
 //!
-//! Replay does no trie work: the log has each block's changes both ways, so the layers above the
-//! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
+//! Replay does no trie work. The log has the changes and reverts of each block, so the layers are
+//! there as soon as the records are read. The tries are updated when the next root is computed.
 
 use super::recovery::{Recovery, Unsettled};
 use crate::engine::parts::Engine;
@@ -45,16 +45,17 @@ pub(crate) const GENESIS_HASH: &str = "genesis_hash";
 /// Name of the manifest's property that holds the number of the genesis block.
 pub(crate) const GENESIS_NUMBER: &str = "genesis_number";
 
-/// Who opens a database.
+/// The process that opens a database.
 pub(crate) enum Opener {
     Writer(DataDirLock),
-    /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
+    /// A reader, with the disk that a writer may have open. The reader works on a disk above that
+    /// one, which keeps changes in memory.
     Reader(Arc<dyn Disk>, MayRebuild),
 }
 
 impl Opener {
-    /// What is held of a database that goes by checkpoint `sequence`, and what may be made again by
-    /// a reader.
+    /// Takes the locks of a database that is opened at checkpoint `sequence`. For a reader, also
+    /// returns whether it may rebuild the index.
     fn at(self, sequence: u64) -> Result<(Access, Option<MayRebuild>), StateError> {
         Ok(match self {
             Self::Writer(lock) => (Access::Writer(lock), None),
@@ -67,23 +68,24 @@ impl Opener {
 }
 
 impl Db {
-    /// Whether `disk` holds a database, good or bad.
+    /// Whether `disk` holds a database, whole or damaged.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
-    /// Opens the database on `disk` at the newest block that was committed.
+    /// Opens the database on `disk` for writing, at its newest committed block.
     ///
     /// # Errors
     ///
-    /// An error names the file and what to do about it, and leaves the directory as it was, but for
-    /// an index that had to be made again: that is kept, as a checkpoint.
+    /// An error names the file and what to do about it. It leaves the directory unchanged, except
+    /// that a rebuilt index is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         let lock = lock_data_dir(&*disk)?;
         Self::open_as(disk, options, Opener::Writer(lock))
     }
 
+    /// Opens the database on `disk` for the given opener.
     pub(crate) fn open_as(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -128,7 +130,7 @@ impl Db {
         let sizes = options.files.log(salt);
         let (block_log, torn) = open_log(&disk, sizes, &meta.log)?;
         let kept = meta.log.kept;
-        // To a reader it is what is being written.
+        // A reader may see a record that is being written.
         if may_rebuild.is_none() {
             notes.extend(torn);
         }
@@ -163,7 +165,7 @@ impl Db {
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;
         if was_rebuilt && !inner.journal.is_read_only() {
-            // Or the next opening would make it again.
+            // Without a sync the next opening would rebuild it again.
             inner.journal.blocks.index().sync()?;
         }
         Ok((Self { inner }, recovery))
@@ -172,12 +174,12 @@ impl Db {
 
 /// The pages that a checkpoint names besides those in its index.
 struct Named {
-    /// The segment table.
+    /// The encoded segment table.
     table: Vec<u8>,
     retired: Vec<PageAddr>,
 }
 
-/// The index that a checkpoint has. One that does not fit into its memory, and is in several
+/// Returns the index of a checkpoint. An index that exceeds its memory, and is spread over several
 /// checkpoints, is written again as a whole.
 fn fitting_index(
     disk: &Arc<dyn Disk>,
@@ -197,7 +199,7 @@ fn fitting_index(
     }
 }
 
-/// Opens the block log as a checkpoint names it. With a note if its end was torn.
+/// Opens the block log at the positions in a checkpoint. Returns a note if its end was torn.
 fn open_log(
     disk: &Arc<dyn Disk>,
     sizes: LogOptions,
@@ -214,8 +216,8 @@ fn open_log(
     Ok((log, torn))
 }
 
-/// Takes what the log has since checkpoint `sequence`, when the head was `head` and the log ended at
-/// `from`; then does what was left until all is open.
+/// Replays the log after checkpoint `sequence`, which names the head `head` and the log position
+/// `from`, and then settles the database.
 fn replay_from(
     inner: &Arc<Engine>,
     sequence: u64,
@@ -235,8 +237,8 @@ fn replay_from(
     replay.finish()
 }
 
-/// A head that neither the checkpoint which names it nor the log knows is not a mistake of the
-/// caller.
+/// Reports an unknown head as damage to the checkpoint that names it, since it is not the caller's
+/// mistake.
 fn no_head(sequence: u64, error: StateError) -> StateError {
     match error {
         StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. } => StateError::Damaged {
@@ -250,16 +252,16 @@ fn no_head(sequence: u64, error: StateError) -> StateError {
     }
 }
 
-/// What a checkpoint says of the log, where a repair has taken records out of it that come before
-/// the replay: of recent blocks those are left that are there, and the head is the newest block below
-/// its own to which all records lead. With a note if that is another one.
+/// Adapts a checkpoint's view of the log to records that a repair has removed. Recent blocks whose
+/// record is gone are removed, and the head becomes the newest block below the old one to which all
+/// records lead. Returns a note if the head has changed.
 pub(crate) fn without_lost(
     log: &BlockLog,
     index: &BlockIndex,
     base: BlockId,
     mut log_state: LogState,
 ) -> Result<(LogState, Option<String>), StateError> {
-    // What can't be read is told when it is needed.
+    // Unreadable records are reported when they are needed.
     let is_there = |position| log.holds_record(position).unwrap_or(true);
     let mut recent = HashMap::new();
     for block in &log_state.recent {
@@ -277,7 +279,7 @@ pub(crate) fn without_lost(
     };
     let (mut next, mut head) = (log_state.head, log_state.head);
     while !on_base(next)? {
-        // A head that nobody knows is told when it is looked for.
+        // An unknown head is reported when its layer is looked up.
         let Some((block, is_there)) = recent.get(&next.hash) else {
             return Ok((log_state, None));
         };
@@ -286,7 +288,7 @@ pub(crate) fn without_lost(
             head = next;
         }
     }
-    // Below the base the ways back lead on.
+    // Below the base, the head is reached by the reverts of these records.
     for number in next.number + 1..=base.number {
         if let Some(entry) = index.get(number)?
             && !is_there(entry.position)
@@ -296,8 +298,8 @@ pub(crate) fn without_lost(
     }
     let note = (head != log_state.head).then(|| {
         format!(
-            "the head is block {head} instead of block {}: records before the latter were damaged and \
-             removed from the block log",
+            "the head is block {head} instead of block {}: records before the latter were damaged \
+             and removed from the block log",
             log_state.head
         )
     });
@@ -310,17 +312,17 @@ pub(crate) fn without_lost(
     Ok((log_state, note))
 }
 
-/// The state that a start goes by.
+/// The checkpoint from which a database is opened.
 pub(crate) struct FoundState {
     pub(crate) read: ReadCheckpoint,
-    /// Checkpoints that are damaged, and to be set aside.
+    /// Damaged checkpoints, which are to be set aside.
     pub(crate) aside: Vec<u64>,
-    /// Whether the checkpoint is a new one, with an index that was made again from the pages.
+    /// Whether the checkpoint is a new one, with an index that was rebuilt from the pages.
     pub(crate) is_rebuilt: bool,
 }
 
-/// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
-/// what can be made of the newest and of the pages, if the index may be made again.
+/// Finds the newest whole checkpoint among the last two. If both are damaged and `may_rebuild`,
+/// rebuilds the index from the pages and writes a new checkpoint.
 pub(crate) fn find_state(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
@@ -355,7 +357,7 @@ pub(crate) fn find_state(
     if !may_rebuild {
         return Err(damage);
     }
-    // The newest says which pages there are, even where what it is on is damaged.
+    // The newest checkpoint lists the pages in use, even if a checkpoint below it is damaged.
     match rebuild(
         disk,
         manifest,
@@ -407,7 +409,7 @@ mod tests {
     use cambium_disk::FaultyDisk;
     use cambium_store::CheckpointWriter;
 
-    /// A database of nothing, with the checkpoint that it has in its place with another head.
+    /// An empty database whose checkpoint is replaced by one with another head.
     fn with_head(head: BlockId) -> Arc<dyn Disk> {
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
         let loaded = Loader::new(disk.clone(), Options::default()).unwrap();
