@@ -1,4 +1,4 @@
-//! Blocks, codes and the state, by what the other files tell.
+//! Repair of the checkpoint, the block index and the codes.
 
 use super::pages;
 use super::report::Repair;
@@ -20,7 +20,8 @@ use cambium_store::{
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
 impl Repair<'_> {
-    /// The state that a start goes by.
+    /// Finds the checkpoint from which the database can be opened, or rebuilds its index from the
+    /// pages.
     pub(super) fn state(&mut self, manifest: &Manifest) -> Result<ReadCheckpoint, StateError> {
         self.report_step("checkpoints", 0, 0);
         let counters = Arc::new(Counters::default());
@@ -34,7 +35,8 @@ impl Repair<'_> {
             true,
             &mut notes,
         )?;
-        // What the device can't read would be an error for the opening, and no damage.
+        // Opening would fail on checkpoints that the device can't read, since that is not damage to
+        // it.
         set_aside(&*self.disk, &aside)?;
         for note in notes {
             let (damage, remedy) = note.rsplit_once("; ").unwrap_or((&note, ""));
@@ -43,7 +45,7 @@ impl Repair<'_> {
         Ok(read)
     }
 
-    /// The block index, complete.
+    /// Completes the block index, or rebuilds it from the log.
     pub(super) fn block_index(
         &mut self,
         log: &BlockLog,
@@ -60,7 +62,7 @@ impl Repair<'_> {
                 .unwrap_or((&note, ""));
             self.add_finding(format!("{damage} is damaged"), remedy, true);
         }
-        // Older ones can't be set again, and are missed by nobody.
+        // Entries of older blocks can't be restored, and nothing needs them.
         let lowest = genesis.number.max(meta.log.kept.lowest);
         let mut numbers = lowest..=base.number;
         if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
@@ -74,7 +76,7 @@ impl Repair<'_> {
         Ok(index)
     }
 
-    /// Which blocks of the canonical chain are in what was taken out of the log.
+    /// Finds the blocks of the canonical chain whose records were removed from the log.
     pub(super) fn lost_history(
         &mut self,
         index: &BlockIndex,
@@ -113,8 +115,9 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Writes the codes anew if any of them can't be read, with those that the log has, and gives
-    /// these, and the hashes of those that accounts had by the log and that are in neither.
+    /// Writes the code file again if any code can't be read, from the readable codes and those in
+    /// the log. Returns the new file, and the hashes of codes that accounts had according to the
+    /// log and that are still missing. `None` if all codes are readable.
     pub(super) fn codes(
         &mut self,
         log: &BlockLog,
@@ -188,7 +191,7 @@ impl Repair<'_> {
         Ok(Some((codes, missing)))
     }
 
-    /// Looks at all pages, and brings back those that can't be read, where that can be.
+    /// Checks all pages, and restores unreadable ones where possible.
     pub(super) fn segments(&mut self, state: pages::State<'_>) -> Result<(), StateError> {
         let (segments, _) = Segments::open(
             self.disk.clone(),

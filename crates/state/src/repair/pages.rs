@@ -122,8 +122,9 @@ impl Repair<'_> {
         if let Some(first) = left.first() {
             let more = more_than(&left);
             let remedy = "no block in the log has written all of their leaves, and no older page \
-                          has the others: accounts and slots of these pages can't be read. Restore the directory from a copy, or import the chain, from its \
-                          first block, into a new one";
+                          has the others: accounts and slots of these pages can't be read. \
+                          Restore the directory from a copy, or import the chain, from its first \
+                          block, into a new one";
             self.add_finding(format!("{}{more}", first.why), remedy, false);
         }
         if made.is_empty() {
