@@ -1,8 +1,8 @@
-//! How fast a state is loaded, and with how much memory.
+//! Measures the time and the memory of loading a state.
 //!
-//! `cargo run --release -p cambium-state --example load -- ACCOUNTS [MEMORY_MIB] [SLOTS]`: so many
-//! random accounts, the first of them with so many slots, into a directory of its own below
-//! `TMPDIR`.
+//! `cargo run --release -p cambium-state --example load -- ACCOUNTS [MEMORY_MIB] [SLOTS]` loads
+//! that many random accounts, the first of them with `SLOTS` slots, into a temporary directory
+//! below `TMPDIR`.
 
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, BlockId};
@@ -24,7 +24,7 @@ fn path(index: u64) -> B256 {
     path
 }
 
-/// The most memory that the process ever had.
+/// The peak memory of the process.
 fn memory_peak() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,16 +1,17 @@
-//! Whether the engine is sure of what is on the disk.
+//! Fail-stop: after a failed write or sync the engine no longer knows what is on the disk, and
+//! rejects all further work until it is opened again.
 
 use cambium_snapshot::StateError;
 use std::sync::OnceLock;
 
-/// The first failure that left the disk in doubt, if there was one: the engine refuses to go on then.
+/// The first failure after which the state of the disk is unknown, if there was one.
 #[derive(Default)]
 pub(crate) struct Health {
     poisoned: OnceLock<String>,
 }
 
 impl Health {
-    /// Refuses to go on after a failure that left the disk in doubt.
+    /// Fails with [`StateError::Poisoned`] once a failure was recorded.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         match self.poisoned.get() {
             Some(why) => Err(StateError::Poisoned(why.clone())),
@@ -18,7 +19,7 @@ impl Health {
         }
     }
 
-    /// Marks the engine as unsure of the disk if this is an error.
+    /// Records an error, if `result` is one, so that all later checks fail.
     pub(crate) fn poison<T>(
         &self,
         result: Result<T, impl Into<StateError>>,

@@ -1,7 +1,8 @@
-//! The state engine: Ethereum-exact roots and flat reads over one partial trie and leaf pages.
+//! The state engine: flat reads and Ethereum state roots over one partial trie and leaf pages.
 //!
-//! A database holds the state of a chain's newest blocks and of any canonical block before them.
-//! Reads go through a [`View`]; a block goes `View -> Session -> Staged -> Sealed -> Committed`.
+//! A database holds the state after each of a chain's newest blocks, of any branch, and after older
+//! canonical blocks as far as its log is kept. Reads go through a [`View`]; a block goes through
+//! `View -> Session -> Staged -> Sealed -> Committed`.
 //!
 //! ```
 //! use alloy_primitives::{B256, Bytes, U256};
@@ -38,6 +39,23 @@
 //! assert_eq!(db.view_at(0)?.account(&alice)?.unwrap().nonce, 0);
 //! # Ok::<(), cambium_state::StateError>(())
 //! ```
+//!
+//! Each module uses only modules above it in this table:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `options` | memory budget, retention of old blocks, sizes of files |
+//! | `health` | fail-stop after a failed write or sync |
+//! | `store` | pages, parts of the index and codes, with their caches |
+//! | `log` | the block log: records, positions of blocks, block index, retention |
+//! | `layers` | blocks above the base: their values by key, and the tree that they form |
+//! | `tries` | the tries of these blocks, in shards, which compute state roots |
+//! | `engine` | the parts of an open database, and the order of their locks |
+//! | `view` | the state at one block: single and batch reads |
+//! | `past` | states that are not in memory, restored from the log, and proofs of any state |
+//! | `write` | sessions, roots, sealing, commits, moves of the head, merges |
+//! | `db` | creating, opening, reading beside a writer, checking, backup |
+//! | `repair` | damaged files restored from the others |
 
 mod options;
 mod health;

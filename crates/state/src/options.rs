@@ -1,51 +1,54 @@
-//! How a database is opened.
+//! Options with which a database is opened: memory, retention of old blocks, and sizes of files.
 
 use cambium_snapshot::StateError;
 use cambium_store::{LogOptions, SegmentOptions};
 
-/// Most segments that there can be at a time.
+/// Upper limit of [`FileSizes::segments_max`].
 const SEGMENTS_MAX: u32 = (1 << 23) - 1;
 
-/// How a database is opened.
+/// Options with which a database is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Memory for all of the engine, in bytes: index, layers and caches.
+    /// Memory budget of the whole engine, in bytes: index, layers and caches.
     pub memory_bytes: u64,
-    /// Blocks of so many of the newest heights can be built upon and made the head, whatever
-    /// their branch; of each height 64 on average, the newest first. Not below what
-    /// [`Options::keep_blocks`] has let go, after the head went back.
+    /// Number of newest heights whose blocks can be built upon and made the head, whatever their
+    /// branch: at most 64 blocks per height on average, the newest first. After the head has moved
+    /// back, blocks that [`Options::keep_blocks`] has removed stay unavailable.
     pub unfinalized_blocks: usize,
-    /// So many blocks below the highest head so far can be gone back to, and a few hundred more be read: older ones
-    /// leave the block log as whole files, with their changes and access lists. `None` for all. Never
-    /// fewer than what branches of the newest heights need.
+    /// Number of blocks below the highest head so far that the head can go back to; a few hundred
+    /// more can be read. Older blocks leave the block log in whole files, with their changes and
+    /// access lists. `None` keeps all blocks. The branches of the newest heights are kept even if
+    /// this number is smaller.
     pub keep_blocks: Option<u64>,
-    /// Of this memory, so much for the index, in bytes; `None` for a quarter. If the index is
-    /// larger, its lower levels stay on disk: a cold read then takes two device reads.
+    /// Share of [`Options::memory_bytes`] for the index, in bytes; `None` for a quarter. The lower
+    /// levels of a larger index stay on disk, and a cold read then takes two device reads.
     pub index_bytes_max: Option<u64>,
-    /// Other processes may read beside the one that writes. So many checkpoints behind the newest
-    /// they may be and still keep the space of files that are removed: those that are further behind
-    /// are told to catch up when they read what is gone.
+    /// Number of checkpoints that a reader in another process may be behind the newest one. Until
+    /// then the space of files that it reads is kept after their removal. A reader that is further
+    /// behind gets an error when it reads what is gone, and has to catch up.
     pub reader_lag: u64,
-    /// How large files get. A database can be opened with other sizes than before.
+    /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
 }
 
-/// How large the files of a database get. The defaults are what was measured to be fast; with tiny
-/// ones all that happens to files (begun, cleaned, removed) happens often, which tests are after.
+/// Sizes of a database's files. The defaults are fast by measurement. With tiny sizes, files are
+/// begun, cleaned and removed often, which tests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSizes {
-    /// Another segment of pages is begun when one would take more bytes than this. At most 256 MiB.
+    /// Largest size of a segment of pages, in bytes, at most 256 MiB. A page that would exceed it
+    /// begins another segment.
     pub segment_bytes_max: u64,
-    /// Pages are written when so many bytes of them have gathered.
+    /// Bytes of pages that are gathered before they are written.
     pub segment_buffer_bytes: usize,
-    /// Segments that there can be at a time: 2 to 2^23 - 1.
+    /// Largest number of segments at a time: 2 to 2^23 - 1.
     pub segments_max: u32,
-    /// Another file of the block log is begun when one has so many bytes. At most 2 GiB.
+    /// Size at which the block log begins another file, in bytes, at most 2 GiB.
     pub log_file_bytes_max: u32,
-    /// A file of the block log is extended by so many bytes at a time, or by none. At most 2 GiB.
+    /// Bytes by which a file of the block log is extended at a time, at most 2 GiB; 0 to never
+    /// extend ahead of writes.
     pub log_extend_bytes: u64,
-    /// Below the oldest block that [`Options::keep_blocks`] is about, the records of so many more are
-    /// kept: executing a block on it asks for the hashes of 256 ancestors, and the uncles of some.
+    /// Number of blocks whose records are kept below the oldest block of [`Options::keep_blocks`].
+    /// Executing a block on that one needs the hashes of 256 ancestors, and the ommers of some.
     pub log_spare_blocks: u64,
 }
 
@@ -64,6 +67,7 @@ impl Default for FileSizes {
 }
 
 impl FileSizes {
+    /// The store's options for segments.
     pub(crate) const fn segments(&self) -> SegmentOptions {
         SegmentOptions {
             segment_bytes_max: self.segment_bytes_max,
@@ -72,6 +76,7 @@ impl FileSizes {
         }
     }
 
+    /// The store's options for the block log, whose checksums begin with `salt`.
     pub(crate) const fn log(&self, salt: u64) -> LogOptions {
         LogOptions {
             file_bytes_max: self.log_file_bytes_max,
@@ -95,7 +100,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what is outside the limits.
+    /// Checks that all options are within their limits.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::BadOptions`] names the option and its limits.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         let files = &self.files;
         let segments_max = u64::from(files.segments_max);
@@ -121,6 +130,7 @@ impl Options {
         }
     }
 
+    /// The index's share of the memory, in bytes.
     pub(crate) const fn index_bytes_max(&self) -> u64 {
         match self.index_bytes_max {
             Some(bytes) => bytes,

@@ -1,4 +1,5 @@
-//! What is on the disk below the layers: pages, index parts, codes, and what may be reclaimed.
+//! The files below the layers: pages, parts of the index, contract codes, and what may be
+//! reclaimed.
 
 use crate::health::Health;
 use alloy_primitives::{B256, Bytes, keccak256};
@@ -14,16 +15,16 @@ pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pages: Arc<Pages>,
-    /// Parts of the index in memory, if it is on disk.
+    /// Cached parts of an index that is on disk.
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
     pub(crate) code_cache: CodeCache,
-    /// A lock of its own, under which no other is taken but those of the segments.
+    /// Retired pages and lent files. While it is locked, only locks of the segments are taken.
     pub(crate) reclaim: Mutex<Reclaim>,
 }
 
 impl Store {
-    /// Keeps a block's code. After a failed write no later block can be.
+    /// Stores a block's code. A failed write poisons the engine.
     pub(crate) fn put_code(
         &self,
         health: &Health,
@@ -38,8 +39,9 @@ impl Store {
         }
     }
 
-    /// Codes that accounts have from this block on, and that are in the database only since a block
-    /// brought them that may never be committed: the record needs them as well.
+    /// Codes that accounts of this block name, and that only uncommitted blocks have brought into
+    /// the database: this block's record must hold them too, since those blocks may never be
+    /// committed.
     pub(crate) fn borrowed_codes(
         &self,
         changes: &Changes,
@@ -71,7 +73,12 @@ impl Store {
         Ok(borrowed)
     }
 
-    /// Holds given codes against their hashes, and those of accounts against what there is.
+    /// Checks that given codes have their hashes, and that every code that a changed account names
+    /// is either given or in the database.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongCode`] and [`StateError::UnknownCode`].
     pub(crate) fn check_codes(
         &self,
         changes: &Changes,

@@ -1,14 +1,14 @@
-//! An open database is put together from its parts: by whoever opens one, and whoever makes one.
+//! Assembling an open database from its parts, for databases that are opened and for new ones.
 
 use crate::{
-    engine::{layers::Layers, merging::Merging, parts::Engine, past_states::PastStates},
+    engine::{layers::Layers, merging::MergeControl, parts::Engine, past_states::PastStates},
     health::Health,
     layers::{overlay::LayerId, tree::Tree},
     log::{
+        access::Access,
         blocks::Blocks,
         journal::Journal,
         kept::{Keeping, Kept},
-        reading::Holds,
     },
     options::Options,
     store::Store,
@@ -24,11 +24,11 @@ use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What an open database is made of.
+/// The parts of a database, from which it is assembled.
 pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) holds: Holds,
+    pub(crate) access: Access,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
     pub(crate) counters: Arc<Counters>,
@@ -39,21 +39,21 @@ pub(crate) struct Parts {
     pub(crate) blocks: Blocks,
     /// Pages that only the checkpoint before the newest names.
     pub(crate) retired: Vec<PageAddr>,
-    /// What the index is of.
+    /// The block and the root of the index.
     pub(crate) state: CheckpointState,
     pub(crate) index: Index,
     /// From where on the log is kept.
     pub(crate) kept: Kept,
 }
 
-/// Pages of a database that is not open yet.
+/// The pages of a database that is not open yet, with the cache that its options allow.
 pub(crate) fn pages(segments: Segments, options: &Options, counters: &Arc<Counters>) -> Arc<Pages> {
     let budget = Budget::new(options.memory_bytes, Taken::default());
     Arc::new(Pages::new(segments, budget.cache_bytes, counters.clone()))
 }
 
 impl Parts {
-    /// The engine at the state that its index is of, with no layers yet.
+    /// Assembles the engine at the state of its index, without layers.
     pub(crate) fn assemble(self) -> Result<Arc<Engine>, StateError> {
         let Self {
             options,
@@ -78,8 +78,8 @@ impl Parts {
         let root = LayerId(1);
         let delta = Delta::on(base.clone(), root, counters.clone())?;
         let tree = Tree::new(state.block, state.parent_hash, state.state_root, root);
-        // Readers merge nothing.
-        let is_behind = matches!(self.holds, Holds::Writer(_));
+        // A reader merges nothing.
+        let is_behind = matches!(self.access, Access::Writer(_));
         let engine = Arc::new(Engine {
             options,
             health: Health::default(),
@@ -96,17 +96,17 @@ impl Parts {
                 options,
                 manifest: self.manifest,
                 genesis: self.genesis,
-                holds: self.holds,
+                access: self.access,
                 log: self.log,
                 blocks: self.blocks,
                 head_moves: Mutex::new(()),
                 writer: Mutex::new(()),
                 keeping: Mutex::new(Keeping::new(self.kept)),
                 replaying: Mutex::new(None),
-                head_to_be: Mutex::new(None),
+                target_head: Mutex::new(None),
             },
             layers: Layers::new(base, tree, delta),
-            merging: Arc::new(Merging::new(is_behind)),
+            merging: Arc::new(MergeControl::new(is_behind)),
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
         });

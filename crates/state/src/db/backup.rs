@@ -1,8 +1,8 @@
-//! A copy of a database, made while another process may write to it.
+//! Backups: copying a database while another process may write to it.
 
 use crate::{
     db::handle::Db,
-    log::{log_state::LogState, reading::Reading},
+    log::{access::ReadAccess, log_state::LogState},
     options::Options,
 };
 use cambium_disk::{Disk, DiskError};
@@ -11,35 +11,36 @@ use cambium_snapshot::{StateError, checkpoint::read_meta};
 use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
 use std::sync::Arc;
 
-/// Another attempt is made so often where a checkpoint is gone before it was copied.
+/// Attempts to copy, if a checkpoint is removed before it was copied.
 const TRIES: u32 = 5;
 
-/// What a backup is of, and what it took.
+/// The result of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReport {
     /// The copy's newest block.
     pub head: BlockId,
-    /// How much of it is shared with the original, and how much was copied.
+    /// Bytes that are shared with the original, and bytes that were copied.
     pub sizes: BackupSizes,
 }
 
-/// Copies the database on the disk `from` to the disk `to`, whose root must be empty or not there,
-/// and opens the copy to see that it is at the same block. Another process, or this one, may write to
-/// `from` meanwhile: the copy has all blocks that were in the log when it was begun.
+/// Copies the database on the disk `from` to the disk `to`, and opens the copy to verify that it is
+/// at the same block. The root directory of `to` must be empty or missing. This process or another
+/// one may write to `from` meanwhile: the copy has all blocks that were in the log at the
+/// beginning.
 ///
-/// Files that nobody writes to any more (segments, checkpoints and files of the block log that are
-/// full) get a second name where both disks are of one file system: that takes no time, and no space until
-/// one of the two databases does without them. Such files are the same bytes: damage to one is damage to
-/// both. `progress` is told what is done.
+/// Files that nobody writes to any more (segments, checkpoints and full files of the block log) are
+/// linked if both disks are in one file system. That takes no time, and no space until one of the
+/// two databases removes the file. A linked file is one file: damage to it damages both databases.
+/// `progress` is called as files are copied.
 ///
-/// What is damaged or missing in the original, and does not keep it from being opened, is so in the copy;
-/// but an index that has to be made again is whole there.
+/// Damage to the original that does not prevent opening it is copied as it is, except for an index
+/// that has to be rebuilt, which is whole in the copy.
 ///
 /// # Errors
 ///
-/// [`StateError::BadStart`] if `to` is not empty; the files that were copied are removed after any
-/// other, as far as they can be. [`StoreError::ReaderBehind`] where copying takes so long that whoever
-/// writes is more than [`Options::reader_lag`] checkpoints ahead.
+/// [`StateError::BadStart`] if `to` is not empty. After any other error the copied files are
+/// removed, as far as possible. [`StoreError::ReaderBehind`] if the writer gets more than
+/// [`Options::reader_lag`] checkpoints ahead of the copy.
 pub fn backup(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,
@@ -71,6 +72,7 @@ pub fn backup(
     }
 }
 
+/// Copies the database once, and verifies the copy.
 fn attempt(
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,
@@ -78,11 +80,15 @@ fn attempt(
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupReport, StateError> {
     let (db, _) = Db::open_read_only(from.clone(), options)?;
-    let sequence = db.inner.journal.reading().map_or(0, Reading::sequence);
+    let sequence = db
+        .inner
+        .journal
+        .read_access()
+        .map_or(0, ReadAccess::sequence);
     let made_again = &db.inner.store.disk;
     let mut checkpoints = Checkpoint::open(made_again, sequence)?.chain()?;
     let mut log_start = db.inner.journal.kept().position;
-    // That to which a damaged one falls back, if it is there still.
+    // The copy falls back to the older checkpoint if the newest is damaged.
     for older in Checkpoint::usable(from)?
         .into_iter()
         .filter(|one| *one < sequence)
@@ -119,7 +125,7 @@ fn attempt(
     Ok(BackupReport { head, sizes })
 }
 
-/// Whether there is no file, but perhaps directories that a backup which failed has left.
+/// Whether `disk` has no file. Empty directories may be left of a backup that failed.
 fn is_empty(disk: &dyn Disk) -> Result<bool, DiskError> {
     if disk.exists("")? {
         for name in disk.list("")? {
@@ -131,7 +137,7 @@ fn is_empty(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(true)
 }
 
-/// Removes the files that a backup which failed has left, as far as that can be.
+/// Removes the files of a backup that failed, as far as possible.
 fn remove_all(disk: &dyn Disk) {
     for name in disk.list("").unwrap_or_default() {
         match disk.list(&name) {

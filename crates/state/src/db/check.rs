@@ -1,9 +1,9 @@
-//! Checking a database: everything is read and hashed again, from the leaves up.
+//! Verifying a database: everything is read and hashed again, from the leaves up.
 //!
 //! ```text
-//!   each page   its leaves hash to what the index has of it, and to what it has cached itself
+//!   each page   its leaves hash to the index's reference, and to the references cached in the page
 //!   each shard  its pages' references hash to its root, and the roots to the state root
-//!   each code   its bytes have its hash, and those that accounts name are there
+//!   each code   its bytes have its hash, and the codes of all accounts are there
 //!   each block  its record is whole, and follows the one before it
 //! ```
 
@@ -12,15 +12,15 @@ use alloy_primitives::B256;
 use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
 
 impl Db {
-    /// Reads every page, code and block, hashes the state from its leaves, and compares the
-    /// roots: of the snapshot, and through the blocks above it of the head. Damage is reported,
-    /// not repaired. Goes through the whole database, with little memory; blocks can be committed
+    /// Reads every page, code and block, hashes the state from its leaves, and compares the root of
+    /// the snapshot, and the root of the head by the blocks above the snapshot. Damage is reported,
+    /// not repaired. The whole database is read, with little memory; blocks can be committed
     /// meanwhile.
     ///
     /// # Errors
     ///
-    /// [`StoreError::ReaderBehind`](cambium_store::StoreError::ReaderBehind) of a database that is open
-    /// for reading alone, where the process that writes has taken away what was to be checked.
+    /// [`StoreError::ReaderBehind`](cambium_store::StoreError::ReaderBehind) for a reader, if the
+    /// writing process has removed files that were to be checked.
     pub fn check(
         &self,
         progress: &mut dyn FnMut(CheckProgress),
@@ -38,7 +38,7 @@ impl Db {
         Ok(report)
     }
 
-    /// The head's root, from the snapshot and the changes of the blocks since.
+    /// Checks the head's root, from the snapshot and the changes of the blocks above it.
     fn check_head(&self, report: &mut CheckReport) {
         let root = self.view().and_then(|view| {
             let trie = view.extract(&Default::default())?;
@@ -59,6 +59,7 @@ impl Db {
         }
     }
 
+    /// Checks the records of the canonical chain, lowest block first.
     fn check_blocks(&self, report: &mut CheckReport, progress: &mut dyn FnMut(CheckProgress)) {
         let (head, genesis) = (self.head(), self.genesis());
         let mut parent = None;
@@ -72,7 +73,7 @@ impl Db {
             parent = checked.as_ref().ok().copied().flatten();
             match checked {
                 Ok(_) => report.blocks += 1,
-                // It has left the log meanwhile.
+                // The block has left the log meanwhile.
                 Err(_) if number < self.inner.journal.kept().lowest => {}
                 Err(damage) => report.damage(damage),
             }
@@ -81,8 +82,8 @@ impl Db {
         }
     }
 
-    /// As [`Db::check_block`], while nobody moves the head: if it was moved between two blocks, they
-    /// are of two chains. `None` if the head is below that number now.
+    /// Does the same as [`Db::check_block`] with the head in place: if the head moves between two
+    /// blocks, they belong to different chains. `None` if the head is below `number` by now.
     fn check_block_again(&self, number: u64) -> Result<Option<B256>, String> {
         let _head_stays = self.inner.journal.head_moves.lock();
         if number > self.head().number {
@@ -94,6 +95,7 @@ impl Db {
         self.check_block(number, parent)
     }
 
+    /// Checks one record, and that it follows `parent` if that is known. Returns the block's hash.
     fn check_block(&self, number: u64, parent: Option<B256>) -> Result<Option<B256>, String> {
         let entry = self.inner.journal.blocks.canonical(number);
         let Some(entry) = entry.map_err(|error| error.to_string())? else {

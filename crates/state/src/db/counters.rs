@@ -1,10 +1,10 @@
-//! What an open database counted.
+//! Counters and latencies of an open database.
 
 use crate::db::handle::Db;
 use cambium_snapshot::{CounterValues, Latency};
 
 impl Db {
-    /// What the engine did since it was opened.
+    /// Counts of the engine's work since the database was opened.
     pub fn counters(&self) -> CounterValues {
         let inner = &self.inner;
         let disk = inner.store.disk.stats();
@@ -26,13 +26,13 @@ impl Db {
         }
     }
 
-    /// How long those blocks waited to be sealed, since the database was opened, that waited at all:
-    /// they came faster than they can be merged.
+    /// How long blocks waited to be sealed since the database was opened. Blocks that did not wait
+    /// are not counted. Blocks wait when they arrive faster than they can be merged.
     pub fn seal_waits(&self) -> Latency {
         self.inner.store.counters.seal_waits.latency()
     }
 
-    /// How long commits took since the database was opened, whatever they waited for.
+    /// How long commits took since the database was opened, including the time that they waited.
     pub fn commit_latency(&self) -> Latency {
         self.inner.store.counters.commit_latency.latency()
     }

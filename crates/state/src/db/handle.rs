@@ -1,4 +1,4 @@
-//! An open database, as its owner holds it.
+//! The handle of an open database: views, blocks, and moves of the head.
 
 use crate::engine::parts::Engine;
 use crate::write::sealed::Sealed;
@@ -8,7 +8,7 @@ use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_snapshot::StateError;
 use std::sync::Arc;
 
-/// An open database. Clones share it.
+/// An open database. Clones are handles of the same database.
 #[derive(Clone)]
 pub struct Db {
     pub(crate) inner: Arc<Engine>,
@@ -20,54 +20,60 @@ impl Db {
         self.inner.layers.current.read().tree.head().block
     }
 
-    /// Block 0, or whatever block the database was made from.
+    /// The block from which the database was made; block 0 unless it began at a later one.
     pub fn genesis(&self) -> BlockId {
         self.inner.journal.genesis
     }
 
-    /// What it was opened with.
+    /// The options with which the database was opened.
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// What was kept under that name when the database was made.
+    /// The property of that name, stored when the database was made.
     pub fn property(&self, name: &str) -> Option<&[u8]> {
         self.inner.journal.manifest.property(name)
     }
 
-    /// The newest block whose state is in pages: what lies above is in memory, and in the log.
+    /// The newest block whose state is in pages. Later blocks are in memory and in the log.
     pub fn snapshot_block(&self) -> BlockId {
         self.inner.layers.current.read().base.snapshot.block
     }
 
-    /// The state at the head.
+    /// A view of the state at the head.
     pub fn view(&self) -> Result<View, StateError> {
         let current = self.inner.layers.current.read();
         let head = current.tree.head().clone();
         Ok(self.inner.view_at(&current, head))
     }
 
-    /// The state after that block, whatever its branch: sealed, of one of the newest heights, or an
-    /// ancestor of such a block. What is not in memory is brought back from the log for this view,
-    /// and goes with it: the further it is from the head, the more is read and kept.
+    /// A view of the state after a block of any branch: a sealed block, a block of the newest
+    /// heights, or an ancestor of one. A state that is not in memory is restored from the log for
+    /// this view, and dropped with it. The farther it is from the head, the more is read and kept
+    /// in memory.
     ///
     /// # Errors
     ///
-    /// [`StateError::UnknownBlock`] for a block that is not here, at once; [`StateError::NotKept`] for
-    /// one that is older than [`Options::keep_blocks`] says, or soon;
-    /// [`StateError::TooFar`] if what lies between does not fit into its share of the memory.
+    /// [`StateError::UnknownBlock`] for a block that is not in the database, without reading the
+    /// log. [`StateError::NotKept`] for a block that [`Options::keep_blocks`] has removed, or soon
+    /// will. [`StateError::TooFar`] if the changes between do not fit into their share of the
+    /// memory.
     pub fn view_of(&self, id: BlockId) -> Result<View, StateError> {
         self.inner.view_of(id)
     }
 
-    /// Number and hash of the block of that hash, if it is in memory: sealed and not committed yet,
-    /// or of one of the newest [`Options::unfinalized_blocks`] heights. Others are found by number:
-    /// [`Db::block_id`].
+    /// Number and hash of a block by its hash, if it is in memory: sealed and not committed yet, or
+    /// one of the newest [`Options::unfinalized_blocks`] heights. [`Db::block_id`] finds canonical
+    /// blocks of any height.
     pub fn find(&self, hash: &B256) -> Option<BlockId> {
         self.inner.find(hash)
     }
 
-    /// The state after the canonical block of that height.
+    /// A view of the state after the canonical block at `number`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchBlock`] above the head, and the errors of [`Db::view_of`].
     pub fn view_at(&self, number: BlockNumber) -> Result<View, StateError> {
         let head = self.head();
         if number == head.number {
@@ -79,14 +85,17 @@ impl Db {
         self.inner.view_of(id)
     }
 
-    /// Name of the canonical block of that height.
+    /// Number and hash of the canonical block at `number`; `None` above the head.
     pub fn block_id(&self, number: BlockNumber) -> Result<Option<BlockId>, StateError> {
         let entry = self.inner.journal.blocks.canonical(number)?;
         Ok(entry.map(|entry| BlockId::new(number, entry.hash)))
     }
 
-    /// The canonical block of that height, as it was given. [`StateError::NotKept`] if it has left the
-    /// log.
+    /// The canonical block at `number`, as it was sealed; `None` above the head.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotKept`] if the block has left the log.
     pub fn block(&self, number: BlockNumber) -> Result<Option<BlockMeta>, StateError> {
         let entry = self.inner.journal.blocks.canonical(number)?;
         entry
@@ -102,7 +111,11 @@ impl Db {
             .transpose()
     }
 
-    /// What the canonical block of that height changed, and what takes it back.
+    /// The changes of the canonical block at `number`, and its reverts; `None` above the head.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotKept`] if the block has left the log.
     pub fn block_changes(
         &self,
         number: BlockNumber,
@@ -114,20 +127,29 @@ impl Db {
         Ok(Some((record.changes, record.reverts)))
     }
 
-    /// Whether the block is committed and can be built upon: it is canonical, or of one of the
-    /// newest [`Options::unfinalized_blocks`] heights.
+    /// Whether a block is committed and can be built upon: it is canonical, or one of the newest
+    /// [`Options::unfinalized_blocks`] heights.
     pub fn has(&self, id: BlockId) -> Result<bool, StateError> {
         Ok(self.inner.journal.blocks.position_of(id)?.is_some())
     }
 
-    /// Makes a committed block the head: unwinds, to any depth that is kept, or changes branch. Durable when it
-    /// returns. Where the way back is too long for the memory it is gone in steps, and blocks of
-    /// the heights in between are the head meanwhile.
+    /// Makes a committed block the head: unwinds to any depth that is kept, or switches to another
+    /// branch. The move is durable when this returns. If the changes between exceed the memory for
+    /// them, the head goes there in steps, and intermediate blocks are the head meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if the block is not committed, and [`StateError::NotKept`] if
+    /// the log does not keep the blocks between.
     pub fn set_head(&self, id: BlockId) -> Result<BlockId, StateError> {
         self.inner.set_head(id)
     }
 
-    /// Takes the head back to the canonical block of that height.
+    /// Moves the head back to the canonical block at `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchBlock`] if `to` is above the head, and the errors of [`Db::set_head`].
     pub fn unwind(&self, to: BlockNumber) -> Result<BlockId, StateError> {
         let head = self.head();
         let id = self.block_id(to)?.filter(|id| id.number <= head.number);
@@ -135,29 +157,39 @@ impl Db {
         self.inner.set_head(id)
     }
 
-    /// Makes several blocks durable with one sync, in order, each after its parent; the last is
-    /// the head then. After an error none of them counts as committed: those of which the disk has
-    /// all are there when the database is opened again.
+    /// Makes several blocks durable with one sync. Parents come before their children, and the last
+    /// block becomes the head. After an error none of them counts as committed; those that reached
+    /// the disk are there when the database is opened again.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::OtherDatabase`] for a block of another database, and the errors of
+    /// [`Sealed::commit`].
     pub fn commit_all(&self, sealed: Vec<Sealed>) -> Result<(), StateError> {
         self.inner.commit(sealed, true)
     }
 
-    /// Merges all but the newest `keep` blocks and waits until it is in a checkpoint: the next
-    /// opening has less to replay.
+    /// Merges all but the newest `keep` blocks, and waits until a durable checkpoint has them. The
+    /// next opening has less to replay then.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::ReadOnly`] for a reader, and the failure of the merge, which poisons the
+    /// engine.
     pub fn flush(&self, keep: usize) -> Result<(), StateError> {
         self.inner.journal.check_writable("merged")?;
         self.inner.merge_now(keep)
     }
 
     /// Waits for the merges that are under way, and closes the database: its directory can be
-    /// opened again at once. Dropping the last handle closes it as well, but not before a merge is
-    /// through.
+    /// opened again at once. Dropping the last handle closes the database too, once its merges have
+    /// ended.
     ///
     /// # Errors
     ///
-    /// [`StateError::StillUsed`] if there are other handles, views, sessions or blocks of it: it is
-    /// closed with the last of them. Otherwise it is closed, and an error says that the engine had
-    /// stopped.
+    /// [`StateError::StillUsed`] if there are other handles, views, sessions or blocks of the
+    /// database: it is closed when the last of them is dropped. Any other error reports an earlier
+    /// failure of the engine, and the database is closed.
     pub fn close(self) -> Result<(), StateError> {
         let sound = self.inner.wait_for_merge();
         match Arc::try_unwrap(self.inner) {

@@ -1,4 +1,4 @@
-//! What may be in a directory before a database is made there.
+//! Files that may be in a directory before a database is created there.
 
 use cambium_disk::{Disk, DiskError};
 use cambium_snapshot::{StateError, remove_spilled};
@@ -7,11 +7,11 @@ use cambium_store::{
 };
 use std::sync::Arc;
 
-/// Directories of the store, and what its files there are called: a number of eight digits or
-/// more, and this.
+/// Directories of the store, and the endings of its files there, whose names begin with a number of
+/// at least eight digits.
 const DIRS: [(&str, &str); 2] = [("segments", ".seg"), ("log", ".log")];
 
-/// Refuses a directory that holds a database, whole or not.
+/// Rejects a directory that holds a database, whole or damaged.
 pub(crate) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
     let found = load_latest_checkpoint(disk, StoreError::is_corruption, Checkpoint::verify)?;
     if found.loaded.is_some() {
@@ -26,8 +26,8 @@ pub(crate) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
     refuse_lost_checkpoints(disk)
 }
 
-/// A manifest without a checkpoint is an attempt that was cut short, unless the log has blocks
-/// after the first: then there were checkpoints.
+/// Rejects a directory whose checkpoints were lost: it has a manifest and no checkpoint, and its
+/// log has blocks after the first. Without such blocks it is an unfinished creation.
 pub(crate) fn refuse_lost_checkpoints(disk: &Arc<dyn Disk>) -> Result<(), StateError> {
     if !Manifest::exists(&**disk)? || !disk.exists("log").map_err(StoreError::from)? {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) fn refuse_lost_checkpoints(disk: &Arc<dyn Disk>) -> Result<(), StateE
         Err(error) => Err(error),
     };
     let has_blocks = match has_blocks {
-        // Damage that can be told from a torn end was acknowledged once.
+        // A torn end is not an error here, so this damage hit acknowledged blocks.
         Err(error) if error.is_corruption() => true,
         has_blocks => has_blocks?,
     };
@@ -53,7 +53,7 @@ pub(crate) fn refuse_lost_checkpoints(disk: &Arc<dyn Disk>) -> Result<(), StateE
     }
 }
 
-/// Whether there is a record after the first. One that can't be read is not known to be none.
+/// Whether the log has a record after the first. Fails if that record can't be read.
 fn has_second_record(log: &BlockLog) -> Result<bool, StoreError> {
     let mut records = log.scan(LogPosition::START);
     if let Some(first) = records.next() {
@@ -62,7 +62,7 @@ fn has_second_record(log: &BlockLog) -> Result<bool, StoreError> {
     Ok(records.next().transpose()?.is_some())
 }
 
-/// Removes what an attempt that did not come to its first checkpoint left, and nothing else.
+/// Removes the files of a creation that did not finish its first checkpoint, and no others.
 pub(crate) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
     for (dir, ending) in DIRS {
         if disk.exists(dir)? {
@@ -73,7 +73,8 @@ pub(crate) fn remove_unfinished(disk: &dyn Disk) -> Result<(), DiskError> {
             for name in disk.list(dir)?.into_iter().filter(ours) {
                 disk.remove(&format!("{dir}/{name}"))?;
             }
-            // A log that comes back beside a new manifest would pass for a damaged one.
+            // After a power failure, an old log beside a new manifest would look like a damaged
+            // one.
             disk.sync_dir(dir)?;
         }
     }

@@ -1,4 +1,4 @@
-//! The database: made, opened, looked at, checked and copied.
+//! The database: creating, opening, inspecting, checking and copying it.
 
 pub(crate) mod handle;
 pub(crate) mod assemble;

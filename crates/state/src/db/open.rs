@@ -1,17 +1,17 @@
 //! Opening a database: the newest checkpoint, and a short replay of the log.
 //!
 //! ```text
-//!   look     checkpoint, segments, codes, end of the log, block index     what is there stays
-//!   replay   what the log has since the checkpoint, into layers           replay.rs
-//!   settle   what crashes and damage left is set aside, cut off, removed
+//!   look     checkpoint, segments, codes, end of the log, block index     nothing is changed
+//!   replay   the records of the log after the checkpoint become layers    replay.rs
+//!   settle   remains of crashes and damage are set aside, cut off, removed
 //! ```
 //!
-//! So an opening that fails has deleted nothing that is needed, and can be tried again: at most it
-//! has added a checkpoint, where the index had to be made again. Only what is damaged for certain is
-//! passed over; an error that may pass ends the opening.
+//! An opening that fails has deleted nothing that is needed, and can be tried again. At most it has
+//! added a checkpoint with a rebuilt index. Only what is certainly damaged is skipped; an error
+//! that may be transient ends the opening.
 //!
-//! Replay does no trie work: the log has each block's changes both ways, so the layers above the
-//! snapshot are there as soon as they are read. The trie follows when the next root is wanted.
+//! Replay does no trie work. The log has the changes and reverts of each block, so the layers are
+//! there as soon as the records are read. The tries are updated when the next root is computed.
 
 use super::recovery::{Recovery, Unsettled};
 use crate::engine::parts::Engine;
@@ -23,10 +23,10 @@ use crate::{
         replay::Replay,
     },
     log::{
-        block_index::{MayRemake, complete_index, note_of},
+        access::{Access, ReadAccess},
+        block_index::{MayRebuild, complete_index, note_of},
         blocks::Blocks,
         log_state::{LogState, Meta, ReadCheckpoint},
-        reading::{Holds, Reading},
     },
     options::Options,
 };
@@ -45,45 +45,47 @@ pub(crate) const GENESIS_HASH: &str = "genesis_hash";
 /// Name of the manifest's property that holds the number of the genesis block.
 pub(crate) const GENESIS_NUMBER: &str = "genesis_number";
 
-/// Who opens a database.
+/// The process that opens a database.
 pub(crate) enum Opener {
     Writer(DataDirLock),
-    /// Somebody beside whoever writes to that disk. What is opened is a disk above it.
-    Reader(Arc<dyn Disk>, MayRemake),
+    /// A reader, with the disk that a writer may have open. The reader works on a disk above that
+    /// one, which keeps changes in memory.
+    Reader(Arc<dyn Disk>, MayRebuild),
 }
 
 impl Opener {
-    /// What is held of a database that goes by checkpoint `sequence`, and what may be made again by
-    /// a reader.
-    fn at(self, sequence: u64) -> Result<(Holds, Option<MayRemake>), StateError> {
+    /// Takes the locks of a database that is opened at checkpoint `sequence`. For a reader, also
+    /// returns whether it may rebuild the index.
+    fn at(self, sequence: u64) -> Result<(Access, Option<MayRebuild>), StateError> {
         Ok(match self {
-            Self::Writer(lock) => (Holds::Writer(lock), None),
-            Self::Reader(disk, may_remake) => {
-                let reading = Reading::at(disk, sequence)?;
-                (Holds::Reader(reading), Some(may_remake))
+            Self::Writer(lock) => (Access::Writer(lock), None),
+            Self::Reader(disk, may_rebuild) => {
+                let reading = ReadAccess::at(disk, sequence)?;
+                (Access::Reader(reading), Some(may_rebuild))
             }
         })
     }
 }
 
 impl Db {
-    /// Whether `disk` holds a database, good or bad.
+    /// Whether `disk` holds a database, whole or damaged.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }
 
-    /// Opens the database on `disk` at the newest block that was committed.
+    /// Opens the database on `disk` for writing, at its newest committed block.
     ///
     /// # Errors
     ///
-    /// An error names the file and what to do about it, and leaves the directory as it was, but for
-    /// an index that had to be made again: that is kept, as a checkpoint.
+    /// An error names the file and what to do about it. It leaves the directory unchanged, except
+    /// that a rebuilt index is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         let lock = lock_data_dir(&*disk)?;
         Self::open_as(disk, options, Opener::Writer(lock))
     }
 
+    /// Opens the database on `disk` for the given opener.
     pub(crate) fn open_as(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -95,7 +97,7 @@ impl Db {
         let counters = Arc::new(Counters::default());
         let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
         let mut notes = Vec::new();
-        let may_make_index = !matches!(opener, Opener::Reader(_, MayRemake(false)));
+        let may_make_index = !matches!(opener, Opener::Reader(_, MayRebuild(false)));
         let found = find_state(
             &disk,
             &manifest,
@@ -104,7 +106,7 @@ impl Db {
             may_make_index,
             &mut notes,
         )?;
-        let (aside, is_remade) = (found.aside, found.is_remade);
+        let (aside, is_rebuilt) = (found.aside, found.is_rebuilt);
         let ReadCheckpoint {
             meta,
             segments: table,
@@ -112,13 +114,13 @@ impl Db {
             index: found_index,
             sequence,
         } = found.read;
-        let (holds, may_remake) = opener.at(sequence)?;
+        let (access, may_rebuild) = opener.at(sequence)?;
         let sizes = options.files.segments();
         let opened = Segments::open(disk.clone(), sizes, salt, Some(&table), &retired);
         let (segments, damage) = opened?;
-        if let Holds::Reader(reading) = &holds {
+        if let Access::Reader(reading) = &access {
             segments.expect_cuts();
-            if !is_remade {
+            if !is_rebuilt {
                 reading.check_is_usable()?;
             }
         }
@@ -128,14 +130,14 @@ impl Db {
         let sizes = options.files.log(salt);
         let (block_log, torn) = open_log(&disk, sizes, &meta.log)?;
         let kept = meta.log.kept;
-        // To a reader it is what is being written.
-        if may_remake.is_none() {
+        // A reader may see a record that is being written.
+        if may_rebuild.is_none() {
             notes.extend(torn);
         }
         let base = meta.state.block;
         let (block_index, found) = BlockIndex::open(disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&block_index, &block_log, genesis, &meta, may_remake)?;
-        notes.extend(note_of(found, was_remade, base));
+        let was_rebuilt = complete_index(&block_index, &block_log, genesis, &meta, may_rebuild)?;
+        notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
         let index = fitting_index(&disk, &parts, &manifest, &meta, found_index, &named)?;
         let Meta { state, log, .. } = meta;
@@ -145,7 +147,7 @@ impl Db {
         let inner = Parts {
             options,
             disk,
-            holds,
+            access,
             manifest,
             genesis,
             pages: pages(segments, &options, &counters),
@@ -162,8 +164,8 @@ impl Db {
         .assemble()?;
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;
-        if was_remade && !inner.journal.is_read_only() {
-            // Or the next opening would make it again.
+        if was_rebuilt && !inner.journal.is_read_only() {
+            // Without a sync the next opening would rebuild it again.
             inner.journal.blocks.index().sync()?;
         }
         Ok((Self { inner }, recovery))
@@ -172,12 +174,12 @@ impl Db {
 
 /// The pages that a checkpoint names besides those in its index.
 struct Named {
-    /// The segment table.
+    /// The encoded segment table.
     table: Vec<u8>,
     retired: Vec<PageAddr>,
 }
 
-/// The index that a checkpoint has. One that does not fit into its memory, and is in several
+/// Returns the index of a checkpoint. An index that exceeds its memory, and is spread over several
 /// checkpoints, is written again as a whole.
 fn fitting_index(
     disk: &Arc<dyn Disk>,
@@ -197,7 +199,7 @@ fn fitting_index(
     }
 }
 
-/// Opens the block log as a checkpoint names it. With a note if its end was torn.
+/// Opens the block log at the positions in a checkpoint. Returns a note if its end was torn.
 fn open_log(
     disk: &Arc<dyn Disk>,
     sizes: LogOptions,
@@ -214,8 +216,8 @@ fn open_log(
     Ok((log, torn))
 }
 
-/// Takes what the log has since checkpoint `sequence`, when the head was `head` and the log ended at
-/// `from`; then does what was left until all is open.
+/// Replays the log after checkpoint `sequence`, which names the head `head` and the log position
+/// `from`, and then settles the database.
 fn replay_from(
     inner: &Arc<Engine>,
     sequence: u64,
@@ -235,14 +237,14 @@ fn replay_from(
     replay.finish()
 }
 
-/// A head that neither the checkpoint which names it nor the log knows is not a mistake of the
-/// caller.
+/// Reports an unknown head as damage to the checkpoint that names it, since it is not the caller's
+/// mistake.
 fn no_head(sequence: u64, error: StateError) -> StateError {
     match error {
         StateError::UnknownBlock(_) | StateError::NoSuchBlock { .. } => StateError::Damaged {
             what: format!("section meta of checkpoint {sequence}"),
             source: DecodeError {
-                what: "a head that is not there",
+                what: "a head that is not in the log",
                 offset: 0,
             },
         },
@@ -250,19 +252,19 @@ fn no_head(sequence: u64, error: StateError) -> StateError {
     }
 }
 
-/// What a checkpoint says of the log, where a repair has taken records out of it that come before
-/// the replay: of recent blocks those are left that are there, and the head is the newest block below
-/// its own to which all records lead. With a note if that is another one.
+/// Adapts a checkpoint's view of the log to records that a repair has removed. Recent blocks whose
+/// record is gone are removed, and the head becomes the newest block below the old one to which all
+/// records lead. Returns a note if the head has changed.
 pub(crate) fn without_lost(
     log: &BlockLog,
     index: &BlockIndex,
     base: BlockId,
-    mut told: LogState,
+    mut log_state: LogState,
 ) -> Result<(LogState, Option<String>), StateError> {
-    // What can't be read is told when it is needed.
+    // Unreadable records are reported when they are needed.
     let is_there = |position| log.holds_record(position).unwrap_or(true);
     let mut recent = HashMap::new();
-    for block in &told.recent {
+    for block in &log_state.recent {
         let is_there = is_there(block.position);
         recent.insert(block.id.hash, (*block, is_there));
     }
@@ -275,18 +277,18 @@ pub(crate) fn without_lost(
         };
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
     };
-    let (mut next, mut head) = (told.head, told.head);
+    let (mut next, mut head) = (log_state.head, log_state.head);
     while !on_base(next)? {
-        // A head that nobody knows is told when it is looked for.
+        // An unknown head is reported when its layer is looked up.
         let Some((block, is_there)) = recent.get(&next.hash) else {
-            return Ok((told, None));
+            return Ok((log_state, None));
         };
         next = BlockId::new(next.number.saturating_sub(1), block.parent);
         if !is_there {
             head = next;
         }
     }
-    // Below the base the ways back lead on.
+    // Below the base, the head is reached by the reverts of these records.
     for number in next.number + 1..=base.number {
         if let Some(entry) = index.get(number)?
             && !is_there(entry.position)
@@ -294,39 +296,39 @@ pub(crate) fn without_lost(
             head = base;
         }
     }
-    let note = (head != told.head).then(|| {
+    let note = (head != log_state.head).then(|| {
         format!(
-            "the head was block {}, but records before it were damaged and taken out of the block \
-             log: it is block {head}",
-            told.head
+            "the head is block {head} instead of block {}: records before the latter were damaged \
+             and removed from the block log",
+            log_state.head
         )
     });
-    told.head = head;
-    told.recent.retain(|block| {
+    log_state.head = head;
+    log_state.recent.retain(|block| {
         recent
             .get(&block.id.hash)
             .is_some_and(|(_, is_there)| *is_there)
     });
-    Ok((told, note))
+    Ok((log_state, note))
 }
 
-/// The state that a start goes by.
+/// The checkpoint from which a database is opened.
 pub(crate) struct FoundState {
     pub(crate) read: ReadCheckpoint,
-    /// Checkpoints that are damaged, and to be set aside.
+    /// Damaged checkpoints, which are to be set aside.
     pub(crate) aside: Vec<u64>,
-    /// Whether the checkpoint is a new one, with an index that was made again from the pages.
-    pub(crate) is_remade: bool,
+    /// Whether the checkpoint is a new one, with an index that was rebuilt from the pages.
+    pub(crate) is_rebuilt: bool,
 }
 
-/// The newest checkpoint of the last two that is whole, with what it is on; or, where neither is,
-/// what can be made of the newest and of the pages, if the index may be made again.
+/// Finds the newest whole checkpoint among the last two. If both are damaged and `may_rebuild`,
+/// rebuilds the index from the pages and writes a new checkpoint.
 pub(crate) fn find_state(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
     options: &Options,
     parts: &Arc<PartCache>,
-    may_remake: bool,
+    may_rebuild: bool,
     notes: &mut Vec<String>,
 ) -> Result<FoundState, StateError> {
     let found = load_latest_checkpoint(disk, StateError::is_damage, |found| {
@@ -345,17 +347,17 @@ pub(crate) fn find_state(
         return Ok(FoundState {
             read,
             aside,
-            is_remade: false,
+            is_rebuilt: false,
         });
     }
     let Some((_, damage)) = found.damaged.into_iter().next() else {
         refuse_lost_checkpoints(disk)?;
         return Err(StateError::Unfinished);
     };
-    if !may_remake {
+    if !may_rebuild {
         return Err(damage);
     }
-    // The newest says which pages there are, even where what it is on is damaged.
+    // The newest checkpoint lists the pages in use, even if a checkpoint below it is damaged.
     match rebuild(
         disk,
         manifest,
@@ -371,7 +373,7 @@ pub(crate) fn find_state(
             Ok(FoundState {
                 read,
                 aside: Vec::new(),
-                is_remade: true,
+                is_rebuilt: true,
             })
         }
         Err(error) if error.is_damage() => Err(damage),
@@ -407,7 +409,7 @@ mod tests {
     use cambium_disk::FaultyDisk;
     use cambium_store::CheckpointWriter;
 
-    /// A database of nothing, with the checkpoint that it has in its place with another head.
+    /// An empty database whose checkpoint is replaced by one with another head.
     fn with_head(head: BlockId) -> Arc<dyn Disk> {
         let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
         let loaded = Loader::new(disk.clone(), Options::default()).unwrap();

@@ -1,22 +1,22 @@
-//! Reading a database that another process may have open.
+//! Readers: opening a database that another process may have open for writing.
 //!
 //! ```text
-//!   whoever writes   checkpoint 7 ............ 8 ................ 9
-//!                    log  -a--b--c--d--e--f--g--h--i--j--k--l--m--
-//!   a reader         opens at 7: a b c d          catches up: opens anew, at 9: l m
-//!                       catches up: e f
+//!   the writer   checkpoint 7 ............ 8 ................ 9
+//!                log  -a--b--c--d--e--f--g--h--i--j--k--l--m--
+//!   a reader     opens at 7: a b c d          catches up: opens again, at 9: l m
+//!                   catches up: e f
 //! ```
 //!
-//! A reader is the engine above a disk on which what is written stays in memory. It opens what the
-//! newest checkpoint names, and takes what the log has since: so it is at the newest block that was
-//! written, and knows of no later one until it catches up. What it has opened stays readable when it
-//! is removed. Of what changes in place there is the end of the log, and the block index below a
-//! chain that is taken back, which is noticed by its entry for the newest block that a reader has
-//! from there.
+//! A reader is the engine above a disk that keeps its writes in memory. It opens the newest
+//! checkpoint and replays the log, so it is at the newest block that was written, and learns of
+//! later ones when it catches up. Files that it has opened stay readable after their removal. Two
+//! things change in place: the end of the log, and the block index below a chain that is unwound. A
+//! reader notices the latter by the entry for the newest block that it takes from the index.
 //!
-//! While it opens, files come and go: whatever does not fit together then is opened again.
+//! Files appear and disappear while a reader opens the database. If they do not fit together, it
+//! opens the database again.
 
-use crate::log::reading::Reading;
+use crate::log::access::ReadAccess;
 use crate::{
     db::{
         handle::Db,
@@ -24,7 +24,7 @@ use crate::{
         recovery::{Recovery, Unsettled},
         replay::Replay,
     },
-    log::block_index::MayRemake,
+    log::block_index::MayRebuild,
     options::Options,
 };
 use cambium_disk::{Disk, TrialDisk};
@@ -32,14 +32,14 @@ use cambium_snapshot::StateError;
 use cambium_store::{Checkpoint, StoreError};
 use std::{sync::Arc, thread, time::Duration};
 
-/// What looks like damage is read again so often: it may be in the middle of being written.
+/// Attempts to open what looks like damage, since it may be in the middle of being written.
 const TRIES: u32 = 10;
-/// So often it is opened again at most since there was a newer checkpoint each time.
+/// Most attempts that fail because the writer finished another checkpoint meanwhile.
 const RACES_MAX: u32 = 200;
-/// Pause between two of these.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Whether another attempt may see what belongs together.
+/// Whether another attempt may find files that fit together.
 fn may_be_half_written(error: &StateError) -> bool {
     match error {
         StateError::Store(StoreError::ReaderBehind { .. }) | StateError::Unfinished => true,
@@ -49,20 +49,22 @@ fn may_be_half_written(error: &StateError) -> bool {
 }
 
 impl Db {
-    /// Opens the database on `disk` for reading alone, whether or not another process has it open for
-    /// writing: at the newest block that is in its log. Nothing on the disk is changed, but for a file
-    /// in `readers/` that tells whoever writes that there is a reader, where that can be made; so a
-    /// directory that may not be written to can be read, on a disk with
+    /// Opens the database on `disk` for reading alone, at the newest block in its log, whether or
+    /// not another process has it open for writing. Nothing on the disk changes, except that a file
+    /// in `readers/` announces the reader to the writer. If that file can't be created, the reader
+    /// does without it; so a directory without write permission can be read, on a disk with
     /// [`read_only`](cambium_disk::StdDiskOptions::read_only).
     ///
-    /// A block is seen once it is written, which is a moment before it is durable. What came since the
-    /// newest checkpoint is in memory, however much [`Options`] allow; [`StateError::ReadOnly`] is what
-    /// comes of sealing a block, committing, moving the head or merging.
+    /// A block is visible once it is written, which is a moment before it is durable. Everything
+    /// since the newest checkpoint is held in memory, regardless of [`Options::memory_bytes`].
+    /// Sealing or committing a block, moving the head and merging fail with
+    /// [`StateError::ReadOnly`].
     ///
     /// # Errors
     ///
-    /// As [`Db::open`], but that another process has it open. [`StateError::TooFar`] while whoever
-    /// writes takes the head far below what is in pages, if that is more than the memory here.
+    /// The errors of [`Db::open`], except for another process that has the database open.
+    /// [`StateError::TooFar`] while the writer moves the head so far below the newest pages that
+    /// the changes between exceed the reader's memory.
     pub fn open_read_only(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -73,10 +75,10 @@ impl Db {
             let newest = Checkpoint::newest(&*disk)?;
             let is_last = tries >= TRIES;
             let above: Arc<dyn Disk> = Arc::new(TrialDisk::new(disk.clone(), options.memory_bytes));
-            let opener = Opener::Reader(disk.clone(), MayRemake(is_last));
+            let opener = Opener::Reader(disk.clone(), MayRebuild(is_last));
             match Self::open_as(above, options, opener) {
                 Err(error) if may_be_half_written(&error) => {
-                    // Whoever writes was faster, which tells nothing of what is on the disk.
+                    // The writer was faster, which proves no damage.
                     let was_race = Checkpoint::newest(&*disk)? != newest;
                     match was_race && races < RACES_MAX {
                         true => races += 1,
@@ -90,22 +92,21 @@ impl Db {
         }
     }
 
-    /// Whether it was opened with [`Db::open_read_only`].
+    /// Whether the database was opened with [`Db::open_read_only`].
     pub fn is_read_only(&self) -> bool {
         self.inner.journal.is_read_only()
     }
 
-    /// Takes a database that is open for reading alone to the newest block that the process which
-    /// writes it has written since. Views stay what they are; other handles are taken along only if
-    /// there is no newer checkpoint: a database that is, after all, opened again. One that is open for
-    /// writing is at its newest block already.
+    /// Moves a reader to the newest block that the writer has written. Existing views don't change.
+    /// If there is a newer checkpoint, the database is opened again and other handles stay behind;
+    /// otherwise they move too. A database that is open for writing is at its newest block already.
     ///
     /// # Errors
     ///
-    /// As [`Db::open_read_only`]. The database is at the block at which it was then, or at one of
-    /// those that were the head since; the next attempt goes on from the disk.
+    /// The errors of [`Db::open_read_only`]. After an error the database is where it was, or at a
+    /// later head; the next attempt starts from the disk.
     pub fn catch_up(&mut self) -> Result<Recovery, StateError> {
-        let Some(reading) = self.inner.journal.reading() else {
+        let Some(reading) = self.inner.journal.read_access() else {
             return Ok(Recovery::default());
         };
         if Checkpoint::newest(&**reading.disk())? == Some(reading.sequence()) {
@@ -119,11 +120,11 @@ impl Db {
         Ok(recovery)
     }
 
-    /// Takes what the log has since it was looked at last.
-    fn follow_log(&self, reading: &Reading) -> Result<Recovery, StateError> {
+    /// Replays the records that the log has gained since the last look.
+    fn follow_log(&self, reading: &ReadAccess) -> Result<Recovery, StateError> {
         let inner = &self.inner;
-        let mut is_half_way = reading.is_half_way.lock();
-        if std::mem::replace(&mut *is_half_way, true) {
+        let mut is_partial = reading.is_partial.lock();
+        if std::mem::replace(&mut *is_partial, true) {
             let what = "a part of the log that could not be read".to_owned();
             return Err(StoreError::ReaderBehind { what }.into());
         }
@@ -140,11 +141,12 @@ impl Db {
         let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
         replay.run(from)?;
         let recovery = replay.finish()?;
-        *is_half_way = false;
+        *is_partial = false;
         Ok(recovery)
     }
 
-    /// An error if something that a reader reads was taken away by whoever writes.
+    /// Fails with [`StoreError::ReaderBehind`] if the writer has removed something that this reader
+    /// reads.
     pub(crate) fn check_not_behind(&self) -> Result<(), StateError> {
         if self.is_read_only() {
             self.inner.journal.blocks.index().check_anchor()?;

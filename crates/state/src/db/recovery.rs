@@ -1,36 +1,37 @@
-//! What opening finds, and does when all is open.
+//! Settling a database after it was opened, and the report of what opening has found.
 
 use crate::engine::parts::Engine;
 use alloy_primitives::{B256, Bytes};
 use cambium_snapshot::{StateError, remove_spilled};
 use cambium_store::{StoreError, make_room_for_readers, set_aside};
 
-/// What opening found that its owner should know.
+/// What opening a database has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Blocks taken from the log, which were not in the snapshot yet.
+    /// Blocks of the log that were replayed, since the snapshot did not have them.
     pub replayed_blocks: usize,
-    /// Records of the log that were passed over, since what they rely on is not there: blocks above
-    /// the head may be lost.
+    /// Records of the log that were skipped because the records that they rely on are missing.
+    /// Blocks above the head may be lost.
     pub passed_over: usize,
-    /// What was dropped, rebuilt or passed over, and what can't be read, in words.
+    /// Messages about everything that was dropped, rebuilt or skipped, and everything that can't be
+    /// read.
     pub notes: Vec<String>,
 }
 
-/// What is left to be done once all is open.
+/// Changes to the files that wait until everything is open.
 #[derive(Default)]
 pub(crate) struct Unsettled {
-    /// Checkpoints that are damaged.
+    /// Damaged checkpoints, which are to be set aside.
     pub(crate) aside: Vec<u64>,
-    /// Codes of replayed blocks.
+    /// Codes of replayed blocks, which are to be stored.
     pub(crate) codes: Vec<(B256, Bytes)>,
 }
 
 impl Engine {
-    /// Makes what was looked at ready to be written to: all is open.
+    /// Makes the files ready for writing. Everything is open and was checked.
     pub(crate) fn settle(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
         if self.journal.is_read_only() {
-            // What is written of them stays in memory.
+            // A reader's codes stay in memory.
             return self.settle_codes(unsettled);
         }
         if !unsettled.codes.is_empty() {
@@ -45,6 +46,7 @@ impl Engine {
         Ok(())
     }
 
+    /// Makes the file of codes ready for writing, and stores the codes of replayed blocks.
     fn settle_codes(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
         self.store.codes.settle()?;
         for (hash, code) in unsettled.codes.drain(..) {

@@ -1,8 +1,8 @@
 //! Replaying the log after a checkpoint: blocks become layers, and the head moves as it did.
 //!
-//! A record that makes no sense (of a block whose parent is not there, say, since its record was
-//! damaged and taken out) is passed over and told: no record keeps a database from opening at the
-//! last good block.
+//! A record that can't be applied is skipped and reported: for example, the record of its block's
+//! parent was damaged and removed. No record prevents a database from opening at its last good
+//! block.
 
 use crate::{
     db::recovery::{Recovery, Unsettled},
@@ -18,19 +18,20 @@ use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, Record};
 use std::sync::Arc;
 
-/// Notes of one kind that are told one by one: what more there is, is counted.
+/// Most notes about skipped records. Further ones are counted in one note.
 const NOTES_MAX: usize = 20;
 
-/// A replay under way.
+/// A replay of the log.
 pub(crate) struct Replay<'a> {
     inner: &'a Arc<Engine>,
     unsettled: Unsettled,
     recovery: Recovery,
-    /// Records passed over.
+    /// Number of skipped records.
     skipped: usize,
 }
 
 impl<'a> Replay<'a> {
+    /// A replay that has read nothing yet. Its report begins with `notes`.
     pub(crate) fn new(inner: &'a Arc<Engine>, unsettled: Unsettled, notes: Vec<String>) -> Self {
         Self {
             inner,
@@ -43,12 +44,12 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Makes `head` the head, as it was when the checkpoint was made that goes on from `from`.
+    /// Makes `head`, which the checkpoint names, the head. Replay continues from `from`.
     pub(crate) fn start(&mut self, head: BlockId, from: LogPosition) -> Result<(), StateError> {
         self.follow(head, from)
     }
 
-    /// Takes what the log has from `from` on into layers.
+    /// Replays the records from `from` on into layers.
     pub(crate) fn run(&mut self, from: LogPosition) -> Result<(), StateError> {
         for record in self.inner.journal.log.scan(from) {
             let (position, record) = record?;
@@ -65,19 +66,19 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Does what was left until all is open.
+    /// Settles the database, and reports what was replayed and skipped.
     pub(crate) fn finish(mut self) -> Result<Recovery, StateError> {
         self.inner.settle(&mut self.unsettled)?;
         self.recovery.passed_over = self.skipped;
         if self.skipped > NOTES_MAX {
             let more = self.skipped - NOTES_MAX;
-            let what = format!("{more} more records of the block log were passed over");
+            let what = format!("{more} more records of the block log were skipped");
             self.recovery.notes.push(what);
         }
         if let Some(missing) = self.inner.missing_blocks() {
             self.recovery.notes.push(format!(
-                "{} blocks of the log wait for an ancestor that is not there: import the blocks \
-                 from {} on, and they are there again",
+                "{} blocks of the log wait for a missing ancestor: import the blocks from {} on \
+                 to use them again",
                 self.inner.journal.blocks.orphans(),
                 missing.start()
             ));
@@ -85,14 +86,16 @@ impl<'a> Replay<'a> {
         Ok(self.recovery)
     }
 
+    /// Reports a record that can't be applied.
     fn skip(&mut self, position: LogPosition, why: &str) {
         self.skipped += 1;
         if self.skipped <= NOTES_MAX {
-            let what = format!("{} was passed over: {why}", describe(position));
+            let what = format!("{} was skipped: {why}", describe(position));
             self.recovery.notes.push(what);
         }
     }
 
+    /// Applies the record of a block.
     fn block(&mut self, position: LogPosition, record: &Record) -> Result<(), StateError> {
         let inner = self.inner;
         let block = match BlockRecord::decode(&record.payload) {
@@ -109,7 +112,10 @@ impl<'a> Replay<'a> {
             position,
         };
         if inner.find(&id.hash).is_some_and(|other| other != id) || id.hash == parent {
-            self.skip(position, &format!("block {id} has the hash of another"));
+            self.skip(
+                position,
+                &format!("block {id} has the hash of another block"),
+            );
             return Ok(());
         }
         for (hash, code) in block.codes {
@@ -126,7 +132,7 @@ impl<'a> Replay<'a> {
             }
             inner.journal.blocks.insert(known);
             let mut current = inner.layers.current.write();
-            // On a branch that is not in memory it is brought back with it, when needed.
+            // A block on a branch that is not in memory is restored with its branch when needed.
             let below = current.tree.by_hash(&parent).cloned();
             if let Some(below) = below.filter(|below| below.block.number + 1 == id.number) {
                 current.add(&below, &block.meta, block.changes, block.reverts);
@@ -138,11 +144,12 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// Applies a record that moves the head.
     fn head(&mut self, position: LogPosition, head: BlockId) -> Result<(), StateError> {
         if self.inner.journal.blocks.position_of(head)?.is_none() {
             self.skip(
                 position,
-                &format!("block {head}, made the head, is not there"),
+                &format!("it makes block {head} the head, which is not in the log"),
             );
             return Ok(());
         }
@@ -154,10 +161,10 @@ impl<'a> Replay<'a> {
         let inner = self.inner;
         match inner.layer_of(head) {
             Ok(_) => inner.follow_head(head),
-            // Whoever writes merges it: a reader doesn't.
+            // Only the writer merges on the way; a reader can't.
             Err(error @ StateError::TooFar { .. }) if inner.journal.is_read_only() => Err(error),
             Err(StateError::TooFar { .. }) => {
-                // It is merged on the way: the next opening goes on from this record.
+                // Merges on the way write checkpoints, whose replay must begin at this record.
                 *inner.journal.replaying.lock() = Some(position);
                 inner.settle(&mut self.unsettled)?;
                 inner.descend_to(head)

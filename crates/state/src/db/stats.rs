@@ -1,4 +1,4 @@
-//! What a database is made of, in numbers.
+//! Sizes and counts of an open database.
 
 use crate::{db::handle::Db, tries::base::Intermediate};
 use cambium_disk::DiskDescription;
@@ -6,77 +6,76 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::StateError;
 use cambium_trie::SHARDS;
 
-/// Sizes and counts of an open database. Bytes are bytes.
+/// Sizes and counts of an open database. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// The newest block of the canonical chain.
     pub head: BlockId,
     /// The newest block whose state is in pages.
     pub snapshot: BlockId,
-    /// The oldest block that can be the head again: what is older has left the log, or may.
+    /// The oldest block that can be the head again. Older blocks have left the log, or soon will.
     pub kept_from: BlockNumber,
-    /// Blocks above the snapshot, or above the state being merged.
+    /// Number of blocks above the snapshot, or above the state being merged.
     pub layers: usize,
-    /// Memory of their values.
+    /// Memory of the values of these blocks.
     pub overlay_bytes: usize,
-    /// Memory of their tries.
+    /// Memory of the tries of these blocks.
     pub delta_bytes: usize,
     /// Memory of the index.
     pub index_bytes: usize,
-    /// Bytes of those parts of the index that are on disk, to be read when they are needed: the
-    /// index is larger than its share of the memory. 0 if all of it is in memory.
+    /// Size of the parts of the index that are read from disk when needed, since the index exceeds
+    /// its share of the memory. 0 if the whole index is in memory.
     pub index_bytes_on_disk: u64,
-    /// Pages that the index names.
+    /// Number of pages in the index.
     pub pages: u64,
-    /// Memory of the cache of entries: accounts and slots that were read singly.
+    /// Memory of the value cache: accounts and slots that were read one by one.
     pub entry_cache_bytes: usize,
-    /// Memory of cached contract codes.
+    /// Memory of the code cache.
     pub code_cache_bytes: u64,
-    /// Memory of cached pages.
+    /// Memory of the page cache.
     pub page_cache_bytes: u64,
-    /// States of old blocks that views have brought back, and hold.
+    /// Number of old states that were restored for views and are still held by them.
     pub old_states: usize,
-    /// Memory that views keep although the engine is done with it: old states, and layers that are
-    /// merged.
+    /// Memory that only views still hold: old states, and layers that were merged.
     pub pinned_bytes: usize,
-    /// Earlier snapshots that views hold: segments that only these need stay.
+    /// Number of earlier snapshots that views hold, whose segments can't be removed.
     pub held_snapshots: usize,
-    /// Blocks of the log that wait for an ancestor whose record was lost.
+    /// Number of orphans: blocks of the log that wait for an ancestor whose record was lost.
     pub waiting_blocks: usize,
     /// The merge under way, if there is one.
     pub merging: Option<Merging>,
-    /// Pages that could not be read, and are still in use or in the way.
+    /// Number of pages that could not be read and are still in use, or not removed yet.
     pub unreadable_pages: usize,
-    /// Segment files.
+    /// Number of segment files.
     pub segments: usize,
-    /// Bytes in segments.
+    /// Size of all segments.
     pub segment_bytes: u64,
-    /// Bytes in segments of pages that are in use.
+    /// Size of the pages in segments that are in use.
     pub segment_live_bytes: u64,
-    /// Bytes of segments that were removed and that other processes, which read, may keep the space of:
+    /// Size of removed segments whose space is kept for readers in other processes:
     /// [`Options::reader_lag`](crate::Options::reader_lag).
     pub lent_bytes: u64,
-    /// How many segments are up to a tenth in use, up to two tenths, and so on.
+    /// Number of segments of which up to a tenth is in use, up to two tenths, and so on.
     pub segments_by_live: [usize; 10],
-    /// Contract codes.
+    /// Number of contract codes.
     pub codes: usize,
-    /// How the disk does its work.
+    /// How the disk reads and writes.
     pub disk: DiskDescription,
 }
 
-/// A merge of layers into the snapshot.
+/// Progress of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merging {
-    /// Memory of the layers that are being merged: values and tries.
+    /// Memory of the layers being merged, values and tries.
     pub bytes: usize,
-    /// Parts of the state whose pages are written.
+    /// Number of shards of the state whose pages are written.
     pub parts_done: u64,
-    /// All of them.
+    /// Number of all shards.
     pub parts: u64,
 }
 
 impl Db {
-    /// Sizes and counts.
+    /// Sizes and counts of the database.
     pub fn stats(&self) -> Result<Stats, StateError> {
         let (head, snapshot, merging, layers, overlay_bytes) = {
             let current = self.inner.layers.current.read();
@@ -133,13 +132,13 @@ impl Db {
         })
     }
 
-    /// How far the merge of `intermediate` is, which is part of the base as long as the caller
-    /// looks at it: so all that is counted as merged are the merges before, and parts of this one.
+    /// Progress of the merge of `intermediate`. The caller has seen `intermediate` in the base, so
+    /// that the merge is not counted as ended yet: `merges` counts the ones before it.
     fn merging(&self, intermediate: &Intermediate) -> Merging {
         let counters = &self.inner.store.counters;
         let parts = SHARDS as u64;
         Merging {
-            bytes: intermediate.overlay.bytes() + intermediate.forest.memory_bytes(),
+            bytes: intermediate.overlay.bytes() + intermediate.tries.memory_bytes(),
             parts_done: counters.merge_parts.get() - counters.merges.get() * parts,
             parts,
         }

@@ -1,4 +1,4 @@
-//! What stands above the base: values, tries and the tree of blocks, and the lock of each.
+//! The state above the base in memory: values, tries and the tree of blocks, each behind its lock.
 
 use crate::{
     layers::{
@@ -16,7 +16,7 @@ use cambium_snapshot::StateError;
 use parking_lot::{Mutex, RwLock};
 use std::sync::{Arc, Weak, atomic::AtomicUsize};
 
-/// What views are made from.
+/// The state from which views are made.
 pub(crate) struct Current {
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
@@ -24,7 +24,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Adds a layer on `parent`, which is in the tree, and its values.
+    /// Adds a layer and its values on `parent`, which must be in the tree.
     pub(crate) fn add(
         &mut self,
         parent: &Arc<Layer>,
@@ -40,13 +40,13 @@ impl Current {
 
 /// The layers of an open database.
 pub(crate) struct Layers {
-    /// The trie above the base. Roots.
+    /// The tries above the base, which compute roots.
     pub(crate) delta: DeltaLock,
-    /// Base, overlay and tree of layers. Held for moments only; views copy from it.
+    /// Base, overlay and tree of layers. Locked for moments only; views copy from it.
     pub(crate) current: RwLock<Current>,
-    /// What the values take of blocks that are sealed and not committed.
+    /// Memory of the values of blocks that are sealed and not committed, in bytes.
     pub(crate) sealed_bytes: AtomicUsize,
-    /// What was merged, and the memory that it took: views may keep it.
+    /// Objects that were merged, with their memory in bytes: views may still hold them.
     pub(crate) pinned: Mutex<Vec<(Weak<dyn Send + Sync>, usize)>>,
 }
 
@@ -65,7 +65,7 @@ impl Layers {
         }
     }
 
-    /// Memory of the layers that are not being merged.
+    /// Memory of the layers that are not being merged, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.current.read().overlay.bytes() + self.delta.bytes()
     }
@@ -76,24 +76,28 @@ impl Layers {
         current.tree.head().id != current.tree.root().id
     }
 
-    /// Takes the trie to the state after `parent`, which has a layer.
-    pub(crate) fn take_to(&self, delta: &mut Delta, parent: BlockId) -> Result<(), StateError> {
-        let (parent, way) = {
+    /// Moves the tries to the state after `parent`, which must have a layer.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub(crate) fn move_to(&self, delta: &mut Delta, parent: BlockId) -> Result<(), StateError> {
+        let (parent, path) = {
             let current = self.current.read();
             let parent = current.tree.by_hash(&parent.hash);
             let parent = parent.expect("the delta is above the parent").id;
-            (parent, delta.way_to(&current.tree, parent))
+            (parent, delta.path_to(&current.tree, parent))
         };
-        delta.take_way(&way, parent)
+        delta.move_along(&path, parent)
     }
 
-    /// Counts what views may keep of values that nobody else needs.
+    /// Counts the memory of an overlay that only views may still hold.
     pub(crate) fn note_pinned(&self, overlay: &Arc<Overlay>) {
         let kept = (Arc::downgrade(overlay) as Weak<_>, overlay.bytes());
         self.pinned.lock().push(kept);
     }
 
-    /// Memory that views keep although the engine is done with it.
+    /// Memory that only views still hold, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
         let mut pinned = self.pinned.lock();
         pinned.retain(|(kept, _)| kept.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! How far a merge is, and when the next one is due.
+//! Progress of merges, and the thresholds at which the next one starts.
 
 use cambium_snapshot::Counters;
 use cambium_trie::SHARDS;
@@ -8,59 +8,65 @@ use std::{
     time::Duration,
 };
 
-/// Of the layers' part as much is merged at once; the rest is for what comes meanwhile.
+/// Share of the layers' memory at which a merge starts. The rest is for blocks that arrive during
+/// it.
 const DUE_PART: f64 = 0.4;
-/// However much memory there is, no more is merged at once: after a crash all that is in no
-/// checkpoint must be read again for the first root, at 50,000 to 100,000 pages a second.
+/// Most layers to merge at once, in bytes, however large the budget is. After a crash, the first
+/// root needs all pages that the newest checkpoint does not cover; 50,000 to 100,000 of them are
+/// read per second.
 const DUE_BYTES_MAX: usize = 192 << 20;
-/// Limit of the layers, which follows the size of the index.
+
+/// Memory limit of the layers, in bytes. It depends on the size of the index.
 #[derive(Default)]
 pub(crate) struct LayerLimit(pub(crate) AtomicUsize);
 
 impl LayerLimit {
+    /// The limit, in bytes.
     pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// What is merged at once.
+    /// Memory of the layers at which a merge starts, in bytes.
     pub(crate) fn due(&self) -> usize {
         ((self.get() as f64 * DUE_PART) as usize).min(DUE_BYTES_MAX)
     }
 
-    /// What the tries for proofs may keep from one to the next.
-    pub(crate) fn of_prover(&self) -> usize {
+    /// Most memory of the tries for proofs that is kept between two proofs, in bytes.
+    pub(crate) fn prover_bytes_max(&self) -> usize {
         self.get() / 8
     }
 }
 
-/// Whether a merge is under way, and how far it is.
+/// The state of merging, and the condition on which threads wait for it.
 #[derive(Default)]
-pub(crate) struct Merging {
+pub(crate) struct MergeControl {
     state: Mutex<MergeState>,
     changed: Condvar,
     pub(crate) limit: LayerLimit,
-    /// What the budget has for the index, in bytes.
+    /// Share of the index in the memory budget, in bytes.
     pub(crate) index_reserved: AtomicU64,
-    /// Whether the log had blocks to replay, which may be too many for the tries at once.
+    /// Whether replay has left layers that may be too many for the tries at once.
     pub(crate) is_behind: AtomicBool,
-    /// Held by whoever merges what opening has left.
+    /// Held while the layers that replay has left are merged.
     pub(crate) catching_up: Mutex<()>,
 }
 
+/// The merges that were begun, and the phase of the newest.
 #[derive(Default)]
 pub(crate) struct MergeState {
-    /// Of the merge that was begun last.
+    /// Phase of the newest merge.
     pub(crate) phase: Phase,
-    /// How many have been begun.
+    /// Number of merges begun.
     pub(crate) begun: u64,
-    /// Those of them that have not ended, by number. All but the newest make the log's next file
-    /// ready.
+    /// The merges that have not ended, by number. All but the newest only prepare the log's next
+    /// file.
     alive: Vec<u64>,
 }
 
+/// How far the newest merge is.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Phase {
-    /// No thread of a merge is alive.
+    /// No merge is under way.
     #[default]
     Idle,
     Freezing,
@@ -71,21 +77,21 @@ pub(crate) enum Phase {
 /// A merge under way.
 #[derive(Clone, Copy)]
 pub(crate) struct MergeJob {
-    /// Memory of the layers that it merges.
+    /// Memory of the layers that it merges, in bytes.
     pub(crate) bytes: usize,
-    /// Shards that had been merged before, since the database was opened.
+    /// Value of the counter of merged shards when this merge began.
     pub(crate) parts_before: u64,
 }
 
 impl MergeJob {
-    /// How much of it is done, from 0 to 1: all shards, but perhaps not the checkpoint.
+    /// Share of the shards that are merged, from 0 to 1. At 1 the checkpoint may still be missing.
     pub(crate) fn progress(&self, counters: &Counters) -> f64 {
         (counters.merge_parts.get() - self.parts_before) as f64 / SHARDS as f64
     }
 }
 
-impl Merging {
-    /// No merge is under way.
+impl MergeControl {
+    /// The state before the first merge of an open database.
     pub(crate) fn new(is_behind: bool) -> Self {
         Self {
             is_behind: AtomicBool::new(is_behind),
@@ -93,16 +99,18 @@ impl Merging {
         }
     }
 
+    /// Locks the state.
     pub(crate) fn state(&self) -> MutexGuard<'_, MergeState> {
         self.state.lock()
     }
 
+    /// Enters a phase, and wakes the threads that wait.
     pub(crate) fn set(&self, phase: Phase) {
         self.state.lock().phase = phase;
         self.changed.notify_all();
     }
 
-    /// Begins a merge, unless one has the layers still: none then. Gives its number.
+    /// Begins a merge and returns its number, or `None` if another one still has layers to merge.
     pub(crate) fn begin(&self) -> Option<u64> {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Freezing | Phase::Merging(_)) {
@@ -115,7 +123,7 @@ impl Merging {
         Some(number)
     }
 
-    /// Ends the merge of that number.
+    /// Ends the merge with that number.
     pub(crate) fn end(&self, number: u64) {
         let mut state = self.state.lock();
         state.alive.retain(|other| *other != number);
@@ -127,12 +135,12 @@ impl Merging {
         self.changed.notify_all();
     }
 
-    /// Waits for a change of the phase, but not for long: a merge goes on without one.
+    /// Waits for a change of the phase, at most for `time`: the merge makes progress without one.
     pub(crate) fn wait(&self, state: &mut MutexGuard<'_, MergeState>, time: Duration) {
         let _ = self.changed.wait_for(state, time);
     }
 
-    /// Waits until no merge has layers to merge still.
+    /// Waits until no merge has layers to merge.
     pub(crate) fn wait_until_free(&self) {
         let mut state = self.state.lock();
         while matches!(state.phase, Phase::Freezing | Phase::Merging(_)) {
@@ -140,7 +148,7 @@ impl Merging {
         }
     }
 
-    /// Waits until the layers that are to be merged have been taken from under their views.
+    /// Waits until the merge that was begun last has frozen its layers.
     pub(crate) fn wait_until_frozen(&self) {
         let mut state = self.state.lock();
         while matches!(state.phase, Phase::Freezing) {
@@ -148,7 +156,7 @@ impl Merging {
         }
     }
 
-    /// Waits until a merge, and all before it, have ended, whatever is begun meanwhile.
+    /// Waits until merge `number`, and all before it, have ended. Later ones may begin meanwhile.
     pub(crate) fn wait_until_ended(&self, number: u64) {
         let mut state = self.state.lock();
         while state.alive.iter().any(|alive| *alive <= number) {

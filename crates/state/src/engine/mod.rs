@@ -1,4 +1,4 @@
-//! What an open database is made of.
+//! The parts of an open database, which handles, views, sessions and blocks share.
 
 pub(crate) mod layers;
 pub(crate) mod past_states;

@@ -1,25 +1,25 @@
 //! The parts of an open database, and the order in which they are touched.
 //!
 //! Locks, in the order in which they are taken:
-//! 1. `merging.catching_up`: held by whoever merges what opening has left.
-//! 2. `journal.head_moves`: held by whoever commits blocks or moves the head, until that is done.
-//! 3. `layers.delta`: the trie above the base. Roots.
-//! 4. `journal.writer`: held by whoever appends to the block log, and while layers are frozen.
-//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy from it.
-//! 6. that of `journal.blocks`: where blocks are. Held for moments only.
+//! 1. `merging.catching_up`: while the layers that replay has left are merged.
+//! 2. `journal.head_moves`: while blocks are committed or the head moves, until that is done.
+//! 3. `layers.delta`: the tries above the base, which compute roots.
+//! 4. `journal.writer`: while the block log is appended to, and while layers are frozen.
+//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy it.
+//! 6. the lock inside `journal.blocks`: positions of blocks. Held for moments only.
 //!
-//! Before all of them a reader that catches up takes the lock of what it holds
-//! ([`Reading`]).
+//! Before all of them, a reader that catches up takes `is_partial` of its
+//! [`ReadAccess`](crate::log::access::ReadAccess).
 //!
-//! The phase of merging and the list of what may be reclaimed have locks of their own, under which
-//! no other is taken but those of the store.
+//! The phase of merging and the list of what may be reclaimed have locks of their own. Under these,
+//! only locks of the store are taken.
 //!
 //! Order of writing, on which crash safety rests:
 //! - a block is durable when its record is in the synced log;
-//! - a checkpoint is written only when the pages, codes and block index it speaks of are synced;
+//! - a checkpoint is written only when the pages, codes and block index that it names are synced;
 //! - a page counts as dead only when no kept checkpoint names it.
 
-use super::{layers::Layers, merging::Merging, past_states::PastStates};
+use super::{layers::Layers, merging::MergeControl, past_states::PastStates};
 use crate::{
     health::Health, layers::tree::Layer, log::journal::Journal, options::Options, store::Store,
     tries::delta::Delta,
@@ -33,24 +33,23 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// The parts of an open database, which handles, views, sessions and blocks share.
+/// The parts of an open database.
 pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) health: Health,
     pub(crate) store: Store,
     pub(crate) layers: Layers,
-    pub(crate) merging: Arc<Merging>,
-    /// Tries of their own for proofs, so that they do not get in the way of roots.
+    pub(crate) merging: Arc<MergeControl>,
+    /// A second set of tries for proofs, so that proofs and roots don't wait for each other.
     pub(crate) prover: Mutex<Option<Delta>>,
     /// States of old blocks that views hold.
     pub(crate) past: Arc<PastStates>,
-    /// Dropped last: it has the lock of the directory.
+    /// Dropped last: it holds the lock of the directory.
     pub(crate) journal: Journal,
 }
 
 impl Engine {
-    /// Number and hash of a block by its hash, if it is in memory: sealed, or of one of the newest
-    /// heights.
+    /// Number and hash of a block by its hash, if the block is in memory: sealed, or recent.
     pub(crate) fn find(&self, hash: &B256) -> Option<BlockId> {
         if let Some(layer) = self.layers.current.read().tree.by_hash(hash) {
             return Some(layer.block);
@@ -58,7 +57,8 @@ impl Engine {
         self.journal.blocks.recent(hash).map(|block| block.id)
     }
 
-    /// Hash of the ancestor of `layer` at `number`, which is not over its own.
+    /// The hash of the ancestor of `layer` at `number`, which must not be above the layer's own
+    /// number.
     pub(crate) fn ancestor_hash(
         &self,
         layer: &Layer,
@@ -79,21 +79,21 @@ impl Engine {
         self.journal.blocks.ancestor_hash(id, number)
     }
 
-    /// The heights of blocks that are not there although later ones are: from the head's child on, or
-    /// of another branch below.
+    /// The heights of missing blocks below blocks that wait for them: from the head's child on, or,
+    /// on another branch, below it.
     pub(crate) fn missing_blocks(&self) -> Option<RangeInclusive<BlockNumber>> {
         let last = self.journal.blocks.lowest_orphan()?.saturating_sub(1);
         let next = self.layers.current.read().tree.head().block.number + 1;
         Some(next.min(last)..=last)
     }
 
-    /// Divides the budget anew: `index` bytes are for the index.
+    /// Divides the memory budget again, with `index` bytes for the index.
     pub(crate) fn divide_budget(&self, index: u64) {
         self.merging.index_reserved.store(index, Ordering::Relaxed);
         self.divide_again();
     }
 
-    /// Divides the budget anew, since something else takes more or less than before.
+    /// Divides the memory budget again, because the memory of another part has changed.
     pub(crate) fn divide_again(&self) {
         let others = self.store.codes.memory_bytes() as u64 + self.store.disk.memory_bytes();
         let taken = Taken {
@@ -109,7 +109,7 @@ impl Engine {
         self.store.pages.set_cache_bytes(budget.cache_bytes);
     }
 
-    /// Memory that views keep although the engine is done with it.
+    /// Memory that only views still hold, in bytes.
     pub(crate) fn pinned_bytes(&self) -> usize {
         self.layers.pinned_bytes() + self.past.bytes()
     }

@@ -1,4 +1,4 @@
-//! States of old blocks that views hold.
+//! States of old blocks, which were restored for views and live as long as these.
 
 use crate::{
     layers::{overlay::Overlay, tree::Layer},
@@ -14,20 +14,21 @@ use std::{
     },
 };
 
-/// The state after an old block, which views share: one layer above a base.
+/// The state after an old block, shared by its views: one layer above a base.
 pub(crate) struct PastState {
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
     pub(crate) layer: Arc<Layer>,
-    /// Its tries, if somebody has asked for a proof.
+    /// Its tries, once a proof was made of it.
     pub(crate) prover: Mutex<Option<Delta>>,
-    /// What its values take, and its tries.
+    /// Memory of its values and tries, in bytes.
     pub(crate) bytes: AtomicUsize,
     pub(crate) registry: Arc<PastStates>,
 }
 
 impl PastState {
-    /// Counts what the tries take now; they go if all old states would take more than `bytes_max`.
+    /// Counts the current memory of the tries. Drops them if all old states together exceed
+    /// `bytes_max`.
     pub(crate) fn count_prover(&self, prover: &mut Option<Delta>, bytes_max: usize) {
         let values = self.overlay.bytes();
         let tries = prover.as_ref().map_or(0, Delta::memory_bytes);
@@ -38,6 +39,7 @@ impl PastState {
         }
     }
 
+    /// Replaces the counted memory of this state by `bytes`.
     pub(crate) fn count(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         self.registry.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -51,7 +53,7 @@ impl Drop for PastState {
     }
 }
 
-/// The old states that views hold, and what they take.
+/// The old states that views hold, and the memory of all of them in bytes.
 #[derive(Default)]
 pub(crate) struct PastStates {
     by_hash: Mutex<HashMap<B256, Weak<PastState>>>,
@@ -59,20 +61,23 @@ pub(crate) struct PastStates {
 }
 
 impl PastStates {
+    /// Memory of all old states, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// Number of old states.
     pub(crate) fn count(&self) -> usize {
         let states = self.by_hash.lock();
         states.values().filter(|one| one.strong_count() > 0).count()
     }
 
+    /// The state of the block with that hash, if a view holds it.
     pub(crate) fn get(&self, hash: &B256) -> Option<Arc<PastState>> {
         self.by_hash.lock().get(hash)?.upgrade()
     }
 
+    /// Registers a state, so that other views can share it.
     pub(crate) fn put(&self, state: &Arc<PastState>) {
         let mut states = self.by_hash.lock();
         states.retain(|_, one| one.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! The blocks above the base: their values, and the tree that they form.
+//! The layers: blocks above the base, with their values by key and the tree that they form.
 
 pub(crate) mod overlay;
 pub(crate) mod tree;

@@ -1,16 +1,16 @@
 //! Values newer than the snapshot: each key's versions, by the layer that wrote them.
 //!
-//! Blocks above the snapshot form a tree, and each block is a *layer*. An overlay holds the
-//! values of many layers in one map from key to versions, so that a read does not walk layers:
-//! it looks its key up once and takes the newest version that an ancestor wrote.
+//! Blocks above the snapshot form a tree, and each block is a *layer*. An overlay holds the values
+//! of many layers in one map from key to versions. A read does not walk the layers: it looks its
+//! key up once and takes the newest version that an ancestor wrote.
 //!
 //! ```text
 //!   key -> [(layer 7, value), (layer 9, value), (layer 12, value)]
 //!                                    ^ a view at layer 10 takes this one
 //! ```
 //!
-//! Layer ids grow, and a child's id is over its parent's. So "an ancestor of layer L" is "id at
-//! most L, and not one of the few on other branches" ([`Lineage`]).
+//! Layer ids grow, and a child's id is greater than its parent's. So "an ancestor of layer L" is
+//! "id at most L, and not one of the few on other branches" ([`AncestorSet`]).
 
 use alloy_primitives::{B256, U256, map::B256Map};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
@@ -22,49 +22,58 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A block above the snapshot, in this process: ids grow in the order of staging, and are never
-/// used again.
+/// Id of a layer. Ids grow in the order in which layers are added, are unique within a process, and
+/// are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LayerId(pub(crate) u64);
 
-/// Which layers a view sees.
+/// The layers that a view sees: a layer and its ancestors.
 #[derive(Clone, Debug)]
-pub(crate) struct Lineage {
-    /// The newest layer seen.
+pub(crate) struct AncestorSet {
+    /// The newest layer of the set.
     pub(crate) newest: LayerId,
-    /// Layers of lower id on other branches; sorted, nearly always empty.
+    /// Layers with lower ids that are on other branches, sorted. Nearly always empty.
     pub(crate) others: Arc<[LayerId]>,
 }
 
-impl Lineage {
-    fn sees(&self, layer: LayerId) -> bool {
+impl AncestorSet {
+    /// Whether the set contains `layer`.
+    fn contains(&self, layer: LayerId) -> bool {
         layer <= self.newest && self.others.binary_search(&layer).is_err()
     }
 }
 
+/// The versions of one value, in the order of their layers.
 type Versions<T> = SmallVec<[(LayerId, T); 1]>;
 
-/// All versions of one account.
+/// All versions of one account and of its slots.
 #[derive(Default)]
 struct Entry {
     account: Versions<Option<Account>>,
     storage: Option<Box<Storage>>,
 }
 
+/// All versions of one account's slots.
 #[derive(Default)]
 struct Storage {
     slots: B256Map<Versions<U256>>,
-    /// Layers that cleared all slots before they set new ones.
+    /// Layers that cleared the storage before they set slots.
     wipes: SmallVec<[LayerId; 1]>,
 }
 
 impl Storage {
-    fn newest_wipe(&self, seen: &Lineage) -> Option<LayerId> {
-        self.wipes.iter().rev().copied().find(|id| seen.sees(*id))
+    /// The newest visible layer that cleared the storage.
+    fn newest_wipe(&self, seen: &AncestorSet) -> Option<LayerId> {
+        self.wipes
+            .iter()
+            .rev()
+            .copied()
+            .find(|id| seen.contains(*id))
     }
 
-    /// Slots that visible layers wrote since the newest wipe, and that.
-    fn visible(&self, seen: &Lineage) -> (impl Iterator<Item = (B256, U256)>, Option<LayerId>) {
+    /// The slots that visible layers wrote since the newest visible wipe, and the layer of that
+    /// wipe.
+    fn visible(&self, seen: &AncestorSet) -> (impl Iterator<Item = (B256, U256)>, Option<LayerId>) {
         let wipe = self.newest_wipe(seen);
         let slots = self.slots.iter().filter_map(move |(slot, versions)| {
             let (at, value) = newest(versions, seen)?;
@@ -74,6 +83,7 @@ impl Storage {
     }
 }
 
+/// The part of the map behind one lock, by account.
 type Shard = B256Map<Entry>;
 
 /// The values of many layers, by key.
@@ -82,9 +92,10 @@ pub(crate) struct Overlay {
     bytes: AtomicUsize,
 }
 
+/// Number of locks over which accounts are spread.
 const SHARDS: usize = 64;
-/// What one version costs in memory: in the map, its spare room included, and in the layer's
-/// changes and reverts.
+/// Memory of one version, in bytes: its share of the map, spare capacity included, and of the
+/// layer's changes and reverts.
 const ACCOUNT_BYTES: usize = 224 + 2 * size_of::<AccountChange>();
 const SLOT_BYTES: usize = 144 + 2 * size_of::<(B256, U256)>();
 
@@ -100,19 +111,19 @@ impl Overlay {
         &self.shards[usize::from(account[31]) % SHARDS]
     }
 
-    /// Estimated memory.
+    /// Estimated memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether no layer has values, or none that a view could see: what is being added is counted
-    /// before there are views of it.
+    /// Whether no layer has values that a view could see. The values of a layer are counted before
+    /// there are views of it.
     fn is_empty(&self) -> bool {
         self.bytes() == 0
     }
 
-    /// Adds the values that `layer` wrote. Layers come in the order of their ids.
-    /// `extra` is what the layer takes besides.
+    /// Adds the values that `layer` wrote. Layers are added in the order of their ids. `extra` are
+    /// the bytes that the layer takes besides its values.
     pub(crate) fn insert(&self, layer: LayerId, changes: &Changes, extra: usize) {
         for change in changes.accounts() {
             let mut shard = self.shard(&change.path).write();
@@ -140,7 +151,7 @@ impl Overlay {
             .fetch_add(size_of_changes(changes) + extra, Ordering::Relaxed);
     }
 
-    /// Takes the values of `layer` out again, as they were added.
+    /// Removes the values of `layer`, with the arguments with which they were added.
     pub(crate) fn remove(&self, layer: LayerId, changes: &Changes, extra: usize) {
         for change in changes.accounts() {
             let mut shard = self.shard(&change.path).write();
@@ -170,8 +181,9 @@ impl Overlay {
             .fetch_sub(size_of_changes(changes) + extra, Ordering::Relaxed);
     }
 
-    /// The account as the newest visible layer left it; outer `None` if no layer wrote it.
-    pub(crate) fn account(&self, path: &B256, seen: &Lineage) -> Option<Option<Account>> {
+    /// The account as the newest visible layer left it; `None` if no visible layer wrote it, and
+    /// `Some(None)` if it was deleted.
+    pub(crate) fn account(&self, path: &B256, seen: &AncestorSet) -> Option<Option<Account>> {
         if self.is_empty() {
             return None;
         }
@@ -179,9 +191,9 @@ impl Overlay {
         newest(&shard.get(path)?.account, seen).map(|(_, account)| account)
     }
 
-    /// The slot as the newest visible layer left it, a wipe of the account's storage included;
-    /// `None` if no layer wrote it.
-    pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &Lineage) -> Option<U256> {
+    /// The slot as the newest visible layer left it, wipes of the account's storage included;
+    /// `None` if no visible layer wrote it.
+    pub(crate) fn slot(&self, account: &B256, slot: &B256, seen: &AncestorSet) -> Option<U256> {
         if self.is_empty() {
             return None;
         }
@@ -198,9 +210,9 @@ impl Overlay {
         }
     }
 
-    /// All slots of an account that a visible layer wrote, zeros included, and whether slots
-    /// below the layers count no more.
-    pub(crate) fn slots_of(&self, account: &B256, seen: &Lineage) -> (Vec<(B256, U256)>, bool) {
+    /// All slots of an account that visible layers wrote, zeros included, and whether a visible
+    /// layer wiped the slots below the layers.
+    pub(crate) fn slots_of(&self, account: &B256, seen: &AncestorSet) -> (Vec<(B256, U256)>, bool) {
         let shard = self.shard(account).read();
         let Some(storage) = shard.get(account).and_then(|entry| entry.storage.as_ref()) else {
             return (Vec::new(), false);
@@ -209,8 +221,8 @@ impl Overlay {
         (slots.collect(), wipe.is_some())
     }
 
-    /// The changes that lead from below the layers to what `seen` sees.
-    pub(crate) fn changes(&self, seen: &Lineage) -> Changes {
+    /// The changes from the state below the layers to the state that `seen` sees.
+    pub(crate) fn changes(&self, seen: &AncestorSet) -> Changes {
         let mut accounts: B256Map<AccountChange> = B256Map::default();
         let change = |path| AccountChange {
             path,
@@ -243,8 +255,8 @@ impl Overlay {
         Changes::new(accounts.collect())
     }
 
-    /// All that visible layers wrote, in no order.
-    pub(crate) fn each(&self, seen: &Lineage, visit: &mut dyn FnMut(Written)) {
+    /// Visits everything that visible layers wrote, in no particular order.
+    pub(crate) fn each(&self, seen: &AncestorSet, visit: &mut dyn FnMut(Written)) {
         for shard in &self.shards {
             for (path, entry) in &*shard.read() {
                 if let Some((_, account)) = newest(&entry.account, seen) {
@@ -265,26 +277,27 @@ impl Overlay {
     }
 }
 
-/// Estimated memory of one layer's values.
+/// Estimated memory of one layer's values, in bytes.
 pub(crate) fn size_of_changes(changes: &Changes) -> usize {
     let (accounts, slots) = changes.counts();
     accounts * ACCOUNT_BYTES + slots * SLOT_BYTES
 }
 
-fn newest<T: Copy>(versions: &Versions<T>, seen: &Lineage) -> Option<(LayerId, T)> {
+/// The newest version that a layer of `seen` wrote.
+fn newest<T: Copy>(versions: &Versions<T>, seen: &AncestorSet) -> Option<(LayerId, T)> {
     versions
         .iter()
         .rev()
         .copied()
-        .find(|(id, _)| seen.sees(*id))
+        .find(|(id, _)| seen.contains(*id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lineage(newest: u64, others: &[u64]) -> Lineage {
-        Lineage {
+    fn ancestors(newest: u64, others: &[u64]) -> AncestorSet {
+        AncestorSet {
             newest: LayerId(newest),
             others: others.iter().copied().map(LayerId).collect(),
         }
@@ -305,11 +318,11 @@ mod tests {
         for (layer, value) in [(1, 10), (2, 20), (3, 30)] {
             overlay.insert(LayerId(layer), &slot_change(value, false), 0);
         }
-        let read = |seen: &Lineage| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
-        assert_eq!(read(&lineage(0, &[])), None);
-        assert_eq!(read(&lineage(2, &[])), Some(U256::from(20)));
-        assert_eq!(read(&lineage(3, &[2])), Some(U256::from(30)));
-        assert_eq!(read(&lineage(4, &[2, 3])), Some(U256::from(10)));
+        let read = |seen: &AncestorSet| overlay.slot(&B256::ZERO, &B256::ZERO, seen);
+        assert_eq!(read(&ancestors(0, &[])), None);
+        assert_eq!(read(&ancestors(2, &[])), Some(U256::from(20)));
+        assert_eq!(read(&ancestors(3, &[2])), Some(U256::from(30)));
+        assert_eq!(read(&ancestors(4, &[2, 3])), Some(U256::from(10)));
     }
 
     #[test]
@@ -324,11 +337,11 @@ mod tests {
         }]);
         overlay.insert(LayerId(2), &wipe, 0);
         overlay.insert(LayerId(3), &slot_change(30, true), 0);
-        let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &lineage(newest, &[]));
+        let read = |newest| overlay.slot(&B256::ZERO, &B256::ZERO, &ancestors(newest, &[]));
         assert_eq!(read(1), Some(U256::from(10)));
         assert_eq!(read(2), Some(U256::ZERO));
         assert_eq!(read(3), Some(U256::from(30)));
-        let seen = |newest| overlay.changes(&lineage(newest, &[]));
+        let seen = |newest| overlay.changes(&ancestors(newest, &[]));
         assert_eq!(seen(1), slot_change(10, false));
         assert_eq!(seen(2), wipe);
         overlay.remove(LayerId(2), &wipe, 0);

@@ -5,10 +5,14 @@
 //!                                 \-- 102'         <- a side branch
 //! ```
 //!
-//! Ids grow from parent to child. A layer may be sealed (in memory only) or committed.
+//! Ids grow from parent to child. A layer is either sealed, in memory only, or committed.
+//!
+//! A *restored layer* is a child of the root although its block is not a child of the root's block.
+//! Its changes lead from the root's state directly to its own. It stands for an older block or one
+//! of another branch, so that other blocks can be built on it.
 
 use crate::{
-    layers::overlay::{LayerId, Lineage, Overlay, size_of_changes},
+    layers::overlay::{AncestorSet, LayerId, Overlay, size_of_changes},
     log::records::BlockMeta,
 };
 use alloy_primitives::{B256, Bytes};
@@ -27,49 +31,55 @@ use std::{
 pub(crate) struct Layer {
     pub(crate) id: LayerId,
     pub(crate) parent: LayerId,
-    pub(crate) lineage: Lineage,
+    pub(crate) ancestors: AncestorSet,
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
-    /// From the parent's state to this one's. Of no use at the root of the tree.
+    /// Changes from the parent's state to this one's. Unused at the root of the tree.
     pub(crate) changes: Changes,
-    /// The way back.
+    /// Changes from this state back to the parent's.
     pub(crate) reverts: Changes,
-    /// Whether it was taken back. Shared with the layers that took its place in a tree that was cut.
-    pub(crate) given_up: Arc<AtomicBool>,
+    /// Whether the block was dropped. Shared with the layers that replace this one when the tree is
+    /// cut.
+    pub(crate) dropped: Arc<AtomicBool>,
 }
 
-/// What a layer takes besides its values: the block's name, its places in the tree and in the chain.
+/// Memory of a layer besides its values, in bytes: the block's id, its place in the tree and in the
+/// chain.
 const LAYER_BYTES: usize = 640;
 
 impl Layer {
-    /// What it takes of memory besides what [`size_of_changes`] says of its values.
+    /// Memory besides the values that [`size_of_changes`] estimates, in bytes.
     fn extra_bytes(&self) -> usize {
         let reverts = size_of_changes(&self.reverts);
-        // The way back is taken to be as long as the way: that from a wipe is longer.
+        // `size_of_changes` assumes reverts as long as the changes; those of a wipe are longer.
         let longer = reverts.saturating_sub(size_of_changes(&self.changes));
-        LAYER_BYTES + size_of_val(&*self.lineage.others) + longer
+        LAYER_BYTES + size_of_val(&*self.ancestors.others) + longer
     }
 
-    /// All that it takes of memory, its tries apart.
+    /// Memory of the layer without its tries, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_changes(&self.changes) + self.extra_bytes()
     }
 
+    /// Adds the layer's values to an overlay.
     pub(crate) fn put_into(&self, overlay: &Overlay) {
         overlay.insert(self.id, &self.changes, self.extra_bytes());
     }
 
+    /// Removes the layer's values from an overlay.
     pub(crate) fn take_out_of(&self, overlay: &Overlay) {
         overlay.remove(self.id, &self.changes, self.extra_bytes());
     }
 
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
+    /// Whether the block was dropped.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
     }
 
-    pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+    /// Marks the block as dropped, for all who hold the layer.
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
     }
 
     fn meta(&self) -> BlockMeta {
@@ -82,7 +92,7 @@ impl Layer {
     }
 }
 
-/// All layers above the base, the base's own block as their root.
+/// All layers above the base, with the base's own block as the root.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     root: LayerId,
@@ -93,12 +103,12 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The tree of one block, whose state is the base's.
+    /// A tree of one block, whose state is the base's.
     pub(crate) fn new(block: BlockId, parent_hash: B256, state_root: B256, id: LayerId) -> Self {
         let layer = Arc::new(Layer {
             id,
             parent: id,
-            lineage: Lineage {
+            ancestors: AncestorSet {
                 newest: id,
                 others: Arc::new([]),
             },
@@ -107,7 +117,7 @@ impl Tree {
             state_root,
             changes: Changes::default(),
             reverts: Changes::default(),
-            given_up: Arc::default(),
+            dropped: Arc::default(),
         });
         Self {
             root: id,
@@ -118,18 +128,22 @@ impl Tree {
         }
     }
 
+    /// The layer of the base's own block.
     pub(crate) fn root(&self) -> &Arc<Layer> {
         &self.layers[&self.root]
     }
 
+    /// The layer of the head.
     pub(crate) fn head(&self) -> &Arc<Layer> {
         &self.layers[&self.head]
     }
 
+    /// The layer with that id.
     pub(crate) fn get(&self, id: LayerId) -> Option<&Arc<Layer>> {
         self.layers.get(&id)
     }
 
+    /// The layer of the block with that hash; the first one if there are several.
     pub(crate) fn by_hash(&self, hash: &B256) -> Option<&Arc<Layer>> {
         self.layers.get(self.by_hash.get(hash)?)
     }
@@ -139,7 +153,11 @@ impl Tree {
         self.layers.len() - 1
     }
 
-    /// Adds a block on `parent`. Panics if the parent is not in the tree.
+    /// Adds a block on `parent`.
+    ///
+    /// # Panics
+    ///
+    /// If the parent is not in the tree.
     pub(crate) fn add(
         &mut self,
         parent: LayerId,
@@ -150,13 +168,14 @@ impl Tree {
         self.add_as(parent, meta, changes, reverts, Arc::default())
     }
 
+    /// Adds a block that shares its mark of being dropped with another layer.
     fn add_as(
         &mut self,
         parent: LayerId,
         meta: &BlockMeta,
         changes: Changes,
         reverts: Changes,
-        given_up: Arc<AtomicBool>,
+        dropped: Arc<AtomicBool>,
     ) -> Arc<Layer> {
         let id = LayerId(self.next);
         self.next += 1;
@@ -165,41 +184,42 @@ impl Tree {
             .map(LayerId)
             .filter(|id| self.layers.contains_key(id));
         let mut others: Vec<_> = parent
-            .lineage
+            .ancestors
             .others
             .iter()
             .copied()
             .chain(between)
             .collect();
         others.sort_unstable();
-        let others = if others.len() == parent.lineage.others.len() {
-            parent.lineage.others.clone()
+        let others = if others.len() == parent.ancestors.others.len() {
+            parent.ancestors.others.clone()
         } else {
             others.into()
         };
         let layer = Arc::new(Layer {
             id,
             parent: parent.id,
-            lineage: Lineage { newest: id, others },
+            ancestors: AncestorSet { newest: id, others },
             block: meta.id,
             parent_hash: meta.parent,
             state_root: meta.state_root,
             changes,
             reverts,
-            given_up,
+            dropped,
         });
         self.insert(layer.clone());
         layer
     }
 
-    /// Of layers of one block the first one is found by its hash.
+    /// Of several layers of one block, the first one is found by hash.
     fn insert(&mut self, layer: Arc<Layer>) {
         self.by_hash.entry(layer.block.hash).or_insert(layer.id);
         self.layers.insert(layer.id, layer);
     }
 
-    /// Whether a layer hangs on the root without being its block's child.
-    pub(crate) fn is_jump(&self, layer: &Layer) -> bool {
+    /// Whether this is a restored layer: a child of the root whose block is not a child of the
+    /// root's.
+    pub(crate) fn is_restored(&self, layer: &Layer) -> bool {
         layer.parent == self.root
             && layer.id != self.root
             && layer.parent_hash != self.root().block.hash
@@ -210,7 +230,7 @@ impl Tree {
         self.next
     }
 
-    /// Takes a layer out. Its children must be gone.
+    /// Removes a layer. Its children must be removed first.
     pub(crate) fn remove(&mut self, id: LayerId) {
         if let Some(layer) = self.layers.remove(&id)
             && self.by_hash.get(&layer.block.hash) == Some(&id)
@@ -219,6 +239,11 @@ impl Tree {
         }
     }
 
+    /// Makes a layer the head.
+    ///
+    /// # Panics
+    ///
+    /// If the layer is not in the tree.
     pub(crate) fn set_head(&mut self, id: LayerId) {
         assert!(
             self.layers.contains_key(&id),
@@ -241,11 +266,11 @@ impl Tree {
         })
     }
 
-    /// The newest layer that both are, or descend from. Both must be in the tree.
+    /// The newest common ancestor, which may be `a` or `b` itself. Both must be in the tree.
     pub(crate) fn common_ancestor(&self, a: LayerId, b: LayerId) -> LayerId {
         let (mut a, mut b) = (a, b);
         while a != b {
-            // Ids grow from parent to child: the larger one can't be the ancestor.
+            // Ids grow from parent to child, so the larger one is not the ancestor.
             if a > b {
                 a = self.layers[&a].parent
             } else {
@@ -255,8 +280,8 @@ impl Tree {
         a
     }
 
-    /// The changes that lead from the state of `from` to the state of `to`.
-    pub(crate) fn way(&self, from: LayerId, to: LayerId) -> Changes {
+    /// The changes from the state of `from` to the state of `to`.
+    pub(crate) fn changes_between(&self, from: LayerId, to: LayerId) -> Changes {
         let fork = self.common_ancestor(from, to);
         let until = |layer: LayerId| {
             self.chain(layer)
@@ -264,24 +289,25 @@ impl Tree {
                 .cloned()
                 .collect::<Vec<_>>()
         };
-        let mut way = Fold::forwards();
+        let mut fold = Fold::forwards();
         for layer in until(from) {
-            way.push(layer.reverts.clone());
+            fold.push(layer.reverts.clone());
         }
         for layer in until(to).into_iter().rev() {
-            way.push(layer.changes.clone());
+            fold.push(layer.changes.clone());
         }
-        way.finish()
+        fold.finish()
     }
 
-    /// The tree that starts at `root` and has the layers that `stay`, and no others. Where the
-    /// parent of one that stays goes, it becomes a *jump*: a layer on the root. If it may not, by
-    /// `can_jump`, all that descends from it goes. Ids are the same but for layers above a jump.
+    /// The tree with the new root `root` and only those layers above it for which `stay` is true.
+    /// If the parent of such a layer goes, a restored layer replaces the parent, provided that
+    /// `can_restore` allows it; otherwise the descendants go as well. Layers keep their ids, except
+    /// for those above a restored layer.
     pub(crate) fn cut(
         &self,
         root: LayerId,
         stay: impl Fn(&Layer) -> bool,
-        can_jump: impl Fn(BlockId) -> Result<bool, StateError>,
+        can_restore: impl Fn(BlockId) -> Result<bool, StateError>,
     ) -> Result<Self, StateError> {
         let mut cut = Self {
             root,
@@ -304,31 +330,34 @@ impl Tree {
                 moved.push(layer);
             }
         }
-        // Those that get new ids come last, so that none of the others is between.
+        // Layers with new ids come last, so that no other layer's id lies between theirs.
         for layer in moved {
             let parent = match new_ids.get(&layer.parent) {
                 Some(parent) => *parent,
                 None => {
                     let parent = &self.layers[&layer.parent];
-                    if !can_jump(parent.block)? {
+                    if !can_restore(parent.block)? {
                         continue;
                     }
-                    let (way, back) = (self.way(root, parent.id), self.way(parent.id, root));
-                    let jump = cut.add(root, &parent.meta(), way, back);
-                    new_ids.insert(parent.id, jump.id);
-                    jump.id
+                    let (changes, reverts) = (
+                        self.changes_between(root, parent.id),
+                        self.changes_between(parent.id, root),
+                    );
+                    let restored = cut.add(root, &parent.meta(), changes, reverts);
+                    new_ids.insert(parent.id, restored.id);
+                    restored.id
                 }
             };
             let (changes, reverts) = (layer.changes.clone(), layer.reverts.clone());
-            let given_up = layer.given_up.clone();
-            let new = cut.add_as(parent, &layer.meta(), changes, reverts, given_up);
+            let dropped = layer.dropped.clone();
+            let new = cut.add_as(parent, &layer.meta(), changes, reverts, dropped);
             new_ids.insert(layer.id, new.id);
         }
         cut.head = new_ids.get(&self.head).copied().unwrap_or(root);
         Ok(cut)
     }
 
-    /// `layer` and all that descends from it, parents before children.
+    /// `layer` and its descendants, parents before children.
     pub(crate) fn descendants(&self, layer: LayerId) -> Vec<LayerId> {
         let mut known: HashSet<_> = [layer].into();
         let mut found = vec![layer];
@@ -341,7 +370,7 @@ impl Tree {
         found
     }
 
-    /// The values of all layers.
+    /// An overlay with the values of all layers.
     pub(crate) fn overlay(&self) -> Overlay {
         let overlay = Overlay::new();
         for layer in self.above_root() {
@@ -350,7 +379,7 @@ impl Tree {
         overlay
     }
 
-    /// All layers but the root, parents before children.
+    /// All layers except the root, parents before children.
     pub(crate) fn above_root(&self) -> Vec<Arc<Layer>> {
         let mut all: Vec<_> = self
             .layers
@@ -363,16 +392,16 @@ impl Tree {
     }
 }
 
-/// Change sets one after another, as one. Pairwise, so that n sets of m keys cost n m log n, and
-/// few are in memory at a time.
+/// Merges consecutive change sets into one. Sets are merged pairwise, so that n sets of m keys cost
+/// n m log n and few sets are in memory at a time.
 pub(crate) struct Fold {
-    /// Sets and how many each is made of; each of at least twice as many as the next.
+    /// Merged sets, each with the number of sets in it, which is at least twice the next one's.
     sets: Vec<(usize, Changes)>,
     join: fn(Changes, Changes) -> Changes,
 }
 
 impl Fold {
-    /// Of sets that come in their order.
+    /// For sets that are pushed oldest first.
     pub(crate) fn forwards() -> Self {
         Self {
             sets: Vec::new(),
@@ -380,7 +409,7 @@ impl Fold {
         }
     }
 
-    /// Of sets that come last first.
+    /// For sets that are pushed newest first.
     pub(crate) fn backwards() -> Self {
         Self {
             sets: Vec::new(),
@@ -388,6 +417,7 @@ impl Fold {
         }
     }
 
+    /// Adds the next change set.
     pub(crate) fn push(&mut self, set: Changes) {
         let (mut count, mut set) = (1, set);
         while let Some((_, before)) = self.sets.pop_if(|(before, _)| *before <= count) {
@@ -397,6 +427,7 @@ impl Fold {
         self.sets.push((count, set));
     }
 
+    /// All sets merged into one.
     pub(crate) fn finish(self) -> Changes {
         let sets = self.sets.into_iter().map(|(_, set)| set);
         sets.rev()
@@ -423,7 +454,7 @@ mod tests {
         }
     }
 
-    /// The one account there is, set to `nonce`.
+    /// The test's only account, set to `nonce`.
     fn set(nonce: u8) -> Changes {
         Changes::new(vec![AccountChange {
             path: B256::ZERO,
@@ -436,7 +467,7 @@ mod tests {
         }])
     }
 
-    /// Blocks named by letter; each sets the nonce to its name.
+    /// Adds a block named by a letter, which sets the nonce to its name.
     fn add(tree: &mut Tree, name: u8, parent: u8) -> LayerId {
         let below = tree.by_hash(&hash(parent)).unwrap().clone();
         let meta = meta(name, below.block.number + 1, parent);
@@ -459,16 +490,16 @@ mod tests {
             .unwrap();
         assert_eq!((cut.root().id, cut.head().id, cut.len()), (c, d, 3));
         let e = cut.by_hash(&hash(b'e')).unwrap();
-        assert!(cut.is_jump(e));
+        assert!(cut.is_restored(e));
         assert_eq!(
             (e.parent, &e.changes, &e.reverts),
             (c, &set(b'e'), &set(b'c'))
         );
         let f = cut.by_hash(&hash(b'f')).unwrap();
         assert_eq!((f.parent, &f.changes), (e.id, &set(b'f')));
-        assert!(f.lineage.others.contains(&d));
-        assert_eq!(cut.way(d, f.id), set(b'f'));
-        assert_eq!(cut.way(f.id, d), set(b'd'));
+        assert!(f.ancestors.others.contains(&d));
+        assert_eq!(cut.changes_between(d, f.id), set(b'f'));
+        assert_eq!(cut.changes_between(f.id, d), set(b'd'));
 
         let cut = tree
             .cut(c, |layer| layer.id == f.id, |_| Ok(false))

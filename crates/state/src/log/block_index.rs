@@ -1,5 +1,5 @@
-//! The block index on disk is held against what a checkpoint says, and made again where it does not
-//! tell of the base and all its ancestors.
+//! Completes the block index on disk when a database is opened: it must have the base of the
+//! checkpoint and all ancestors of it, and is rebuilt from the log where it does not.
 
 use crate::log::{
     log_state::Meta,
@@ -11,49 +11,53 @@ use cambium_snapshot::StateError;
 use cambium_store::{BlockEntry, BlockIndex, BlockLog, IndexState, LogPosition, StoreError};
 use std::collections::{BTreeMap, HashMap};
 
-/// Heights below the tip of which all blocks are remembered while the index is made again, whatever
-/// their branch, and most such blocks: a branch that was longer can't be followed.
-const WINDOW_HEIGHTS: u64 = 1024;
-const WINDOW_BLOCKS_MAX: usize = 1 << 16;
+/// While the index is rebuilt, blocks of any branch are remembered down to this many heights below
+/// the tip, and at most `REMEMBERED_BLOCKS_MAX` of them. A longer branch can't be followed.
+const REMEMBERED_HEIGHTS: u64 = 1024;
+/// Most blocks that are remembered while the index is rebuilt.
+const REMEMBERED_BLOCKS_MAX: usize = 1 << 16;
 
-/// Whether somebody who only reads may make the index again, in its own memory: where nobody writes.
+/// Whether a reader may rebuild the index in its own memory, which is sound only if nobody writes
+/// to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MayRemake(pub(crate) bool);
+pub(crate) struct MayRebuild(pub(crate) bool);
 
-/// What to say about the state in which the index was found.
-pub(crate) fn note_of(found: IndexState, was_remade: bool, base: BlockId) -> Option<String> {
+/// The note for the owner of the database about the state in which the index was found, if it
+/// needed repair.
+pub(crate) fn note_of(found: IndexState, was_rebuilt: bool, base: BlockId) -> Option<String> {
     match found {
         IndexState::Rebuild { reason } => Some(format!(
-            "blocks.idx, the block index, was made again from the log: {reason}"
+            "blocks.idx, the block index, was rebuilt from the log: {reason}"
         )),
-        IndexState::Short { numbers } if was_remade => Some(format!(
-            "blocks.idx, the block index, was made again from the log: it holds {numbers} of {} \
+        IndexState::Short { numbers } if was_rebuilt => Some(format!(
+            "blocks.idx, the block index, was rebuilt from the log: it holds {numbers} of {} \
              blocks",
             base.number + 1
         )),
-        IndexState::Ready if was_remade => Some(
-            "blocks.idx, the block index, was made again from the log: it had another chain"
+        IndexState::Ready if was_rebuilt => Some(
+            "blocks.idx, the block index, was rebuilt from the log: it held another chain"
                 .to_owned(),
         ),
         IndexState::Short { .. } | IndexState::Ready => None,
     }
 }
 
-/// Sees to it that the index has the base and its ancestors. A merge that was cut short may have
-/// left it short, or with another branch: of both as much is amended as the recent blocks tell. If
-/// that is not enough it is made anew from the whole log, and the answer is true.
+/// Makes the index hold the base and its ancestors. A crash during a merge may have left it short,
+/// or with entries of another branch. Entries of recent blocks are set again; if that is not
+/// enough, the whole index is rebuilt from the log, and the result is true.
 ///
-/// Recent ancestors are set again even where they are right: what an opening before this one has
-/// amended, and failed to sync, may be in the system's cache alone.
+/// Recent ancestors are set again even where they are right: an earlier opening may have set them
+/// and failed to sync, so that they are in the system's page cache alone.
 ///
-/// A reader, beside a process that writes, is told to come again instead, unless it `may_remake` the
-/// index; and what it reads below the recent blocks counts as long as that is of the base's chain.
+/// A `reader` beside a writing process gets [`StoreError::ReaderBehind`] instead of a rebuild,
+/// unless it may rebuild the index. Entries below the recent blocks are used as long as they belong
+/// to the base's chain.
 pub(crate) fn complete_index(
     index: &BlockIndex,
     log: &BlockLog,
     genesis: BlockId,
     meta: &Meta,
-    reader: Option<MayRemake>,
+    reader: Option<MayRebuild>,
 ) -> Result<bool, StateError> {
     let base = meta.state.block;
     let recent = meta.log.recent.iter();
@@ -78,12 +82,12 @@ pub(crate) fn complete_index(
                 }
                 break;
             }
-            None if reader == Some(MayRemake(false)) => {
+            None if reader == Some(MayRebuild(false)) => {
                 let what = "the block index of its chain".to_owned();
                 return Err(StoreError::ReaderBehind { what }.into());
             }
             None => {
-                remake_index(index, log, meta)?;
+                rebuild_index(index, log, meta)?;
                 return Ok(true);
             }
         }
@@ -101,32 +105,32 @@ pub(crate) fn complete_index(
     Ok(false)
 }
 
-/// Makes the index anew from the whole log: of blocks that it does not keep any more, what the index
-/// has stays.
-pub(crate) fn remake_index(
+/// Rebuilds the index from the whole log. Entries of blocks that the log does not keep any more
+/// stay as they are.
+pub(crate) fn rebuild_index(
     index: &BlockIndex,
     log: &BlockLog,
     meta: &Meta,
 ) -> Result<(), StateError> {
-    Remaking::new(index, log, meta).run(meta.log.replay)
+    IndexRebuild::new(index, log, meta).run(meta.log.replay)
 }
 
-/// The index is made anew: the head goes through the log as it went when that was written, and the
-/// index follows it. In memory are the blocks of the newest heights alone, and of each record no
-/// more is read than its first bytes.
-struct Remaking<'a> {
+/// A rebuild of the index. It follows the moves of the head through the log, and sets the index to
+/// the chain of each head. Only the blocks of the newest heights are in memory, and only the first
+/// bytes of each record are read.
+struct IndexRebuild<'a> {
     index: &'a BlockIndex,
     log: &'a BlockLog,
-    /// The chain that ends here is wanted.
+    /// The block at which the rebuilt chain must end.
     base: BlockId,
-    /// Blocks below this one may be in the index alone: what it has of them stays.
+    /// The index may be the only place of blocks below this one: their entries stay.
     lowest: BlockNumber,
     tip: Option<BlockId>,
-    window: HashMap<B256, (BlockHead, LogPosition)>,
+    remembered: HashMap<B256, (BlockHead, LogPosition)>,
     by_number: BTreeMap<u64, Vec<B256>>,
 }
 
-impl<'a> Remaking<'a> {
+impl<'a> IndexRebuild<'a> {
     fn new(index: &'a BlockIndex, log: &'a BlockLog, meta: &Meta) -> Self {
         Self {
             index,
@@ -134,19 +138,20 @@ impl<'a> Remaking<'a> {
             base: meta.state.block,
             lowest: meta.log.kept.lowest,
             tip: None,
-            window: HashMap::new(),
+            remembered: HashMap::new(),
             by_number: BTreeMap::new(),
         }
     }
 
-    /// `end` is where the base had become what it is.
+    /// Rebuilds the index from all records before `end`, the log position at the checkpoint.
     fn run(mut self, end: LogPosition) -> Result<(), StateError> {
         let last = self.follow(end)?;
         if !self.has_base()? {
-            // The head was on its way down past the base: its chain is that of an earlier moment.
+            // The head was moving down past the base, so the base's chain is that of an earlier
+            // moment.
             let last = last.unwrap_or(self.log.start());
             self.tip = None;
-            self.window.clear();
+            self.remembered.clear();
             self.by_number.clear();
             self.follow(last)?;
         }
@@ -154,15 +159,16 @@ impl<'a> Remaking<'a> {
         Ok(())
     }
 
+    /// Whether the index ends in the base's chain.
     fn has_base(&self) -> Result<bool, StateError> {
         let entry = self.index.get(self.base.number)?;
         Ok(entry.is_some_and(|entry| entry.hash == self.base.hash))
     }
 
-    /// Goes through the log up to `end`. Returns the end of the last record with which the base was
-    /// an ancestor of the head.
+    /// Follows the head through the log up to `end`. Returns the position after the last record at
+    /// which the base was an ancestor of the head, or `None` if it never was.
     fn follow(&mut self, end: LogPosition) -> Result<Option<LogPosition>, StateError> {
-        // Not cut off alone: a power failure could bring back what another branch had there.
+        // Truncating is not enough: a power failure could bring back entries of another branch.
         self.index.restart(self.lowest)?;
         let mut last = None;
         let mut scan = self.log.scan_heads(self.log.start(), CHECKED_HEAD_BYTES);
@@ -195,30 +201,32 @@ impl<'a> Remaking<'a> {
         Ok(last)
     }
 
+    /// Remembers a block, and forgets those that are too far below the tip.
     fn remember(&mut self, head: BlockHead, position: LogPosition) {
-        self.window.insert(head.id.hash, (head, position));
+        self.remembered.insert(head.id.hash, (head, position));
         self.by_number
             .entry(head.id.number)
             .or_default()
             .push(head.id.hash);
         let lowest = self
             .tip
-            .map_or(0, |tip| tip.number.saturating_sub(WINDOW_HEIGHTS));
+            .map_or(0, |tip| tip.number.saturating_sub(REMEMBERED_HEIGHTS));
         while let Some(entry) = self.by_number.first_entry()
-            && (*entry.key() < lowest || self.window.len() > WINDOW_BLOCKS_MAX)
+            && (*entry.key() < lowest || self.remembered.len() > REMEMBERED_BLOCKS_MAX)
         {
             for hash in entry.remove() {
-                self.window.remove(&hash);
+                self.remembered.remove(&hash);
             }
         }
     }
 
-    /// Makes the index that of the chain up to `tip`, as far as it is known.
+    /// Sets the index to the chain up to `tip`, as far as its blocks are remembered.
     fn set_tip(&mut self, tip: BlockId) -> Result<(), StateError> {
         let mut new = Vec::new();
         let mut next = tip;
         let keep = loop {
-            // What the index has of older ones stays: their records, and their siblings', may be gone.
+            // Older entries stay: their records, and those of their siblings, may have left the
+            // log.
             if next.number < self.lowest {
                 break self.lowest;
             }
@@ -226,8 +234,8 @@ impl<'a> Remaking<'a> {
             if entry.is_some_and(|entry| entry.hash == next.hash) {
                 break next.number + 1;
             }
-            let Some((head, position)) = self.window.get(&next.hash) else {
-                // A block whose record was lost, or too far back: what is below stays.
+            let Some((head, position)) = self.remembered.get(&next.hash) else {
+                // Its record was lost, or it is too far back: the entries below it stay.
                 break next.number;
             };
             if head.id != next {

@@ -1,9 +1,9 @@
-//! The block log of an open database, and where blocks are in it.
+//! The block log of an open database, with the locks under which it is appended to and pruned.
 
 use super::{
+    access::{Access, ReadAccess},
     blocks::{BaseMove, Blocks},
     kept::{Keeping, Kept},
-    reading::{Holds, Reading},
     records::{BlockMeta, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, describe},
 };
 use crate::options::Options;
@@ -14,43 +14,45 @@ use cambium_store::{
 };
 use parking_lot::Mutex;
 
-/// No merge looks through more files than this, nor removes more, however long the log is: those
-/// who wait for it would wait for that.
+/// Most files that a merge reads for pruning, and most that it removes. The limit bounds the time
+/// that this adds to a merge, however long the log is.
 const FILES_AT_ONCE: usize = 16;
 
-/// The log of an open database: what is appended to it makes blocks durable.
+/// The block log of an open database. A block is durable once its record is in the synced log.
 pub(crate) struct Journal {
     pub(crate) options: Options,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
-    /// Held by whoever commits blocks or moves the head, until that is done.
+    /// Held while blocks are committed or the head moves, from the first check to the end of the
+    /// move.
     pub(crate) head_moves: Mutex<()>,
-    /// Held by whoever appends to the log, and while layers are frozen.
+    /// Held while the log is appended to, and while layers are frozen.
     pub(crate) writer: Mutex<()>,
     /// From where on the log is kept.
     pub(crate) keeping: Mutex<Keeping>,
-    /// The record of the log that is replayed, from which the next opening is to go on.
+    /// Position of the record that is being replayed; the next opening has to replay from there.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
-    /// The head by the log, while the one in memory is on its way down to it. Whoever changes or
-    /// reads it has locked `writer`, or is the only one there is.
-    pub(crate) head_to_be: Mutex<Option<BlockId>>,
-    /// Dropped last.
-    pub(crate) holds: Holds,
+    /// The head that the log names, while the head in memory is still moving down to it. Read and
+    /// changed only under `writer`, or before anybody else has the database.
+    pub(crate) target_head: Mutex<Option<BlockId>>,
+    /// Dropped last: it holds the lock of the directory.
+    pub(crate) access: Access,
 }
 
 impl Journal {
-    /// What a database that is open for reading alone holds.
-    pub(crate) const fn reading(&self) -> Option<&Reading> {
-        self.holds.reading()
+    /// The state of a reader, or `None` for the writer.
+    pub(crate) const fn read_access(&self) -> Option<&ReadAccess> {
+        self.access.read_access()
     }
 
+    /// Whether the database is open for reading alone.
     pub(crate) const fn is_read_only(&self) -> bool {
-        matches!(self.holds, Holds::Reader(_))
+        matches!(self.access, Access::Reader(_))
     }
 
-    /// Refuses a change to what another process writes.
+    /// Fails with [`StateError::ReadOnly`] if the database is open for reading alone.
     pub(crate) fn check_writable(&self, what: &'static str) -> Result<(), StateError> {
         match self.is_read_only() {
             false => Ok(()),
@@ -58,22 +60,23 @@ impl Journal {
         }
     }
 
-    /// Whether the process that writes has removed a file of the log that this one reads: it has
-    /// written a checkpoint before, or else the file is lost.
+    /// Whether the writing process has removed the log file at `position`, which this reader needs.
+    /// It has written a newer checkpoint in that case; otherwise the file was lost.
     pub(crate) fn was_removed(&self, position: LogPosition) -> Result<bool, StateError> {
-        match &self.holds {
-            Holds::Writer(_) => Ok(false),
-            Holds::Reader(reading) => {
+        match &self.access {
+            Access::Writer(_) => Ok(false),
+            Access::Reader(reading) => {
                 let is_gone = !BlockLog::is_there(&**reading.disk(), position)?;
                 Ok(is_gone && Checkpoint::newest(&**reading.disk())? > Some(reading.sequence()))
             }
         }
     }
 
+    /// Reads a record, and explains a record that is missing because blocks were removed.
     fn read_log(&self, position: LogPosition) -> Result<Record, StateError> {
         self.log.read(position).map_err(|error| match error {
             StoreError::NotKept { .. } => self.not_kept(),
-            // Whoever writes does not keep it any more.
+            // The writing process has removed the file.
             _ if self.was_removed(position).unwrap_or(false) => {
                 let what = describe(position);
                 StoreError::ReaderBehind { what }.into()
@@ -82,7 +85,7 @@ impl Journal {
         })
     }
 
-    /// The block whose record is at `position`.
+    /// Reads the block whose record is at `position`.
     pub(crate) fn record_at(&self, position: LogPosition) -> Result<BlockRecord, StateError> {
         let record = self.read_log(position)?;
         BlockRecord::decode(&record.payload).map_err(|source| StateError::Damaged {
@@ -91,7 +94,7 @@ impl Journal {
         })
     }
 
-    /// As [`Journal::record_at`], without its changes.
+    /// Reads the block at `position` without its changes.
     pub(crate) fn meta_at(&self, position: LogPosition) -> Result<BlockMeta, StateError> {
         let record = self.read_log(position)?;
         BlockRecord::decode_meta(&record.payload).map_err(|source| StateError::Damaged {
@@ -100,14 +103,14 @@ impl Journal {
         })
     }
 
-    /// From where on blocks are kept, now or soon.
+    /// From where on blocks are kept, once the checkpoint that is being written is durable.
     pub(crate) fn kept(&self) -> Kept {
         self.keeping.lock().planned
     }
 
-    /// Looks through old files of the log, as far as they may soon be passed. One that can't be read
-    /// is not passed.
-    pub(crate) fn look_through_old_files(&self, head: BlockNumber) {
+    /// Reads the highest block number of each old file of the log that retention may soon drop.
+    /// Stops at a file that can't be read, which is therefore kept.
+    pub(crate) fn scan_old_files(&self, head: BlockNumber) {
         let Some(blocks) = self.options.keep_blocks else {
             return;
         };
@@ -126,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// Number of the highest block in a file of the log.
+    /// The highest block number in a file of the log.
     fn highest_in(&self, file: u32) -> Result<BlockNumber, StateError> {
         let mut highest = 0;
         for record in self.log.scan_heads(start_of(file), CHECKED_HEAD_BYTES) {
@@ -146,22 +149,22 @@ impl Journal {
         Ok(highest)
     }
 
-    /// The lowest block whose record is kept for what is done with block `number`.
+    /// The lowest block whose record is needed to work on block `number`.
     fn lowest_below(&self, number: BlockNumber) -> BlockNumber {
         number
             .saturating_sub(self.options.files.log_spare_blocks)
             .max(self.genesis.number)
     }
 
-    /// What a merge is to say that does `base_move` with the head at `head`. The caller has locked
-    /// `writer`.
+    /// Plans what a merge that does `base_move`, with the head at `head`, keeps of the log. The
+    /// caller has locked `writer`.
     pub(crate) fn plan_kept(&self, base_move: &BaseMove, head: BlockId) -> Kept {
         let before = self.kept();
         let Some(blocks) = self.options.keep_blocks else {
             return before;
         };
-        // A head on its way down, or a log that is still replayed, may need what is there.
-        if self.head_to_be.lock().is_some() || self.replaying.lock().is_some() {
+        // A head on its way down, or a replay that is not over, may need older records.
+        if self.target_head.lock().is_some() || self.replaying.lock().is_some() {
             return before;
         }
         let lowest_recent = base_move.recent().iter().map(|block| block.id.number).min();
@@ -175,7 +178,7 @@ impl Journal {
         if number < before.number {
             return before;
         }
-        // What has left does not come back, however many more are to be spared now.
+        // Removed blocks don't come back when more are to be kept than before.
         let lowest = self.lowest_below(number).max(before.lowest);
         let mut keeping = self.keeping.lock();
         let mut file = before.position.file;
@@ -195,21 +198,21 @@ impl Journal {
         keeping.planned
     }
 
-    /// The checkpoint that says `kept` is durable, and so is the one before it: what neither needs
-    /// leaves the log. Returns the files that were removed.
-    pub(crate) fn let_go(&self, kept: Kept) -> Result<Vec<RemovedLogFile>, StateError> {
+    /// Removes the files that neither of the last two checkpoints needs, and returns them. The
+    /// checkpoint with `kept` is durable.
+    pub(crate) fn remove_unkept(&self, kept: Kept) -> Result<Vec<RemovedLogFile>, StateError> {
         let before = std::mem::replace(&mut self.keeping.lock().newest, kept);
         Ok(self.log.remove_before(before.position)?)
     }
 
-    /// That something needs blocks which are not kept.
+    /// The error for work that needs blocks which are not kept.
     pub(crate) fn not_kept(&self) -> StateError {
         let oldest = self.kept().number;
         StateError::NotKept { oldest }
     }
 }
 
-/// Where the records of a file begin.
+/// Position of the first record of a file.
 const fn start_of(file: u32) -> LogPosition {
     LogPosition {
         file,

@@ -1,18 +1,18 @@
-//! Which blocks the log keeps: all, or those that [`Options::keep_blocks`](crate::Options) says.
+//! Retention of blocks: all, or those that [`Options::keep_blocks`](crate::Options) asks for.
 //!
 //! ```text
 //!   genesis .......... | lowest ... | number ........ base ...... head
-//!   whole files leave  |            | can be gone back to
+//!   whole files leave  |            | the head can go back to these
 //!                      | position in the log
 //! ```
 //!
-//! Each merge says in its checkpoint from where on the log is kept. Files before that leave it when
-//! the *next* checkpoint is durable, so that the last two can both be opened. From the moment a
-//! merge has planned what it will say, nothing that needs older blocks gets into the log.
+//! Each merge writes into its checkpoint from where on the log is kept. Files before that position
+//! are removed when the *next* checkpoint is durable, so that both of the last two can be opened.
+//! As soon as a merge has planned that position, nothing that needs older blocks gets into the log.
 //!
-//! A file is passed when all blocks in it, of whatever branch, are old. Where a block was lost and
-//! imported again its record comes after those of its children: so files are looked through before
-//! they are passed, each once, and not told from where some block is.
+//! A file can be removed when all blocks in it, of whatever branch, are old. Where a block was lost
+//! and imported again, its record comes after those of its children. So the place of one block
+//! proves nothing about a file: each file is read once before it is removed.
 
 use cambium_primitives::BlockNumber;
 use cambium_store::LogPosition;
@@ -24,15 +24,15 @@ pub(crate) struct Kept {
     /// The lowest canonical block that can be the head again.
     pub(crate) number: BlockNumber,
     /// The lowest canonical block whose record is in the log:
-    /// [`log_spare_blocks`](crate::FileSizes::log_spare_blocks) before that.
+    /// [`log_spare_blocks`](crate::FileSizes::log_spare_blocks) below `number`.
     pub(crate) lowest: BlockNumber,
-    /// All records from here on are in the log, and among them those of these blocks and of all
-    /// recent ones. The beginning of a file.
+    /// The beginning of a file. The log has all records from here on, among them those of all
+    /// blocks from `lowest` on and of all recent blocks.
     pub(crate) position: LogPosition,
 }
 
 impl Kept {
-    /// All blocks.
+    /// Every block is kept.
     pub(crate) const ALL: Self = Self {
         number: 0,
         lowest: 0,
@@ -40,19 +40,20 @@ impl Kept {
     };
 }
 
-/// What is kept, of an open database.
+/// Retention state of an open database.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeping {
-    /// By the newest checkpoint.
+    /// What the newest checkpoint keeps.
     pub(super) newest: Kept,
-    /// By the one that is being written, if there is one.
+    /// What the checkpoint that is being written will keep; equal to `newest` if there is none.
     pub(super) planned: Kept,
-    /// The highest block of each file that was looked through: older ones than the newest, which
-    /// don't change any more.
+    /// The highest block of each file that was read. Only files before the newest, which don't
+    /// change any more.
     pub(super) highest: BTreeMap<u32, BlockNumber>,
 }
 
 impl Keeping {
+    /// The state for a newest checkpoint that keeps `newest`.
     pub(crate) const fn new(newest: Kept) -> Self {
         Self {
             newest,

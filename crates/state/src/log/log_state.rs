@@ -1,4 +1,5 @@
-//! What checkpoints keep of the block log: the recent blocks, and from where on it is kept.
+//! The part of a checkpoint that describes the block log: the head, the recent blocks, and where
+//! replay and retention begin.
 
 use crate::log::{blocks::RecentBlock, kept::Kept};
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
@@ -7,39 +8,41 @@ use cambium_snapshot::{
 };
 use cambium_store::{Checkpoint, LogPosition};
 
+/// Name of the section with the recent blocks.
 const RECENT: &str = "recent";
+/// Name of the section with the retention.
 const KEPT: &str = "kept";
-/// One block in the section of recent blocks.
+/// Size of one block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 
-/// What checkpoints of this engine say besides the index.
+/// The metadata of this engine's checkpoints.
 pub(crate) type Meta = checkpoint::Meta<LogState>;
-/// All that such a checkpoint has.
+/// A checkpoint of this engine, as it was read.
 pub(crate) type ReadCheckpoint = checkpoint::Read<LogState>;
 
-/// What the log said when the checkpoint's block became the base.
+/// The block log at the moment when the checkpoint's block became the base.
 #[derive(Clone)]
 pub(crate) struct LogState {
-    /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
-    /// the engine was: it goes on when it is opened.
+    /// The head: the checkpoint's block or one above it. If the engine was moving the head far
+    /// down, the block far below that it was moving to; opening the database continues the move.
     pub(crate) head: BlockId,
-    /// Where the log ended: what comes later is replayed.
+    /// Log position at the checkpoint. Opening replays everything after it.
     pub(crate) replay: LogPosition,
     /// The blocks of the newest heights, whatever their branch.
     pub(crate) recent: Vec<RecentBlock>,
-    /// From where on it is kept.
+    /// From where on blocks are kept.
     pub(crate) kept: Kept,
 }
 
-/// As checkpoints keep it:
+/// The sections of a checkpoint:
 ///
 /// | section | offset | size | meaning |
 /// |---|---|---|---|
 /// | `recent` | | 1-10 | number of recent blocks, LEB128 |
 /// | | | each 80 | number (8), hash, parent's hash, position in the log (8); little-endian |
-/// | `kept` | 0 | 8 | where blocks left the log: the lowest block that can be the head again, little-endian |
-/// | | 8 | 8 | the lowest canonical block whose record is there, little-endian |
-/// | | 16 | 8 | position in the log from which on all is kept, little-endian |
+/// | `kept` | 0 | 8 | the lowest block that can be the head again, little-endian; no section if all blocks are kept |
+/// | | 8 | 8 | the lowest canonical block whose record is in the log, little-endian |
+/// | | 16 | 8 | position from which on the log is complete, little-endian |
 impl AboveSnapshot for LogState {
     fn head(&self) -> BlockId {
         self.head
@@ -88,7 +91,7 @@ impl AboveSnapshot for LogState {
             position,
         } = kept;
         if lowest > number || number > state.block.number || position > replay {
-            let what = "blocks that are not kept, though they are needed";
+            let what = "a retention that excludes needed blocks";
             let error = DecodeError { what, offset: 0 };
             return Err(damaged_section(checkpoint, KEPT, error));
         }

@@ -1,9 +1,10 @@
-//! The block log: what its records are, where blocks are in it, and which of them are kept.
+//! The block log of an open database: its records, the place of each block in it, and which blocks
+//! it keeps.
 
 pub(crate) mod records;
 pub(crate) mod kept;
 pub(crate) mod blocks;
 pub(crate) mod log_state;
 pub(crate) mod block_index;
-pub(crate) mod reading;
+pub(crate) mod access;
 pub(crate) mod journal;

@@ -1,4 +1,4 @@
-//! What the block log holds: blocks with their changes both ways, and moves of the head.
+//! Codec of the block log's records: blocks with their changes and reverts, and moves of the head.
 
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{BlockId, Changes, DecodeError, Reader, put_varint};
@@ -6,25 +6,25 @@ use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, StoreError};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A block as the engine keeps it. What `body` means is its user's business.
+/// A block without its changes. The engine stores `body` and never interprets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockMeta {
-    /// The block.
+    /// Number and hash of the block.
     pub id: BlockId,
-    /// Hash of its parent.
+    /// Hash of the parent block.
     pub parent: B256,
-    /// State root after it.
+    /// State root after the block.
     pub state_root: B256,
-    /// Kept and given back as it is: the block's RLP, say.
+    /// Bytes of the caller's choice, such as the block's RLP; stored and returned unchanged.
     pub body: Bytes,
 }
 
-/// A block with what it did and how to undo it.
+/// Kind of a record that holds a block with its changes and reverts.
 pub(crate) const KIND_BLOCK: u8 = 1;
-/// A committed block that became the head: its number, little-endian, and its hash.
+/// Kind of a record that makes a committed block the head: its number, little-endian, and its hash.
 pub(crate) const KIND_HEAD: u8 = 2;
 
-/// A block with what it did and how to undo it.
+/// A block with its changes and reverts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRecord {
     pub(crate) meta: BlockMeta,
@@ -35,7 +35,7 @@ pub(crate) struct BlockRecord {
     pub(crate) codes: Vec<(B256, Bytes)>,
 }
 
-/// What the first bytes of a block's record say, which can be read without the others.
+/// The first bytes of a block's record, which can be read without the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHead {
     pub(crate) id: BlockId,
@@ -44,8 +44,9 @@ pub(crate) struct BlockHead {
     pub(crate) head: bool,
 }
 
-/// Bytes that [`BlockHead`] takes, and those with their checksum.
+/// Size of [`BlockHead`]'s encoding, without and with its checksum.
 const HEAD_BYTES: usize = 105;
+/// Size of [`BlockHead`]'s encoding with its checksum.
 pub(crate) const CHECKED_HEAD_BYTES: usize = HEAD_BYTES + 8;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -67,7 +68,7 @@ fn put_head(out: &mut Vec<u8>, meta: &BlockMeta) {
     out.extend_from_slice(&xxh3_64(&out[..HEAD_BYTES]).to_le_bytes());
 }
 
-/// Reads the head and the state root.
+/// Decodes the head and the state root.
 fn take_head(reader: &mut Reader<'_>) -> Result<(BlockHead, B256), DecodeError> {
     let sum = xxh3_64(reader.clone().take(HEAD_BYTES)?);
     let head = match reader.u8()? {
@@ -95,8 +96,8 @@ fn take_meta(reader: &mut Reader<'_>) -> Result<(BlockMeta, bool), DecodeError> 
 }
 
 impl BlockRecord {
-    /// The payload of the record of a block that becomes the head. `B` stands for LEB128 length and
-    /// that many bytes.
+    /// Encodes the payload of a block's record, for a block that becomes the head. `B` stands for a
+    /// LEB128 length and that many bytes.
     ///
     /// | offset | size | meaning |
     /// |---|---|---|
@@ -133,7 +134,8 @@ impl BlockRecord {
         out
     }
 
-    /// Bytes that the payload takes at least: a slot's change takes its path and its value.
+    /// Lower bound of the payload's size, in bytes: each changed account and slot takes at least
+    /// its path.
     pub(crate) fn bytes_min(
         meta: &BlockMeta,
         changes: &Changes,
@@ -148,18 +150,19 @@ impl BlockRecord {
         CHECKED_HEAD_BYTES + meta.body.len() + codes + changes.iter().sum::<usize>()
     }
 
-    /// Says in an encoded payload whether the block became the head.
+    /// Sets in an encoded payload whether the block became the head.
     pub(crate) fn set_head(payload: &mut [u8], head: bool) {
         payload[0] = head.into();
         let sum = xxh3_64(&payload[..HEAD_BYTES]);
         payload[HEAD_BYTES..CHECKED_HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads the first [`CHECKED_HEAD_BYTES`] of a payload.
+    /// Decodes the first [`CHECKED_HEAD_BYTES`] of a payload.
     pub(crate) fn decode_head(bytes: &[u8]) -> Result<BlockHead, DecodeError> {
         take_head(&mut Reader::new(bytes)).map(|(head, _)| head)
     }
 
+    /// Decodes a whole payload.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let (meta, head) = take_meta(&mut reader)?;
@@ -181,13 +184,13 @@ impl BlockRecord {
         })
     }
 
-    /// Reads the block alone, without decoding its changes.
+    /// Decodes the block of a payload, but not its changes.
     pub(crate) fn decode_meta(bytes: &[u8]) -> Result<BlockMeta, DecodeError> {
         take_meta(&mut Reader::new(bytes)).map(|(meta, _)| meta)
     }
 }
 
-/// The payload of the record of a head.
+/// Encodes the payload of a record that moves the head.
 pub(crate) fn encode_new_head(id: BlockId) -> [u8; 40] {
     let mut bytes = [0; 40];
     bytes[..8].copy_from_slice(&id.number.to_le_bytes());
@@ -195,20 +198,20 @@ pub(crate) fn encode_new_head(id: BlockId) -> [u8; 40] {
     bytes
 }
 
-/// The reverse of [`encode_new_head`].
+/// Decodes the payload of a record that moves the head.
 pub(crate) fn decode_new_head(bytes: &[u8]) -> Result<BlockId, DecodeError> {
     let mut reader = Reader::new(bytes);
     let id = BlockId::new(reader.u64()?, reader.b256()?);
     reader.finish().map(|()| id)
 }
 
-/// A record's place, for messages.
+/// Describes a record's position in error messages.
 pub(crate) fn describe(position: LogPosition) -> String {
     let LogPosition { file, offset } = position;
     format!("the record at byte {offset} of block log file {file}")
 }
 
-/// Refuses what does not fit into a record of the log.
+/// Fails with [`StoreError::TooLarge`] if `bytes` exceed the limit of the log's payloads.
 pub(crate) fn check_record(what: &'static str, bytes: usize) -> Result<(), StateError> {
     let (bytes, max) = (bytes as u64, cambium_store::LOG_PAYLOAD_BYTES_MAX);
     match bytes > max {
@@ -279,7 +282,7 @@ mod tests {
         assert!(decode_new_head(&head[..39]).is_err());
     }
 
-    /// A change here is a change of the on-disk format: it needs a new format version.
+    /// The golden hash of the format. Changing it requires a new format version.
     #[test]
     fn the_formats_are_what_they_were() {
         let hash = keccak256(encoded(&sample()));

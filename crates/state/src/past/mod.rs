@@ -1,4 +1,4 @@
-//! States that have no layer, and what is proved of states.
+//! States that have no layer in memory: restoring them from the log, and proofs of any state.
 
 pub(crate) mod restore;
 pub(crate) mod proof;

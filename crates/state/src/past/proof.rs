@@ -1,13 +1,13 @@
-//! The part of a block's state trie that some leaves need: what proofs and witnesses are made of.
+//! Extraction of the partial trie that some leaves need, from which proofs and witnesses are made.
 
 use crate::{
     engine::parts::Engine,
     layers::overlay::LayerId,
     tries::{
         base::Base,
-        delta::{Delta, of_changes},
+        delta::{Delta, as_bad_changes},
         resolve::{Resolver, graft_hashed},
-        shards::Forest,
+        shards::TrieShards,
     },
     view::state::View,
 };
@@ -16,20 +16,20 @@ use cambium_snapshot::{ReadFor, StateError, past_bytes, shard_of, update_error};
 use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
 use std::sync::Arc;
 
-/// Finds nodes below the crown in a forest, and below that in its base.
-struct ForestResolver<'a> {
-    forest: &'a Forest,
+/// Resolves blinded nodes from trie shards, and from their base where the shards are blinded too.
+struct ShardsResolver<'a> {
+    tries: &'a TrieShards,
     base: Resolver<'a>,
 }
 
-impl<'a> ForestResolver<'a> {
-    fn new(forest: &'a Forest, base: &'a Base) -> Self {
+impl<'a> ShardsResolver<'a> {
+    fn new(tries: &'a TrieShards, base: &'a Base) -> Self {
         let base = Resolver::new(base, ReadFor::Proof);
-        Self { forest, base }
+        Self { tries, base }
     }
 }
 
-impl Resolve for ForestResolver<'_> {
+impl Resolve for ShardsResolver<'_> {
     type Error = StateError;
 
     fn resolve(
@@ -38,7 +38,7 @@ impl Resolve for ForestResolver<'_> {
         stub: &Stub,
         into: &mut PartialTrie,
     ) -> Result<Link, StateError> {
-        let trie = self.forest.shard(shard_of(path));
+        let trie = self.tries.shard(shard_of(path));
         if let Some(link) = trie.find(path)
             && let Some(grafted) = graft_hashed(into, trie, link)?
         {
@@ -57,43 +57,44 @@ fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
 }
 
 impl View {
-    /// The nodes on the way to `keys`, from the root on; all else are stubs. Has the state root.
+    /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
+    /// blinded.
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
-        self.inner.with_forest(self, |forest, base| {
+        self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
             snapshot.bring_pages(leaves_of(keys), ReadFor::Proof)?;
-            let mut trie = forest.crown().clone();
-            trie.extract(keys, &mut ForestResolver::new(forest, base))
+            let mut trie = tries.top_levels().clone();
+            trie.extract(keys, &mut ShardsResolver::new(tries, base))
                 .map_err(update_error)
         })
     }
 
-    /// As [`View::extract`], with all that applying `changes` needs besides.
+    /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
     pub fn extract_for_changes(
         &self,
         keys: &Keys,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
-        self.inner.with_forest(self, |forest, base| {
+        self.inner.with_tries(self, |tries, base| {
             let changed = Keys::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
             base.snapshot.bring_pages(leaves, ReadFor::Proof)?;
-            let mut trie = forest.crown().clone();
-            let mut resolver = ForestResolver::new(forest, base);
+            let mut trie = tries.top_levels().clone();
+            let mut resolver = ShardsResolver::new(tries, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
-                .map_err(|error| of_changes(update_error(error)))
+                .map_err(|error| as_bad_changes(update_error(error)))
         })
     }
 }
 
 impl Engine {
-    /// Works on the tries of the state of `view`. They are a second set beside the one that roots
-    /// are computed with, so that proofs and commits do not wait for each other. A view of a state
-    /// that no layer has gets tries of its own.
-    fn with_forest<T>(
+    /// Runs `work` on the tries at the state of `view`. These are a second set beside the tries
+    /// that compute roots, so that proofs and commits don't wait for each other. A view whose state
+    /// has no layer gets tries of its own.
+    fn with_tries<T>(
         self: &Arc<Self>,
         view: &View,
-        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
         if let Some(past) = &view.past {
             let mut prover = past.prover.lock();
@@ -106,22 +107,22 @@ impl Engine {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&view.block().hash);
-            // Another block of the name of one that was given up is not it.
+            // A dropped block is not the layer of the same hash that came later.
             let layer = layer.filter(|_| view.check_alive().is_ok());
             layer.map(|layer| {
                 prover.take_if(|prover| {
                     let is_current = Arc::ptr_eq(prover.base(), &current.base);
                     !is_current || tree.get(prover.at()).is_none()
                 });
-                let way = match &*prover {
-                    Some(prover) => prover.way_to(tree, layer.id),
-                    None => tree.way(tree.root().id, layer.id),
+                let path = match &*prover {
+                    Some(prover) => prover.path_to(tree, layer.id),
+                    None => tree.changes_between(tree.root().id, layer.id),
                 };
-                (current.base.clone(), tree.root().id, layer.id, way)
+                (current.base.clone(), tree.root().id, layer.id, path)
             })
         };
         // The view may have outlived its place in the tree.
-        let Some((base, root, layer, way)) = found else {
+        let Some((base, root, layer, path)) = found else {
             drop(prover);
             return self.prove_apart(view, &mut None, work);
         };
@@ -129,23 +130,23 @@ impl Engine {
             Some(delta) => delta,
             none => none.insert(Delta::on(base, root, self.store.counters.clone())?),
         };
-        delta.take_way(&way, layer)?;
+        delta.move_along(&path, layer)?;
         let base = delta.base().clone();
-        let done = work(delta.forest()?, &base);
-        let is_large = delta.memory_bytes() > self.merging.limit.of_prover();
-        // Nobody keeps an older snapshot for proofs that may come.
+        let done = work(delta.tries()?, &base);
+        let is_large = delta.memory_bytes() > self.merging.limit.prover_bytes_max();
+        // Tries for future proofs must not keep an older snapshot alive.
         if is_large || !Arc::ptr_eq(&base, &self.layers.current.read().base) {
             *prover = None;
         }
         done
     }
 
-    /// Works on tries made of what `view` itself has. They are left in `prover`.
+    /// Runs `work` on tries made of the view's own base and overlay, and leaves them in `prover`.
     fn prove_apart<T>(
         &self,
         view: &View,
         prover: &mut Option<Delta>,
-        work: impl FnOnce(&Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
         let delta = match prover {
             Some(delta) => delta,
@@ -155,15 +156,15 @@ impl Engine {
             }
         };
         if delta.at() != view.layer.id {
-            let changes = view.overlay.changes(&view.layer.lineage);
-            delta.take_way(&changes, view.layer.id)?;
+            let changes = view.overlay.changes(&view.layer.ancestors);
+            delta.move_along(&changes, view.layer.id)?;
         }
         let base = delta.base().clone();
-        work(delta.forest()?, &base)
+        work(delta.tries()?, &base)
     }
 
-    /// Lets go of the tries for proofs, which are of an older snapshot now. Whoever is at work on
-    /// them does so afterwards.
+    /// Drops the tries for proofs, since their snapshot is not the newest any more. If a proof is
+    /// at work on them, it drops them when it ends.
     pub(crate) fn forget_prover(&self) {
         if let Some(mut prover) = self.prover.try_lock() {
             *prover = None;

@@ -1,16 +1,16 @@
-//! States that no layer has: of blocks below the base, and of branches that are not in memory.
+//! Restoring states that have no layer: blocks below the base, and branches that are not in memory.
 //!
 //! ```text
 //!   97 -- 98 -- 99 -- 100 (the base)         100 (the base)
 //!          \                          ->       \
 //!           99' -- 100'                         98 -- 99' -- 100'
-//!                                               ^ a jump, by the ways back of 100 and 99
+//!                                               ^ a restored layer, by the reverts of 100 and 99
 //! ```
 //!
-//! They are brought back from the log. A *view* of such a state has it for itself, as one layer
-//! above the base, and takes it along when it goes. What is to be *built upon*, or made the head,
-//! becomes layers of the tree, as above. Both have a limit of memory; the head gets past it by
-//! going down in steps, each merged before the next.
+//! Changes and reverts are read from the log. A *view* of such a state owns it, as one layer above
+//! the base, and drops it with itself. A block to *build upon*, or to make the head, becomes layers
+//! of the tree, as in the picture. Both are limited in memory. To make a block the head whose
+//! layers would exceed the limit, the head goes down in steps, each merged before the next.
 
 use crate::engine::layers::Current;
 use crate::engine::past_states::PastState;
@@ -18,7 +18,7 @@ use crate::log::kept::Kept;
 use crate::{
     engine::parts::Engine,
     layers::{
-        overlay::{LayerId, Lineage, Overlay, size_of_changes},
+        overlay::{AncestorSet, LayerId, Overlay, size_of_changes},
         tree::{Fold, Layer, Tree},
     },
     log::{
@@ -34,8 +34,8 @@ use cambium_snapshot::{StateError, past_bytes};
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
-/// The way from a base to one of its ancestors.
-struct Jump {
+/// A restored layer: the state of an ancestor of the base.
+struct RestoredLayer {
     target: BlockMeta,
     base: BlockId,
     /// From the base's state to the target's.
@@ -43,14 +43,14 @@ struct Jump {
     reverts: Changes,
 }
 
-/// Where a block's branch leaves what is in the tree or below the base, and the blocks from there
-/// on, the newest first.
+/// The branch of a block that is not in the tree: the newest ancestor that is in the tree or below
+/// the base, and the blocks above that one, newest first.
 pub(crate) struct Branch {
     pub(crate) fork: BlockId,
     side: Vec<RecentBlock>,
 }
 
-/// Adds up what is brought back, and refuses what is too much.
+/// The memory that a restored state may take. Each change set is deducted as it is read.
 pub(crate) struct Allowance {
     block: BlockId,
     distance: u64,
@@ -59,6 +59,11 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
+    /// Deducts the memory of `changes`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::TooFar`] if too little is left.
     pub(crate) fn take(&mut self, changes: &Changes) -> Result<(), StateError> {
         let left = self.left.checked_sub(size_of_changes(changes));
         self.left = left.ok_or(StateError::TooFar {
@@ -71,7 +76,7 @@ impl Allowance {
 }
 
 impl Engine {
-    /// The state after a layer of `current`.
+    /// A view of a layer of `current`.
     pub(crate) fn view_at(self: &Arc<Self>, current: &Current, layer: Arc<Layer>) -> View {
         View {
             inner: self.clone(),
@@ -82,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// What may be brought back of a block so far from `base`.
+    /// The memory, in bytes, that restoring `block` may take, given the current base.
     pub(crate) fn allowance(&self, block: BlockId, base: BlockId) -> Allowance {
         let all = past_bytes(self.options.memory_bytes) as usize;
         let left = all.saturating_sub(self.past.bytes());
@@ -94,19 +99,22 @@ impl Engine {
         }
     }
 
-    /// A layer of that block: one that is there, or is brought back to be built upon or made the
-    /// head. An error if that takes too much memory.
+    /// The layer of a block, which is restored if it is not in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::TooFar`] if that takes too much memory, and [`StateError::UnknownBlock`].
     pub(crate) fn layer_of(&self, id: BlockId) -> Result<Arc<Layer>, StateError> {
-        self.bring_back(id, false)
+        self.restore_layer(id, false)
     }
 
-    /// As above; with any memory that it takes, if `at_any_price`.
-    pub(crate) fn bring_back(
+    /// Does the same as [`Engine::layer_of`], without a limit of memory if `ignore_budget`.
+    pub(crate) fn restore_layer(
         &self,
         id: BlockId,
-        at_any_price: bool,
+        ignore_budget: bool,
     ) -> Result<Arc<Layer>, StateError> {
-        let mut jump = None;
+        let mut restored = None;
         loop {
             let tree = {
                 let current = self.layers.current.read();
@@ -118,11 +126,11 @@ impl Engine {
             let root = tree.root();
             let Branch { fork, side } = self.branch_of(&tree, id)?;
             let mut allowance = self.allowance(id, root.block);
-            if at_any_price {
+            if ignore_budget {
                 allowance.left = usize::MAX;
             }
             if tree.by_hash(&fork.hash).is_none() {
-                jump = self.jump_to(fork, root.block, jump, &mut allowance)?;
+                restored = self.restore_ancestor(fork, root.block, restored, &mut allowance)?;
             }
             let mut records = Vec::with_capacity(side.len());
             for block in side.iter().rev() {
@@ -131,17 +139,18 @@ impl Engine {
                 records.push(record);
             }
             let mut current = self.layers.current.write();
-            // The base may have moved while all this was read: only the rest of the way is to be
-            // read then.
+            // The base may have moved meanwhile. Then only the rest of the way has to be read.
             if !Arc::ptr_eq(current.tree.root(), root) {
                 continue;
             }
-            let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), jump) {
+            let mut parent = match (current.tree.by_hash(&fork.hash).cloned(), restored) {
                 (Some(layer), _) => layer,
-                (None, Some(jump)) => current.add(root, &jump.target, jump.changes, jump.reverts),
-                // Its layer was let go of meanwhile: it is to be brought back as well.
+                (None, Some(restored)) => {
+                    current.add(root, &restored.target, restored.changes, restored.reverts)
+                }
+                // Its layer was dropped meanwhile and has to be restored as well.
                 (None, None) if tree.by_hash(&fork.hash).is_some() => {
-                    jump = None;
+                    restored = None;
                     continue;
                 }
                 (None, None) => return Err(StateError::UnknownBlock(id.hash)),
@@ -156,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// Where the branch of `id` leaves `tree`, or the ancestors of the base. What is added to the
-    /// tree meanwhile is none of it, so the caller finds there what is found here.
+    /// The branch of `id` above `tree` or the ancestors of the base. Layers that are added to the
+    /// tree meanwhile do not count, so the caller finds the fork in `tree`.
     pub(crate) fn branch_of(&self, tree: &Tree, id: BlockId) -> Result<Branch, StateError> {
         let unknown = || StateError::UnknownBlock(id.hash);
         let (mut fork, mut side) = (id, Vec::new());
@@ -173,24 +182,25 @@ impl Engine {
         Ok(Branch { fork, side })
     }
 
-    /// The way from `base` to its ancestor `target`, of which `known` may be the last part. `None`
-    /// if they are not of one chain, as when the base moves meanwhile.
-    fn jump_to(
+    /// The layer that restores `target`, an ancestor of `base`. `known` may be such a layer above
+    /// an older base. `None` if `target` is not an ancestor, for example because the base has
+    /// moved.
+    fn restore_ancestor(
         &self,
         target: BlockId,
         base: BlockId,
-        known: Option<Jump>,
+        known: Option<RestoredLayer>,
         allowance: &mut Allowance,
-    ) -> Result<Option<Jump>, StateError> {
-        let known =
-            known.filter(|jump| jump.target.id == target && jump.base.number <= base.number);
-        let jump = match known {
-            Some(jump) => jump,
+    ) -> Result<Option<RestoredLayer>, StateError> {
+        let known = known
+            .filter(|restored| restored.target.id == target && restored.base.number <= base.number);
+        let restored = match known {
+            Some(restored) => restored,
             None => {
                 let Some(entry) = self.journal.blocks.base_ancestor(target.number)? else {
                     return Ok(None);
                 };
-                Jump {
+                RestoredLayer {
                     target: self.journal.meta_at(entry.position)?,
                     base: target,
                     changes: Changes::default(),
@@ -200,7 +210,7 @@ impl Engine {
         };
         let (mut down, mut up) = (Fold::forwards(), Fold::backwards());
         let mut expected = base.hash;
-        for number in (jump.base.number + 1..=base.number).rev() {
+        for number in (restored.base.number + 1..=base.number).rev() {
             let entry = self.journal.blocks.base_ancestor(number)?;
             let Some(entry) = entry.filter(|entry| entry.hash == expected) else {
                 return Ok(None);
@@ -211,15 +221,15 @@ impl Engine {
             down.push(record.reverts);
             up.push(record.changes);
         }
-        Ok((expected == jump.base.hash).then(|| Jump {
+        Ok((expected == restored.base.hash).then(|| RestoredLayer {
             base,
-            changes: down.finish().then(jump.changes),
-            reverts: jump.reverts.then(up.finish()),
-            ..jump
+            changes: down.finish().then(restored.changes),
+            reverts: restored.reverts.then(up.finish()),
+            ..restored
         }))
     }
 
-    /// Where the branch of `id` leaves `tree`, or the ancestors of the base.
+    /// The newest block of the branch of `id` that is in `tree` or an ancestor of the base.
     pub(crate) fn fork_of(&self, tree: &Tree, id: BlockId) -> Result<BlockId, StateError> {
         Ok(self.branch_of(tree, id)?.fork)
     }
@@ -258,7 +268,8 @@ impl Engine {
                 }
                 None => {
                     if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
-                        // The base has moved meanwhile, or the block is none of its ancestors.
+                        // Either the base has moved meanwhile, or the block is not an ancestor of
+                        // it.
                         if self.layers.current.read().tree.root().id == above.root().id {
                             return Err(StateError::UnknownBlock(id.hash));
                         }
@@ -284,7 +295,8 @@ impl Engine {
         }
     }
 
-    /// Folds the ways back from `base` to its ancestor `target`. False if they are not of one chain.
+    /// Folds the reverts from `base` down to its ancestor `target`. False if `target` is not an
+    /// ancestor.
     fn fold_down(
         &self,
         target: BlockId,
@@ -306,7 +318,7 @@ impl Engine {
         Ok(expected == target.hash)
     }
 
-    /// One layer above `base`.
+    /// The state of a block as one layer above `base`.
     fn past_state(&self, base: Arc<Base>, meta: BlockMeta, changes: &Changes) -> Arc<PastState> {
         let id = LayerId(1);
         let overlay = Overlay::new();
@@ -318,7 +330,7 @@ impl Engine {
             layer: Arc::new(Layer {
                 id,
                 parent: LayerId(0),
-                lineage: Lineage {
+                ancestors: AncestorSet {
                     newest: id,
                     others: Arc::new([]),
                 },
@@ -327,7 +339,7 @@ impl Engine {
                 state_root: meta.state_root,
                 changes: Changes::default(),
                 reverts: Changes::default(),
-                given_up: Arc::default(),
+                dropped: Arc::default(),
             }),
             prover: Mutex::new(None),
             bytes: AtomicUsize::new(0),
@@ -337,6 +349,7 @@ impl Engine {
         Arc::new(state)
     }
 
+    /// A view of a restored state.
     fn past_view(self: &Arc<Self>, state: Arc<PastState>) -> View {
         View {
             inner: self.clone(),
@@ -347,27 +360,28 @@ impl Engine {
         }
     }
 
-    /// Refuses to make a block the head, or to commit one on it, whose way back needs blocks that
-    /// are not kept. The caller has locked `writer`.
+    /// Fails with [`StateError::NotKept`] if making a block the head, or committing a block on it,
+    /// needs reverts that the log does not keep. The caller has locked `writer`.
     pub(crate) fn check_kept(&self, id: BlockId) -> Result<(), StateError> {
         let kept = self.journal.kept();
         if kept == Kept::ALL {
             return Ok(());
         }
-        let jump = {
+        let restored = {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let layer = tree.by_hash(&id.hash);
-            // Of what is in memory only that needs the log which hangs on the root from below it.
+            // Of the blocks in memory, only those above a restored layer below the root need the
+            // log.
             layer.map(|layer| {
                 tree.chain(layer.id)
-                    .find(|layer| tree.is_jump(layer))
+                    .find(|layer| tree.is_restored(layer))
                     .cloned()
             })
         };
-        let fork = match jump {
+        let fork = match restored {
             Some(None) => return Ok(()),
-            Some(Some(jump)) => self.fork_of_jump(&jump)?,
+            Some(Some(restored)) => self.fork_of_restored(&restored)?,
             None => {
                 let tree = self.layers.current.read().tree.clone();
                 self.fork_of(&tree, id)?.number
@@ -379,9 +393,10 @@ impl Engine {
         }
     }
 
-    /// Number of the canonical block that a layer is, or that its block is built on.
-    fn fork_of_jump(&self, jump: &Layer) -> Result<BlockNumber, StateError> {
-        let BlockId { number, hash } = jump.block;
+    /// Number of the canonical block that a restored layer stands for, or on which its block is
+    /// built.
+    fn fork_of_restored(&self, restored: &Layer) -> Result<BlockNumber, StateError> {
+        let BlockId { number, hash } = restored.block;
         let canonical = self.journal.blocks.base_ancestor(number)?;
         Ok(match canonical.is_some_and(|entry| entry.hash == hash) {
             true => number,

@@ -1,11 +1,11 @@
-//! Blocks, codes and the state, by what the other files tell.
+//! Repair of the checkpoint, the block index and the codes.
 
 use super::pages;
 use super::report::Repair;
 use crate::{
     db::open::{FoundState, find_state},
     log::{
-        block_index::{complete_index, note_of, remake_index},
+        block_index::{complete_index, note_of, rebuild_index},
         log_state::{Meta, ReadCheckpoint},
         records::{BlockRecord, KIND_BLOCK},
     },
@@ -20,9 +20,10 @@ use cambium_store::{
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
 impl Repair<'_> {
-    /// The state that a start goes by.
+    /// Finds the checkpoint from which the database can be opened, or rebuilds its index from the
+    /// pages.
     pub(super) fn state(&mut self, manifest: &Manifest) -> Result<ReadCheckpoint, StateError> {
-        self.tell("checkpoints", 0, 0);
+        self.report_step("checkpoints", 0, 0);
         let counters = Arc::new(Counters::default());
         let parts = PartCache::new(self.options.index_bytes_max(), counters);
         let mut notes = Vec::new();
@@ -34,16 +35,17 @@ impl Repair<'_> {
             true,
             &mut notes,
         )?;
-        // What the device can't read would be an error for the opening, and no damage.
+        // Opening would fail on checkpoints that the device can't read, since that is not damage to
+        // it.
         set_aside(&*self.disk, &aside)?;
         for note in notes {
             let (damage, remedy) = note.rsplit_once("; ").unwrap_or((&note, ""));
-            self.found(damage, remedy, true);
+            self.add_finding(damage, remedy, true);
         }
         Ok(read)
     }
 
-    /// The block index, complete.
+    /// Completes the block index, or rebuilds it from the log.
     pub(super) fn block_index(
         &mut self,
         log: &BlockLog,
@@ -51,30 +53,30 @@ impl Repair<'_> {
         meta: &Meta,
     ) -> Result<BlockIndex, StateError> {
         let base = meta.state.block;
-        self.tell("block index", 0, 0);
+        self.report_step("block index", 0, 0);
         let (index, found) = BlockIndex::open(self.disk.clone(), base.number + 1)?;
-        let was_remade = complete_index(&index, log, genesis, meta, None)?;
-        if let Some(note) = note_of(found, was_remade, base) {
+        let was_rebuilt = complete_index(&index, log, genesis, meta, None)?;
+        if let Some(note) = note_of(found, was_rebuilt, base) {
             let (damage, remedy) = note
                 .split_once(", the block index, ")
                 .unwrap_or((&note, ""));
-            self.found(format!("{damage} is damaged"), remedy, true);
+            self.add_finding(format!("{damage} is damaged"), remedy, true);
         }
-        // Older ones can't be set again, and are missed by nobody.
+        // Entries of older blocks can't be restored, and nothing needs them.
         let lowest = genesis.number.max(meta.log.kept.lowest);
         let mut numbers = lowest..=base.number;
         if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
             if !bad.is_corruption() {
                 return Err(bad.into());
             }
-            remake_index(&index, log, meta)?;
-            self.found(bad, "made again from the log", true);
+            rebuild_index(&index, log, meta)?;
+            self.add_finding(bad, "rebuilt from the log", true);
         }
         index.sync()?;
         Ok(index)
     }
 
-    /// Which blocks of the canonical chain are in what was taken out of the log.
+    /// Finds the blocks of the canonical chain whose records were removed from the log.
     pub(super) fn lost_history(
         &mut self,
         index: &BlockIndex,
@@ -113,8 +115,9 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Writes the codes anew if any of them can't be read, with those that the log has, and gives
-    /// these, and the hashes of those that accounts had by the log and that are in neither.
+    /// Writes the code file again if any code can't be read, from the readable codes and those in
+    /// the log. Returns the new file, and the hashes of codes that accounts had according to the
+    /// log and that are still missing. `None` if all codes are readable.
     pub(super) fn codes(
         &mut self,
         log: &BlockLog,
@@ -127,13 +130,13 @@ impl Repair<'_> {
         let hashes = codes.hashes();
         for (done, hash) in hashes.iter().enumerate() {
             if done % 1000 == 0 {
-                self.tell("codes", done as u64, hashes.len() as u64);
+                self.report_step("codes", done as u64, hashes.len() as u64);
             }
             match codes.get(hash) {
                 Ok(Some(code)) if keccak256(&code) == *hash => {}
                 Ok(_) => {
                     unreadable += 1;
-                    damage.push(format!("code {hash} in codes.dat is of another hash"));
+                    damage.push(format!("code {hash} in codes.dat has another hash"));
                 }
                 Err(error) if error.is_corruption() => {
                     unreadable += 1;
@@ -159,7 +162,7 @@ impl Repair<'_> {
             if record.kind != KIND_BLOCK {
                 continue;
             }
-            self.tell("codes in the log", position.to_u64(), 0);
+            self.report_step("codes in the log", position.to_u64(), 0);
             let Ok(block) = BlockRecord::decode(&record.payload) else {
                 continue;
             };
@@ -182,14 +185,13 @@ impl Repair<'_> {
             0 => String::new(),
             more => format!(", and {more} codes can't be read"),
         };
-        let remedy = format!(
-            "written anew with {kept} codes that could be read, and {restored} that the log has"
-        );
-        self.found(format!("{first}{others}"), remedy, true);
+        let remedy =
+            format!("rewritten with {kept} readable codes, and {restored} codes from the log");
+        self.add_finding(format!("{first}{others}"), remedy, true);
         Ok(Some((codes, missing)))
     }
 
-    /// Looks at all pages, and brings back those that can't be read, where that can be.
+    /// Checks all pages, and restores unreadable ones where possible.
     pub(super) fn segments(&mut self, state: pages::State<'_>) -> Result<(), StateError> {
         let (segments, _) = Segments::open(
             self.disk.clone(),
@@ -199,7 +201,7 @@ impl Repair<'_> {
             &state.read.retired,
         )?;
         for damage in segments.mend_headers()? {
-            self.found(damage, "the header was written again", true);
+            self.add_finding(damage, "the header was written again", true);
         }
         self.pages(&segments, state)
     }

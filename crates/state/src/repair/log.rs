@@ -1,4 +1,4 @@
-//! Taking out what is damaged of the block log.
+//! Repair of the manifest and of the block log: damaged parts of the log are removed.
 
 use super::report::Repair;
 use crate::log::log_state::LogState;
@@ -12,6 +12,7 @@ use cambium_store::{
 };
 
 impl Repair<'_> {
+    /// Opens the manifest, or restores it from the copy in a checkpoint.
     pub(super) fn manifest(&mut self) -> Result<Manifest, StateError> {
         let damage = match Manifest::open(&*self.disk) {
             Err(error) if error.is_corruption() => error,
@@ -32,15 +33,15 @@ impl Repair<'_> {
             }
             let manifest = Manifest::restore(&*self.disk, &copy)?;
             let remedy = format!("written again from the copy in checkpoint {sequence}");
-            self.found(damage, remedy, true);
+            self.add_finding(damage, remedy, true);
             return Ok(manifest);
         }
         Err(damage.into())
     }
 
-    /// Takes out what is damaged of the log. Returns what that was.
+    /// Removes the damaged parts of the log, and returns them.
     pub(super) fn log(&mut self, salt: u64) -> Result<Vec<LogDamage>, StateError> {
-        self.tell("block log", 0, 0);
+        self.report_step("block log", 0, 0);
         let (boundaries, start) = self.known_positions()?;
         let mut all: Vec<LogDamage> = Vec::new();
         loop {
@@ -56,8 +57,9 @@ impl Repair<'_> {
         }
     }
 
-    /// Writes again what the device can't read of the log: zeros, but for what was put there when damage was
-    /// taken out. Whether there was a place of which no damage tells: the last blocks may have been in it.
+    /// Writes the blocks of the log again that the device can't read: zeros, except for what the
+    /// removal of damage has written there. Returns whether such a block was outside all known
+    /// damage, so that the newest blocks may be lost.
     pub(super) fn unreadable_ends(&mut self, damaged: &[LogDamage]) -> Result<bool, StateError> {
         let block_bytes = BLOCK_BYTES as u64;
         let mut is_any = false;
@@ -73,7 +75,7 @@ impl Repair<'_> {
                     let is_here = offset < block + block_bytes && block < end;
                     match damage.kind {
                         LogDamageKind::Header | LogDamageKind::Range => is_here.then_some(end),
-                        // Nothing comes after it.
+                        // Nothing follows the end of a file.
                         LogDamageKind::End => is_here.then_some(u64::MAX),
                         LogDamageKind::File | LogDamageKind::Newest => Some(u64::MAX),
                     }
@@ -99,7 +101,7 @@ impl Repair<'_> {
             };
             write(&*self.disk).map_err(StoreError::from)?;
             if let (Some((first, _)), Some((_, last))) = (ends.first(), ends.last()) {
-                self.found(
+                self.add_finding(
                     format!("{file} can't be read from byte {first} to byte {last}"),
                     "zeros were written there: the last blocks may be lost",
                     false,
@@ -110,8 +112,8 @@ impl Repair<'_> {
         Ok(is_any)
     }
 
-    /// Where checkpoints say that records begin, or the log ended; and from where on those say that all
-    /// is kept which can be opened.
+    /// Positions at which, according to the checkpoints, a record begins or the log ended; and the
+    /// position from which on both usable checkpoints keep the log.
     pub(super) fn known_positions(
         &self,
     ) -> Result<(Vec<LogPosition>, Option<LogPosition>), StateError> {
@@ -137,6 +139,7 @@ impl Repair<'_> {
         Ok((known, start))
     }
 
+    /// Copies a damaged part of the log to a file of its own, and removes it from the log.
     pub(super) fn take_out(
         &mut self,
         salt: u64,
@@ -160,7 +163,7 @@ impl Repair<'_> {
         let (what, remedy, is_mended) = match kind {
             LogDamageKind::Range => (
                 format!("{file} is damaged from byte {offset} to byte {end}"),
-                "what was there is taken out, and what is whole behind it kept",
+                "the damaged range was removed, and whole records behind it are kept",
                 false,
             ),
             LogDamageKind::Header => (
@@ -175,19 +178,20 @@ impl Repair<'_> {
             ),
             LogDamageKind::File => (
                 format!("{file} is missing"),
-                "put in its place is one without blocks",
+                "a file without blocks was put in its place",
                 false,
             ),
             LogDamageKind::Newest => (
                 format!("{file}, the newest file of the log, is missing"),
-                "the one before it is the newest now",
+                "the file before it is the newest now",
                 false,
             ),
         };
-        self.found(what, remedy, is_mended);
+        self.add_finding(what, remedy, is_mended);
         Ok(())
     }
 
+    /// Removes the copy `copy` if it is empty; syncs the directory otherwise.
     pub(super) fn drop_if_empty(&mut self, copy: &str) -> Result<(), StateError> {
         let empty = |disk: &dyn Disk| -> Result<bool, DiskError> {
             let is_empty = disk.open(copy)?.is_empty()?;

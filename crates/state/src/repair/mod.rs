@@ -1,19 +1,19 @@
-//! Repairing a database: each file from what the others still tell.
+//! Repairing a database: each damaged file is restored from the others.
 //!
-//! | damaged | brought back from |
+//! | damaged | restored from |
 //! |---|---|
 //! | manifest | the copy in a checkpoint |
-//! | block log | nothing: what is whole before and behind stays, the rest is to be imported again |
+//! | block log | nothing: whole records before and behind stay, the others have to be imported again |
 //! | checkpoint | the one before it; or the pages, and the lists in other checkpoints |
 //! | block index | the log |
-//! | codes | what can be read of them, and the log |
-//! | pages | the changes that the log has, and older pages, if these tell all of them |
+//! | codes | readable codes, and the log |
+//! | pages | the changes in the log, and older pages, if these have all leaves |
 //!
-//! Where old blocks have left the log, it tells less.
+//! Where old blocks have left the log, it can restore less.
 //!
-//! What the device can't read, however often it is asked, counts as damaged. Whatever is cut off or
-//! overwritten is copied first, to a file with `.damaged` in its name. A repair can be *tried*: all
-//! is done in memory, above the disk, up to the opening of the database, and nothing is changed.
+//! Bytes that the device can't read, even after retries, count as damaged. Everything that is cut
+//! off or overwritten is copied first, to a file with `.damaged` in its name. A *trial* does the
+//! whole repair in memory above the disk, up to opening the database, and changes nothing.
 
 mod report;
 mod log;
@@ -35,12 +35,12 @@ use cambium_store::{BlockLog, LogDamageKind, LogPosition, lock_data_dir};
 use report::Repair;
 use std::sync::Arc;
 
-/// Looks at all of the database on `disk`, which must not be open, and brings back what the rest
-/// still tells; or, as a trial, only says what it would do.
+/// Checks the whole database on `disk`, which must not be open, and restores damaged files from the
+/// others. If `is_trial`, only reports what it would do. `progress` is called for each step.
 ///
 /// # Errors
 ///
-/// Where no start is possible, the error says what is to be imported again.
+/// If the database can't be opened even so, the error names what has to be imported again.
 pub fn repair(
     disk: &Arc<dyn Disk>,
     options: Options,
@@ -73,7 +73,7 @@ pub fn repair(
     let (db, recovery) = Db::open(opened, options)?;
     report.head = db.head();
     report.notes = recovery.notes;
-    // The head may have been made one whose record, far below, is what was lost.
+    // The records of a head far below may be among the lost ones.
     report.lost_blocks |= recovery.passed_over > 0;
     report.missing = db.inner.missing_blocks();
     report.lost_blocks |= report.missing.is_some();
@@ -81,6 +81,7 @@ pub fn repair(
 }
 
 impl Repair<'_> {
+    /// Repairs the files in the order in which they depend on each other.
     fn run(&mut self) -> Result<(), StateError> {
         let manifest = self.manifest()?;
         let genesis = genesis_of(&manifest)?;

@@ -1,8 +1,8 @@
-//! Pages that can't be read, made again from what the log and older pages tell.
+//! Repair of unreadable pages from the changes in the log and from older pages.
 //!
-//! A page is the subtrie of a state: all leaves under its prefix. Of a leaf that any block has
-//! written, the log has the value; of others an older page may, if its segment is still there. The
-//! index has the hash of the subtrie: what is put together has that hash, or it is of no use.
+//! A page is a subtrie of the state: all leaves under its prefix. The log has the leaves that any
+//! block has written; older pages, in segments that are still there, may have the others. The index
+//! has the hash of the subtrie, and a restored page counts only if it has that hash.
 
 use super::report::{Repair, whole};
 use crate::log::{log_state::ReadCheckpoint, records::BlockRecord};
@@ -21,76 +21,76 @@ use std::{
     sync::Arc,
 };
 
-/// Pages that are read at once.
+/// Pages that are read in one batch.
 const PAGES_AT_ONCE: usize = 1024;
-/// So many lost pages are made again in one go through the log.
+/// Most lost pages that are restored in one pass through the log.
 const LOST_AT_ONCE: usize = 16 << 10;
 
-/// What the pages are of.
+/// The state whose pages are repaired, and the files that it is restored from.
 pub(super) struct State<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) log: &'a BlockLog,
     pub(super) blocks: &'a BlockIndex,
     pub(super) genesis: BlockId,
-    /// If some were lost: those that there are now.
+    /// The restored codes, if some were damaged.
     pub(super) codes: Option<Codes>,
-    /// Those that accounts had once and that were lost.
+    /// Codes that accounts had and that are lost.
     pub(super) missing_codes: HashSet<B256>,
     pub(super) read: ReadCheckpoint,
 }
 
-/// A page that can't be read.
-struct Lost {
+/// An unreadable page.
+struct LostPage {
     prefix: Path,
     stub: Stub,
-    /// The account whose first page this is, if its leaf is in the index.
+    /// The account whose first storage page this is, if its leaf is in the index.
     owner: Option<Account>,
     why: String,
 }
 
-/// Leaves under the prefixes of lost pages.
+/// Leaves under the prefixes of lost pages, with their newest known values.
 struct Leaves<'a> {
-    /// In the order of their prefixes.
-    lost: &'a [Lost],
-    /// What the log says: `None` for a leaf that is gone.
+    /// Sorted by their prefixes.
+    lost: &'a [LostPage],
+    /// Leaves that blocks in the log have written; `None` for a deleted leaf.
     written: BTreeMap<Path, Option<Vec<u8>>>,
-    /// What older pages say, the newest of them.
+    /// Leaves in older pages, each from the newest such page.
     older: BTreeMap<Path, Vec<u8>>,
-    /// Accounts whose storage was cleared.
+    /// Accounts whose storage a block of the log has wiped.
     wiped: HashSet<B256>,
 }
 
 impl Repair<'_> {
-    /// Looks at all pages. Those that can't be read are made again where that can be.
+    /// Checks all pages, and restores unreadable ones where possible.
     pub(super) fn pages(
         &mut self,
         segments: &Segments,
         state: State<'_>,
     ) -> Result<(), StateError> {
-        let mut looked = Looked {
+        let mut scan = PageScan {
             codes: state.codes.as_ref(),
             lost: Vec::new(),
             missing_codes: state.missing_codes.clone(),
         };
         for shard in 0..SHARDS {
-            self.tell("pages", shard as u64, SHARDS as u64);
+            self.report_step("pages", shard as u64, SHARDS as u64);
             let (index, _) = whole(&state.read.index, shard)?;
-            looked.look_at(&index, segments)?;
+            scan.scan_shard(&index, segments)?;
         }
-        let Looked {
+        let PageScan {
             lost,
             missing_codes,
             ..
-        } = looked;
+        } = scan;
         if let Some(first) = missing_codes.iter().min() {
             let damage = match missing_codes.len() {
                 1 => format!("code {first} is missing"),
                 all => format!("{all} codes are missing, code {first} one of them"),
             };
-            let remedy = "given when the database was made, and since then in codes.dat alone: \
+            let remedy = "loaded when the database was created, and in no file but codes.dat: \
                           restore that from a copy, or import the chain, from its first block, into \
                           a new directory";
-            self.found(damage, remedy, false);
+            self.add_finding(damage, remedy, false);
         }
         if lost.is_empty() {
             return Ok(());
@@ -116,16 +116,16 @@ impl Repair<'_> {
             .partition(|lost| made.contains_key(&lost.prefix));
         if let Some(first) = mended.first() {
             let more = more_than(&mended);
-            let remedy = "made again from the changes that the log has";
-            self.found(format!("{}{more}", first.why), remedy, true);
+            let remedy = "restored from the changes in the log";
+            self.add_finding(format!("{}{more}", first.why), remedy, true);
         }
         if let Some(first) = left.first() {
             let more = more_than(&left);
-            let remedy = "what was written there before the first block of the log, and never \
-                          since, is in no other file: accounts and slots of these pages can't be \
-                          read. Restore the directory from a copy, or import the chain, from its \
-                          first block, into a new one";
-            self.found(format!("{}{more}", first.why), remedy, false);
+            let remedy = "no block in the log has written all of their leaves, and no older page \
+                          has the others: accounts and slots of these pages can't be read. \
+                          Restore the directory from a copy, or import the chain, from its first \
+                          block, into a new one";
+            self.add_finding(format!("{}{more}", first.why), remedy, false);
         }
         if made.is_empty() {
             return Ok(());
@@ -137,7 +137,7 @@ impl Repair<'_> {
         self.put_pages(segments, state, &made, &dead)
     }
 
-    /// What older pages have of the leaves: dead ones, of segments that are still there.
+    /// Reads the lost leaves from older pages, in all segments that are still there.
     fn older_pages(
         &mut self,
         segments: &Segments,
@@ -147,7 +147,7 @@ impl Repair<'_> {
         all.sort_unstable_by_key(|segment| segment.sequence);
         let of = all.len() as u64;
         for (done, segment) in all.iter().enumerate() {
-            self.tell("older pages", done as u64, of);
+            self.report_step("older pages", done as u64, of);
             let scan = segments.scan(segment.segment, 0).into_iter().flatten();
             for (_, page) in scan.filter_map(Result::ok) {
                 for (path, value) in page.leaves() {
@@ -160,7 +160,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// What the blocks of the canonical chain, up to the state's, have written of the leaves.
+    /// Reads the lost leaves from the changes of the canonical chain, up to the block of the pages.
     fn written_leaves(
         &mut self,
         state: &State<'_>,
@@ -171,12 +171,12 @@ impl Repair<'_> {
         let last = meta.state.block.number;
         for number in first + 1..=last {
             if number % 100 == 0 {
-                self.tell("changes in the log", number - first, last - first);
+                self.report_step("changes in the log", number - first, last - first);
             }
             let Some(entry) = state.blocks.get(number)? else {
                 continue;
             };
-            // A block that is lost may have written some of them: their hash tells.
+            // If a lost block has written some of the leaves, the page's hash won't match.
             let Ok(record) = state.log.read(entry.position) else {
                 continue;
             };
@@ -187,7 +187,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Appends pages, and writes a checkpoint whose index has them.
+    /// Appends pages, and writes a checkpoint whose index names them.
     fn put_pages(
         &mut self,
         segments: &Segments,
@@ -229,7 +229,7 @@ impl Repair<'_> {
             }
             writer.put(shard, trie, pages)?;
         }
-        // The checkpoint before this one names the pages that could not be read.
+        // The checkpoint before this one still names the unreadable pages.
         let retired = [&retired[..], dead].concat();
         let table = segments.encode_table(&[]);
         checkpoint::write_whole(writer, &meta, table, state.manifest, &retired)?;
@@ -237,22 +237,24 @@ impl Repair<'_> {
     }
 }
 
-fn more_than(lost: &[&Lost]) -> String {
+/// The end of a message about the first of several lost pages.
+fn more_than(lost: &[&LostPage]) -> String {
     match lost.len() - 1 {
         0 => String::new(),
         more => format!("; and {more} more pages can't be read"),
     }
 }
 
-/// What a look at all pages finds.
-struct Looked<'a> {
-    /// Codes to hold accounts against.
+/// A scan of all pages for unreadable ones.
+struct PageScan<'a> {
+    /// The codes that accounts may name, if some were damaged.
     codes: Option<&'a Codes>,
-    lost: Vec<Lost>,
+    lost: Vec<LostPage>,
     missing_codes: HashSet<B256>,
 }
 
-impl Looked<'_> {
+impl PageScan<'_> {
+    /// Checks that the account's code exists, if some codes were damaged.
     fn account(&mut self, account: &Account) {
         let hash = account.code_hash;
         let is_missing = |codes: &Codes| hash != KECCAK_EMPTY && !codes.contains(&hash);
@@ -261,8 +263,8 @@ impl Looked<'_> {
         }
     }
 
-    /// Looks at the pages of a shard, in the order of their prefixes.
-    fn look_at(&mut self, index: &PartialTrie, segments: &Segments) -> Result<(), StateError> {
+    /// Reads the pages of a shard in the order of their prefixes.
+    fn scan_shard(&mut self, index: &PartialTrie, segments: &Segments) -> Result<(), StateError> {
         let mut named: Vec<(Stub, Path, Option<Account>)> = Vec::new();
         let mut owner: Option<(Link, Account)> = None;
         let mut todo = vec![(index.root(), *index.base())];
@@ -306,7 +308,7 @@ impl Looked<'_> {
                     Err(error) if error.is_corruption() => error.to_string(),
                     Err(error) => return Err(error.into()),
                 };
-                self.lost.push(Lost {
+                self.lost.push(LostPage {
                     prefix: *prefix,
                     stub: *stub,
                     owner: *owner,
@@ -317,7 +319,7 @@ impl Looked<'_> {
         Ok(())
     }
 
-    /// Holds the accounts of a page against the codes, if some were lost.
+    /// Checks that the codes of a page's accounts exist, if some codes were damaged.
     fn accounts(&mut self, page: &Page) -> Result<(), StateError> {
         if self.codes.is_none() {
             return Ok(());
@@ -332,18 +334,18 @@ impl Looked<'_> {
 }
 
 impl Leaves<'_> {
-    /// Whether a leaf is in a lost page.
+    /// Whether a leaf belongs to a lost page.
     fn is_lost(&self, path: &Path) -> bool {
         let next = self.lost.partition_point(|lost| lost.prefix <= *path);
         let Some(lost) = next.checked_sub(1).map(|at| &self.lost[at]) else {
             return false;
         };
-        // At an account's path is its storage: its own leaf is in the index then.
+        // A page at an account's path has its storage; the account's leaf is in the index.
         let is_storage = lost.prefix.len() >= ACCOUNT_NIBBLES;
         path.starts_with(&lost.prefix) && (!is_storage || path.len() > ACCOUNT_NIBBLES)
     }
 
-    /// Takes what a block has written. Blocks come in order.
+    /// Adds the leaves that a block has written. Blocks are added in ascending order.
     fn take(&mut self, changes: &Changes) {
         for change in changes.accounts() {
             let account = Path::account(&change.path);
@@ -381,8 +383,8 @@ impl Leaves<'_> {
         }
     }
 
-    /// The page in the place of a lost one, if the leaves have the hash that it had.
-    fn page_of(&self, lost: &Lost) -> Result<Option<Page>, StateError> {
+    /// Builds the page in place of a lost one, if its leaves have the right hash.
+    fn page_of(&self, lost: &LostPage) -> Result<Option<Page>, StateError> {
         let prefix = &lost.prefix;
         let under = |path: &Path| path.starts_with(prefix) && self.is_lost(path);
         let mut leaves: BTreeMap<Path, &[u8]> = BTreeMap::new();
@@ -390,7 +392,7 @@ impl Leaves<'_> {
             if !path.starts_with(prefix) {
                 break;
             }
-            // One that came back after its storage was cleared was written then.
+            // A slot that was set again after the wipe is in `written`.
             let wiped = path.slot_part().and(path.account_part());
             let is_wiped = wiped.is_some_and(|account| self.wiped.contains(&account));
             if under(path) && !is_wiped {
@@ -406,7 +408,7 @@ impl Leaves<'_> {
                 None => _ = leaves.remove(path),
             }
         }
-        // Without their account slots make no subtrie.
+        // Slots without their account make no subtrie.
         let is_storage = prefix.len() >= ACCOUNT_NIBBLES;
         let accounts: HashSet<_> = leaves
             .keys()

@@ -1,4 +1,4 @@
-//! What a repair finds and does.
+//! The report of a repair, and its progress.
 
 use crate::options::Options;
 use cambium_disk::{Disk, SalvageDisk};
@@ -7,59 +7,59 @@ use cambium_snapshot::{FoundIndex, StateError};
 use cambium_store::StoreError;
 use std::{ops::RangeInclusive, sync::Arc};
 
-/// How far a repair is.
+/// Progress of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairProgress {
-    /// What is being looked through.
+    /// Name of the step: what is being checked.
     pub step: &'static str,
-    /// How much of it is done.
+    /// Amount that is done, in the step's own unit.
     pub done: u64,
-    /// All of it; 0 if that is not known.
+    /// The whole amount; 0 if it is not known.
     pub of: u64,
 }
 
-/// One thing that was wrong, and what came of it.
+/// One damaged thing, and what the repair did about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairFinding {
-    /// What is wrong, and with which file.
+    /// What is damaged, and in which file.
     pub damage: String,
-    /// What was done about it, or is to be done.
+    /// What was done about it, or what the user has to do.
     pub remedy: String,
-    /// Whether all of it was brought back.
+    /// Whether it was restored completely.
     pub is_mended: bool,
 }
 
-/// What a repair found and did, or would do.
+/// What a repair has found and done, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Whether it was only tried.
+    /// Whether this was a trial, which changes nothing.
     pub is_trial: bool,
-    /// What was wrong.
+    /// All damage that was found.
     pub findings: Vec<RepairFinding>,
-    /// The head of the database when it is opened afterwards.
+    /// The head of the database when it was opened after the repair.
     pub head: BlockId,
-    /// What that opening had to tell.
+    /// Notes of that opening.
     pub notes: Vec<String>,
-    /// Blocks that are lost, if later ones are there, of the head's branch or of another: these are
-    /// used once the missing ones have been imported.
+    /// Heights of lost blocks below blocks that are still there, on the head's branch or on
+    /// another. The later blocks are used once the missing ones have been imported.
     pub missing: Option<RangeInclusive<BlockNumber>>,
-    /// Whether blocks above the head, or of another branch, may have been lost: import goes on from
-    /// the head, or from the first of the missing ones.
+    /// Whether blocks above the head or of other branches may be lost. Import continues from the
+    /// head, or from the first of the `missing` blocks.
     pub lost_blocks: bool,
-    /// Blocks below the head whose records are lost. The state does not need them; views before
-    /// them, and their bodies, can't be had.
+    /// Blocks below the head whose records are lost. The state does not need them, but their bodies
+    /// and the states before them are not available.
     pub lost_history: Vec<RangeInclusive<BlockNumber>>,
-    /// Files with copies of what was cut off or overwritten.
+    /// Files with copies of bytes that were cut off or overwritten.
     pub copies: Vec<String>,
 }
 
 impl RepairReport {
-    /// Whether nothing was wrong.
+    /// Whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Whether all that was wrong was brought back.
+    /// Whether all damage was restored.
     pub fn is_whole(&self) -> bool {
         self.findings.iter().all(|finding| finding.is_mended)
     }
@@ -67,9 +67,9 @@ impl RepairReport {
 
 /// A repair under way.
 pub(super) struct Repair<'a> {
-    /// Reads what it can, and gives zeros for the rest.
+    /// The disk being repaired. Unreadable bytes are read as zeros.
     pub(super) disk: Arc<dyn Disk>,
-    /// What it reads from: tells what could not be read.
+    /// The disk below, which records the bytes that could not be read.
     pub(super) salvage: Arc<SalvageDisk>,
     pub(super) options: Options,
     pub(super) progress: &'a mut dyn FnMut(RepairProgress),
@@ -77,11 +77,18 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    pub(super) fn tell(&mut self, step: &'static str, done: u64, of: u64) {
+    /// Reports progress.
+    pub(super) fn report_step(&mut self, step: &'static str, done: u64, of: u64) {
         (self.progress)(RepairProgress { step, done, of });
     }
 
-    pub(super) fn found(&mut self, damage: impl ToString, remedy: impl ToString, is_mended: bool) {
+    /// Adds a finding to the report.
+    pub(super) fn add_finding(
+        &mut self,
+        damage: impl ToString,
+        remedy: impl ToString,
+        is_mended: bool,
+    ) {
         self.report.findings.push(RepairFinding {
             damage: damage.to_string(),
             remedy: remedy.to_string(),
@@ -89,7 +96,7 @@ impl Repair<'_> {
         });
     }
 
-    /// A name that no file has, for a copy of a part of the file `name`.
+    /// A new name for a copy of a part of the file `name`.
     pub(super) fn copy_name(&mut self, name: &str) -> Result<String, StateError> {
         let mut number = 1;
         loop {
@@ -106,7 +113,7 @@ impl Repair<'_> {
     }
 }
 
-/// The index, whole, shard by shard, wherever it is.
+/// A shard of the index, wholly in memory, and the number of its pages.
 pub(super) fn whole(
     index: &FoundIndex,
     shard: usize,

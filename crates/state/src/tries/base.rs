@@ -1,15 +1,15 @@
-//! What the newest blocks stand on: the snapshot on disk and, while it is being merged, the
-//! intermediate layer above it. Immutable; a merge makes a new one.
+//! The state on which the newest blocks stand: the snapshot on disk and, while a merge is under
+//! way, the intermediate layer above it. A base is immutable; a merge creates a new one.
 //!
 //! ```text
-//!   delta (newest blocks)           crate::delta, crate::overlay
+//!   delta (newest blocks)           tries/delta.rs, layers/overlay.rs
 //!   intermediate (being merged)     Intermediate: values by key, and its hashed dirty tries
 //!   snapshot                        Snapshot: index over leaf pages
 //! ```
 
 use crate::{
-    layers::overlay::{Lineage, Overlay},
-    tries::shards::Forest,
+    layers::overlay::{AncestorSet, Overlay},
+    tries::shards::TrieShards,
 };
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
@@ -17,40 +17,42 @@ use cambium_snapshot::{Snapshot, StateError, pool};
 use cambium_trie::{PartialTrie, Stub};
 use std::sync::Arc;
 
-/// Layers frozen for merging: their values, and the tries of the newest of them.
+/// The layers that are being merged: their values, and the tries of the newest of them.
 pub(crate) struct Intermediate {
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
     pub(crate) state_root: B256,
-    pub(crate) lineage: Lineage,
-    pub(crate) forest: Arc<Forest>,
+    pub(crate) ancestors: AncestorSet,
+    pub(crate) tries: Arc<TrieShards>,
     pub(crate) overlay: Arc<Overlay>,
 }
 
 impl Drop for Intermediate {
-    /// Much memory, and whoever lets go of it last may be a commit.
+    /// Dropped on a background thread: freeing it takes milliseconds, and a commit may hold the
+    /// last reference.
     fn drop(&mut self) {
-        pool::drop_later((self.forest.clone(), self.overlay.clone()));
+        pool::drop_later((self.tries.clone(), self.overlay.clone()));
     }
 }
 
-/// A state that layers stand on.
+/// The state below the layers.
 pub(crate) struct Base {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) intermediate: Option<Arc<Intermediate>>,
 }
 
 impl Base {
+    /// The block whose state this is.
     pub(crate) fn block(&self) -> BlockId {
         self.intermediate
             .as_ref()
             .map_or(self.snapshot.block, |middle| middle.block)
     }
 
-    /// A trie of nothing but a stub that stands for shard `shard` of this state.
+    /// A trie that consists of the blinded root of shard `shard`.
     pub(crate) fn shard_root(&self, shard: usize) -> Result<PartialTrie, StateError> {
         let trie = match &self.intermediate {
-            Some(middle) => middle.forest.shard(shard),
+            Some(middle) => middle.tries.shard(shard),
             None => self.snapshot.index.top(shard),
         };
         let mut root = PartialTrie::new(*trie.base());

@@ -1,12 +1,13 @@
-//! The trie above the base, at one block at a time: it walks the tree of layers by their changes
-//! and their reverts.
+//! The state trie above the base, at one layer at a time. It moves between layers by applying their
+//! changes and reverts.
 //!
-//! Its stubs stand for what the base has. It is expanded wherever a layer between the base and
-//! its position changed something, so that what is a stub is the base's still.
+//! Its blinded nodes stand for subtries of the base. Every path that a layer between the base and
+//! the current position changed is expanded, so that each blinded node still equals the base's
+//! subtrie.
 
 use crate::{
     layers::{overlay::LayerId, tree::Tree},
-    tries::{base::Base, shards::Forest, update::PagesAre},
+    tries::{base::Base, shards::TrieShards, update::PagesAre},
 };
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
@@ -21,25 +22,27 @@ use std::{
     },
 };
 
-/// Changes in the trie that no layer has yet.
-struct Floating {
+/// Changes in the tries that do not belong to a layer yet: those of a session.
+struct Uncommitted {
     owner: u64,
     reverts: Changes,
 }
 
-/// The delta that roots are computed in, behind its lock.
+/// The delta that computes roots, behind its lock.
 pub(crate) struct DeltaLock {
     delta: Mutex<Delta>,
     bytes: AtomicUsize,
 }
 
 impl DeltaLock {
+    /// Puts a delta behind its lock.
     pub(crate) fn new(delta: Delta) -> Self {
         let bytes = delta.memory_bytes().into();
         let delta = Mutex::new(delta);
         Self { delta, bytes }
     }
 
+    /// Locks the delta, waiting for a root that is being computed.
     pub(crate) fn lock(&self) -> LockedDelta<'_> {
         LockedDelta {
             delta: self.delta.lock(),
@@ -47,13 +50,13 @@ impl DeltaLock {
         }
     }
 
-    /// Memory of its tries when it was last unlocked: known without waiting for a root.
+    /// Memory of the tries when they were last unlocked, in bytes. Does not wait for the lock.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The delta, locked.
+/// The locked delta. Unlocking updates the memory that [`DeltaLock::bytes`] returns.
 pub(crate) struct LockedDelta<'a> {
     delta: MutexGuard<'a, Delta>,
     bytes: &'a AtomicUsize,
@@ -80,42 +83,48 @@ impl Drop for LockedDelta<'_> {
     }
 }
 
+/// The tries above the base, at the position of one layer.
 pub(crate) struct Delta {
     base: Arc<Base>,
-    /// Shared only while a base is made of it. `None` while it is changed, and after that has
-    /// failed, by an error or a panic: what is half changed is of no use, and is made anew from
-    /// the base when it is needed next.
-    forest: Option<Arc<Forest>>,
-    /// The layer that is the base's own block.
+    /// Shared only while a base is made of it. `None` while it is changed, and after a change has
+    /// failed by an error or a panic: tries that are half changed are useless, and are created from
+    /// the base when they are needed next.
+    tries: Option<Arc<TrieShards>>,
+    /// The layer of the base's own block.
     root: LayerId,
     at: LayerId,
-    floating: Option<Floating>,
+    uncommitted: Option<Uncommitted>,
     counters: Arc<Counters>,
 }
 
 impl Delta {
-    /// At the base itself, which is the layer `at`.
+    /// A delta at the base itself, which is the layer `at`.
     pub(crate) fn on(
         base: Arc<Base>,
         at: LayerId,
         counters: Arc<Counters>,
     ) -> Result<Self, StateError> {
-        let forest = Arc::new(Forest::on(&base, &counters)?);
+        let tries = Arc::new(TrieShards::on(&base, &counters)?);
         Ok(Self {
             base,
-            forest: Some(forest),
+            tries: Some(tries),
             root: at,
             at,
-            floating: None,
+            uncommitted: None,
             counters,
         })
     }
 
+    /// The base of the tries.
     pub(crate) fn base(&self) -> &Arc<Base> {
         &self.base
     }
 
-    /// Takes a base of the same state: what was intermediate is in the snapshot now.
+    /// Replaces the base by one of the same state: the merge of the intermediate layer has ended.
+    ///
+    /// # Panics
+    ///
+    /// If the new base is another block.
     pub(crate) fn rebase(&mut self, base: Arc<Base>) {
         assert_eq!(
             self.base.block(),
@@ -125,27 +134,27 @@ impl Delta {
         self.base = base;
     }
 
-    /// The tries.
-    pub(crate) fn forest(&mut self) -> Result<&Arc<Forest>, StateError> {
-        if self.forest.is_none() {
-            self.forest = Some(Arc::new(Forest::on(&self.base, &self.counters)?));
+    /// The tries, created from the base if there are none.
+    pub(crate) fn tries(&mut self) -> Result<&Arc<TrieShards>, StateError> {
+        if self.tries.is_none() {
+            self.tries = Some(Arc::new(TrieShards::on(&self.base, &self.counters)?));
         }
-        Ok(self.forest.as_ref().expect("just made"))
+        Ok(self.tries.as_ref().expect("just made"))
     }
 
+    /// Memory of the tries, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.forest
-            .as_ref()
-            .map_or(0, |forest| forest.memory_bytes())
+        self.tries.as_ref().map_or(0, |tries| tries.memory_bytes())
     }
 
-    /// Reads leaves, sorted by their paths, and loads what is on the way to them.
+    /// Reads leaves, sorted by their paths, and loads the nodes on the paths to them.
     pub(crate) fn read<K: Key>(&mut self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         self.counters.reads.add(keys.len() as u64);
-        self.work(|forest, base| forest.read(keys, base))
+        self.work(|tries, base| tries.read(keys, base))
     }
 
-    /// See [`Forest::extract_for_changes`]. What is not loaded yet is read all at once first.
+    /// See [`TrieShards::extract_for_changes`]. Leaves that are not loaded yet are read in one
+    /// batch first.
     pub(crate) fn extract_for_changes(
         &mut self,
         keys: &Keys,
@@ -159,105 +168,107 @@ impl Delta {
         let slots = keys.accounts().iter();
         let slots = slots.flat_map(|(account, slots)| slots.iter().map(|slot| (*account, *slot)));
         let slots: Vec<_> = slots.collect();
-        self.work(|forest, base| {
-            forest.read(&accounts, base)?;
-            forest.read(&slots, base)?;
-            forest.extract_for_changes(keys.accounts(), changes.accounts(), base)
+        self.work(|tries, base| {
+            tries.read(&accounts, base)?;
+            tries.read(&slots, base)?;
+            tries.extract_for_changes(keys.accounts(), changes.accounts(), base)
         })
     }
 
-    /// Lets go of the tries. They are at the base from now on.
-    pub(crate) fn let_go(&mut self) {
-        self.forest = None;
+    /// Drops the tries, and with them uncommitted changes. The delta is at the base afterwards.
+    pub(crate) fn reset(&mut self) {
+        self.tries = None;
         self.at = self.root;
-        self.floating = None;
+        self.uncommitted = None;
     }
 
-    /// Does what only loads more into the tries, or fails and leaves them as they are. After a
-    /// panic they are at the base again.
+    /// Runs work that at most loads more nodes into the tries, even if it fails. After a panic the
+    /// delta is at the base.
     fn work<T>(
         &mut self,
-        work: impl FnOnce(&mut Forest, &Base) -> Result<T, StateError>,
+        work: impl FnOnce(&mut TrieShards, &Base) -> Result<T, StateError>,
     ) -> Result<T, StateError> {
-        let (mut forest, at, floating) = self.take()?;
-        let done = work(Arc::make_mut(&mut forest), &self.base);
-        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        let (mut tries, at, uncommitted) = self.take()?;
+        let done = work(Arc::make_mut(&mut tries), &self.base);
+        (self.tries, self.at, self.uncommitted) = (Some(tries), at, uncommitted);
         done
     }
 
-    /// Takes the tries, and leaves the delta as it is to be found if they never come back: at the
-    /// base.
-    fn take(&mut self) -> Result<(Arc<Forest>, LayerId, Option<Floating>), StateError> {
-        self.forest()?;
-        let forest = self.forest.take().expect("just seen to");
+    /// Takes the tries out, and leaves the delta at the base, which is right if they are never put
+    /// back.
+    fn take(&mut self) -> Result<(Arc<TrieShards>, LayerId, Option<Uncommitted>), StateError> {
+        self.tries()?;
+        let tries = self.tries.take().expect("just seen to");
         let at = std::mem::replace(&mut self.at, self.root);
-        Ok((forest, at, self.floating.take()))
+        Ok((tries, at, self.uncommitted.take()))
     }
 
-    /// The layer whose state this is, floating changes aside.
+    /// The layer at which the tries are, apart from uncommitted changes.
     pub(crate) const fn at(&self) -> LayerId {
         self.at
     }
 
-    /// The changes that lead from here to the state of `to`.
-    pub(crate) fn way_to(&self, tree: &Tree, to: LayerId) -> Changes {
+    /// The changes from the current position, uncommitted changes included, to the state of `to`.
+    pub(crate) fn path_to(&self, tree: &Tree, to: LayerId) -> Changes {
         let undo = self
-            .floating
+            .uncommitted
             .as_ref()
-            .map(|floating| floating.reverts.clone());
-        undo.unwrap_or_default().then(tree.way(self.at, to))
+            .map(|uncommitted| uncommitted.reverts.clone());
+        undo.unwrap_or_default()
+            .then(tree.changes_between(self.at, to))
     }
 
-    /// Goes the way that `way_to` told. After an error the trie is at the base.
-    pub(crate) fn take_way(&mut self, way: &Changes, to: LayerId) -> Result<(), StateError> {
-        if !way.is_empty() {
-            self.apply(way, PagesAre::OnDisk)?;
+    /// Moves to layer `to` by the changes that [`Delta::path_to`] returned. After an error the
+    /// delta is at the base.
+    pub(crate) fn move_along(&mut self, changes: &Changes, to: LayerId) -> Result<(), StateError> {
+        if !changes.is_empty() {
+            self.apply(changes, PagesAre::OnDisk)?;
         }
-        self.floating = None;
+        self.uncommitted = None;
         self.at = to;
         Ok(())
     }
 
-    /// Puts changes into the trie that no layer has yet, and returns the root. `reverts` lead from
-    /// all that `owner` has put there back to the layer that the trie is at.
-    pub(crate) fn float(
+    /// Applies changes that belong to no layer yet, and returns the root. `reverts` undo all
+    /// uncommitted changes of `owner`, back to the layer at which the tries are.
+    pub(crate) fn apply_uncommitted(
         &mut self,
         owner: u64,
         changes: &Changes,
         reverts: Changes,
     ) -> Result<B256, StateError> {
         let root = self.apply(changes, PagesAre::InMemory)?;
-        self.floating = Some(Floating { owner, reverts });
+        self.uncommitted = Some(Uncommitted { owner, reverts });
         Ok(root)
     }
 
-    /// Whether the changes of `owner` are in the trie.
-    pub(crate) fn floats(&self, owner: u64) -> bool {
-        self.floating
+    /// Whether the tries have uncommitted changes of `owner`.
+    pub(crate) fn has_uncommitted_of(&self, owner: u64) -> bool {
+        self.uncommitted
             .as_ref()
-            .is_some_and(|floating| floating.owner == owner)
+            .is_some_and(|uncommitted| uncommitted.owner == owner)
     }
 
-    /// The floating changes of `owner`, if they are still there, are the layer `layer` now.
-    pub(crate) fn settle(&mut self, owner: u64, layer: LayerId) {
-        if self.floats(owner) {
-            self.floating = None;
+    /// Makes the uncommitted changes of `owner`, if the tries still have them, those of `layer`.
+    pub(crate) fn adopt(&mut self, owner: u64, layer: LayerId) {
+        if self.has_uncommitted_of(owner) {
+            self.uncommitted = None;
             self.at = layer;
         }
     }
 
-    /// Applies changes, and returns the root. After an error or a panic the trie is at the base.
+    /// Applies changes, and returns the root. After an error or a panic the delta is at the base.
     fn apply(&mut self, changes: &Changes, pages: PagesAre) -> Result<B256, StateError> {
-        let (mut forest, at, floating) = self.take()?;
-        let changed = Arc::make_mut(&mut forest);
+        let (mut tries, at, uncommitted) = self.take()?;
+        let changed = Arc::make_mut(&mut tries);
         let root = changed.apply(changes.accounts(), &self.base, pages, &self.counters)?;
-        (self.forest, self.at, self.floating) = (Some(forest), at, floating);
+        (self.tries, self.at, self.uncommitted) = (Some(tries), at, uncommitted);
         Ok(root)
     }
 }
 
-/// What the trie says of changes by a caller.
-pub(crate) fn of_changes(error: StateError) -> StateError {
+/// Converts a trie error into [`StateError::BadChanges`] if the caller's changes are the cause.
+pub(crate) fn as_bad_changes(error: StateError) -> StateError {
     match error {
         StateError::Trie(error @ TrieError::NoAccount { .. }) => StateError::BadChanges(error),
         error => error,

@@ -1,4 +1,4 @@
-//! The tries of blocks above the base.
+//! The tries of the blocks above the base, which compute state roots.
 
 pub(crate) mod shards;
 pub(crate) mod base;

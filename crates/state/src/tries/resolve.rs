@@ -1,4 +1,5 @@
-//! Finding what the stubs of dirty tries stand for.
+//! Resolving the blinded nodes of tries above the base, from the intermediate layer, the index and
+//! leaf pages.
 
 use crate::tries::base::Base;
 use alloy_primitives::{B256, U256};
@@ -13,26 +14,26 @@ use cambium_trie::{
 };
 use std::sync::Arc;
 
-/// Part of a page of fewer leaves than this has no digest worth looking for.
+/// A part of a page with fewer leaves than this has no cached node references worth reading.
 const DIGEST_LEAVES_MIN: usize = 3;
 
-/// Finds what a stub of a trie above the base stands for: by path, so that a stub stays good
-/// when pages move.
+/// Resolves blinded nodes by their paths, so that a blinded node stays valid when a merge moves its
+/// page.
 pub(crate) struct Resolver<'a> {
     base: &'a Base,
     why: ReadFor,
-    /// The page that was read last: a part of it is nearly always asked for next.
+    /// The page that was read last: the next request is nearly always for another part of it.
     open: Option<Arc<Page>>,
     ahead: PagesAhead,
-    /// Parts of the index.
+    /// Parts of the index that were read.
     parts: Held,
-    /// Pages of which something has been grafted.
+    /// Pages of which a part was grafted.
     taken: Vec<PlacedPage>,
     hasher: LeafHasher,
 }
 
 impl<'a> Resolver<'a> {
-    /// Counts the pages that it reads as read for `why`.
+    /// A resolver whose page reads are counted under `why`.
     pub(crate) fn new(base: &'a Base, why: ReadFor) -> Self {
         Self {
             base,
@@ -45,18 +46,18 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Takes pages that will be asked for, and the parts of the index above them.
+    /// Adds pages that will be needed, and the parts of the index above them.
     pub(crate) fn read_ahead(&mut self, (pages, parts): (PagesAhead, Held)) {
         self.ahead = pages;
         self.parts = parts;
     }
 
-    /// Gives the pages of which something has been grafted since this was called last.
+    /// Drains the pages of which a part was grafted since the last call.
     pub(crate) fn taken(&mut self) -> impl Iterator<Item = PlacedPage> {
         self.taken.drain(..)
     }
 
-    /// The page over `path`, if it is at hand.
+    /// The page over `path`, if it is already in memory here.
     fn at_hand(&mut self, path: &Path) -> Option<Arc<Page>> {
         if self
             .open
@@ -82,7 +83,7 @@ impl Resolve for Resolver<'_> {
     ) -> Result<Link, StateError> {
         let shard = shard_of(path);
         if let Some(middle) = &self.base.intermediate {
-            let trie = middle.forest.shard(shard);
+            let trie = middle.tries.shard(shard);
             if let Some(link) = trie.find(path)
                 && let Some(grafted) = graft_hashed(into, trie, link)?
             {
@@ -146,10 +147,10 @@ fn graft_page(
     Ok(into.graft_leaves(path, leaves.into_iter(), digests.into_iter())?)
 }
 
-/// Grafts the topmost branch of a page, with stubs for its children, to be asked for if something
-/// below them changes. Their references are cached but for those of single leaves, which are made
-/// here: a leaf costs twice the memory of a stub, and most are never asked for. `None` if
-/// there is no such branch.
+/// Grafts the topmost branch of a page with blinded children, which are resolved only if something
+/// below them changes. The page caches the references of the children, except for those of single
+/// leaves, which are hashed here: a leaf takes twice the memory of a blinded node, and most leaves
+/// are never needed. `None` if the page has no such branch.
 fn graft_top(
     page: &Page,
     into: &mut PartialTrie,
@@ -161,7 +162,7 @@ fn graft_top(
     };
     let first = page.entry_path(0);
     let fork = first.common_prefix_len(&page.entry_path(last));
-    // At an account's depth a digest is that of its storage.
+    // A digest at an account's depth is that of its storage.
     if fork + 1 == ACCOUNT_NIBBLES {
         return Ok(None);
     }
@@ -221,7 +222,7 @@ fn graft_top(
     Ok(Some(into.push_extension(page.prefix().len(), &to, branch)))
 }
 
-/// A leaf that is all of an entry.
+/// A leaf that is the only one of its entry.
 enum OnlyLeaf {
     /// An account without slots in the page, by its path.
     Account(B256, Account),
@@ -229,8 +230,8 @@ enum OnlyLeaf {
     Slot(B256, U256),
 }
 
-/// The leaf of an entry of a page's outermost run; `None` if there are more, or it is a slot below
-/// an account.
+/// The leaf of an entry of a page's outermost run; `None` if the entry has several leaves, or is a
+/// slot below an account of the page.
 fn only_leaf(page: &Page, entry: usize) -> Result<Option<OnlyLeaf>, StateError> {
     let mut leaves = page.leaves_of(entry..entry + 1);
     let (Some((path, bytes)), None) = (leaves.next(), leaves.next()) else {
@@ -246,8 +247,9 @@ fn only_leaf(page: &Page, entry: usize) -> Result<Option<OnlyLeaf>, StateError> 
     })
 }
 
-/// Copies a node of another trie. `None` for a stub, and for a node whose children are not
-/// hashed: it lies below a digest of its page, so that it is what the page has.
+/// Copies a node of another trie. `None` for a blinded node, and for a node whose children are not
+/// hashed: such a node lies below a cached reference of its page, so that the page has the same
+/// node.
 pub(crate) fn graft_hashed(
     into: &mut PartialTrie,
     from: &PartialTrie,

@@ -1,39 +1,41 @@
-//! The state trie as 256 partial tries, one for each first byte of a path, under a crown of the
-//! two top levels: so that it is updated and hashed on all cores with nothing shared.
+//! The state trie in 256 shards, one for each first byte of a path, under the two top levels of the
+//! trie. The shards are updated and hashed on all cores, with nothing shared.
 
 use alloy_primitives::B256;
 use cambium_snapshot::DirtyShard;
 use cambium_trie::PartialTrie;
 
-/// 256 tries and their crown.
+/// The 256 trie shards and the top levels above them.
 #[derive(Clone)]
-pub(crate) struct Forest {
+pub(crate) struct TrieShards {
     pub(super) shards: Vec<DirtyShard>,
-    pub(super) crown: PartialTrie,
+    pub(super) top_levels: PartialTrie,
 }
 
-impl Forest {
+impl TrieShards {
+    /// The trie of one shard.
     pub(crate) fn shard(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard].trie
     }
 
-    /// All shards.
+    /// All shards, in the order of their paths.
     pub(crate) fn shards(&self) -> &[DirtyShard] {
         &self.shards
     }
 
-    /// The two top levels, hashed.
-    pub(crate) fn crown(&self) -> &PartialTrie {
-        &self.crown
+    /// The two top levels of the trie, hashed.
+    pub(crate) fn top_levels(&self) -> &PartialTrie {
+        &self.top_levels
     }
 
     /// The state root.
     pub(crate) fn root(&self) -> B256 {
-        self.crown
+        self.top_levels
             .state_root()
-            .expect("a crown is hashed when it is made")
+            .expect("the top levels are hashed when they are built")
     }
 
+    /// Memory of the shards, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.shards.iter().map(DirtyShard::memory_bytes).sum()
     }

@@ -1,6 +1,6 @@
 //! Applying changes to trie shards, and reading through them, on all cores with nothing shared.
 
-use super::shards::Forest;
+use super::shards::TrieShards;
 use crate::tries::{base::Base, resolve::Resolver};
 use alloy_primitives::B256;
 use cambium_primitives::{AccountChange, AccountUpdate, Path};
@@ -14,42 +14,43 @@ use cambium_trie::{
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
 
-/// Tries that one task updates together: many, since hashing fills its lanes with nodes of equal
-/// length, and few enough that all cores have work.
+/// Shards that one task updates. The number is large, since hashing fills its lanes with nodes of
+/// equal length, and small enough that all cores have work.
 const SHARDS_PER_TASK: usize = 64;
-/// Tries that one task reads from: few enough that no reader waits long for the last one.
+/// Shards that one task reads from. The number is small enough that no reader waits long for the
+/// last task.
 const SHARDS_PER_READER: usize = 16;
-/// Fewer changed accounts than this are not worth waking other threads for.
+/// Fewest changed accounts for which other threads are worth waking.
 const PARALLEL_ACCOUNTS_MIN: usize = 32;
 
-/// Where the pages that changes need are, as far as is known.
+/// Where the pages that an update needs are expected to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PagesAre {
-    /// What is changed has just been read.
+    /// The changed leaves have just been read.
     InMemory,
-    /// Perhaps not in memory: they are read all at once first.
+    /// Some pages may not be in memory: they are read in one batch first.
     OnDisk,
 }
 
-/// Neighbouring tries, and the number of the group.
+/// Adjacent shards, and the number of their group.
 type Part<'a> = (usize, &'a mut [DirtyShard]);
 
-impl Forest {
-    /// Stubs for all that `base` has.
+impl TrieShards {
+    /// Trie shards whose roots are the blinded nodes of `base`.
     pub(crate) fn on(base: &Base, counters: &Counters) -> Result<Self, StateError> {
         let shards = (0..SHARDS)
             .map(|shard| base.shard_root(shard).map(DirtyShard::new))
             .collect::<Result<_, _>>()?;
-        let mut forest = Self {
+        let mut tries = Self {
             shards,
-            crown: PartialTrie::new(Path::EMPTY),
+            top_levels: PartialTrie::new(Path::EMPTY),
         };
-        forest.seal(base, counters)?;
-        Ok(forest)
+        tries.build_top_levels(base, counters)?;
+        Ok(tries)
     }
 
-    /// Applies sorted changes and hashes what they touched. After an error the forest is of no
-    /// use: make another.
+    /// Applies sorted changes and hashes the touched nodes. Returns the state root. After an error
+    /// the shards are inconsistent and must be dropped.
     pub(crate) fn apply(
         &mut self,
         changes: &[AccountChange],
@@ -83,7 +84,7 @@ impl Forest {
             }
             counters.apply_ns.add(start.elapsed().as_nanos() as u64);
             if !touched.is_empty() {
-                // A task with far more than its share would leave the other threads idle.
+                // A task with far more than its share of leaves would leave the other threads idle.
                 let alone = 2 * leaves * pool::threads() <= 3 * leaves_of_all;
                 let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
                 hash_on(&mut touched, spread, counters);
@@ -96,12 +97,13 @@ impl Forest {
             let tasks = self.par_parts(SHARDS_PER_TASK);
             pool::install(|| tasks.try_for_each(task))?;
         }
-        self.seal(base, counters)?;
+        self.build_top_levels(base, counters)?;
         Ok(self.root())
     }
 
-    /// Reads leaves, sorted by their paths, and loads what is on the way to them: changing them
-    /// then waits for nothing. After an error the forest is as it was, or has loaded more.
+    /// Reads leaves, sorted by their paths, and loads the nodes on the paths to them, so that
+    /// changing them later reads no page. After an error the shards are unchanged, or have more
+    /// nodes loaded.
     pub(crate) fn read<K: Key>(
         &mut self,
         keys: &[K],
@@ -137,11 +139,11 @@ impl Forest {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// The nodes on the way to sorted `keys`, under a crown of the state root, with all that
-    /// applying `changes` to them needs besides. What is missing is loaded, what it takes is hashed.
+    /// The nodes on the paths to sorted `keys`, from the state root on, and all nodes that applying
+    /// `changes` to them needs. Missing nodes are loaded, and hashed where necessary.
     ///
-    /// `None` for a state so small, or so much of which goes, that the crown itself may change its
-    /// form: each trie must be, and stay, a branch.
+    /// `None` if the top levels may change their form, because the state is small or `changes`
+    /// delete much of it: the root of each shard must be a branch before and after `changes`.
     pub(crate) fn extract_for_changes(
         &mut self,
         keys: &[(B256, Vec<B256>)],
@@ -180,7 +182,7 @@ impl Forest {
         let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
-        let mut whole = self.crown.clone();
+        let mut whole = self.top_levels.clone();
         for nibble in 0..16 {
             let path = Path::from_nibbles(&[nibble]);
             let is_on_the_way =
@@ -193,7 +195,7 @@ impl Forest {
             let path = shard_prefix(*shard);
             let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
             let (Some(parent), Some((stub, _))) = places else {
-                let what = "a branch over it in the crown";
+                let what = "a branch above it in the top levels";
                 return Err(StateError::Broken { path, what });
             };
             let copy = whole.graft_subtrie(part, part.root());
@@ -203,26 +205,28 @@ impl Forest {
         Ok(Some(whole))
     }
 
-    /// The tries in groups of so many.
+    /// The shards in groups of `shards`.
     fn parts(&mut self, shards: usize) -> impl Iterator<Item = Part<'_>> {
         self.shards.chunks_mut(shards).enumerate()
     }
 
+    /// The shards in groups of `shards`, for several threads.
     fn par_parts(&mut self, shards: usize) -> impl IndexedParallelIterator<Item = Part<'_>> {
         self.shards.par_chunks_mut(shards).enumerate()
     }
 
-    /// Makes the crown anew from the roots of the tries.
-    fn seal(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
+    /// Builds the top levels from the roots of the shards, and hashes them.
+    fn build_top_levels(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
             let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
             match cambium_trie::crown(&shards) {
-                Ok(crown) => {
-                    counters.node_hashes.add(crown.counts().0 as u64);
-                    self.crown = crown;
+                Ok(top_levels) => {
+                    counters.node_hashes.add(top_levels.counts().0 as u64);
+                    self.top_levels = top_levels;
                     return Ok(());
                 }
-                // The only trie of its branch: its root must be known to be joined to a prefix.
+                // The only shard under its branch: its root must be loaded to be joined with a
+                // prefix.
                 Err(CrownError::Unresolved { shard }) => {
                     self.load_root(usize::from(shard), base, counters)?
                 }
@@ -237,6 +241,7 @@ impl Forest {
         }
     }
 
+    /// Resolves the blinded root of a shard.
     fn load_root(
         &mut self,
         shard: usize,
@@ -251,14 +256,14 @@ impl Forest {
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
         let link = Resolver::new(base, ReadFor::Trie).resolve(&path, &stub, trie)?;
         trie.set_root(link);
-        // Not only the root: joining it to a prefix takes its children's references.
+        // Hashes the children too: joining the root with a prefix needs their references.
         hash(&mut [trie], counters);
         Ok(())
     }
 }
 
-/// Whether the root of a trie, of which `part` is extracted, is a branch before and after changes:
-/// at least two of its children are there that nothing touches, or something is put into.
+/// Whether the root of the shard from which `part` was extracted is a branch before and after
+/// `changes`: at least two of its children are untouched, or get a leaf.
 fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
     let NodeView::Branch { children } = part.visit(part.root()) else {
         return false;
@@ -274,24 +279,24 @@ fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
     stays.into_iter().filter(|stays| *stays).count() > 1
 }
 
-/// How many accounts and slots change.
+/// Number of changed accounts and slots.
 fn leaves_of(changes: &[AccountChange]) -> usize {
     changes.iter().map(|change| 1 + change.slots.len()).sum()
 }
 
-/// The part of sorted changes that falls into one shard.
+/// The changes of one shard, out of sorted changes.
 fn changes_of(changes: &[AccountChange], shard: usize) -> &[AccountChange] {
     range_of(changes, shard..shard + 1, |change| change.path[0].into())
 }
 
-/// The part of what is sorted by shard that falls into some of them.
+/// The items of some shards, out of items that are sorted by shard.
 fn range_of<T>(items: &[T], shards: Range<usize>, shard: impl Fn(&T) -> usize) -> &[T] {
     let from = items.partition_point(|item| shard(item) < shards.start);
     let len = items[from..].partition_point(|item| shard(item) < shards.end);
     &items[from..from + len]
 }
 
-/// Has the tries from shard `first` on hold pages of theirs.
+/// Makes each shard, of those from shard `first` on, hold its pages.
 fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = PlacedPage>) {
     for (addr, page) in pages {
         shards[shard_of(page.prefix()) - first]
@@ -300,7 +305,7 @@ fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = Pla
     }
 }
 
-/// The paths that sorted changes name, in order.
+/// The paths of sorted changes, in order.
 fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
     changes.iter().flat_map(|change| {
         let slots = change.slots.iter();
@@ -309,8 +314,8 @@ fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
     })
 }
 
-/// The pages of the base that stand in the way to sorted paths, in their order, all read at once;
-/// and the parts of the index above these. The tries are those from shard `first` on.
+/// Reads the pages of the base that the sorted paths need, in one batch, and the parts of the index
+/// above these pages. `tries` are the shards from shard `first` on.
 fn pages_ahead<I: Iterator<Item = Path>>(
     tries: &[DirtyShard],
     first: usize,
@@ -323,7 +328,7 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     let below = |path: &Path| {
         let shard = shard_of(path);
         !is_in(&tries[shard - first].trie, path)
-            && !middle.is_some_and(|middle| is_in(middle.forest.shard(shard), path))
+            && !middle.is_some_and(|middle| is_in(middle.tries.shard(shard), path))
     };
     let paths = || paths().filter(below);
     let mut held = index.parts_ahead(paths())?;

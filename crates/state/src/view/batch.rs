@@ -1,8 +1,8 @@
-//! Reading many keys at once: every page that they need is in flight together.
+//! Batch reads: all pages that many keys need are read from the device together.
 //!
-//! Keys are taken in chunks. Of each chunk, what memory has is answered at once, be it a page or
-//! the value cache that single reads are answered from as well; the pages that the rest needs
-//! are read in one batch, in the order in which they lie on disk, each once.
+//! Keys are read in chunks. Values in the layers, in the value cache and in cached pages are found
+//! first. The pages for the rest are read in one batch, in the order of their places on disk, each
+//! once.
 
 use crate::view::state::View;
 use alloy_primitives::{B256, U256};
@@ -10,9 +10,9 @@ use cambium_primitives::Account;
 use cambium_snapshot::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN, StateError, pool};
 use rayon::prelude::*;
 
-/// A key that layers above the snapshot may have.
+/// A key of the state, whose value may be in a layer above the snapshot.
 pub(crate) trait LayeredKey: Key {
-    /// What `view` has above the snapshot; `None` if the snapshot must be asked.
+    /// The value in the layers above the snapshot; `None` if only the snapshot can have it.
     fn above(&self, view: &View) -> Option<Self::Value>;
 }
 
@@ -28,33 +28,34 @@ impl LayeredKey for (B256, B256) {
     }
 }
 
-/// What reading many keys asks first.
+/// Whether a batch read uses the value cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// The cache of entries, which is then given what it had not.
-    Entries,
-    /// The pages, so that they are in memory afterwards.
-    Pages,
+pub(crate) enum ValueCacheUse {
+    /// Looks in the value cache first, and puts values from pages into it.
+    ReadAndFill,
+    /// Goes to the pages, so that these are in memory afterwards.
+    Bypass,
 }
 
 impl View {
-    /// Reads many accounts, by keccak(address), with all device reads in flight at once. Values
-    /// are in the order of `paths`.
+    /// Reads many accounts by keccak(address), with all device reads in flight at once. The result
+    /// is in the order of `paths`, with `None` for accounts that don't exist.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
-        self.read_all(paths, Ask::Entries)
+        self.read_all(paths, ValueCacheUse::ReadAndFill)
     }
 
-    /// Reads many slots, each by keccak(address) and keccak(slot), with all device reads in
-    /// flight at once. Values are in the order of `slots`; zero where there is none.
+    /// Reads many slots by keccak(address) and keccak(slot), with all device reads in flight at
+    /// once. The result is in the order of `slots`, with zero for slots that are not set.
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
-        self.read_all(slots, Ask::Entries)
+        self.read_all(slots, ValueCacheUse::ReadAndFill)
     }
 
-    /// Brings what these keys need into memory, with all device reads in flight at once: reads
-    /// of them, and the update of what they lead to, then wait for nothing.
+    /// Loads the pages of these keys into memory, with all device reads in flight at once. Later
+    /// reads of the keys, and the computation of a root after they change, then need no device
+    /// reads.
     pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
-        self.read_all(accounts, Ask::Pages)?;
-        self.read_all(slots, Ask::Pages)?;
+        self.read_all(accounts, ValueCacheUse::Bypass)?;
+        self.read_all(slots, ValueCacheUse::Bypass)?;
         Ok(())
     }
 
@@ -71,23 +72,29 @@ impl View {
         }
     }
 
+    /// Reads many keys. The result is in the order of `keys`.
     pub(crate) fn read_all<K: LayeredKey>(
         &self,
         keys: &[K],
-        ask: Ask,
+        cache: ValueCacheUse,
     ) -> Result<Vec<K::Value>, StateError> {
-        let chunk = |keys: &[K]| self.read_chunk(keys, ask);
+        let chunk = |keys: &[K]| self.read_chunk(keys, cache);
         if keys.len() < PARALLEL_KEYS_MIN {
             return chunk(keys);
         }
-        // Every thread has something to do even if there are few chunks.
+        // Small chunks if there are few keys, so that every thread has work.
         let size = CHUNK_KEYS.min(keys.len().div_ceil(pool::threads()));
         let chunks: Vec<_> =
             pool::install(|| keys.par_chunks(size).map(chunk).collect::<Result<_, _>>())?;
         Ok(chunks.into_iter().flatten().collect())
     }
 
-    fn read_chunk<K: LayeredKey>(&self, keys: &[K], ask: Ask) -> Result<Vec<K::Value>, StateError> {
+    /// Reads the keys of one chunk.
+    fn read_chunk<K: LayeredKey>(
+        &self,
+        keys: &[K],
+        cache: ValueCacheUse,
+    ) -> Result<Vec<K::Value>, StateError> {
         self.inner.store.counters.reads.add(keys.len() as u64);
         let mut values = Vec::with_capacity(keys.len());
         let mut below = Vec::new();
@@ -101,14 +108,14 @@ impl View {
         let hits = keys.len() - below.len();
         self.inner.store.counters.overlay_hits.add(hits as u64);
         let snapshot = &self.base.snapshot;
-        if ask == Ask::Entries {
+        if cache == ValueCacheUse::ReadAndFill {
             below.retain(|(at, key)| {
                 values[*at] = snapshot.entries.get(key);
                 values[*at].is_none()
             });
         }
         snapshot.read_into(&below, &mut values)?;
-        if ask == Ask::Entries {
+        if cache == ValueCacheUse::ReadAndFill {
             for (at, key) in &below {
                 if let Some(value) = &values[*at] {
                     snapshot.entries.put(key, value);

@@ -1,4 +1,4 @@
-//! The state at one block, as it is read.
+//! Views: reading the state at one block, key by key or in batches.
 
 pub(crate) mod state;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! The state at one block: immutable, cheap to make, never in a writer's way.
+//! A view: the state at one block, immutable and cheap to make. Writers never wait for it.
 
 use crate::{
     engine::{parts::Engine, past_states::PastState},
@@ -14,16 +14,17 @@ use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
-/// The state after a block. Clones are cheap; threads may share it.
+/// The state after a block. Clones are cheap, and threads may share a view.
 ///
-/// It keeps what it needs in memory and on disk for as long as it lives, so don't hoard views.
+/// A view keeps the memory and the files that it needs for as long as it lives. Drop views that are
+/// not needed any more.
 #[derive(Clone)]
 pub struct View {
     pub(crate) inner: Arc<Engine>,
     pub(crate) base: Arc<Base>,
     pub(crate) overlay: Arc<Overlay>,
     pub(crate) layer: Arc<Layer>,
-    /// If the state was brought back for views alone.
+    /// The restored state of an old block, if the view is of one.
     pub(crate) past: Option<Arc<PastState>>,
 }
 
@@ -38,12 +39,12 @@ impl View {
         self.layer.state_root
     }
 
-    /// The account at keccak(address); `None` if there is none.
+    /// Reads the account at keccak(address); `None` if it doesn't exist.
     pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
         self.read(path)
     }
 
-    /// An account as revm takes it, without its code.
+    /// Converts an account into revm's type, without its code.
     pub fn account_info(account: Account) -> AccountInfo {
         AccountInfo {
             balance: account.balance,
@@ -54,31 +55,34 @@ impl View {
         }
     }
 
-    /// The slot at keccak(slot) of the account at keccak(address); zero if it is not set.
+    /// Reads the slot at keccak(slot) of the account at keccak(address); zero if it is not set.
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
         self.read(&(*account, *slot))
     }
 
-    /// The account as the layers above the snapshot left it; outer `None` if none wrote it.
+    /// The account in the layers above the snapshot: `None` if none of them wrote it, and
+    /// `Some(None)` if it was deleted.
     pub(crate) fn account_above(&self, path: &B256) -> Option<Option<Account>> {
-        self.overlay.account(path, &self.layer.lineage).or_else(|| {
-            let middle = self.base.intermediate.as_ref()?;
-            middle.overlay.account(path, &middle.lineage)
-        })
-    }
-
-    /// The slot as the layers above the snapshot left it; `None` if none wrote it.
-    pub(crate) fn slot_above(&self, account: &B256, slot: &B256) -> Option<U256> {
         self.overlay
-            .slot(account, slot, &self.layer.lineage)
+            .account(path, &self.layer.ancestors)
             .or_else(|| {
                 let middle = self.base.intermediate.as_ref()?;
-                middle.overlay.slot(account, slot, &middle.lineage)
+                middle.overlay.account(path, &middle.ancestors)
             })
     }
 
-    /// All slots of an account that are not zero, by path. Takes memory for all of them:
-    /// [`View::each_slot`] does not.
+    /// The slot in the layers above the snapshot; `None` if none of them wrote it.
+    pub(crate) fn slot_above(&self, account: &B256, slot: &B256) -> Option<U256> {
+        self.overlay
+            .slot(account, slot, &self.layer.ancestors)
+            .or_else(|| {
+                let middle = self.base.intermediate.as_ref()?;
+                middle.overlay.slot(account, slot, &middle.ancestors)
+            })
+    }
+
+    /// Reads all non-zero slots of an account, by keccak(slot). The result can be large;
+    /// [`View::each_slot`] does not collect it.
     pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
         let mut slots = Vec::new();
         self.each_slot(account, |slot, value| {
@@ -88,8 +92,8 @@ impl View {
         Ok(slots)
     }
 
-    /// Visits the slots of an account that are not zero, in the order of their paths, until told to
-    /// stop. Of what is in pages one page is in memory at a time.
+    /// Visits the non-zero slots of an account in the order of keccak(slot), until `visit` breaks.
+    /// Holds one page of slots in memory at a time.
     pub fn each_slot(
         &self,
         account: &B256,
@@ -128,14 +132,14 @@ impl View {
         }
     }
 
-    /// The slots that the layers above the snapshot wrote, zeros included, and whether those in the
-    /// snapshot count no more.
+    /// The slots that layers above the snapshot wrote, zeros included, and whether the account's
+    /// slots in the snapshot were wiped.
     fn slots_above(&self, account: &B256) -> (BTreeMap<B256, U256>, bool) {
-        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.lineage);
+        let (newest, wiped) = self.overlay.slots_of(account, &self.layer.ancestors);
         let mut slots = BTreeMap::new();
         let mut all_wiped = wiped;
         if !wiped && let Some(middle) = &self.base.intermediate {
-            let (older, wiped) = middle.overlay.slots_of(account, &middle.lineage);
+            let (older, wiped) = middle.overlay.slots_of(account, &middle.ancestors);
             slots.extend(older);
             all_wiped = wiped;
         }
@@ -143,7 +147,7 @@ impl View {
         (slots, all_wiped)
     }
 
-    /// Whether an account has any slot that is not zero: known by the first one.
+    /// Whether an account has a non-zero slot. Reads no further than the first one.
     pub fn has_storage(&self, account: &B256) -> Result<bool, StateError> {
         let mut has_one = false;
         self.each_slot(account, |_, _| {
@@ -153,12 +157,12 @@ impl View {
         Ok(has_one)
     }
 
-    /// The code of that hash.
+    /// Reads the code with that hash.
     pub fn code(&self, hash: &B256) -> Result<Bytes, StateError> {
         Ok(self.bytecode(hash)?.original_bytes())
     }
 
-    /// The code of that hash, ready to run.
+    /// Reads the code with that hash, analysed for execution.
     fn bytecode(&self, hash: &B256) -> Result<Bytecode, StateError> {
         if *hash == KECCAK_EMPTY {
             return Ok(Bytecode::default());
@@ -169,12 +173,13 @@ impl View {
             .get(hash, &self.inner.store.codes)
     }
 
-    /// The hash of an ancestor, or of this block itself; `None` above it, and below the first block.
+    /// The hash of this block or of an ancestor. `None` for a number above this block, and for one
+    /// below the database's first block.
     ///
     /// # Errors
     ///
-    /// [`StateError::UnknownBlock`] if the view has outlived its block: once a branch is given up,
-    /// nobody knows its blocks any more.
+    /// [`StateError::UnknownBlock`] if the view has outlived its block: the ancestors of a dropped
+    /// branch are not known any more.
     pub fn block_hash(&self, number: BlockNumber) -> Result<Option<B256>, StateError> {
         if number > self.layer.block.number {
             return Ok(None);
@@ -182,14 +187,14 @@ impl View {
         self.inner.ancestor_hash(&self.layer, number)
     }
 
-    /// What takes `changes` back: the values here of all that they touch.
+    /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
     pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
         let touched = Touched::by(changes);
         let accounts = self.accounts(&touched.accounts)?;
         self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
     }
 
-    /// Refuses slots of accounts that are not there, neither in this state nor by changes `before`.
+    /// Rejects slots of accounts that exist neither in this state nor after the changes `before`.
     pub(crate) fn check_owners(
         &self,
         before: &Changes,
@@ -219,15 +224,17 @@ impl View {
         }
     }
 
-    /// Whether its block was given up: then another one of its name is none of its.
+    /// Fails with [`StateError::UnknownBlock`] if the view's block was dropped. A later block with
+    /// the same hash is another one.
     pub(crate) fn check_alive(&self) -> Result<(), StateError> {
-        match self.layer.is_given_up() {
+        match self.layer.is_dropped() {
             true => Err(StateError::UnknownBlock(self.layer.block.hash)),
             false => Ok(()),
         }
     }
 
-    /// As above, from the values of the accounts and slots that are [`Touched`].
+    /// Does the same as [`View::reverts_of`], from the values of the accounts and slots in
+    /// [`Touched`].
     pub(crate) fn reverts_from(
         &self,
         changes: &Changes,
@@ -251,7 +258,8 @@ impl View {
                 });
             };
             if change.wipe {
-                // Back to exactly what there was: clear what came since, then all old slots.
+                // Restores the exact storage: wipes slots that were set since, then sets all old
+                // ones.
                 slots = self.slots(&path)?;
             }
             let account = match change.account {
@@ -270,18 +278,21 @@ impl View {
     }
 }
 
+/// The error for slots of an account that doesn't exist.
 fn no_account(path: B256) -> StateError {
     let path = Path::account(&path);
     StateError::BadChanges(TrieError::NoAccount { path })
 }
 
-/// What changes touch, in their order. What is wiped is read as a whole, not by slot.
+/// The accounts and slots that changes touch, in their order. Wiped storage is not listed by slot,
+/// since it is read as a whole.
 pub(crate) struct Touched {
     pub(crate) accounts: Vec<B256>,
     pub(crate) slots: Vec<(B256, B256)>,
 }
 
 impl Touched {
+    /// The accounts and slots that `changes` touch.
     pub(crate) fn by(changes: &Changes) -> Self {
         let changes = changes.accounts();
         let kept = changes.iter().filter(|change| !change.wipe);
@@ -294,7 +305,7 @@ impl Touched {
     }
 }
 
-/// revm asks by address and slot number; paths are their hashes.
+/// revm reads by address and slot number, whose hashes are the keys of the state.
 impl DatabaseRef for View {
     type Error = StateError;
 

@@ -1,15 +1,17 @@
-//! What the layers may take of the memory, and what comes of there being more of them: merges.
+//! Merging the layers that replay has left, in steps that fit into the memory, before the first
+//! root is computed.
 
 use crate::engine::parts::Engine;
 use cambium_snapshot::StateError;
 use std::sync::{Arc, atomic::Ordering};
 
-/// What a change takes once it is in the tries, its page included, about.
+/// Estimated memory of a change in the tries, its page included, in bytes.
 const CHANGE_BYTES: usize = 3 << 10;
 
 impl Engine {
-    /// How many of the oldest layers on the head's way are to be merged before tries are made of
-    /// the others: as many as one merge takes. 0 if all of them are few enough.
+    /// The number of oldest layers to merge before tries are made of the others, and the number of
+    /// all layers up to the head. The first is as many as one merge takes, or 0 if one set of tries
+    /// can hold all layers.
     fn layers_behind(&self) -> (usize, usize) {
         let current = self.layers.current.read();
         let (head, root) = (current.tree.head().id, current.tree.root().id);
@@ -35,8 +37,7 @@ impl Engine {
         (fit.count().max(1), sizes.len())
     }
 
-    /// Merges what the log had left to be merged when the database was opened, as much at once as
-    /// there is memory for: before a root is wanted for the first time.
+    /// Merges the layers that replay has left, in steps that fit into the memory.
     pub(crate) fn catch_up(self: &Arc<Self>) -> Result<(), StateError> {
         if !self.merging.is_behind.load(Ordering::Acquire) {
             return Ok(());
@@ -51,7 +52,7 @@ impl Engine {
                 break;
             }
             let keep = all - oldest;
-            // What the next merge needs is read while the one before is under way.
+            // Pages for the next merge are read while the one before is under way.
             self.build_tries(keep)?;
             self.wait_for_merge()?;
             self.start_merge(keep);
@@ -62,18 +63,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the tries those of the head's ancestor `keep` layers below it.
+    /// Moves the tries to the head's ancestor `keep` layers below it.
     fn build_tries(&self, keep: usize) -> Result<(), StateError> {
         let mut delta = self.layers.delta.lock();
-        let (way, target) = {
+        let (path, target) = {
             let current = self.layers.current.read();
             let tree = &current.tree;
             let mut chain = tree.chain(tree.head().id);
             let Some(target) = chain.nth(keep).map(|layer| layer.id) else {
                 return Ok(());
             };
-            (delta.way_to(tree, target), target)
+            (delta.path_to(tree, target), target)
         };
-        delta.take_way(&way, target)
+        delta.move_along(&path, target)
     }
 }

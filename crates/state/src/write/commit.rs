@@ -1,9 +1,8 @@
-//! Making blocks durable, and moving the head: everything that appends to the block log.
+//! Committing: everything that appends blocks to the log, makes them durable and moves the head.
 //!
-//! What can be refused is refused before anything is appended. What is returned is true of the
-//! blocks: `Ok` says that they are durable, and nothing that comes after their sync can take that
-//! back. After an error of the disk some may be durable, and some not: the engine takes no more
-//! until it is opened again, and is then at what the log says.
+//! Every check comes before the first append. `Ok` means that the blocks are durable, and nothing
+//! after the sync can change that. After a disk error some blocks may be durable and others not:
+//! the engine rejects further work, and the next opening follows the log.
 
 use crate::{
     engine::parts::Engine,
@@ -19,17 +18,17 @@ use cambium_snapshot::StateError;
 use cambium_store::LogPosition;
 use std::{sync::Arc, time::Instant};
 
-/// How the chain leads to a new head.
+/// The way from the current head to a new one.
 pub(crate) enum HeadMove {
-    /// It is a descendant of the head.
+    /// The new head descends from the current head.
     Up,
-    /// The chain up to a block, and those above it that are being committed: these alone lead on to
-    /// the head.
+    /// The new head's chain up to a committed block, and the blocks above it that are being
+    /// committed.
     Along(Chain, Vec<BlockId>),
 }
 
 impl Engine {
-    /// Appends blocks to the log with one sync; if `head`, the last of them is the head then.
+    /// Appends blocks to the log with one sync. If `head`, the last of them becomes the head.
     pub(crate) fn commit(
         self: &Arc<Self>,
         mut sealed: Vec<Sealed>,
@@ -102,18 +101,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether the parent of the layer's block is committed.
     fn has_committed_parent(&self, layer: &Layer) -> Result<bool, StateError> {
         self.journal
             .blocks
             .is_parent_known(layer.block.number, &layer.parent_hash)
     }
 
+    /// Syncs the log; a failure poisons the engine. Returns the end of the log.
     pub(crate) fn sync_log(&self) -> Result<LogPosition, StateError> {
         self.store.counters.log_syncs.add(1);
         self.health.poison(self.journal.log.sync())
     }
 
-    /// What it takes to make the last of some blocks the head once they are committed.
+    /// Plans the move of the head to the last block, once all are committed.
     fn plan_head(&self, sealed: &[Sealed]) -> Result<HeadMove, StateError> {
         let is_up = {
             let current = self.layers.current.read();
@@ -121,8 +122,8 @@ impl Engine {
             let mut parent = tree.head().block.hash;
             sealed.iter().all(|block| {
                 let layer = tree.by_hash(&block.id().hash);
-                let is_next =
-                    layer.is_some_and(|layer| layer.parent_hash == parent && !tree.is_jump(layer));
+                let is_next = layer
+                    .is_some_and(|layer| layer.parent_hash == parent && !tree.is_restored(layer));
                 parent = block.id().hash;
                 is_next
             })
@@ -133,7 +134,7 @@ impl Engine {
         let Some(newest) = sealed.last() else {
             return Ok(HeadMove::Up);
         };
-        // Others of the group may be of other branches.
+        // Other blocks of the group may be on other branches.
         let (mut next, mut on_top) = (newest.id(), Vec::new());
         for block in sealed.iter().rev().filter(|block| !block.is_durable()) {
             if block.id() == next {
@@ -144,11 +145,15 @@ impl Engine {
         Ok(HeadMove::Along(self.journal.blocks.chain_of(next)?, on_top))
     }
 
-    /// Makes a block that has a layer the head, in memory. The log says so already.
+    /// Makes a block with a layer the head, in memory. The log already names it as the head.
+    ///
+    /// # Panics
+    ///
+    /// If the block has no layer.
     pub(crate) fn move_head_to(&self, id: BlockId, head_move: HeadMove, committed: &[RecentBlock]) {
         let mut current = self.layers.current.write();
         let layer = current.tree.by_hash(&id.hash).map(|layer| layer.id);
-        // Layers of committed blocks go when the base moves, which the caller's lock prevents.
+        // Layers of committed blocks go only when the base moves, which the caller's lock prevents.
         current.tree.set_head(layer.expect("the head has a layer"));
         match head_move {
             HeadMove::Up => {
@@ -167,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// Makes a block that has a layer the head, as the log says.
+    /// Makes a block with a layer the head in memory, as the log names it.
     pub(crate) fn follow_head(&self, id: BlockId) -> Result<(), StateError> {
         {
             let current = &mut *self.layers.current.write();
@@ -175,8 +180,8 @@ impl Engine {
             let Some(layer) = tree.by_hash(&id.hash).cloned() else {
                 return Err(StateError::UnknownBlock(id.hash));
             };
-            // Not the whole chain for each block of a replay.
-            if layer.parent_hash == tree.head().block.hash && !tree.is_jump(&layer) {
+            // A replay would otherwise walk the whole chain for each block.
+            if layer.parent_hash == tree.head().block.hash && !tree.is_restored(&layer) {
                 tree.set_head(layer.id);
                 self.journal.blocks.push_head(id);
                 return Ok(());
@@ -189,14 +194,24 @@ impl Engine {
 }
 
 impl Sealed {
-    /// Makes the block durable, and the head. When this returns it survives power loss.
+    /// Makes the block durable and the head. When this returns, the block survives power loss.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::ParentNotCommitted`] if its parent is only sealed,
+    /// [`StateError::UnknownBlock`] if it was dropped together with a block below it, and
+    /// [`StateError::NotKept`] if reaching it needs removed blocks.
     pub fn commit(self) -> Result<Committed, StateError> {
         let id = self.id();
         self.inner.clone().commit(vec![self], true)?;
         Ok(Committed { id })
     }
 
-    /// Makes the block durable without making it the head: a side branch.
+    /// Makes the block durable as part of a side branch: the head stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sealed::commit`].
     pub fn commit_aside(self) -> Result<Committed, StateError> {
         let id = self.id();
         self.inner.clone().commit(vec![self], false)?;
@@ -211,7 +226,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// The block.
+    /// Number and hash of the block.
     pub const fn id(&self) -> BlockId {
         self.id
     }

@@ -1,4 +1,4 @@
-//! Making a committed block the head, however far below the base its branch begins.
+//! Moving the head to any committed block, however far below the base its branch begins.
 
 use crate::{
     engine::parts::Engine,
@@ -11,8 +11,8 @@ use cambium_snapshot::{StateError, retried};
 use std::sync::Arc;
 
 impl Engine {
-    /// Makes a committed block the head. One that is far below the base is come to in steps: see
-    /// [`Engine::descend_to`].
+    /// Makes a committed block the head. If it is far below the base, the head gets there in steps:
+    /// see [`Engine::descend_to`].
     pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
         self.health.check()?;
         self.journal.check_writable("made the head")?;
@@ -22,7 +22,7 @@ impl Engine {
         if self.journal.blocks.position_of(id)?.is_none() {
             return Err(StateError::UnknownBlock(id.hash));
         }
-        // Once the log says so there is no way back.
+        // A head that the log names must be reachable, so this is checked first.
         self.check_kept(id)?;
         let is_far = match self.layer_of(id) {
             Ok(_) => false,
@@ -31,8 +31,8 @@ impl Engine {
         };
         let chain = self.journal.blocks.chain_of(id)?;
         if is_far {
-            // Before anybody can merge what the log will not say.
-            *self.journal.head_to_be.lock() = Some(id);
+            // Set before a merge can start and write another head into its checkpoint.
+            *self.journal.target_head.lock() = Some(id);
         }
         self.health
             .poison(self.journal.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
@@ -42,7 +42,7 @@ impl Engine {
             drop(writer);
         } else {
             drop(writer);
-            // The log says it already: there is no way back to the head before.
+            // The log already names the new head, so a failure can't restore the old one.
             self.health.poison(self.descend_to(id))?;
         }
         drop(moving);
@@ -50,19 +50,20 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes the head, which is `id` by the log, to that block, whose branch leaves the base's so far
-    /// below it that what lies between does not fit into its memory. It is gone down in steps, each
-    /// of which is in pages before the next.
+    /// Moves the head in memory to `id`, which the log already names as the head. Its branch leaves
+    /// the base's chain so far below the base that the blocks between exceed the memory for
+    /// restored layers. The head goes down in steps, each of which is merged into pages before the
+    /// next.
     pub(crate) fn descend_to(self: &Arc<Self>, id: BlockId) -> Result<(), StateError> {
-        // Whatever is merged meanwhile, and by whom.
-        *self.journal.head_to_be.lock() = Some(id);
+        // Every checkpoint from here on must name this head, no matter what starts the merge.
+        *self.journal.target_head.lock() = Some(id);
         loop {
             let step = retried(|| self.step_down(id))?;
-            retried(|| self.bring_back(step, true))?;
+            retried(|| self.restore_layer(step, true))?;
             let writer = self.journal.writer.lock();
             match retried(|| self.follow_head(step)) {
                 Ok(()) if step == id => {
-                    *self.journal.head_to_be.lock() = None;
+                    *self.journal.target_head.lock() = None;
                     return Ok(());
                 }
                 Ok(()) => {
@@ -76,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// The next block on the way down to `id`, or `id` itself if nothing is between.
+    /// The next block on the way down to `id`, or `id` itself if it can be reached at once.
     fn step_down(&self, id: BlockId) -> Result<BlockId, StateError> {
         match self.layer_of(id) {
             Ok(_) => Ok(id),
@@ -92,12 +93,12 @@ impl Engine {
         }
     }
 
-    /// The lowest ancestor of the base, down to `target`, which is one, that can be brought back at once. One
-    /// block at least, however large it is.
+    /// The lowest ancestor of the base, not below its ancestor `target`, that can be restored at
+    /// once: at least one block down, however large that is.
     fn step_towards(&self, target: BlockId) -> Result<BlockId, StateError> {
         let root = self.layers.current.read().tree.root().block;
         let mut allowance = self.allowance(target, root);
-        // Half of it, since there must be room for the layers as well.
+        // Half of it, since the layers need memory as well.
         allowance.left /= 2;
         let mut step = root;
         while step.number > target.number {

@@ -1,14 +1,14 @@
-//! Merging in the background: the layers up to the head are frozen, and become pages.
+//! Background merges: the layers up to the head are frozen and become pages.
 //!
 //! ```text
-//!   idle -> freezing    the layers are taken from under their views     merge_if_due, merge_now
-//!        -> merging     pages, index, checkpoint                        run_merge
-//!        -> finishing   their memory is free; the log's next file is made ready
-//!        -> idle, or freezing again if the next merge is due before that file is ready
+//!   idle -> freezing    the layers are separated from those that stay   merge_if_due, merge_now
+//!        -> merging     pages, index, checkpoint                         run_merge
+//!        -> finishing   their memory is free; the log's next file is prepared
+//!        -> idle, or freezing again if the next merge is due before that file is prepared
 //! ```
 //!
-//! All of it runs on a thread of its own for each merge. Nobody who commits waits for it: blocks wait for memory
-//! before they are sealed, and for no longer than it takes to come free ([`crate::pacing`]).
+//! Each merge runs on its own thread. Commits never wait for it. Blocks wait for memory before they
+//! are sealed, and only until there is enough ([`pacing`](crate::write::pacing)).
 
 use crate::engine::merging::{MergeJob, Phase};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         overlay::LayerId,
         tree::{Layer, Tree},
     },
-    log::{blocks::Window, log_state::LogState},
+    log::{blocks::UnfinalizedRange, log_state::LogState},
     tries::{
         base::{Base, Intermediate},
         delta::{Delta, LockedDelta},
@@ -39,39 +39,40 @@ use std::{
     time::Instant,
 };
 
-/// So many layers are merged however little they take: an opening replays them one by one.
+/// Number of layers at which a merge starts, however small they are: opening the database replays
+/// them one by one.
 const LAYERS_MAX: usize = 4096;
 
-/// The tries at a layer, with the locks that keep them and the head there.
+/// The tries moved to a layer, with the locks that keep them and the head in place.
 type TriesAt<'a> = (LockedDelta<'a>, MutexGuard<'a, ()>, Arc<Layer>);
 
-/// What is to be merged.
+/// The layers of a merge, frozen.
 struct Frozen {
     base: Arc<Base>,
     intermediate: Arc<Intermediate>,
     log: LogState,
-    /// Freed on the merge's thread: it is much memory.
+    /// The state that views were made from; dropped on the merge's thread, since that takes time.
     old: Current,
 }
 
 impl Engine {
-    /// Whether the layers that are not being merged take enough for a merge, if none is under way.
+    /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
         self.layers.bytes() > self.merging.limit.due()
             || self.layers.current.read().tree.len() > LAYERS_MAX
     }
 
-    /// Starts a merge if the layers take too much memory, and none is under way.
+    /// Starts a merge if one is due and none is under way.
     pub(crate) fn merge_if_due(self: &Arc<Self>) {
         if self.is_merge_due() {
             self.start_merge(0);
         }
     }
 
-    /// Merges all but the newest `keep` blocks of the head's chain, and returns when that is in a
-    /// checkpoint.
+    /// Merges all but the newest `keep` blocks of the head's chain. Returns when a durable
+    /// checkpoint has them.
     pub(crate) fn merge_now(self: &Arc<Self>, keep: usize) -> Result<(), StateError> {
-        // Somebody waits: as fast as can be.
+        // The caller waits, so the merge writes at full speed.
         let hurry = || self.store.pages.segments.pace().set_gentle(false);
         let number = loop {
             hurry();
@@ -86,42 +87,43 @@ impl Engine {
         self.health.check()
     }
 
-    /// Waits until the merges that are under way have ended.
+    /// Waits until all merges that are under way have ended.
     pub(crate) fn wait_for_merge(&self) -> Result<(), StateError> {
         let newest = self.merging.state().begun;
         self.merging.wait_until_ended(newest);
         self.health.check()
     }
 
-    /// Starts a merge, and gives its number, unless one has layers to merge still. A merge that fails poisons
-    /// the engine, and so does one that can't be started.
+    /// Starts a merge and returns its number, or `None` if another one still has layers to merge. A
+    /// merge that fails, or can't be started, poisons the engine.
     pub(crate) fn start_merge(self: &Arc<Self>, keep: usize) -> Option<u64> {
         let number = self.merging.begin()?;
         let inner = self.clone();
         let run = move || {
             pool::lower_priority();
-            // What is shared is behind locks, or poisoned with the engine.
+            // Shared state is behind locks, and a panic poisons the engine.
             let merged = catch_unwind(AssertUnwindSafe(|| inner.merge(keep)));
             let panicked = |_| Err(StateError::Poisoned("a merge panicked".to_owned()));
             let _ = inner.health.poison(merged.unwrap_or_else(panicked));
             let merging = inner.merging.clone();
-            // Whoever waits may want to open the database again at once.
+            // A caller that waits may open the database again at once.
             drop(inner);
             merging.end(number);
         };
         let thread = thread::Builder::new().name("cambium-merge".to_owned());
         if let Err(error) = thread.spawn(run) {
-            let what = format!("no thread to merge in could be started: {error}");
+            let what = format!("the thread of a merge could not be started: {error}");
             let _ = self.health.poison(Err::<(), _>(StateError::Poisoned(what)));
             self.merging.end(number);
         }
         Some(number)
     }
 
+    /// Freezes the layers, merges them, and prepares the log's next file.
     fn merge(&self, keep: usize) -> Result<(), StateError> {
         self.health.check()?;
         let head = self.layers.current.read().tree.head().block.number;
-        self.journal.look_through_old_files(head);
+        self.journal.scan_old_files(head);
         let Some(frozen) = self.freeze(keep)? else {
             return Ok(());
         };
@@ -141,35 +143,35 @@ impl Engine {
             .prepare_next(self.store.pages.segments.pace())?)
     }
 
-    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is that already.
+    /// Makes the head's ancestor `keep` layers below it the base. `None` if it is the base already.
     ///
-    /// Of the layers above it those stay that are on the way to the head or not committed. All
-    /// others can be brought back from the log.
+    /// Layers between the new base and the head stay, and so do layers that are not committed. All
+    /// others can be restored from the log.
     fn freeze(&self, keep: usize) -> Result<Option<Frozen>, StateError> {
         let bytes = self.layers.bytes();
         let parts_before = self.store.counters.merge_parts.get();
         let Some((mut delta, writer, target)) = self.take_tries_to_target(keep)? else {
             return Ok(None);
         };
-        // All that the log has up to here is in the layers, or in what is recent.
+        // Every record up to here is in the layers, or among the recent blocks.
         let synced = self.health.poison(self.journal.log.sync())?;
         let replay = self.journal.replaying.lock().unwrap_or(synced);
         let in_memory = self.layers.current.read().tree.head().block;
-        // Where the head is on its way to, the log says so already.
-        let towards = *self.journal.head_to_be.lock();
-        let window = Window {
+        // A checkpoint has to name the head that the log names.
+        let target_head = *self.journal.target_head.lock();
+        let range = UnfinalizedRange {
             base: target.block.number,
             head: in_memory.number,
             heights: self.options.unfinalized_blocks as u64,
-            towards,
+            target_head,
         };
-        let base_move = retried(|| self.journal.blocks.plan_move(target.block, window))?;
+        let base_move = retried(|| self.journal.blocks.plan_move(target.block, range))?;
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
             state_root: target.state_root,
-            lineage: target.lineage.clone(),
-            forest: delta.forest()?.clone(),
+            ancestors: target.ancestors.clone(),
+            tries: delta.tries()?.clone(),
             overlay: self.layers.current.read().overlay.clone(),
         });
         let base = Arc::new(Base {
@@ -178,13 +180,13 @@ impl Engine {
         });
         let new_delta = Delta::on(base.clone(), target.id, self.store.counters.clone())?;
         let log = LogState {
-            head: towards.unwrap_or(in_memory),
+            head: target_head.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
         };
-        // Folding and filling takes time: not while views wait. What is brought back meanwhile has
-        // a newer version of the tree.
+        // Views don't wait while layers are folded and the overlay is filled. If a layer is
+        // restored meanwhile, the version of the tree has changed, and the cut is repeated.
         let mut prepared = Some((base_move, new_delta));
         let old = loop {
             let (tree, version) = {
@@ -218,14 +220,14 @@ impl Engine {
         }))
     }
 
-    /// Locks the tries and takes them to the head's ancestor `keep` layers below it, then locks the
-    /// log: that ancestor is the head's still. `None` if it is the base.
+    /// Locks the tries and moves them to the head's ancestor `keep` layers below it, then locks the
+    /// log, so that the ancestor stays one of the head. `None` if it is the base.
     fn take_tries_to_target(&self, keep: usize) -> Result<Option<TriesAt<'_>>, StateError> {
         let mut pauses = RETRY_AFTER.iter();
-        // Roots wait from here on, and commits only for the second part.
+        // Roots wait from here on; commits wait only once the log is locked.
         let mut delta = self.layers.delta.lock();
         loop {
-            let (target, way) = {
+            let (target, path) = {
                 let current = self.layers.current.read();
                 let tree = &current.tree;
                 let mut chain = tree.chain(tree.head().id).skip(keep);
@@ -235,11 +237,11 @@ impl Engine {
                 if target.id == tree.root().id {
                     return Ok(None);
                 }
-                let way = delta.way_to(tree, target.id);
-                (target, way)
+                let path = delta.path_to(tree, target.id);
+                (target, path)
             };
-            match delta.take_way(&way, target.id) {
-                // The trie is at the base again, and nothing was moved.
+            match delta.move_along(&path, target.id) {
+                // The tries are at the base again, and nothing was moved.
                 Err(error) if error.may_pass() => {
                     let Some(pause) = pauses.next() else {
                         return Err(error);
@@ -252,7 +254,7 @@ impl Engine {
                 taken => taken?,
             }
             let writer = self.journal.writer.lock();
-            // The head may be another one by now.
+            // The head may have changed before the log was locked.
             let current = self.layers.current.read();
             let tree = &current.tree;
             if tree
@@ -265,9 +267,9 @@ impl Engine {
         }
     }
 
-    /// The layers that stay when the layer `root` is the root: those on the way to the head, and
-    /// those that are not committed, if what they are built on `stays`. `base` is the state of that
-    /// layer.
+    /// Cuts the tree at its layer `root`, whose state is `base`. The layers that lead to the head
+    /// stay, and so do those that are not committed, provided that the block they are built on
+    /// `stays`.
     fn cut(
         &self,
         tree: &Tree,
@@ -289,8 +291,8 @@ impl Engine {
         })
     }
 
-    /// Lets go of the layers that a merge would let go of, where there is nothing to merge.
-    pub(crate) fn let_go_of_branches(&self) -> Result<(), StateError> {
+    /// Drops the layers that a merge would drop, when there is nothing to merge.
+    pub(crate) fn drop_branches(&self) -> Result<(), StateError> {
         let mut delta = self.layers.delta.lock();
         let _writer = self.journal.writer.lock();
         loop {
@@ -308,7 +310,7 @@ impl Engine {
             }
             let mut current = self.layers.current.write();
             if current.tree.version() == tree.version() {
-                delta.let_go();
+                delta.reset();
                 let old = std::mem::replace(&mut *current, new);
                 drop(current);
                 self.layers.note_pinned(&old.overlay);
@@ -317,7 +319,7 @@ impl Engine {
         }
     }
 
-    /// The layers that are not in the log.
+    /// The layers whose blocks are not in the log.
     fn uncommitted(&self, tree: &Tree) -> Result<Vec<LayerId>, StateError> {
         let mut found = Vec::new();
         for layer in tree.above_root() {
@@ -328,6 +330,7 @@ impl Engine {
         Ok(found)
     }
 
+    /// Merges frozen layers into pages, writes the checkpoint, and installs the new base.
     fn run_merge(
         &self,
         base: &Arc<Base>,
@@ -349,12 +352,12 @@ impl Engine {
             true => IndexWriter::whole(disk, pace, parts, Some(files), is_too_large)?,
             false => IndexWriter::changes(disk, pace, parts, &old.index)?,
         };
-        let merged = merge(old, intermediate.forest.shards(), &cleaning, &index)?;
+        let merged = merge(old, intermediate.tries.shards(), &cleaning, &index)?;
         self.store.counters.pages_written.add(merged.pages_written);
         self.store.counters.pages_split.add(merged.pages_split);
         self.store.counters.pages_joined.add(merged.pages_joined);
         self.store.counters.pages_dead.add(merged.dead.len() as u64);
-        // A checkpoint relies on the index of the blocks that it covers.
+        // The checkpoint relies on the block index for the blocks that it covers.
         self.journal.blocks.extend_index()?;
         let state = CheckpointState {
             block: intermediate.block,
@@ -370,7 +373,7 @@ impl Engine {
             pages: self.store.pages.clone(),
             entries: old
                 .entries
-                .after(|visit| intermediate.overlay.each(&intermediate.lineage, visit)),
+                .after(|visit| intermediate.overlay.each(&intermediate.ancestors, visit)),
         });
         let new = Arc::new(Base {
             snapshot,
@@ -380,8 +383,8 @@ impl Engine {
         delta.rebase(new.clone());
         self.layers.current.write().base = new;
         drop(delta);
-        let tries = intermediate.forest.memory_bytes();
-        let kept = (Arc::downgrade(&intermediate.forest) as Weak<_>, tries);
+        let tries = intermediate.tries.memory_bytes();
+        let kept = (Arc::downgrade(&intermediate.tries) as Weak<_>, tries);
         self.layers.pinned.lock().push(kept);
         self.layers.note_pinned(&intermediate.overlay);
         self.forget_prover();
@@ -393,9 +396,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the rest of the checkpoint of `state`, which does not name the pages `dead` any more,
-    /// and gives its index. The pages that only the checkpoint before the newest named are dead
-    /// then: it is gone.
+    /// Finishes the checkpoint of `state`, which no longer names the pages `dead`, and returns its
+    /// index. Pages that only the oldest of three checkpoints named are dead then, since that one
+    /// is removed.
     fn write_checkpoint(
         &self,
         old: &Arc<Snapshot>,
@@ -404,7 +407,7 @@ impl Engine {
         log: LogState,
         dead: Vec<PageAddr>,
     ) -> Result<Index, StateError> {
-        // Nobody else changes it: only one merge is under way.
+        // Only this merge changes it.
         let retired_before = self.store.reclaim.lock().retired().to_vec();
         let kept = log.kept;
         let (index, bytes) = checkpoint::write(
@@ -421,7 +424,7 @@ impl Engine {
         )?;
         self.store.counters.checkpoint_bytes_written.add(bytes);
         let newest = index.files().sequence();
-        for one in self.journal.let_go(kept)? {
+        for one in self.journal.remove_unkept(kept)? {
             self.store
                 .reclaim
                 .lock()
@@ -440,7 +443,7 @@ impl Engine {
                 reclaim.lent.add(newest, one.bytes, file);
             }
         }
-        // Where nobody knows who reads, all stays lent.
+        // If the readers are not known, all files stay lent.
         if !reclaim.lent.is_empty()
             && let Ok(readers) = live_readers(&*self.store.disk)
         {

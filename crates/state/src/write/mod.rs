@@ -1,4 +1,4 @@
-//! From a session to durable blocks, pages, and a new head.
+//! The write path: sessions, roots, sealing, commits, moves of the head, and merges into pages.
 
 pub(crate) mod merge;
 pub(crate) mod catch_up;

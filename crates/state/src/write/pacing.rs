@@ -1,15 +1,15 @@
-//! Blocks wait for memory before they are sealed, so that merges keep up and nobody who commits
-//! waits for one.
+//! Back-pressure: blocks wait for memory before they are sealed, so that merges keep up and no
+//! commit waits for one.
 //!
 //! ```text
 //!   layers:  | being merged |  grown since  |      room left      |
 //!                           |<------------- room --------------->|
 //! ```
 //!
-//! While a merge is under way, what has grown since it began must not be further along the room
-//! that is left than the merge is along its way. So blocks that come faster than they can be merged
-//! are slowed down evenly, by a little each, in proportion to what they bring; and when the
-//! memory of what is merged is free again, nobody waits any more, whatever the merge has yet to do.
+//! While a merge is under way, the layers that have grown since it began may not fill a larger
+//! share of the room than the share of the merge that is done. Blocks that arrive faster than they
+//! can be merged are thus slowed down evenly, in proportion to their size. As soon as the memory of
+//! the merged layers is free, nobody waits any more, whatever remains of the merge.
 
 use crate::engine::{
     merging::{MergeJob, Phase},
@@ -21,16 +21,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How far, of its way, a merge may be behind what has come meanwhile.
+/// Share of the room that layers may be ahead of the merge.
 const BEHIND_MAX: f64 = 0.1;
-/// How long blocks that fill the memory may wait for somebody to commit them.
+/// Longest wait for somebody to commit sealed blocks that fill the memory.
 const COMMIT_MAX: Duration = Duration::from_secs(10);
-/// How often somebody who waits looks how far the merge is.
+/// Interval at which a waiting thread looks at the merge's progress.
 const LOOK: Duration = Duration::from_micros(500);
 
 impl Engine {
-    /// Waits until there is memory for a block's changes, which take so many bytes. Starts a merge
-    /// if one is due. An error if twice the memory is taken by blocks that nobody commits.
+    /// Waits until there is memory for a block's changes, which take `bytes`. Starts a merge if one
+    /// is due.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoRoom`] if sealed blocks that nobody commits take twice the memory of the
+    /// layers.
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut waited = false;
@@ -40,7 +45,7 @@ impl Engine {
             match state.phase {
                 Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
                     if waited {
-                        // Not gently, since somebody waits.
+                        // At full speed, since a caller waits.
                         self.store.pages.segments.pace().set_gentle(false);
                     }
                     waited = true;
@@ -50,8 +55,8 @@ impl Engine {
                     waited = true;
                     self.merging.wait(&mut state, LOOK);
                 }
-                // A merge that is due, and no more, is begun once the block is committed: this one
-                // takes its changes out of the tries, which must be put there again.
+                // A merge that is merely due begins after the block is committed. If it began now,
+                // the tries would lose this block's changes, which would have to be applied again.
                 Phase::Idle | Phase::Finishing
                     if self.is_full(bytes) && self.layers.can_merge() =>
                 {
@@ -59,7 +64,7 @@ impl Engine {
                     drop(state);
                     self.start_merge(0);
                 }
-                // Only whoever commits can make room now.
+                // Only a commit can make room now.
                 Phase::Idle | Phase::Finishing if self.is_far_too_full(bytes) => {
                     if start.elapsed() > COMMIT_MAX {
                         return Err(StateError::NoRoom {
@@ -72,7 +77,7 @@ impl Engine {
                 }
                 Phase::Idle | Phase::Finishing if self.is_full(bytes) => {
                     drop(state);
-                    self.let_go_of_branches()?;
+                    self.drop_branches()?;
                     break;
                 }
                 _ => break,
@@ -89,25 +94,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether blocks have come so fast that a merge is behind.
+    /// Whether blocks have arrived so fast that the merge is behind.
     fn is_too_far_ahead(&self, job: &MergeJob, bytes: usize) -> bool {
         let max = self.merging.limit.get();
-        // At least a quarter, though what is being merged should take more than the rest.
+        // At least a quarter, even if the layers being merged take more than the rest.
         let room = max.saturating_sub(job.bytes).max(max / 4);
         let held = self.layers.bytes();
         let grown = (held + bytes) as f64 / room as f64;
-        // A block that is larger than the room alone must pass.
+        // A block that is larger than the whole room must pass.
         held > 0 && grown > job.progress(&self.store.counters) + BEHIND_MAX
     }
 
-    /// Whether the layers would take more than they may.
+    /// Whether the layers would exceed their memory.
     fn is_full(&self, bytes: usize) -> bool {
         let held = self.layers.bytes();
         held > 0 && held + bytes > self.merging.limit.get()
     }
 
-    /// Whether blocks that wait for nothing but to be committed take more than twice of what there
-    /// is. A block alone may take as much as it takes.
+    /// Whether sealed blocks that wait to be committed would exceed twice the layers' memory. A
+    /// single block may be of any size.
     fn is_far_too_full(&self, bytes: usize) -> bool {
         let sealed = self.layers.sealed_bytes.load(Ordering::Relaxed);
         sealed > 0 && sealed + bytes > 2 * self.merging.limit.get()

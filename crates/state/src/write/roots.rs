@@ -1,6 +1,6 @@
-//! Roots of sessions: their changes go into the tries above the base.
+//! State roots of sessions: their changes are applied to the tries above the base.
 
-use crate::tries::delta::of_changes;
+use crate::tries::delta::as_bad_changes;
 use crate::{
     engine::parts::Engine,
     tries::delta::LockedDelta,
@@ -13,9 +13,10 @@ use cambium_trie::{Keys, PartialTrie};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
-    /// Puts a session's changes into the trie, on top of its parent's state or of what the
-    /// session put there before. `all` are those changes and these.
-    pub(crate) fn float(
+    /// Applies `changes` of a session to the tries, on top of its parent's state and of the changes
+    /// that it applied before. `all` are both together, which are applied if the tries have lost
+    /// the earlier ones.
+    pub(crate) fn apply_uncommitted(
         self: &Arc<Self>,
         view: &View,
         owner: u64,
@@ -27,15 +28,19 @@ impl Engine {
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.store.counters.roots.add(1);
-        if delta.floats(owner) {
-            return delta.float(owner, changes, reverts).map_err(of_changes);
+        if delta.has_uncommitted_of(owner) {
+            return delta
+                .apply_uncommitted(owner, changes, reverts)
+                .map_err(as_bad_changes);
         }
-        self.layers.take_to(&mut delta, view.block())?;
-        delta.float(owner, all, reverts).map_err(of_changes)
+        self.layers.move_to(&mut delta, view.block())?;
+        delta
+            .apply_uncommitted(owner, all, reverts)
+            .map_err(as_bad_changes)
     }
 
-    /// Puts all changes of a session into the trie, on top of the state of `view`. Returns the
-    /// root, and what takes the changes back.
+    /// Applies all changes of a session to the tries, on top of the state of `view`. Returns the
+    /// root and the reverts.
     pub(crate) fn stage(
         self: &Arc<Self>,
         view: &View,
@@ -45,7 +50,7 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         let start = Instant::now();
         let touched = Touched::by(changes);
         let accounts = delta.read(&touched.accounts)?;
@@ -53,12 +58,12 @@ impl Engine {
         let taken = start.elapsed().as_nanos() as u64;
         self.store.counters.revert_ns.add(taken);
         self.store.counters.roots.add(1);
-        let root = delta.float(owner, changes, reverts.clone());
-        Ok((root.map_err(of_changes)?, reverts))
+        let root = delta.apply_uncommitted(owner, changes, reverts.clone());
+        Ok((root.map_err(as_bad_changes)?, reverts))
     }
 
-    /// Reads leaves of the state of `view`, sorted by their paths, and loads what is on the
-    /// way to them into the trie.
+    /// Reads leaves of the state of `view`, sorted by their paths, and loads the nodes on the paths
+    /// to them.
     pub(crate) fn read<K: Key>(
         self: &Arc<Self>,
         view: &View,
@@ -67,11 +72,12 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         delta.read(keys)
     }
 
-    /// See [`Delta::extract_for_changes`], of the state of `view`.
+    /// Extracts a partial trie from the state of `view`: see
+    /// [`Delta::extract_for_changes`](crate::tries::delta::Delta::extract_for_changes).
     pub(crate) fn extract(
         self: &Arc<Self>,
         view: &View,
@@ -81,13 +87,17 @@ impl Engine {
         self.health.check()?;
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
-        self.layers.take_to(&mut delta, view.block())?;
+        self.layers.move_to(&mut delta, view.block())?;
         let part = delta.extract_for_changes(keys, changes);
-        part.map_err(of_changes)
+        part.map_err(as_bad_changes)
     }
 
-    /// The delta, with the layer of `view` in the tree for as long as it is locked. A block that was
-    /// given up has none: another one of its name is not it.
+    /// Locks the delta, and makes sure that the block of `view` has a layer while it is locked.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if the block was dropped; a later block of the same hash is
+    /// another one.
     pub(crate) fn delta_above(&self, view: &View) -> Result<LockedDelta<'_>, StateError> {
         let parent = view.block();
         loop {
@@ -96,7 +106,7 @@ impl Engine {
             let mut delta = self.layers.delta.lock();
             view.check_alive()?;
             if self.is_overgrown(delta.memory_bytes()) {
-                delta.let_go();
+                delta.reset();
             }
             // The base may have moved in between.
             if self
@@ -112,8 +122,8 @@ impl Engine {
         }
     }
 
-    /// Whether tries of so many bytes are to be let go. What blocks that are never sealed have
-    /// loaded into them goes with no merge; whatever else there is, is loaded again.
+    /// Whether tries of that size are to be dropped. Nodes that blocks loaded which were never
+    /// sealed would stay in memory if there is nothing to merge; dropped nodes are loaded again.
     fn is_overgrown(&self, bytes: usize) -> bool {
         let max = self.merging.limit.get();
         bytes > 2 * max || (bytes > max && !self.layers.can_merge())

@@ -1,4 +1,4 @@
-//! Blocks get their names, and a layer each; and lose them again, if they are dropped.
+//! Sealing: a staged block gets its number and hash, and a layer; dropping it removes the layer.
 
 use crate::{
     engine::{layers::Current, parts::Engine},
@@ -11,9 +11,9 @@ use cambium_snapshot::StateError;
 use std::sync::Arc;
 
 impl Engine {
-    /// Adds a layer, once there is memory for it. What identifies the block is checked here, before
-    /// anything of it is kept: its number and its parent's hash, and that there is none of its
-    /// hash. `record` are the bytes that it will take in the log.
+    /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
+    /// number, its parent's hash, and that its hash is new. `record` is the size of its record in
+    /// the log, in bytes.
     pub(crate) fn seal(
         self: &Arc<Self>,
         view: &View,
@@ -38,17 +38,17 @@ impl Engine {
         self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;
         let mut delta = self.delta_above(view)?;
-        // Nobody else adds layers while the delta is locked, but those of known blocks.
+        // While the delta is locked, only layers of known blocks are added.
         self.check_new(id)?;
         let mut current = self.layers.current.write();
         let parent = current.tree.by_hash(&parent.hash).cloned();
         let parent = parent.expect("the delta is above the parent");
         let layer = current.add(&parent, meta, changes, reverts);
-        delta.settle(owner, layer.id);
+        delta.adopt(owner, layer.id);
         Ok(layer)
     }
 
-    /// Refuses a block that is sealed, or committed and still known.
+    /// Rejects a block that is sealed, or committed and still known.
     fn check_new(&self, id: BlockId) -> Result<(), StateError> {
         let is_there = id.hash == self.journal.genesis.hash
             || self.find(&id.hash).is_some()
@@ -59,13 +59,13 @@ impl Engine {
         }
     }
 
-    /// Refuses a block with the hash of one of its near ancestors, of which only the block index
-    /// may know, if the head was far above them.
+    /// Rejects a block with the hash of one of its near ancestors. Only the block index may know
+    /// these if the head was far above them.
     fn check_ancestors(&self, parent: BlockId, id: BlockId) -> Result<(), StateError> {
         let heights = self.options.unfinalized_blocks as u64;
         let mut below = parent;
         {
-            // Layers are found by their hash.
+            // Blocks with a layer were found by their hash already.
             let current = self.layers.current.read();
             for _ in 0..=heights {
                 let Some(layer) = current.tree.by_hash(&below.hash) else {
@@ -88,13 +88,13 @@ impl Engine {
         }
     }
 
-    /// Takes back a block that was sealed and not committed, with all built on it.
-    pub(crate) fn give_up(&self, layer: &Arc<Layer>) {
+    /// Removes a block that was sealed and not committed, and all blocks on it.
+    pub(crate) fn drop_sealed(&self, layer: &Arc<Layer>) {
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
         let Current { tree, overlay, .. } = &mut *current;
-        // A freeze may have put another layer in its place; or it went with one below it.
-        let found = match layer.is_given_up() {
+        // A merge may have replaced its layer, or a dropped block below may have removed it.
+        let found = match layer.is_dropped() {
             true => None,
             false => tree
                 .get(layer.id)
@@ -109,9 +109,9 @@ impl Engine {
         }
         let lost = tree.descendants(found.id);
         if lost.contains(&delta.at()) {
-            let way = delta.way_to(tree, found.parent);
-            // After an error the trie is at the base.
-            let _ = delta.take_way(&way, found.parent);
+            let path = delta.path_to(tree, found.parent);
+            // After an error the tries are at the base.
+            let _ = delta.move_along(&path, found.parent);
         }
         let mut gone = Vec::with_capacity(lost.len());
         for id in lost.into_iter().rev() {
@@ -121,14 +121,14 @@ impl Engine {
         drop(found);
         let mut held = 0;
         for lost in &gone {
-            lost.give_up();
-            // Here, and with whoever drops the block.
+            lost.mark_dropped();
+            // References in `gone`, and in the `Sealed` that is being dropped.
             let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
             held += Arc::strong_count(lost).saturating_sub(expected);
         }
         match held {
             0 => gone.iter().for_each(|layer| layer.take_out_of(overlay)),
-            // Somebody may have a view of them, which stays what it is.
+            // A view may hold them, and must not change.
             _ => {
                 let old = std::mem::replace(overlay, Arc::new(tree.overlay()));
                 self.layers.note_pinned(&old);

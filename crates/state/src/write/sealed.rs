@@ -1,4 +1,4 @@
-//! A block that has a name and a layer, and may not be durable yet.
+//! A sealed block: it has a hash and a layer, and may not be durable yet.
 
 use crate::{engine::parts::Engine, layers::tree::Layer, view::state::View};
 use alloy_primitives::B256;
@@ -6,15 +6,16 @@ use cambium_primitives::BlockId;
 use cambium_snapshot::StateError;
 use std::sync::{Arc, atomic::Ordering};
 
-/// A named block. Dropping it takes it, and all built on it, away again.
+/// A sealed block. Dropping it before it is committed removes it, and all blocks built on it.
 pub struct Sealed {
     pub(crate) inner: Arc<Engine>,
     layer: Arc<Layer>,
-    /// What the log is to hold of the block; nothing once it does.
+    /// The block's encoded record; `None` once the log has it.
     record: Option<Vec<u8>>,
 }
 
 impl Sealed {
+    /// A block that has just got its layer, with its encoded record.
     pub(crate) fn new(inner: Arc<Engine>, layer: Arc<Layer>, record: Vec<u8>) -> Self {
         let bytes = layer.bytes();
         inner
@@ -28,7 +29,7 @@ impl Sealed {
         }
     }
 
-    /// The block.
+    /// Number and hash of the block.
     pub fn id(&self) -> BlockId {
         self.layer.block
     }
@@ -37,16 +38,16 @@ impl Sealed {
     ///
     /// # Errors
     ///
-    /// [`StateError::UnknownBlock`] if it went with a block below it that was dropped.
+    /// [`StateError::UnknownBlock`] if it was dropped together with a block below it.
     pub fn view(&self) -> Result<View, StateError> {
         self.check_alive()?;
         self.inner.view_of(self.layer.block)
     }
 
-    /// Whether its layer, or one that took its place, is there: another of the same name is none
-    /// of its.
+    /// Fails with [`StateError::UnknownBlock`] if the block was dropped. A later block with the
+    /// same hash is another one.
     pub(crate) fn check_alive(&self) -> Result<(), StateError> {
-        match self.layer.is_given_up() {
+        match self.layer.is_dropped() {
             true => Err(StateError::UnknownBlock(self.layer.block.hash)),
             false => Ok(()),
         }
@@ -67,16 +68,17 @@ impl Sealed {
         self.record.is_none()
     }
 
+    /// The encoded record, if the log does not have it yet.
     pub(crate) fn record(&mut self) -> Option<&mut [u8]> {
         self.record.as_deref_mut()
     }
 
-    /// The block is durable: dropping this takes nothing away.
+    /// Marks the block as durable: dropping `self` removes nothing any more.
     pub(crate) fn is_committed(&mut self) {
         self.stop_waiting();
     }
 
-    /// True if the block waited to be committed.
+    /// Stops counting the block as uncommitted. Returns whether it was.
     fn stop_waiting(&mut self) -> bool {
         let waited = self.record.take().is_some();
         if waited {
@@ -93,7 +95,7 @@ impl Sealed {
 impl Drop for Sealed {
     fn drop(&mut self) {
         if self.stop_waiting() {
-            self.inner.give_up(&self.layer);
+            self.inner.drop_sealed(&self.layer);
         }
     }
 }

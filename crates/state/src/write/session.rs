@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   View       the state after the parent
-//!   Session    what a block does to it, as far as it has run
-//!   Staged     all it does, and the root that results; dropped: as if it had not been
-//!   Sealed     named: other blocks can be built on it, though it is not durable
+//!   Session    a block in execution, with the changes so far
+//!   Staged     all its changes and the resulting root; dropping it discards them
+//!   Sealed     has a hash: other blocks can be built on it, though it is not durable
 //!   Committed  survives power loss
 //! ```
 
@@ -12,7 +12,7 @@ use crate::write::sealed::Sealed;
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
     view::{
-        batch::{Ask, LayeredKey},
+        batch::{LayeredKey, ValueCacheUse},
         state::View,
     },
 };
@@ -23,19 +23,20 @@ use cambium_trie::{Keys, PartialTrie};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Id of the next session, by which its uncommitted changes are known.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
-/// A block being executed on a view.
+/// A block that is being executed on a view.
 pub struct Session {
     view: View,
     id: u64,
-    /// The changes of which roots were asked for already, and the way back from them.
-    floating: Changes,
-    floating_reverts: Changes,
+    /// The changes up to the last intermediate root, and their reverts.
+    applied: Changes,
+    applied_reverts: Changes,
 }
 
 impl View {
-    /// Begins a block on this state, which may be that of any block that is here.
+    /// Begins a block on this state, which may be the state of any block of the database.
     pub fn session(self) -> Session {
         Session::new(self)
     }
@@ -47,8 +48,8 @@ impl Session {
         Self {
             view,
             id,
-            floating: Changes::default(),
-            floating_reverts: Changes::default(),
+            applied: Changes::default(),
+            applied_reverts: Changes::default(),
         }
     }
 
@@ -57,23 +58,24 @@ impl Session {
         &self.view
     }
 
-    /// Reads accounts that the block is going to change, by keccak(address), in any order: as
-    /// [`View::accounts`], and what their update needs besides is made ready meanwhile, so that
+    /// Reads accounts that the block will change, by keccak(address), in any order. Unlike
+    /// [`View::accounts`], this also loads the trie nodes that their update needs, so that
     /// [`Session::finish`] has less to do.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
         self.read(paths)
     }
 
-    /// Reads slots that the block is going to change, each by keccak(address) and keccak(slot):
-    /// see [`Session::accounts`].
+    /// Reads slots that the block will change, by keccak(address) and keccak(slot), in any order,
+    /// and loads the trie nodes that their update needs: see [`Session::accounts`].
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
         self.read(slots)
     }
 
+    /// Reads keys in any order, and loads the trie nodes on the paths to them.
     fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
-        if !self.floating.is_empty() {
-            // The trie is past the state before the block.
-            return self.view.read_all(keys, Ask::Entries);
+        if !self.applied.is_empty() {
+            // The tries are past the state before the block.
+            return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
         pool::install(|| sorted.par_sort_unstable());
@@ -86,10 +88,10 @@ impl Session {
         Ok(ordered.into_iter().flatten().collect())
     }
 
-    /// As [`View::extract_for_changes`] of the state before the block, from the tries that
-    /// [`Session::finish`] computes the root with: what was read through this session is in them
-    /// already, and what is hashed for a witness is not hashed again for the root. Roots wait for
-    /// it, as they don't for a view's.
+    /// Extracts the same partial trie as [`View::extract_for_changes`] from the state before the
+    /// block, but from the tries that [`Session::finish`] uses. Nodes that this session has read
+    /// are in these already, and nodes that are hashed for a witness are not hashed again for the
+    /// root. Unlike the extraction from a view, it delays roots of other blocks.
     pub fn extract_for_changes(
         &self,
         keys: &Keys,
@@ -102,46 +104,47 @@ impl Session {
         }
     }
 
-    /// The state root after `changes` on top of those of earlier calls, before the block ends:
-    /// what a receipt before Byzantium holds.
+    /// Computes the state root after `changes` on top of those of earlier calls. Receipts before
+    /// Byzantium contain such roots, one for each transaction.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
-        self.view.check_owners(&self.floating, changes)?;
-        // After an error the session is as it was, and can be asked again.
+        self.view.check_owners(&self.applied, changes)?;
+        // An error leaves the session unchanged.
         let reverts = self.view.reverts_of(changes)?;
-        let reverts = self.floating_reverts.clone().then(reverts);
-        let all = self.floating.clone().then(changes.clone());
+        let reverts = self.applied_reverts.clone().then(reverts);
+        let all = self.applied.clone().then(changes.clone());
         let inner = &self.view.inner;
-        let root = inner.float(&self.view, self.id, changes, &all, reverts.clone())?;
-        (self.floating, self.floating_reverts) = (all, reverts);
+        let root = inner.apply_uncommitted(&self.view, self.id, changes, &all, reverts.clone())?;
+        (self.applied, self.applied_reverts) = (all, reverts);
         Ok(root)
     }
 
-    /// Takes all that the block changed (what earlier calls gave included) and the code it
-    /// created, by hash, and computes the state root.
+    /// Computes the state root from all changes of the block, including those of earlier calls of
+    /// [`Session::intermediate_root`]. `codes` are the created codes with their hashes.
     ///
     /// # Errors
     ///
-    /// [`StateError::WrongCode`] for code of another hash, and [`StateError::UnknownCode`] for an
-    /// account whose code is neither given nor in the database.
+    /// [`StateError::WrongCode`] if a code has another hash, [`StateError::UnknownCode`] if the
+    /// code of a changed account is neither given nor in the database, and
+    /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
         self.view.inner.store.check_codes(&changes, &codes)?;
         let Self {
             view,
             id,
-            floating_reverts,
+            applied_reverts,
             ..
         } = self;
-        // A slot that one transaction set and a later one set back is in no change set.
-        let (root, reverts) = if floating_reverts.is_empty() {
+        // Slots that one transaction set and a later one set back are missing from `changes`.
+        let (root, reverts) = if applied_reverts.is_empty() {
             view.inner.stage(&view, id, &changes)?
         } else {
-            // The trie is to get what is left to be done, in which they may be put.
+            // The tries have intermediate changes: `net` undoes those before it applies `changes`.
             view.check_owners(&Changes::default(), &changes)?;
             let reverts = view.reverts_of(&changes)?;
-            let net = floating_reverts.then(changes.clone());
+            let net = applied_reverts.then(changes.clone());
             let root = view
                 .inner
-                .float(&view, id, &net, &changes, reverts.clone())?;
+                .apply_uncommitted(&view, id, &net, &changes, reverts.clone())?;
             (root, reverts)
         };
         Ok(Staged {
@@ -155,7 +158,7 @@ impl Session {
     }
 }
 
-/// A block's changes and the root they lead to. Nothing is durable, nothing visible.
+/// A block's changes and the state root that they lead to. Nothing is visible or durable yet.
 pub struct Staged {
     view: View,
     id: u64,
@@ -171,20 +174,21 @@ impl Staged {
         self.root
     }
 
-    /// What the block changes.
+    /// The changes of the block.
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Names the block, so that others can be built on it. Waits for memory, if blocks come faster
-    /// than they can be merged.
+    /// Gives the block its number and hash, so that other blocks can be built on it. Waits for
+    /// memory if blocks arrive faster than they can be merged.
     ///
     /// # Errors
     ///
-    /// Nothing is kept of a block that is refused: [`StateError::WrongRoot`] if it claims another
-    /// state root, [`StateError::NotAChild`] another parent or a number that does not follow it,
-    /// [`StateError::BlockExists`] the hash of a block that is there, and [`StoreError::TooLarge`]
-    /// if it does not fit into a record of the log.
+    /// A rejected block leaves nothing behind. [`StateError::WrongRoot`] if `meta` has another
+    /// state root, [`StateError::NotAChild`] if it has another parent or a number that doesn't
+    /// follow it, [`StateError::BlockExists`] if its hash is in the database already, and
+    /// [`StoreError::TooLarge`](cambium_store::StoreError::TooLarge) if it exceeds the size of a
+    /// record.
     pub fn seal(self, meta: BlockMeta) -> Result<Sealed, StateError> {
         if meta.state_root != self.root {
             let (got, expected) = (self.root, meta.state_root);
@@ -201,13 +205,13 @@ impl Staged {
                 .store
                 .borrowed_codes(&self.changes, &self.reverts, &codes)?,
         );
-        // Before it is put together, which takes memory for all of it.
+        // Checked before encoding, which takes memory for the whole record.
         let least = BlockRecord::bytes_min(&meta, &self.changes, &self.reverts, &codes);
         check_record("record of a block", least)?;
         let record = BlockRecord::encode(&meta, &self.changes, &self.reverts, &codes);
         let (changes, reverts) = (self.changes, self.reverts);
         let layer = inner.seal(&self.view, self.id, &meta, changes, reverts, record.len())?;
-        // Dropped after an error, the layer goes as well.
+        // If an error follows, dropping it removes the layer.
         let sealed = Sealed::new(inner, layer, record);
         for (hash, code) in &codes {
             sealed

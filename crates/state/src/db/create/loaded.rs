@@ -1,4 +1,4 @@
-//! A state on disk becomes a database: it gets its first block, and with it a name.
+//! From a loaded state to a database: its first block is named and written to the log.
 
 use crate::{
     db::{
@@ -7,10 +7,10 @@ use crate::{
         open::{GENESIS_HASH, GENESIS_NUMBER},
     },
     log::{
+        access::Access,
         blocks::{Blocks, RecentBlock},
         kept::Kept,
         log_state::LogState,
-        reading::Holds,
         records::{BlockMeta, BlockRecord, KIND_BLOCK},
     },
     options::Options,
@@ -28,10 +28,11 @@ use cambium_store::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// The block index has a place for each number from 0 on: a file of 13 TB then, nearly all of it a hole.
+/// Highest number of a first block. The block index has room for each number from 0 on: 13 TB at
+/// this number, nearly all of it a hole.
 const FIRST_NUMBER_MAX: u64 = 1 << 38;
 
-/// A first state that is on disk, but not named yet.
+/// A first state on disk, whose block is not named yet.
 pub struct Loaded {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) lock: DataDirLock,
@@ -39,7 +40,7 @@ pub struct Loaded {
     pub(super) counters: Arc<Counters>,
     pub(super) pages: Arc<Pages>,
     pub(super) parts: Arc<PartCache>,
-    /// The first checkpoint, begun.
+    /// The first checkpoint, which has the index and no metadata yet.
     pub(super) index: WrittenIndex,
     pub(super) codes: Codes,
     pub(super) salt: u64,
@@ -52,14 +53,14 @@ impl Loaded {
         self.root
     }
 
-    /// Names the first block and opens the database at it. `properties` are kept with the
-    /// database and given back by [`Db::property`].
+    /// Names the first block and opens the database at it. `properties` are stored with the
+    /// database; [`Db::property`] returns them.
     ///
     /// # Errors
     ///
-    /// [`StateError::WrongRoot`] for another root than the loaded state's, and
-    /// [`StateError::BadStart`] for a number over 2^38, or a property of the names `genesis_number`
-    /// and `genesis_hash`.
+    /// [`StateError::WrongRoot`] if `meta` has another root than the loaded state, and
+    /// [`StateError::BadStart`] for a number above 2^38 or a property named `genesis_number` or
+    /// `genesis_hash`.
     pub fn create(
         self,
         meta: BlockMeta,
@@ -103,8 +104,8 @@ impl Loaded {
             let (pages, codes) = (&self.pages, &self.codes);
             checkpoint::write(index, pages, codes, &manifest, state, log, nothing)
         };
-        // Only with its first checkpoint does the directory hold a finished database. With a
-        // second one any of them can be lost.
+        // The first checkpoint completes the database. With a second one, either of them may be
+        // lost.
         let (first, _) = put(self.index, log_state.clone())?;
         let fits = first.fits(self.options.index_bytes_max());
         let again = first.write_again(&disk, &self.parts, fits)?;
@@ -113,7 +114,7 @@ impl Loaded {
         let inner = Parts {
             options: self.options,
             disk,
-            holds: Holds::Writer(self.lock),
+            access: Access::Writer(self.lock),
             manifest,
             genesis: meta.id,
             counters: self.counters,
@@ -132,7 +133,7 @@ impl Loaded {
         Ok(Db { inner })
     }
 
-    /// Refuses what no database can begin with.
+    /// Rejects a first block or a property that no database can begin with.
     fn check_first(
         &self,
         meta: &BlockMeta,
@@ -148,22 +149,22 @@ impl Loaded {
         }
         if meta.id.number > FIRST_NUMBER_MAX {
             let what = format!(
-                "block {} is its first, and at most {FIRST_NUMBER_MAX} can be",
+                "its first block is {}, and the number can be at most {FIRST_NUMBER_MAX}",
                 meta.id
             );
             return Err(StateError::BadStart(what));
         }
         let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
         if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
-            let what = format!("the property {name} is its own");
+            let what = format!("the property name {name} is reserved");
             return Err(StateError::BadStart(what));
         }
         Ok(())
     }
 }
 
-/// Appends the first block to the log, durably, and makes an index that has it. Returns where its
-/// record is, and where the log ends.
+/// Appends the first block to the log and syncs it, and creates the block index with its entry.
+/// Returns the position of its record, and the end of the log.
 fn put_first_block(
     disk: &Arc<dyn Disk>,
     log: &BlockLog,

@@ -1,7 +1,7 @@
-//! Making a database: the state of its first block, of any size, straight into pages.
+//! Creating a database: the state of its first block, of any size, is written straight into pages.
 //!
-//! Memory stays within [`Options::memory_bytes`], whatever the number of accounts and of an
-//! account's slots: see [`Buckets`]. What does not fit is spilled to the database's own disk.
+//! The memory stays within [`Options::memory_bytes`], whatever the number of accounts, and of slots
+//! of one account: see [`Buckets`]. Data that does not fit is spilled to the database's own disk.
 
 mod loaded;
 
@@ -21,7 +21,7 @@ use cambium_snapshot::{
 use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError, lock_data_dir};
 use std::sync::Arc;
 
-/// Collects the accounts of a database's first block, in any order, and makes its state.
+/// Collects the accounts of a database's first block, in any order, and builds its state.
 ///
 /// ```
 /// use alloy_primitives::{B256, U256};
@@ -41,14 +41,19 @@ pub struct Loader {
     lock: DataDirLock,
     options: Options,
     buckets: Buckets,
-    /// Opened for the first code.
+    /// Created when the first code is added.
     codes: Option<Codes>,
     salt: u64,
 }
 
 impl Loader {
-    /// Begins a database on `disk`, which must hold none. What an attempt that was cut short left
-    /// there is removed. It is none until [`Loaded::create`] names its block.
+    /// Begins a database on `disk`, which must not hold one. Remains of an unfinished creation are
+    /// removed. The directory becomes a database when [`Loaded::create`] names its block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::BadOptions`], and [`StateError::CheckpointsLost`] or a [`StateError::Store`]
+    /// error if there is a database.
     pub fn new(disk: Arc<dyn Disk>, options: Options) -> Result<Self, StateError> {
         options.check()?;
         disk.create_dir("").map_err(StoreError::from)?;
@@ -65,13 +70,13 @@ impl Loader {
         })
     }
 
-    /// Number of accounts taken.
+    /// Number of accounts added.
     pub const fn accounts(&self) -> u64 {
         self.buckets.accounts
     }
 
-    /// Takes an account by keccak(address), with slots by keccak(slot), in any order. Slots of
-    /// zero are left out. Whatever is given twice, [`Self::finish`] finds.
+    /// Adds an account by keccak(address), with slots by keccak(slot), in any order. Slots with the
+    /// value zero are ignored. [`Self::finish`] rejects keys that were added twice.
     pub fn account(
         &mut self,
         path: B256,
@@ -81,7 +86,7 @@ impl Loader {
         self.buckets.account(&path, account, slots)
     }
 
-    /// Takes more slots of an account, which itself may come before or after.
+    /// Adds slots of an account, before or after the account itself.
     pub fn slots(
         &mut self,
         account: B256,
@@ -90,7 +95,11 @@ impl Loader {
         self.buckets.slots(&account, slots)
     }
 
-    /// Takes the code of an account. Refused if it has another hash.
+    /// Adds the code of an account.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongCode`] if it has another hash.
     pub fn code(&mut self, hash: B256, code: &[u8]) -> Result<(), StateError> {
         let codes = match self.codes.take() {
             Some(codes) => codes,
@@ -106,7 +115,12 @@ impl Loader {
         Ok(())
     }
 
-    /// Builds the state on the disk. Refused if an account's code was not given.
+    /// Builds the state on the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownCode`] if the code of an account was not added, and an error for
+    /// accounts or slots that were added twice, or slots of an account that was not added.
     pub fn finish(self, progress: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, StateError> {
         let disk = self.disk;
         let codes = match self.codes {
@@ -138,6 +152,7 @@ impl Loader {
     }
 }
 
+/// Creates the database's file of codes.
 fn new_codes(disk: &Arc<dyn Disk>, salt: u64) -> Result<Codes, StateError> {
     let (codes, _) = Codes::open(disk.clone(), salt, 0)?;
     codes.settle()?;
@@ -145,8 +160,9 @@ fn new_codes(disk: &Arc<dyn Disk>, salt: u64) -> Result<Codes, StateError> {
 }
 
 impl Db {
-    /// Collects accounts to compare them with a state of this database, which they do not change.
-    /// They take up to a quarter of the memory budget, besides what the database takes.
+    /// A loader that computes the root of other accounts, for comparison with this database, which
+    /// does not change. It takes up to a quarter of the memory budget, in addition to the
+    /// database's own memory.
     pub fn root_loader(&self) -> RootLoader {
         let memory_bytes = self.inner.options.memory_bytes / 4;
         RootLoader::new(self.inner.store.disk.clone(), memory_bytes)

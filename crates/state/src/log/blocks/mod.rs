@@ -1,4 +1,4 @@
-//! Where committed blocks are in the log: canonical ones by number, recent ones by hash.
+//! Positions of committed blocks in the log: canonical ones by number, recent ones by hash.
 //!
 //! ```text
 //!   number   0 ............ 90 | 91 ......... 100 | 101 102 103
@@ -6,12 +6,12 @@
 //!                                             base^         head^
 //! ```
 //!
-//! Each chain hides all that is before it from its lowest number on. The base chain is what a
-//! merge under way has yet to put into the index; the head chain may begin below the base, at a
-//! block that was brought back. *Recent* are all committed blocks of the newest heights, whatever
-//! their branch, with their ancestors down to the base's chain: what can be built upon. *Orphans*
-//! are blocks of the log of which an ancestor is missing, since its record was damaged: they are
-//! recent once it is committed again.
+//! Each chain overrides everything to its left from its lowest number on. The base chain has the
+//! blocks that the merge under way has yet to put into the index. The head chain may begin below
+//! the base, at a restored block. *Recent* blocks are all committed blocks of the newest heights,
+//! whatever their branch, with their ancestors down to the base's chain: new blocks can be built on
+//! them. *Orphans* are blocks of the log with a missing ancestor, whose record was damaged; they
+//! become recent when that ancestor is committed again.
 
 use crate::log::kept::Kept;
 use alloy_primitives::B256;
@@ -21,8 +21,8 @@ use cambium_store::{BlockEntry, BlockIndex, LogPosition};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 
-/// Recent blocks are at most this many for each of the newest heights: enough for any chain that
-/// is not made to fill memory.
+/// Most recent blocks for each of the newest heights, on average. Only a chain made to fill memory
+/// has more.
 const RECENT_PER_HEIGHT_MAX: usize = 64;
 
 /// A committed block of one of the newest heights.
@@ -34,6 +34,7 @@ pub(crate) struct RecentBlock {
 }
 
 impl RecentBlock {
+    /// The block's entry in the index.
     pub(crate) const fn entry(&self) -> BlockEntry {
         BlockEntry {
             hash: self.id.hash,
@@ -42,63 +43,68 @@ impl RecentBlock {
     }
 }
 
-/// See [`Blocks::find`].
+/// Where [`Blocks::find`] has found a block.
 pub(crate) enum FoundBlock {
     BaseAncestor,
     Recent(RecentBlock),
 }
 
-/// A chain's blocks by number.
+/// Blocks of one chain by number.
 pub(crate) type Chain = BTreeMap<BlockNumber, BlockEntry>;
 
+/// The blocks in memory, and the ends of the index.
 struct State {
-    /// The lowest that there is.
+    /// The lowest number that has a block.
     genesis: BlockNumber,
-    /// Of blocks before these even the hash may be lost.
+    /// Below `kept.lowest` the index may have lost even the hash of a block.
     kept: Kept,
     base: BlockId,
     recent: HashMap<B256, RecentBlock>,
-    /// By the hash of their parents.
+    /// Orphans by the hash of their parent.
     orphans: HashMap<B256, Vec<RecentBlock>>,
     base_chain: Chain,
     head_chain: Chain,
 }
 
-/// All committed blocks. Its lock is held for moments only, and never during a write.
+/// All committed blocks. The lock is held for moments only, and never during a write.
 pub(crate) struct Blocks {
     index: BlockIndex,
     state: RwLock<State>,
 }
 
-/// The heights whose blocks are recent.
+/// The heights whose blocks are recent: those that can still be reorganized, around base and head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct UnfinalizedRange {
     pub(crate) base: BlockNumber,
     pub(crate) head: BlockNumber,
-    /// So many heights below the base, itself included, and above the head.
+    /// Number of heights from the base downwards, and from the head upwards.
     pub(crate) heights: u64,
-    /// The head by the log, if it is not reached yet: it stays recent whatever its height.
-    pub(crate) towards: Option<BlockId>,
+    /// The head by the log, if the head in memory has not reached it yet. It stays recent whatever
+    /// its height.
+    pub(crate) target_head: Option<BlockId>,
 }
 
-impl Window {
+impl UnfinalizedRange {
+    /// The lowest height of the range.
     fn lowest(&self) -> BlockNumber {
         (self.base + 1).saturating_sub(self.heights)
     }
 
+    /// The highest height of the range.
     const fn highest(&self) -> BlockNumber {
         self.head.saturating_add(self.heights)
     }
 
+    /// Whether the range contains a height.
     fn has(&self, number: BlockNumber) -> bool {
         (self.lowest()..=self.highest()).contains(&number)
     }
 }
 
-/// What changes when the base moves.
+/// A planned move of the base.
 pub(crate) struct BaseMove {
     to: BlockId,
-    /// From the newest common ancestor of the old base and the new, up to the new.
+    /// The new base's chain, from the newest common ancestor of both bases up to the new base.
     chain: Chain,
     recent: HashMap<B256, RecentBlock>,
     orphans: Vec<RecentBlock>,
@@ -110,7 +116,7 @@ impl BaseMove {
         self.to
     }
 
-    /// The blocks that stay recent, and orphans, which may become so.
+    /// The blocks that stay recent, and the orphans that may become recent.
     pub(crate) fn recent(&self) -> Vec<RecentBlock> {
         let orphans = self.orphans.iter().copied();
         self.recent.values().copied().chain(orphans).collect()
@@ -118,8 +124,8 @@ impl BaseMove {
 }
 
 impl Blocks {
-    /// Of a database whose base is `base`, and whose index is whole. Of the `recent` blocks those
-    /// are orphans that descend from no block that is known.
+    /// The blocks of a database with the given base, whose index is complete. Those of the `recent`
+    /// blocks that descend from no known block become orphans.
     pub(crate) fn new(
         index: BlockIndex,
         genesis: BlockNumber,
@@ -151,12 +157,12 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// The base and its ancestors, on disk.
+    /// The index on disk of the base and its ancestors.
     pub(crate) const fn index(&self) -> &BlockIndex {
         &self.index
     }
 
-    /// The canonical block of that height.
+    /// The canonical block at `number`.
     pub(crate) fn canonical(&self, number: BlockNumber) -> Result<Option<BlockEntry>, StateError> {
         self.canonical_in(&self.state.read(), number)
     }
@@ -172,7 +178,7 @@ impl Blocks {
         }
     }
 
-    /// The base, or its ancestor of that height.
+    /// The base, or its ancestor, at `number`.
     pub(crate) fn base_ancestor(
         &self,
         number: BlockNumber,
@@ -203,7 +209,7 @@ impl Blocks {
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
     }
 
-    /// Where a block is that can be built upon: recent, or an ancestor of the base.
+    /// Position of a block that can be built upon: a recent block or an ancestor of the base.
     pub(crate) fn position_of(&self, id: BlockId) -> Result<Option<LogPosition>, StateError> {
         let state = self.state.read();
         if let Some(block) = state.recent.get(&id.hash) {
@@ -214,9 +220,10 @@ impl Blocks {
         Ok(entry.map(|entry| entry.position))
     }
 
-    /// Whether a block is the base or an ancestor of it, or else recent. `None` if it is neither.
+    /// Whether a block is an ancestor of the base (or the base itself), or else recent. `None` if
+    /// neither.
     pub(crate) fn find(&self, id: BlockId) -> Result<Option<FoundBlock>, StateError> {
-        // At one moment: when the base moves, what was recent may become an ancestor of it.
+        // Under one lock: when the base moves, a recent block may become its ancestor.
         let state = self.state.read();
         if self.is_base_ancestor(&state, id)? {
             return Ok(Some(FoundBlock::BaseAncestor));
@@ -230,8 +237,8 @@ impl Blocks {
         self.state.read().recent.get(hash).copied()
     }
 
-    /// Whether `hash` is that of `block` or of one of its ancestors, so many `heights` down. After
-    /// the head went far down, these are in the index alone.
+    /// Whether `hash` is the hash of `block` or of one of the `heights - 1` ancestors below it.
+    /// After the head has moved far down, only the index knows these ancestors.
     pub(crate) fn is_near_ancestor(
         &self,
         hash: &B256,
@@ -249,7 +256,7 @@ impl Blocks {
             let parent = match state.recent.get(&block.hash) {
                 Some(block) => Some(block.parent),
                 None => match self.ancestor_in(&state, below) {
-                    // So old that even its name is gone.
+                    // Too old: even its hash may have left the index.
                     Err(StateError::NotKept { .. }) => None,
                     entry => entry?.map(|entry| entry.hash),
                 },
@@ -262,7 +269,7 @@ impl Blocks {
         Ok(false)
     }
 
-    /// Whether the parent of a block of that number is recent, or an ancestor of the base.
+    /// Whether the parent of a block with that number is recent, or an ancestor of the base.
     pub(crate) fn is_parent_known(
         &self,
         number: BlockNumber,
@@ -274,8 +281,12 @@ impl Blocks {
         }
     }
 
-    /// The hash of the ancestor at `number` of the block `id`, which is recent or an ancestor of
-    /// the base. [`StateError::UnknownBlock`] if it is neither: its branch was given up.
+    /// The hash of the ancestor at `number` of block `id`, which is recent or an ancestor of the
+    /// base.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if it is neither, because its branch was dropped.
     pub(crate) fn ancestor_hash(
         &self,
         mut id: BlockId,
@@ -297,8 +308,12 @@ impl Blocks {
         Ok(Some(id.hash))
     }
 
-    /// The blocks from the newest that is the base or an ancestor of it, up to `id`; of the base
-    /// itself only what comes after it. An error if a block between them is not known.
+    /// The chain that leads up to `id`, beginning with the newest block that is an ancestor of the
+    /// base, included, or with the base's child.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if a block of that chain is not known.
     pub(crate) fn chain_of(&self, id: BlockId) -> Result<Chain, StateError> {
         self.chain_in(&self.state.read(), id)
     }
@@ -324,14 +339,14 @@ impl Blocks {
         Ok(chain)
     }
 
-    /// Takes a block that was committed, and with it the orphans that descend from it. Returns how
-    /// many these are.
+    /// Adds a committed block, and makes the orphans that descend from it recent. Returns the
+    /// number of these orphans.
     pub(crate) fn insert(&self, block: RecentBlock) -> usize {
         let state = &mut *self.state.write();
         let (mut todo, mut count) = (vec![block], 0);
         while let Some(block) = todo.pop() {
             let orphans = state.orphans.remove(&block.id.hash).unwrap_or_default();
-            // Nothing was held against the parent when the orphan came.
+            // An orphan's number was not compared with its parent's when it was added.
             let fits = |orphan: &RecentBlock| orphan.id.number == block.id.number + 1;
             todo.extend(orphans.into_iter().filter(fits));
             state.recent.insert(block.id.hash, block);
@@ -340,7 +355,7 @@ impl Blocks {
         count - 1
     }
 
-    /// Takes a block of the log whose parent is not known.
+    /// Adds a block of the log whose parent is not known.
     pub(crate) fn insert_orphan(&self, block: RecentBlock) {
         let state = &mut *self.state.write();
         let siblings = state.orphans.entry(block.parent).or_default();
@@ -349,63 +364,67 @@ impl Blocks {
         }
     }
 
-    /// How many orphans there are.
+    /// Number of orphans.
     pub(crate) fn orphans(&self) -> usize {
         self.state.read().orphans.values().map(Vec::len).sum()
     }
 
-    /// The lowest height of an orphan: the block below it is not there.
+    /// The lowest height of an orphan. The block below it is missing.
     pub(crate) fn lowest_orphan(&self) -> Option<BlockNumber> {
         let state = self.state.read();
         let orphans = state.orphans.values().flatten();
         orphans.map(|block| block.id.number).min()
     }
 
-    /// The head is `id`, a committed child of the head before.
+    /// Makes `id`, a committed child of the head, the head.
     pub(crate) fn push_head(&self, id: BlockId) {
         let state = &mut *self.state.write();
         if let Some(block) = state.recent.get(&id.hash) {
-            // A block that was brought back takes the place of those above it.
+            // A restored block below the head chain replaces all blocks above it.
             state.head_chain.split_off(&id.number);
             state.head_chain.insert(id.number, block.entry());
         }
     }
 
-    /// The head is the last block of `chain`, which is from [`Blocks::chain_of`].
+    /// Makes the last block of `chain`, which [`Blocks::chain_of`] returned, the head.
     pub(crate) fn set_head(&self, chain: Chain) {
         self.state.write().head_chain = chain;
     }
 
-    /// What it takes to make `to` the base.
-    pub(crate) fn plan_move(&self, to: BlockId, window: Window) -> Result<BaseMove, StateError> {
+    /// Plans the move of the base to `to`, with the recent blocks of `range`.
+    pub(crate) fn plan_move(
+        &self,
+        to: BlockId,
+        range: UnfinalizedRange,
+    ) -> Result<BaseMove, StateError> {
         let state = self.state.read();
         let chain = self.chain_in(&state, to)?;
-        // Up to here the ancestors of the base stay the same.
+        // Up to this number the ancestors of the base stay the same.
         let fork = match chain.first_key_value() {
             Some((lowest, _)) => state.base.number.min(*lowest),
             None => state.base.number,
         };
         let mut newest: Vec<_> = state.recent.values().copied().collect();
-        newest.retain(|block| window.has(block.id.number));
-        let replaced = (fork + 1).max(window.lowest())..=state.base.number.min(window.highest());
+        newest.retain(|block| range.has(block.id.number));
+        let replaced = (fork + 1).max(range.lowest())..=state.base.number.min(range.highest());
         for number in replaced {
             if let Some(entry) = self.ancestor_in(&state, number)? {
                 newest.extend(self.known_in(&state, BlockId::new(number, entry.hash))?);
             }
         }
         newest.sort_unstable_by_key(|block| std::cmp::Reverse(block.position));
-        if let Some(towards) = window.towards {
-            let block = self.known_in(&state, towards)?;
+        if let Some(target_head) = range.target_head {
+            let block = self.known_in(&state, target_head)?;
             newest.splice(0..0, block);
         }
-        let max = RECENT_PER_HEIGHT_MAX.saturating_mul((window.heights as usize).saturating_add(1));
+        let max = RECENT_PER_HEIGHT_MAX.saturating_mul((range.heights as usize).saturating_add(1));
         let mut recent = HashMap::new();
         for block in newest {
             let is_below_head = state.head_chain.get(&block.id.number) == Some(&block.entry());
             if recent.len() >= max && !is_below_head {
                 continue;
             }
-            // With its ancestors, down to those of the new base.
+            // Its ancestors are recent too, down to those of the new base.
             let mut next = Some(block);
             while let Some(block) = next.take() {
                 let (number, entry) = (block.id.number, block.entry());
@@ -422,9 +441,7 @@ impl Blocks {
             }
         }
         let orphans = state.orphans.values().flatten().copied();
-        let mut orphans: Vec<_> = orphans
-            .filter(|block| window.has(block.id.number))
-            .collect();
+        let mut orphans: Vec<_> = orphans.filter(|block| range.has(block.id.number)).collect();
         orphans.truncate(max);
         Ok(BaseMove {
             to,
@@ -434,7 +451,7 @@ impl Blocks {
         })
     }
 
-    /// Whether a block can be built upon once `plan` is done.
+    /// Whether a block can be built upon after the move `plan`.
     pub(crate) fn stays(&self, plan: &BaseMove, id: BlockId) -> Result<bool, StateError> {
         if let Some(block) = plan.recent.get(&id.hash) {
             return Ok(block.id == id);
@@ -447,14 +464,14 @@ impl Blocks {
         Ok(entry.is_some_and(|entry| entry.hash == id.hash))
     }
 
-    /// A recent block, or an ancestor of the base.
+    /// A recent block, or an ancestor of the base, with its parent's hash.
     fn known_in(&self, state: &State, id: BlockId) -> Result<Option<RecentBlock>, StateError> {
         if let Some(block) = state.recent.get(&id.hash) {
             return Ok(Some(*block));
         }
         let entry = self.ancestor_in(state, id.number)?;
         let parent = match id.number.checked_sub(1) {
-            // So old that even its name is gone.
+            // Too old: even its hash may have left the index.
             Some(below) => match self.ancestor_in(state, below) {
                 Err(StateError::NotKept { .. }) => None,
                 entry => entry?,
@@ -471,8 +488,8 @@ impl Blocks {
         })
     }
 
-    /// Makes another block the base, in memory: [`Blocks::extend_index`] follows. The head chain
-    /// is what it had above the new base.
+    /// Moves the base in memory; [`Blocks::extend_index`] follows. The head chain keeps its blocks
+    /// above the new base.
     pub(crate) fn move_base(&self, plan: BaseMove) {
         let state = &mut *self.state.write();
         state.base = plan.to;
@@ -488,14 +505,14 @@ impl Blocks {
         }
     }
 
-    /// Puts the base's new ancestors into the index, and makes that durable.
+    /// Writes the base's new ancestors into the index, and syncs it.
     pub(crate) fn extend_index(&self) -> Result<(), StateError> {
         let chain = self.state.read().base_chain.clone();
         let Some((&last, _)) = chain.last_key_value() else {
             return Ok(self.index.sync()?);
         };
         let mut new = chain.into_iter().peekable();
-        // What can't be read is written again.
+        // An entry that can't be read is written again.
         let is_there = |number, entry: &BlockEntry| {
             let found = self.index.get(number);
             matches!(found, Ok(Some(found)) if found == *entry)
@@ -507,8 +524,8 @@ impl Blocks {
         }
         let keep = new.peek().map_or(last + 1, |(number, _)| *number);
         if keep < self.index.numbers() {
-            // Blocks of another branch go, durably, before any of this one comes: a crash in
-            // between must not find both.
+            // Entries of another branch are removed durably first: a crash in between must not
+            // leave both branches in the index.
             self.index.truncate(keep)?;
             self.index.sync()?;
         }

@@ -1,4 +1,4 @@
-//! Chains, branches and recent blocks of small made-up databases.
+//! Chains, branches and recent blocks of small synthetic databases.
 
 use super::*;
 use cambium_disk::FaultyDisk;
@@ -25,17 +25,17 @@ fn block(branch: u8, number: u64, parent: B256) -> RecentBlock {
     }
 }
 
-/// With nothing on its way.
-fn window(base: u64, head: u64, heights: u64) -> Window {
-    Window {
+/// A range whose head is reached.
+fn range(base: u64, head: u64, heights: u64) -> UnfinalizedRange {
+    UnfinalizedRange {
         base,
         head,
         heights,
-        towards: None,
+        target_head: None,
     }
 }
 
-/// Blocks 0 to 10 of branch 0, at whose block 5 branch 1 begins, up to 12. The base is 10.
+/// Blocks 0 to 10 of branch 0, and branch 1 from its block 5 up to 12. The base is block 10.
 fn two_branches() -> Blocks {
     let index = BlockIndex::open(Arc::new(FaultyDisk::new(1)), 0).unwrap().0;
     let parent = |branch, number: u64| hash(branch, number.saturating_sub(1));
@@ -74,7 +74,7 @@ fn the_canonical_chain_goes_through_index_base_and_head() {
     let of_branch_1 = [Some(hash(0, 5)), Some(hash(1, 6)), Some(hash(1, 7))];
     assert_eq!(hashes(&blocks, 5..=7), of_branch_1);
     assert_eq!(hashes(&blocks, 12..=13), [Some(hash(1, 12)), None]);
-    // Back to a block below the base: those above it are canonical no more.
+    // Back to a block below the base: the blocks above it are not canonical any more.
     blocks.set_head(blocks.chain_of(id(0, 3)).unwrap());
     assert_eq!(hashes(&blocks, 3..=4), [Some(hash(0, 3)), None]);
     assert_eq!(blocks.ancestor_hash(id(1, 8), 6).unwrap(), Some(hash(1, 6)));
@@ -86,10 +86,10 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
     let blocks = two_branches();
     let head = id(1, 12);
     blocks.set_head(blocks.chain_of(head).unwrap());
-    let plan = blocks.plan_move(head, window(12, 12, 3)).unwrap();
+    let plan = blocks.plan_move(head, range(12, 12, 3)).unwrap();
     blocks.move_base(plan);
     for _ in 0..2 {
-        // Block 10 of branch 0 is recent, and what leads to it known.
+        // Block 10 of branch 0 is recent, and the blocks between it and the base's chain are known.
         for number in 6..=10 {
             assert!(blocks.position_of(id(0, number)).unwrap().is_some());
         }
@@ -99,11 +99,11 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
         assert_eq!(hashes(&blocks, 12..=13), [Some(hash(1, 12)), None]);
         blocks.extend_index().unwrap();
     }
-    // Far above it all that is forgotten.
+    // Blocks far below the new base are forgotten.
     for number in 13..=20 {
         blocks.insert(block(1, number, hash(1, number - 1)));
     }
-    let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
+    let plan = blocks.plan_move(id(1, 20), range(20, 20, 3)).unwrap();
     assert_eq!(plan.recent().len(), 3);
     blocks.move_base(plan);
     assert_eq!(blocks.position_of(id(0, 10)).unwrap(), None);
@@ -111,20 +111,20 @@ fn a_base_on_another_branch_takes_the_index_and_remembers_the_recent_blocks() {
 }
 
 #[test]
-fn ancestors_of_a_block_that_was_given_up_are_an_error() {
+fn ancestors_of_a_block_of_a_dropped_branch_are_an_error() {
     let blocks = two_branches();
     let head = id(1, 12);
     blocks.set_head(blocks.chain_of(head).unwrap());
     for number in 13..=20 {
         blocks.insert(block(1, number, hash(1, number - 1)));
     }
-    let plan = blocks.plan_move(id(1, 20), window(20, 20, 3)).unwrap();
+    let plan = blocks.plan_move(id(1, 20), range(20, 20, 3)).unwrap();
     blocks.move_base(plan);
     assert_eq!(
         blocks.ancestor_hash(id(1, 20), 3).unwrap(),
         Some(hash(0, 3))
     );
-    // A view of it may be held still. Absence would be the hash of no block.
+    // A view of that block may still be alive. `None` would mean that the block does not exist.
     let found = blocks.ancestor_hash(id(0, 10), 7);
     assert!(
         matches!(found, Err(StateError::UnknownBlock(_))),
@@ -136,9 +136,9 @@ fn ancestors_of_a_block_that_was_given_up_are_an_error() {
 fn the_head_that_is_not_reached_yet_stays_known_with_its_branch() {
     let blocks = two_branches();
     let head = id(1, 12);
-    let mut down = window(2, 2, 3);
-    for (towards, known) in [(None, false), (Some(head), true)] {
-        down.towards = towards;
+    let mut down = range(2, 2, 3);
+    for (target_head, known) in [(None, false), (Some(head), true)] {
+        down.target_head = target_head;
         let plan = blocks.plan_move(id(0, 2), down).unwrap();
         let recent = plan.recent();
         let on_the_way = recent.iter().filter(|block| block.id.hash.0[31] == 1);
@@ -152,15 +152,16 @@ fn the_head_that_is_not_reached_yet_stays_known_with_its_branch() {
 #[test]
 fn blocks_behind_a_missing_one_are_there_once_it_is() {
     let blocks = two_branches();
-    // Block 13 of branch 1 is missing, and one claims a height that is not its own.
+    // Block 13 of branch 1 is missing, and block 19 of branch 2 claims a height that is not its
+    // own.
     for number in 14..=16 {
         blocks.insert_orphan(block(1, number, hash(1, number - 1)));
     }
     blocks.insert_orphan(block(2, 19, hash(1, 13)));
     assert_eq!(blocks.orphans(), 4);
     assert_eq!(blocks.position_of(id(1, 15)).unwrap(), None);
-    // Kept through a merge, and through an opening.
-    let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
+    // Orphans survive a merge and an opening.
+    let plan = blocks.plan_move(id(1, 12), range(12, 12, 8)).unwrap();
     let recent = plan.recent();
     blocks.move_base(plan);
     blocks.extend_index().unwrap();
@@ -184,7 +185,7 @@ fn recent_blocks_are_bounded() {
         one.position.offset = sibling;
         blocks.insert(one);
     }
-    let plan = blocks.plan_move(id(1, 12), window(12, 12, 8)).unwrap();
+    let plan = blocks.plan_move(id(1, 12), range(12, 12, 8)).unwrap();
     let recent = plan.recent();
     assert!(recent.len() <= RECENT_PER_HEIGHT_MAX * 9 + 10);
     let newest = recent.iter().map(|block| block.position).max().unwrap();
