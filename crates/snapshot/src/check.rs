@@ -13,7 +13,7 @@ use crate::{
         layout::{decode_leaf, digests_of, shard_prefix, subtrie_of},
         pool,
     },
-    index::without_references,
+    index::without_cached_refs,
     merge::first_page,
     pages::ReadFor,
     read::snapshot::Snapshot,
@@ -96,15 +96,15 @@ struct CheckedPage {
 }
 
 /// A page by the index.
-struct Named {
+struct NamedPage {
     stub: Stub,
     prefix: Path,
     /// The account of which this is the first page, if its leaf is in the index.
     owner: Option<Account>,
 }
 
-/// Reads all pages of `snapshot`, hashes the state from its leaves, and compares its root. The codes of
-/// its accounts must be among `codes`.
+/// Reads all pages of `snapshot`, hashes the state from its leaves, and compares its root. The
+/// codes of its accounts must be among `codes`.
 pub fn check_state(
     snapshot: &Snapshot,
     codes: &Codes,
@@ -154,7 +154,7 @@ fn check_shard(
     for named in named.chunks(PAGES_AT_ONCE) {
         let stubs: Vec<_> = named.iter().map(|one| (&one.stub, one.prefix)).collect();
         let pages = snapshot.pages.read_batch(&stubs, ReadFor::Check);
-        let check = |(named, page): (&Named, Result<Arc<Page>, StateError>)| {
+        let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
             let page = page?;
             let (trie, root) = subtrie_of(&page, false, counters)?;
             let checked = named.check(&page, &trie, root, codes)?;
@@ -177,7 +177,7 @@ fn check_shard(
             }
         }
     }
-    let mut bare = without_references(&index)?;
+    let mut bare = without_cached_refs(&index)?;
     hash(&mut [&mut bare], counters);
     let reference = |trie: &PartialTrie| Some(trie.as_stub(trie.root())?.node);
     if reference(&bare) != reference(snapshot.index.top(shard)) {
@@ -196,14 +196,14 @@ fn check_shard(
 
 /// The pages that a shard names, in the order of their prefixes. Accounts whose leaves are in
 /// the index are checked.
-fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> Vec<Named> {
+fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> Vec<NamedPage> {
     let mut named = Vec::new();
     let mut owner = None;
     let mut todo: Vec<(Link, Path)> = vec![(index.root(), *index.base())];
     while let Some((link, at)) = todo.pop() {
         match index.visit(link) {
             NodeView::Empty => {}
-            NodeView::Stub(stub) => named.push(Named {
+            NodeView::Stub(stub) => named.push(NamedPage {
                 stub: *stub,
                 prefix: at,
                 owner: owner
@@ -256,7 +256,7 @@ pub fn check_codes(
     }
 }
 
-impl Named {
+impl NamedPage {
     /// Holds a page against what the index has of it, and against its leaves, of which `trie` is.
     fn check(
         &self,

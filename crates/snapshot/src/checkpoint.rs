@@ -67,7 +67,8 @@ pub trait AboveSnapshot: Clone {
     /// the engine was.
     fn head(&self) -> BlockId;
 
-    /// Where the log ended when the checkpoint's block became the base: what comes later is replayed.
+    /// Where the log ended when the checkpoint's block became the base: what comes later is
+    /// replayed.
     fn replay(&self) -> LogPosition;
 
     /// Sections with their names, which are none of those that the checkpoint has itself.

@@ -1,5 +1,5 @@
-//! The state at one block, on disk: an index over leaf pages, how it is read, and how a merge makes the
-//! next one.
+//! The state at one block, on disk: an index over leaf pages, how it is read, and how a merge
+//! makes the next one.
 //!
 //! Modules stand in the order in which they build on each other:
 //!

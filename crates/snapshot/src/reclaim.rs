@@ -25,14 +25,14 @@ pub struct Reclaim {
     retired: Vec<PageAddr>,
     /// Earlier snapshots with their generations, which views may hold.
     snapshots: Vec<(u64, Weak<Snapshot>)>,
-    segments: HashMap<u32, Life>,
+    segments: HashMap<u32, GenerationRange>,
     /// What other processes may read still.
     pub lent: LentFiles,
 }
 
 /// The generations that a segment was of use to.
 #[derive(Clone, Copy, Default)]
-struct Life {
+struct GenerationRange {
     /// The first snapshot that can have a page in it.
     from: u64,
     /// The first one that has none of those of its pages that are dead.
@@ -45,7 +45,9 @@ impl Reclaim {
         let lives = segments.live().into_iter();
         Self {
             retired,
-            segments: lives.map(|one| (one.segment, Life::default())).collect(),
+            segments: lives
+                .map(|one| (one.segment, GenerationRange::default()))
+                .collect(),
             ..Self::default()
         }
     }
@@ -70,13 +72,13 @@ impl Reclaim {
         for one in segments.live() {
             self.segments
                 .entry(one.segment)
-                .or_insert(Life { from, to });
+                .or_insert(GenerationRange { from, to });
         }
     }
 
     /// Whether a snapshot that somebody holds may lead to a segment without a live page.
     pub fn is_needed(&self, segment: u32) -> bool {
-        let Some(Life { from, to }) = self.segments.get(&segment).copied() else {
+        let Some(GenerationRange { from, to }) = self.segments.get(&segment).copied() else {
             return false;
         };
         let is_held = |(generation, older): &(u64, Weak<Snapshot>)| {

@@ -30,5 +30,5 @@ pub use parts::PartCache;
 pub(crate) use read::read_index;
 pub use read::{FoundIndex, IndexOnDisk};
 pub use section::{damaged_section, parse_section};
-pub(crate) use shard::without_references;
+pub(crate) use shard::without_cached_refs;
 pub use write::{IndexWriter, WrittenIndex};

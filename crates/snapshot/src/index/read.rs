@@ -32,16 +32,16 @@ pub struct IndexOnDisk {
     tops: Vec<Shard>,
     parts: SectionReader,
     /// What has changed since, oldest first.
-    changes: Vec<Changes>,
+    changes: Vec<CheckpointChanges>,
 }
 
 /// Where one checkpoint has the changes of each shard.
-struct Changes {
+struct CheckpointChanges {
     reader: SectionReader,
-    shards: Vec<Changed>,
+    shards: Vec<ShardChanges>,
 }
 
-struct Changed {
+struct ShardChanges {
     offset: u64,
     len: u64,
     pages: u64,
@@ -52,10 +52,10 @@ impl IndexOnDisk {
     pub fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
         let (first, newer) = chain.split_first().expect("a checkpoint");
         let changes = newer.iter().map(|checkpoint| {
-            Ok(Changes {
+            Ok(CheckpointChanges {
                 reader: checkpoint.read_pieces(CHANGES)?,
                 shards: parse_section(checkpoint, CHANGED, |reader| {
-                    (0..SHARDS).map(|_| Changed::read(reader)).collect()
+                    (0..SHARDS).map(|_| ShardChanges::read(reader)).collect()
                 })?,
             })
         });
@@ -71,8 +71,8 @@ impl IndexOnDisk {
         let top = &self.tops[shard];
         let mut trie = join(top, &self.parts)?;
         let mut pages = top.pages;
-        for Changes { reader, shards } in &self.changes {
-            let Changed { offset, len, .. } = shards[shard];
+        for CheckpointChanges { reader, shards } in &self.changes {
+            let ShardChanges { offset, len, .. } = shards[shard];
             let piece = reader.read(offset, len)?;
             let changes = reader.check(offset, &piece)?;
             trie = PartialTrie::decode_changes(&trie, changes)
@@ -153,7 +153,7 @@ fn first_damage(index: &IndexOnDisk) -> Option<StateError> {
     (0..SHARDS).find_map(|shard| index.whole(shard).err())
 }
 
-impl Changed {
+impl ShardChanges {
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             offset: reader.varint()?,
@@ -166,23 +166,23 @@ impl Changed {
 fn read_tops(checkpoint: &Checkpoint) -> Result<Vec<Shard>, StateError> {
     parse_section(checkpoint, TOPS, |reader| {
         let tops: Vec<_> = (0..SHARDS)
-            .map(|_| Top::read(reader))
+            .map(|_| EncodedTop::read(reader))
             .collect::<Result<_, _>>()?;
-        let decode = |(shard, top): (usize, &Top<'_>)| top.decode(shard);
+        let decode = |(shard, top): (usize, &EncodedTop<'_>)| top.decode(shard);
         let decoded: Vec<_> = pool::install(|| tops.par_iter().enumerate().map(decode).collect());
         decoded.into_iter().collect()
     })
 }
 
 /// What the section of tops has of one shard.
-struct Top<'a> {
+struct EncodedTop<'a> {
     offset: u64,
     len: u64,
     pages: u64,
     bytes: &'a [u8],
 }
 
-impl<'a> Top<'a> {
+impl<'a> EncodedTop<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (offset, len, pages) = (reader.varint()?, reader.varint()?, reader.varint()?);
         let bytes = reader.count(1)?;

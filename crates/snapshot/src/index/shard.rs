@@ -64,7 +64,7 @@ impl Shard {
 }
 
 /// A copy of a shard without the references of its nodes: only those of its pages.
-pub(crate) fn without_references(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
+pub(crate) fn without_cached_refs(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
     let mut bare = PartialTrie::new(*whole.base());
     let (mut none, references) = (|_: &mut _, _, _: &_| Ok(None), false);
     let root = copy_with(

@@ -1,4 +1,4 @@
-//! Writing the index into a checkpoint, one shard after the other as they are made.
+//! WriterState the index into a checkpoint, one shard after the other as they are made.
 
 use super::{
     files::IndexFiles,
@@ -26,10 +26,10 @@ pub struct IndexWriter<'a> {
     cache: Arc<PartCache>,
     /// The index that has the rest, if only changes are written.
     before: Option<&'a Index>,
-    state: Mutex<Writing>,
+    state: Mutex<WriterState>,
 }
 
-struct Writing {
+struct WriterState {
     checkpoint: CheckpointWriter,
     shards: Vec<Option<WrittenShard>>,
     /// Whether shards are kept whole: as long as the index fits into its memory.
@@ -96,7 +96,7 @@ impl<'a> IndexWriter<'a> {
         before: Option<&'a Index>,
         keeps: bool,
     ) -> Self {
-        let state = Mutex::new(Writing {
+        let state = Mutex::new(WriterState {
             checkpoint,
             shards: (0..SHARDS).map(|_| None).collect(),
             keeps,
@@ -113,7 +113,7 @@ impl<'a> IndexWriter<'a> {
     pub fn put(&self, shard: usize, whole: Arc<PartialTrie>, pages: u64) -> Result<(), StateError> {
         let (top, bytes) = match self.before {
             None => {
-                let (top, parts) = cut(&whole)?;
+                let (top, parts) = split_into_parts(&whole)?;
                 (Some(top), parts)
             }
             Some(before) => {
@@ -169,7 +169,7 @@ impl<'a> IndexWriter<'a> {
     /// | | | 1-10 | bytes of it, LEB128 |
     /// | | | 1-10 | number of pages that the shard names, LEB128 |
     pub fn finish(self) -> Result<WrittenIndex, StateError> {
-        let Writing {
+        let WriterState {
             mut checkpoint,
             shards,
             keeps,
@@ -257,7 +257,7 @@ impl WrittenIndex {
 }
 
 /// Cuts a shard: its top, and its parts.
-fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
+fn split_into_parts(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
     let base = *whole.base();
     let mut parts = Vec::new();
     let mut part_of = |top: &mut PartialTrie, link: Link, at: &Path| {
@@ -279,7 +279,7 @@ fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
         if is_account && at.len() == ACCOUNT_NIBBLES {
             return Ok(None);
         }
-        let part = put_part(whole, link, at, &mut parts);
+        let part = encode_part(whole, link, at, &mut parts);
         Ok(part.map(|part| {
             top.push_stub(Stub {
                 node,
@@ -296,7 +296,7 @@ fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
 }
 
 /// Makes a part of the subtrie at `link`, which sits at `at`, unless it is too large.
-fn put_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
+fn encode_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
     let offset = parts.len();
     let mut fits = false;
     let len = put_piece(parts, |out| {

@@ -2,7 +2,7 @@
 
 use super::{
     build::ShardBuilder,
-    entries::{Entries, Spill},
+    leaf_bucket::{LeafBucket, SpillFile},
     sort,
 };
 use crate::{
@@ -41,7 +41,7 @@ pub struct LoadProgress {
 }
 
 /// How memory is shared out.
-struct Shares {
+struct MemoryShares {
     /// A bucket is spilled when it has so many bytes.
     bucket_bytes: usize,
     threads: usize,
@@ -51,7 +51,7 @@ struct Shares {
     leaves: usize,
 }
 
-impl Shares {
+impl MemoryShares {
     fn of(memory_bytes: u64) -> Self {
         let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -69,9 +69,9 @@ impl Shares {
 
 /// Accounts and slots by the first byte of their paths.
 pub struct Buckets {
-    buckets: Vec<Entries>,
-    spill: Spill,
-    shares: Shares,
+    buckets: Vec<LeafBucket>,
+    spill: SpillFile,
+    shares: MemoryShares,
     /// Number of accounts taken.
     pub accounts: u64,
 }
@@ -79,11 +79,11 @@ pub struct Buckets {
 impl Buckets {
     /// None yet, in so much memory; what does not fit is spilled to `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
-        let shares = Shares::of(memory_bytes);
-        let bucket = |_| Entries::new(shares.bucket_bytes);
+        let shares = MemoryShares::of(memory_bytes);
+        let bucket = |_| LeafBucket::new(shares.bucket_bytes);
         Self {
             buckets: (0..SHARDS).map(bucket).collect(),
-            spill: Spill::new(disk),
+            spill: SpillFile::new(disk),
             shares,
             accounts: 0,
         }
@@ -138,22 +138,22 @@ impl Buckets {
         let todo: VecDeque<_> = self.buckets.into_iter().enumerate().collect();
         let todo = Mutex::new(todo);
         let failed = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
-        let work = |tell: mpsc::Sender<usize>| {
+        let (sender, receiver) = mpsc::channel();
+        let work = |sender: mpsc::Sender<usize>| {
             let mut built = Vec::new();
             while !failed.load(Ordering::Relaxed) {
-                let Some((shard, entries)) = todo.lock().pop_front() else {
+                let Some((shard, bucket)) = todo.lock().pop_front() else {
                     break;
                 };
                 let mut progress = |leaves| {
                     // Nobody listens only if the other end panicked.
-                    let _ = tell.send(leaves);
+                    let _ = sender.send(leaves);
                 };
                 let pages = to.map(|(pages, _)| pages);
                 let mut builder =
                     ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress)
                         .with_codes(codes);
-                let sorted = sort::sorted(entries, spill, shares.sort_bytes, &mut builder);
+                let sorted = sort::sort_into(bucket, spill, shares.sort_bytes, &mut builder);
                 let finished = sorted.and_then(|()| {
                     let (root, merged) = builder.finish()?;
                     if let Some((_, checkpoint)) = to {
@@ -175,13 +175,13 @@ impl Buckets {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..shares.threads)
                 .map(|_| {
-                    let tell = tell.clone();
-                    scope.spawn(|| work(tell))
+                    let sender = sender.clone();
+                    scope.spawn(|| work(sender))
                 })
                 .collect();
-            drop(tell);
+            drop(sender);
             let mut done = 0;
-            for leaves in told {
+            for leaves in receiver {
                 done += leaves as u64;
                 progress(LoadProgress { done, of });
             }

@@ -4,7 +4,7 @@
 //! shard's pages, and all of it that no later leaf can touch becomes stubs: the way down to the
 //! newest leaf is what remains.
 
-use super::sort::Sink;
+use super::sort::LeafSink;
 use crate::{
     base::{counters::Counters, error::StateError, hashing::hash, layout::shard_prefix},
     dirty::HeldPages,
@@ -74,7 +74,7 @@ impl<'a> ShardBuilder<'a> {
     /// made.
     pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
         self.put_group()?;
-        self.settle()?;
+        self.flush()?;
         let mut root = PartialTrie::new(*self.trie.base());
         let link = root.graft_node(&self.trie, self.trie.root())?;
         root.set_root(link);
@@ -121,14 +121,14 @@ impl<'a> ShardBuilder<'a> {
         self.group.clear();
         self.group_leaves = 0;
         if self.leaves >= self.leaves_max {
-            self.settle()?;
-            self.let_go()?;
+            self.flush()?;
+            self.collapse_finished()?;
         }
         Ok(())
     }
 
     /// Hashes the trie and writes its pages.
-    fn settle(&mut self) -> Result<(), StateError> {
+    fn flush(&mut self) -> Result<(), StateError> {
         if self.leaves == 0 {
             return Ok(());
         }
@@ -146,13 +146,13 @@ impl<'a> ShardBuilder<'a> {
     }
 
     /// Makes stubs of all that no later leaf can touch.
-    fn let_go(&mut self) -> Result<(), StateError> {
+    fn collapse_finished(&mut self) -> Result<(), StateError> {
         if let Some((account, slot)) = self.newest {
             let newest = match slot {
                 Some(slot) => Path::slot(&account, &slot),
                 None => Path::account(&account),
             };
-            for path in beside(&self.trie, &newest) {
+            for path in expanded_siblings(&self.trie, &newest) {
                 self.trie.replace_by_stub(&path, None)?;
             }
         }
@@ -161,7 +161,7 @@ impl<'a> ShardBuilder<'a> {
     }
 }
 
-impl Sink for ShardBuilder<'_> {
+impl LeafSink for ShardBuilder<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
         self.advance(&path, None)?;
         let code_hash = account.code_hash;
@@ -198,7 +198,7 @@ impl Sink for ShardBuilder<'_> {
 }
 
 /// Where the subtries sit that hang beside the way down to `leaf`, and are expanded.
-fn beside(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
+fn expanded_siblings(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
     let mut found = Vec::new();
     let (mut link, mut at) = (trie.root(), *trie.base());
     while at.len() < leaf.len() {

@@ -1,7 +1,7 @@
-//! Entries in any order, brought into that of their paths with bounded memory: at once if they
+//! LeafBucket in any order, brought into that of their paths with bounded memory: at once if they
 //! fit, else in runs that are spilled sorted, and then merged.
 
-use super::entries::{Entries, Entry, Piece, Spill, is_slot_next, read_entry};
+use super::leaf_bucket::{LeafBucket, Piece, Record, SpillFile, is_slot_next, read_record};
 use crate::base::error::StateError;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, Reader};
@@ -14,61 +14,61 @@ use std::{
 const RUN_PIECE_BYTES: (usize, usize) = (16 << 10, 1 << 20);
 
 /// Takes leaves in the order of their paths. What comes twice is to be refused.
-pub(crate) trait Sink {
+pub(crate) trait LeafSink {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError>;
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError>;
 }
 
-/// A sink that gives all that it gets to `Entries`: a sorted run.
-struct Run<'a> {
-    entries: Entries,
-    spill: &'a Spill,
+/// A sink that gives all that it gets to `LeafBucket`: a sorted run.
+struct RunWriter<'a> {
+    bucket: LeafBucket,
+    spill: &'a SpillFile,
 }
 
-impl Sink for Run<'_> {
+impl LeafSink for RunWriter<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
-        self.entries.account(&path, &account, self.spill)
+        self.bucket.account(&path, &account, self.spill)
     }
 
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
-        self.entries.slot(account, &slot, value, self.spill)
+        self.bucket.slot(account, &slot, value, self.spill)
     }
 }
 
-/// Gives `entries` to `sink` in order, with about `bytes_max` of memory.
-pub(crate) fn sorted(
-    entries: Entries,
-    spill: &Spill,
+/// Gives `bucket` to `sink` in order, with about `bytes_max` of memory.
+pub(crate) fn sort_into(
+    bucket: LeafBucket,
+    spill: &SpillFile,
     bytes_max: usize,
-    sink: &mut impl Sink,
+    sink: &mut impl LeafSink,
 ) -> Result<(), StateError> {
     // Beside 36 bytes of an account, or more, 16 are needed to sort it.
-    let (len, chunk_max) = (entries.len(), bytes_max / 3 * 2);
+    let (len, chunk_max) = (bucket.len(), bytes_max / 3 * 2);
     if len <= chunk_max as u64 {
-        let mut bytes = entries.bytes;
+        let mut bytes = bucket.bytes;
         bytes.reserve_exact((len - bytes.len() as u64) as usize);
-        for piece in &entries.pieces {
+        for piece in &bucket.pieces {
             spill.read(piece, &mut bytes)?;
         }
         return sort_in_memory(&bytes, sink);
     }
-    let Entries {
+    let LeafBucket {
         bytes: newest,
         pieces,
         ..
-    } = entries;
+    } = bucket;
     let mut runs = Vec::new();
     let piece_bytes = bytes_max / (len as usize / chunk_max + 2);
     let piece_bytes = piece_bytes.clamp(RUN_PIECE_BYTES.0, RUN_PIECE_BYTES.1);
     let mut end_run = |chunk: &mut Vec<u8>| {
-        let mut run = Run {
-            entries: Entries::new(piece_bytes),
+        let mut run = RunWriter {
+            bucket: LeafBucket::new(piece_bytes),
             spill,
         };
         sort_in_memory(chunk, &mut run)?;
         chunk.clear();
-        run.entries.spill(spill)?;
-        runs.push(run.entries.pieces);
+        run.bucket.spill(spill)?;
+        runs.push(run.bucket.pieces);
         Ok::<_, StateError>(())
     };
     let mut chunk = newest;
@@ -85,12 +85,12 @@ pub(crate) fn sorted(
 
 /// Something to be sorted: the start of its path, and where it is.
 #[derive(Clone, Copy)]
-struct Key {
+struct SortKey {
     start: u64,
     at: u32,
 }
 
-impl Key {
+impl SortKey {
     fn new(path: &B256, from: usize, at: usize) -> Self {
         let start = path[from..].first_chunk().expect("32 bytes");
         Self {
@@ -99,13 +99,13 @@ impl Key {
         }
     }
 
-    /// The whole path, which follows the entry's first byte.
+    /// The whole path, which follows the record's first byte.
     fn path<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.at as usize + 1..][..32]
     }
 }
 
-fn sort_keys(keys: &mut [Key], bytes: &[u8]) {
+fn sort_keys(keys: &mut [SortKey], bytes: &[u8]) {
     keys.sort_unstable_by(|a, b| {
         let paths = || a.path(bytes).cmp(b.path(bytes));
         // An account comes before slots that come apart from it.
@@ -114,8 +114,8 @@ fn sort_keys(keys: &mut [Key], bytes: &[u8]) {
     });
 }
 
-/// Gives the entries in `bytes`, whose paths agree in their first byte, to `sink` in order.
-fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> {
+/// Gives the bucket in `bytes`, whose paths agree in their first byte, to `sink` in order.
+fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateError> {
     assert!(
         u32::try_from(bytes.len()).is_ok(),
         "{} bytes to sort at once",
@@ -125,34 +125,36 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> 
     let mut reader = Reader::new(bytes);
     while reader.remaining() > 0 {
         let at = reader.offset();
-        match read_entry(&mut reader)? {
-            Entry::Account(path, _) | Entry::PathOnly(path) => heads.push(Key::new(&path, 1, at)),
-            Entry::Slot(..) => {}
+        match read_record(&mut reader)? {
+            Record::Account(path, _) | Record::PathOnly(path) => {
+                heads.push(SortKey::new(&path, 1, at))
+            }
+            Record::Slot(..) => {}
         }
     }
     sort_keys(&mut heads, bytes);
     let mut slots = Vec::new();
-    let same = |a: &Key, b: &Key| a.start == b.start && a.path(bytes) == b.path(bytes);
+    let same = |a: &SortKey, b: &SortKey| a.start == b.start && a.path(bytes) == b.path(bytes);
     for heads in heads.chunk_by(same) {
         let owner = B256::from_slice(heads[0].path(bytes));
         slots.clear();
         for head in heads {
             let from = &bytes[head.at as usize..];
             let mut reader = Reader::new(from);
-            if let Entry::Account(path, account) = read_entry(&mut reader)? {
+            if let Record::Account(path, account) = read_record(&mut reader)? {
                 sink.account(path, account)?;
             }
             while is_slot_next(from, &reader) {
                 let at = head.at as usize + reader.offset();
-                if let Entry::Slot(slot, _) = read_entry(&mut reader)? {
-                    slots.push(Key::new(&slot, 0, at));
+                if let Record::Slot(slot, _) = read_record(&mut reader)? {
+                    slots.push(SortKey::new(&slot, 0, at));
                 }
             }
         }
         sort_keys(&mut slots, bytes);
         for slot in &slots {
             let mut reader = Reader::new(&bytes[slot.at as usize..]);
-            if let Entry::Slot(slot, value) = read_entry(&mut reader)? {
+            if let Record::Slot(slot, value) = read_record(&mut reader)? {
                 sink.slot(&owner, slot, value)?;
             }
         }
@@ -162,7 +164,7 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> 
 
 /// A sorted run as it is read back, piece by piece.
 struct RunReader<'a> {
-    spill: &'a Spill,
+    spill: &'a SpillFile,
     pieces: std::vec::IntoIter<Piece>,
     bytes: Vec<u8>,
     at: usize,
@@ -185,29 +187,29 @@ impl RunReader<'_> {
                 self.spill.read(&piece, &mut self.bytes)?;
             }
             let mut reader = Reader::new(&self.bytes[self.at..]);
-            match read_entry(&mut reader)? {
-                Entry::PathOnly(path) => {
+            match read_record(&mut reader)? {
+                Record::PathOnly(path) => {
                     self.owner = path;
                     self.at += reader.offset();
                 }
-                Entry::Account(path, _) => return Ok(Some((path, None))),
-                Entry::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
+                Record::Account(path, _) => return Ok(Some((path, None))),
+                Record::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
             }
         }
     }
 
     /// Gives the leaf that was peeked at to `sink`.
-    fn take(&mut self, sink: &mut impl Sink) -> Result<(), StateError> {
+    fn take(&mut self, sink: &mut impl LeafSink) -> Result<(), StateError> {
         let mut reader = Reader::new(&self.bytes[self.at..]);
-        let entry = read_entry(&mut reader)?;
+        let record = read_record(&mut reader)?;
         self.at += reader.offset();
-        match entry {
-            Entry::Account(path, account) => {
+        match record {
+            Record::Account(path, account) => {
                 self.owner = path;
                 sink.account(path, account)
             }
-            Entry::Slot(slot, value) => sink.slot(&self.owner, slot, value),
-            Entry::PathOnly(_) => Ok(()),
+            Record::Slot(slot, value) => sink.slot(&self.owner, slot, value),
+            Record::PathOnly(_) => Ok(()),
         }
     }
 }
@@ -215,8 +217,8 @@ impl RunReader<'_> {
 /// Gives the leaves of sorted runs to `sink` in order.
 fn merge_runs(
     runs: Vec<Vec<Piece>>,
-    spill: &Spill,
-    sink: &mut impl Sink,
+    spill: &SpillFile,
+    sink: &mut impl LeafSink,
 ) -> Result<(), StateError> {
     let mut readers: Vec<_> = runs
         .into_iter()

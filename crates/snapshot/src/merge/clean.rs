@@ -36,7 +36,7 @@ pub struct Cleaning {
 }
 
 /// A live page in the index of a shard.
-struct Found {
+struct LivePage {
     addr: PageAddr,
     link: Link,
 }
@@ -69,7 +69,7 @@ impl Cleaning {
         let mut found: Vec<_> = places(&merged.index)
             .into_iter()
             .filter(|(addr, _)| self.ranks.contains_key(&addr.segment()))
-            .map(|(addr, link)| Found { addr, link })
+            .map(|(addr, link)| LivePage { addr, link })
             .collect();
         found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
         let mut left = merged.bytes;
@@ -81,7 +81,7 @@ impl Cleaning {
         found.truncate(fitting.count());
         let mut found = &found[..];
         let counters = &pages.counters;
-        let span = |found: &Found| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
+        let span = |found: &LivePage| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
         let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
         let spans = found.chunk_by(|a, b| span(a) == span(b));
         let mut start = 0;

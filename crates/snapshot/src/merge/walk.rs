@@ -114,7 +114,7 @@ impl<'a> Merger<'a> {
     pub(crate) fn merge(mut self) -> Result<MergedShard, StateError> {
         let prefix = *self.trie.base();
         let root = self.node(self.trie.root(), &prefix)?;
-        let root = self.settle(root, &prefix)?;
+        let root = self.place_in_index(root, &prefix)?;
         self.index.set_root(root);
         let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
@@ -160,7 +160,7 @@ impl<'a> Merger<'a> {
                         kind: NodeKind::Extension,
                     }),
                     outcome => {
-                        let child = self.settle(outcome, &to)?;
+                        let child = self.place_in_index(outcome, &to)?;
                         let extension = self.index.push_extension(path.len(), &to, child);
                         Ok(self.resident(extension, node, path))
                     }
@@ -212,7 +212,7 @@ impl<'a> Merger<'a> {
             return Ok(Outcome::Page(Stub {
                 node,
                 kind: Some(NodeKind::Branch),
-                place: Some(self.put(page)?),
+                place: Some(self.write_page(page)?),
             }));
         }
         let leaf_start = self.leaves.len();
@@ -262,7 +262,7 @@ impl<'a> Merger<'a> {
         // Later children first: each takes its leaves off the end.
         for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
             if !matches!(outcome, Outcome::Empty) {
-                links[nibble] = self.settle(outcome, &path.child(nibble as u8))?;
+                links[nibble] = self.place_in_index(outcome, &path.child(nibble as u8))?;
             }
         }
         let branch = self.index.push_branch(links);
@@ -385,17 +385,17 @@ impl<'a> Merger<'a> {
                 kind,
             });
         }
-        let storage = self.settle(storage, &path)?;
+        let storage = self.place_in_index(storage, &path)?;
         // Its slots are in pages of their own: the account's leaf stays in the index.
         self.leaves.truncate(from);
-        self.stamp(storage, &path, account, &value)?;
+        self.stamp_owner(storage, &path, account, &value)?;
         let leaf = self.index.push_account(prefix.len(), key, account, storage);
         Ok(self.resident(leaf, node, prefix))
     }
 
     /// Sees to it that the first page of the storage of an account has a copy of its leaf, so that
     /// the index can be made again from pages. If it can't be read that is let be.
-    fn stamp(
+    fn stamp_owner(
         &mut self,
         storage: Link,
         path: &Path,
@@ -428,7 +428,7 @@ impl<'a> Merger<'a> {
             self.dead.push(addr);
         }
         let stamped = page.with_owner(value);
-        let place = Some(place(self.append(&stamped)?));
+        let place = Some(place(self.append_page(&stamped)?));
         if let Some(now) = place {
             self.pages.replace(addr, page_addr(now), stamped);
         }
@@ -462,8 +462,8 @@ impl<'a> Merger<'a> {
     }
 
     /// Writes `page` in place of the one at its prefix.
-    fn put(&mut self, page: Page) -> Result<Place, StateError> {
-        let addr = self.append(&page)?;
+    fn write_page(&mut self, page: Page) -> Result<Place, StateError> {
+        let addr = self.append_page(&page)?;
         match self
             .old
             .find(page.prefix())
@@ -480,7 +480,7 @@ impl<'a> Merger<'a> {
         Ok(place(addr))
     }
 
-    fn append(&mut self, page: &Page) -> Result<PageAddr, StateError> {
+    fn append_page(&mut self, page: &Page) -> Result<PageAddr, StateError> {
         self.pages_written += 1;
         self.bytes_written += page.as_bytes().len() as u64;
         let addr = self.pages.segments.append(page.as_bytes())?;
@@ -489,7 +489,7 @@ impl<'a> Merger<'a> {
     }
 
     /// Puts what is loose into a page, and gives the link for the index.
-    fn settle(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
+    fn place_in_index(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
         match outcome {
             Outcome::Empty => Ok(Link::EMPTY),
             Outcome::Resident(link) => Ok(link),
@@ -512,7 +512,7 @@ impl<'a> Merger<'a> {
                 let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
                 self.values.truncate(end);
                 let page = page.build();
-                let place = Some(self.put(page)?);
+                let place = Some(self.write_page(page)?);
                 Ok(self.index.push_stub(Stub {
                     node,
                     kind: Some(kind),

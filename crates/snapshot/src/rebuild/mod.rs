@@ -4,7 +4,7 @@
 //! ```text
 //!   checkpoints   which pages there are                      named.rs
 //!   segments      read from end to end, each page hashed     pages come in any order
-//!     -> a line for each page, by shard, spilled if need be
+//!     -> a entry for each page, by shard, spilled if need be
 //!     -> shard by shard: sorted, and put together            tries.rs
 //!   checkpoint    a new one, whole, once the root is right
 //! ```
@@ -33,11 +33,11 @@ use crate::{
 use cambium_disk::Disk;
 use cambium_store::{Checkpoint, Manifest, Page, PageAddr, SegmentOptions, Segments};
 use cambium_trie::{PartialTrie, SHARDS, crown};
-use faults::broken;
-use named::Named;
+use faults::damaged_index;
+use named::NamedPages;
 use rayon::prelude::*;
 use std::sync::Arc;
-use tries::{Line, Lines, trie_of_lines};
+use tries::{IndexEntries, IndexEntry, trie_of_entries};
 
 /// So many pages are hashed together, on all cores.
 const PAGES_AT_ONCE: usize = 1024;
@@ -75,7 +75,7 @@ fn rebuild_at<L: AboveSnapshot>(
     let meta = read_meta::<L>(newest)?;
     let (table, retired) = (read_segments(newest)?, read_retired(newest)?);
     read_manifest(newest)?;
-    let named = Named::by(newest, disk)?;
+    let named = NamedPages::by(newest, disk)?;
     let (segments, _) = Segments::open(
         disk.clone(),
         sizes.clone(),
@@ -88,13 +88,13 @@ fn rebuild_at<L: AboveSnapshot>(
         segments.live().len()
     );
     let counters = Counters::default();
-    let mut lines = Lines::new(disk.clone(), memory_bytes / 8);
-    read_pages(&segments, named, &counters, &mut lines)?;
+    let mut entries = IndexEntries::new(disk.clone(), memory_bytes / 8);
+    read_pages(&segments, named, &counters, &mut entries)?;
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
     let mut tops = Vec::with_capacity(SHARDS);
     for shard in 0..SHARDS {
-        let found = lines.of(shard)?;
-        let trie = trie_of_lines(&found, &shard_prefix(shard), &counters)?;
+        let found = entries.of(shard)?;
+        let trie = trie_of_entries(&found, &shard_prefix(shard), &counters)?;
         tops.push(top_of(&trie, &found, &segments, &counters)?);
         writer.put(shard, Arc::new(trie), found.len() as u64)?;
     }
@@ -102,7 +102,7 @@ fn rebuild_at<L: AboveSnapshot>(
         .ok()
         .and_then(|crown| crown.state_root());
     if state_root != Some(meta.state.state_root) {
-        return Err(broken("the pages make another state root"));
+        return Err(damaged_index("the pages make another state root"));
     }
     let index = checkpoint::write_whole(writer, &meta, table.clone(), manifest, &retired)?;
     Ok(checkpoint::Read {
@@ -117,16 +117,18 @@ fn rebuild_at<L: AboveSnapshot>(
 /// Reads the pages that count, and keeps of each what the index is to say.
 fn read_pages(
     segments: &Segments,
-    named: Named,
+    named: NamedPages,
     counters: &Counters,
-    lines: &mut Lines,
+    entries: &mut IndexEntries,
 ) -> Result<(), StateError> {
     let mut read = Vec::with_capacity(PAGES_AT_ONCE);
     let mut hash = |read: &mut Vec<(PageAddr, Page)>| {
-        let line = |(addr, page): &(PageAddr, Page)| Line::of(*addr, page, counters);
-        let hashed: Vec<_> = pool::install(|| read.par_iter().map(line).collect());
+        let entry = |(addr, page): &(PageAddr, Page)| IndexEntry::of(*addr, page, counters);
+        let hashed: Vec<_> = pool::install(|| read.par_iter().map(entry).collect());
         read.clear();
-        hashed.into_iter().try_for_each(|line| lines.push(&line?))
+        hashed
+            .into_iter()
+            .try_for_each(|entry| entries.push(&entry?))
     };
     for (segment, mut wanted) in named.into_segments() {
         let scan = segments.scan(segment, 0).into_iter().flatten();
@@ -142,7 +144,7 @@ fn read_pages(
         if let Some(missing) = wanted.missing() {
             // The error says what is wrong with it.
             segments.read(missing)?;
-            return Err(broken("a page was passed over"));
+            return Err(damaged_index("a page was passed over"));
         }
     }
     hash(&mut read)
@@ -151,15 +153,15 @@ fn read_pages(
 /// The root of a shard as a crown is made from it: its node, over stubs.
 fn top_of(
     trie: &PartialTrie,
-    lines: &[Line],
+    entries: &[IndexEntry],
     segments: &Segments,
     counters: &Counters,
 ) -> Result<PartialTrie, StateError> {
     let mut top = PartialTrie::new(*trie.base());
-    let root = match (trie.root().is_stub(), lines) {
+    let root = match (trie.root().is_stub(), entries) {
         // One page has all of the shard.
-        (true, [line]) => {
-            let (page, root) = subtrie_of(&segments.read(line.addr)?, true, counters)?;
+        (true, [entry]) => {
+            let (page, root) = subtrie_of(&segments.read(entry.addr)?, true, counters)?;
             top.graft_node(&page, root)?
         }
         _ => top.graft_node(trie, trie.root())?,

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! From the newest of them down to which nothing is damaged, all pages are known by its index; or,
-//! if the whole index itself is damaged, by the list that the first checkpoint on it has. From there
-//! on whatever was appended counts, but for what a later checkpoint has retired. What one that is
-//! damaged retired, the one after it says as well.
+//! if the whole index itself is damaged, by the list that the first checkpoint on it has. From
+//! there on whatever was appended counts, but for what a later checkpoint has retired. What one
+//! that is damaged retired, the one after it says as well.
 
-use super::faults::broken;
+use super::faults::damaged_index;
 use crate::{
     base::error::StateError,
     checkpoint::{read_live, read_retired, read_retired_before, read_segments},
@@ -26,10 +26,10 @@ use std::{
 };
 
 /// The pages that a checkpoint names.
-pub(crate) struct Named(Vec<(u32, Wanted)>);
+pub(crate) struct NamedPages(Vec<(u32, SegmentPages)>);
 
 /// Those in one segment, in the order of their offsets.
-pub(crate) struct Wanted {
+pub(crate) struct SegmentPages {
     /// Those that are known by name, without those that were retired.
     listed: Vec<PageAddr>,
     /// How many of them have come.
@@ -39,7 +39,7 @@ pub(crate) struct Wanted {
     retired: HashSet<u64>,
 }
 
-impl Wanted {
+impl SegmentPages {
     /// Whether a page counts. Pages come in order.
     pub(crate) fn take(&mut self, addr: PageAddr) -> bool {
         if addr.offset() >= self.all_from {
@@ -58,12 +58,12 @@ impl Wanted {
 }
 
 /// What is known of one checkpoint of a chain.
-struct Link {
+struct ChainedCheckpoint {
     checkpoint: Checkpoint,
     table: HashMap<u32, SegmentStats>,
 }
 
-impl Link {
+impl ChainedCheckpoint {
     fn open(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
         let checkpoint = Checkpoint::open(disk, sequence)?;
         let table = Segments::decode_table(&read_segments(&checkpoint)?)?;
@@ -83,23 +83,23 @@ fn unless_damaged<T>(result: Result<T, StateError>) -> Result<Option<T>, StateEr
     }
 }
 
-impl Named {
+impl NamedPages {
     /// By what there is of the checkpoint `newest`, which is whole, and of what it is on.
     pub(crate) fn by(newest: &Checkpoint, disk: &Arc<dyn Disk>) -> Result<Self, StateError> {
         let chain = newest.chain()?;
         let links: Vec<_> = chain
             .iter()
-            .map(|sequence| unless_damaged(Link::open(disk, *sequence)))
+            .map(|sequence| unless_damaged(ChainedCheckpoint::open(disk, *sequence)))
             .collect::<Result<_, _>>()?;
         let (at, pages) = known(&links)?;
         let Some(base) = &links[at] else {
-            return Err(broken("no list of pages"));
+            return Err(damaged_index("no list of pages"));
         };
         // A number of a segment may have been given again since; sequence numbers never are.
         let mut listed: HashMap<u64, Vec<PageAddr>> = HashMap::new();
         for addr in pages {
             let row = base.table.get(&addr.segment());
-            let row = row.ok_or_else(|| broken("a page in no segment"))?;
+            let row = row.ok_or_else(|| damaged_index("a page in no segment"))?;
             listed.entry(row.sequence).or_default().push(addr);
         }
         let mut retired: HashMap<u64, HashSet<u64>> = HashMap::new();
@@ -112,11 +112,11 @@ impl Named {
             let pages = match (own, next) {
                 (Some(pages), _) => pages,
                 (None, Some(next)) => read_retired_before(&next.checkpoint)?,
-                (None, None) => return Err(broken("no list of retired pages")),
+                (None, None) => return Err(damaged_index("no list of retired pages")),
             };
             // Both tables have all segments in which a page was retired by the first of them.
             let link = links[later].as_ref().or(next);
-            let table = &link.ok_or_else(|| broken("no table"))?.table;
+            let table = &link.ok_or_else(|| damaged_index("no table"))?.table;
             for addr in pages {
                 if let Some(row) = table.get(&addr.segment()) {
                     retired
@@ -137,7 +137,7 @@ impl Named {
             let mut listed = listed.remove(&row.sequence).unwrap_or_default();
             listed.retain(|addr| !retired.contains(&addr.offset()));
             listed.sort_unstable();
-            let wanted = Wanted {
+            let wanted = SegmentPages {
                 listed,
                 taken: 0,
                 all_from: known_ends.get(&row.sequence).copied().unwrap_or(0),
@@ -149,16 +149,16 @@ impl Named {
     }
 
     /// By number of the segment.
-    pub(crate) fn into_segments(self) -> impl Iterator<Item = (u32, Wanted)> {
+    pub(crate) fn into_segments(self) -> impl Iterator<Item = (u32, SegmentPages)> {
         self.0.into_iter()
     }
 }
 
 /// The pages of the newest checkpoint of which all are known by name, and which it is.
-fn known(links: &[Option<Link>]) -> Result<(usize, Vec<PageAddr>), StateError> {
+fn known(links: &[Option<ChainedCheckpoint>]) -> Result<(usize, Vec<PageAddr>), StateError> {
     let mut whole = Vec::new();
     for link in links {
-        let is_next = |link: &&Link| {
+        let is_next = |link: &&ChainedCheckpoint| {
             let on = whole.last().map(|before: &&Checkpoint| before.sequence());
             link.checkpoint.id().before() == on
         };
@@ -188,5 +188,5 @@ fn known(links: &[Option<Link>]) -> Result<(usize, Vec<PageAddr>), StateError> {
             return Ok((at, pages));
         }
     }
-    Err(broken("no list of pages"))
+    Err(damaged_index("no list of pages"))
 }

@@ -2,12 +2,12 @@
 //!
 //! A *newcomer* to a full bucket takes the place of one that was not read since it came, the oldest
 //! first. One that was read lately is safe: it goes only when all others are, too, and have been
-//! read later. "Lately" counts newcomers, so that what is no longer hot makes room in the end.
+//! read later. "Lately" counts clock, so that what is no longer hot makes room in the end.
 //!
 //! Records are not moved when one goes: a newcomer that is no longer takes its very place, so that
 //! few lines of memory are touched.
 
-use crate::base::{key::EntryKey, sync::Mutex};
+use crate::base::{key::CacheKey, sync::Mutex};
 use alloy_primitives::{B256, map::B256Set};
 
 /// Memory of a bucket: its lock and all of its head are in the first line of 64 bytes.
@@ -23,18 +23,18 @@ const ENTRIES_MAX: usize = 12;
 const IS_SLOT: u8 = 1;
 /// Bit beside a value's length: the entry was read since it came.
 const WAS_READ: u8 = 0x80;
-/// An entry that was read is safe until so many newcomers have come. Above it a `u8` is left for
+/// An entry that was read is safe until so many clock have come. Above it a `u8` is left for
 /// those that come before it is its turn to go.
-const LATELY: u8 = 64;
+const RECENT_INSERTS: u8 = 64;
 
 /// A bucket in lines of memory of its own.
 #[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Aligned(pub(crate) Mutex<Bucket>);
+pub(crate) struct AlignedBucket(pub(crate) Mutex<Bucket>);
 
 // A lock of a model is larger.
 #[cfg(not(feature = "loom"))]
-const _: () = assert!(size_of::<Aligned>() == BUCKET_BYTES);
+const _: () = assert!(size_of::<AlignedBucket>() == BUCKET_BYTES);
 
 /// Entries in the order in which they came, their records in no order. A record is a key, of 32
 /// bytes or 64, and its value.
@@ -45,12 +45,12 @@ pub(crate) struct Bucket {
     /// Units up to the end of the last record.
     end: u8,
     /// Newcomers since the bucket was full first, as far as a byte goes.
-    newcomers: u8,
+    clock: u8,
     /// Of each entry some bits of its key's hash, and [`IS_SLOT`].
     tags: [u8; ENTRIES_MAX],
     /// Of each entry the length of its value, and [`WAS_READ`].
     lens: [u8; ENTRIES_MAX],
-    /// What `newcomers` was when it was read last.
+    /// What `clock` was when it was read last.
     read_at: [u8; ENTRIES_MAX],
     /// Units before its record.
     starts: [u8; ENTRIES_MAX],
@@ -63,7 +63,7 @@ impl Default for Bucket {
             generation: 0,
             count: 0,
             end: 0,
-            newcomers: 0,
+            clock: 0,
             tags: [0; ENTRIES_MAX],
             lens: [0; ENTRIES_MAX],
             read_at: [0; ENTRIES_MAX],
@@ -74,7 +74,7 @@ impl Default for Bucket {
 }
 
 /// The tag of a key with that hash.
-pub(crate) const fn tag(key: &EntryKey<'_>, hash: u64) -> u8 {
+pub(crate) const fn tag(key: &CacheKey<'_>, hash: u64) -> u8 {
     match key.slot {
         None => hash as u8 & !IS_SLOT,
         Some(_) => hash as u8 | IS_SLOT,
@@ -91,27 +91,27 @@ const fn key_len(tag: u8) -> usize {
 
 impl Bucket {
     /// The value of a key.
-    pub(crate) fn get(&mut self, key: &EntryKey<'_>, tag: u8) -> Option<&[u8]> {
+    pub(crate) fn get(&mut self, key: &CacheKey<'_>, tag: u8) -> Option<&[u8]> {
         let at = self.find(key, tag)?;
         self.lens[at] |= WAS_READ;
-        self.read_at[at] = self.newcomers;
+        self.read_at[at] = self.clock;
         Some(&self.record(at)[key_len(tag)..])
     }
 
     /// Adds the value of a key, unless there is one.
-    pub(crate) fn put(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8]) {
+    pub(crate) fn put(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8]) {
         if self.find(key, tag).is_some() {
             return;
         }
         let needed = units(key_len(tag) + value.len());
-        let mut room = self.room(needed);
+        let mut room = self.reserve(needed);
         if room.is_none() {
-            self.newcomers = self.newcomers.wrapping_add(1);
+            self.clock = self.clock.wrapping_add(1);
         }
         let start = loop {
             match room {
                 Some(start) => break start,
-                None => room = self.room_instead_of(self.next_to_go(), needed),
+                None => room = self.reserve_in_place_of(self.victim(), needed),
             }
         };
         self.push(key, tag, value, start);
@@ -119,13 +119,13 @@ impl Bucket {
 
     /// Puts another value in the place of a key's; removes it if there is no room. Returns whether
     /// the key was here.
-    pub(crate) fn replace(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8]) -> bool {
+    pub(crate) fn replace(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8]) -> bool {
         let Some(at) = self.find(key, tag) else {
             return false;
         };
         let (was_read, read_at) = (self.lens[at] & WAS_READ, self.read_at[at]);
         let needed = units(key_len(tag) + value.len());
-        if let Some(start) = self.room_instead_of(at, needed) {
+        if let Some(start) = self.reserve_in_place_of(at, needed) {
             let at = self.push(key, tag, value, start);
             self.lens[at] |= was_read;
             self.read_at[at] = read_at;
@@ -144,7 +144,7 @@ impl Bucket {
     }
 
     /// The number of a key's entry.
-    fn find(&self, key: &EntryKey<'_>, tag: u8) -> Option<usize> {
+    fn find(&self, key: &CacheKey<'_>, tag: u8) -> Option<usize> {
         let mut all = 0..usize::from(self.count);
         all.find(|at| self.tags[*at] == tag && key.is_at(self.record(*at)))
     }
@@ -160,7 +160,7 @@ impl Bucket {
     }
 
     /// Where there is room for a record of so many units.
-    fn room(&mut self, needed: u8) -> Option<u8> {
+    fn reserve(&mut self, needed: u8) -> Option<u8> {
         let all = 0..usize::from(self.count);
         if all.len() == ENTRIES_MAX {
             return None;
@@ -176,12 +176,12 @@ impl Bucket {
     }
 
     /// As above, once an entry is removed.
-    fn room_instead_of(&mut self, at: usize, needed: u8) -> Option<u8> {
+    fn reserve_in_place_of(&mut self, at: usize, needed: u8) -> Option<u8> {
         let (start, units) = (self.starts[at], self.record_units(at));
         self.remove(at);
         match needed <= units {
             true => Some(start),
-            false => self.room(needed),
+            false => self.reserve(needed),
         }
     }
 
@@ -200,9 +200,9 @@ impl Bucket {
     }
 
     /// The entry that makes room. The bucket must not be empty.
-    fn next_to_go(&self) -> usize {
-        let age = |at: usize| self.newcomers.wrapping_sub(self.read_at[at]);
-        let is_safe = |at: usize| self.lens[at] & WAS_READ != 0 && age(at) < LATELY;
+    fn victim(&self) -> usize {
+        let age = |at: usize| self.clock.wrapping_sub(self.read_at[at]);
+        let is_safe = |at: usize| self.lens[at] & WAS_READ != 0 && age(at) < RECENT_INSERTS;
         let all = 0..usize::from(self.count);
         let oldest = all.clone().find(|at| !is_safe(*at));
         oldest
@@ -225,7 +225,7 @@ impl Bucket {
     }
 
     /// Adds an entry, not read yet, where there is room for its record. Returns its number.
-    fn push(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8], start: u8) -> usize {
+    fn push(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8], start: u8) -> usize {
         let slot = key.slot.map_or(&[][..], |slot| &slot[..]);
         let mut end = usize::from(start) * UNIT_BYTES;
         for part in [&key.account[..], slot, value] {
@@ -243,7 +243,7 @@ impl Bucket {
     }
 }
 
-impl EntryKey<'_> {
+impl CacheKey<'_> {
     fn is_at(&self, record: &[u8]) -> bool {
         record[..32] == self.account[..] && self.slot.is_none_or(|slot| record[32..64] == slot[..])
     }

@@ -73,8 +73,8 @@ fn merge(newest: &Newest, wipe: bool) {
     newest.set(after(&entries, vec![change]));
 }
 
-/// Runs a model in all orders with so many switches between threads that could go on, and a few more
-/// in the long form. With two of them each rule of the table that is left out is found out.
+/// Runs a model in all orders with so many switches between threads that could go on, and a few
+/// more in the long form. With two of them each rule of the table that is left out is found out.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     let more = 2 * usize::from(std::env::var_os("CAMBIUM_LONG").is_some());

@@ -1,9 +1,9 @@
 //! The table of the value cache: see [`super`].
 
-use super::bucket::{self, Aligned, BUCKET_BYTES, Bucket};
+use super::bucket::{self, AlignedBucket, BUCKET_BYTES, Bucket};
 use crate::base::{
     counters::Counters,
-    key::{EntryKey, Key, Written},
+    key::{CacheKey, Key, Written},
     sync::{AtomicU32, Mutex},
 };
 use alloy_primitives::{B256, map::B256Set};
@@ -33,7 +33,7 @@ impl Entries {
         let table = Table {
             seeds,
             newest: AtomicU32::new(0),
-            buckets: (0..buckets).map(|_| Aligned::default()).collect(),
+            buckets: (0..buckets).map(|_| AlignedBucket::default()).collect(),
         };
         Self {
             table: Arc::new(table),
@@ -60,7 +60,7 @@ impl Entries {
 
     fn find<K: Key>(&self, key: &K) -> Option<K::Value> {
         let key = key.entry();
-        let (bucket, tag) = self.table.place(&key);
+        let (bucket, tag) = self.table.locate(&key);
         let mut bucket = bucket.try_lock()?;
         if bucket.generation > self.generation {
             return None;
@@ -71,7 +71,7 @@ impl Entries {
     /// Keeps what the snapshot has for `key`.
     pub fn put<K: Key>(&self, key: &K, value: &K::Value) {
         let key = key.entry();
-        let (bucket, tag) = self.table.place(&key);
+        let (bucket, tag) = self.table.locate(&key);
         let value = K::to_entry(value);
         let Some(mut bucket) = bucket.try_lock() else {
             return;
@@ -83,8 +83,8 @@ impl Entries {
     }
 
     /// The table for the snapshot that a merge into this one makes: only what comes of this may be
-    /// read by views of that. `changes` is called once with a visitor, and shows it all that the merge
-    /// changed, in any order.
+    /// read by views of that. `changes` is called once with a visitor, and shows it all that the
+    /// merge changed, in any order.
     pub fn after(&self, changes: impl FnOnce(&mut dyn FnMut(Written))) -> Self {
         let generation = self.generation + 1;
         let before = self.table.newest.swap(generation, Ordering::Relaxed);
@@ -112,12 +112,12 @@ impl Entries {
 struct Table {
     seeds: [u64; 2],
     newest: AtomicU32,
-    buckets: Box<[Aligned]>,
+    buckets: Box<[AlignedBucket]>,
 }
 
 impl Table {
     /// The bucket of a key, and the key's tag there.
-    fn place(&self, key: &EntryKey<'_>) -> (&Mutex<Bucket>, u8) {
+    fn locate(&self, key: &CacheKey<'_>) -> (&Mutex<Bucket>, u8) {
         let [first, second, ..] = words(key.account);
         let second = key.slot.map_or(second, |slot| words(slot)[0]);
         let mixed = |word: u64, seed: u64| u128::from(word ^ seed);
@@ -130,7 +130,7 @@ impl Table {
     /// Replaces the value of `key`, if it is here, by that of a new generation.
     fn replace<K: Key>(&self, key: &K, value: &K::Value, generation: u32) {
         let key = key.entry();
-        let (bucket, tag) = self.place(&key);
+        let (bucket, tag) = self.locate(&key);
         let mut bucket = bucket.lock();
         if bucket.replace(&key, tag, &K::to_entry(value)) {
             bucket.generation = generation;

@@ -2,7 +2,7 @@
 //! when they take too much of it.
 //!
 //! ```text
-//!   Entries   | piece | piece | piece |  spilled, each with its checksum, anywhere in a Spill
+//!   LeafBucket   | piece | piece | piece |  spilled, each with its checksum, anywhere in a SpillFile
 //!                                      | bytes |  the newest, in memory
 //! ```
 
@@ -18,7 +18,7 @@ use std::sync::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-// Entry: a head, or a slot of the account whose head comes before it. Each piece begins with a
+// Record: a head, or a slot of the account whose head comes before it. Each piece begins with a
 // head.
 //
 // OFFSET  SIZE  MEANING
@@ -29,13 +29,13 @@ use xxhash_rust::xxh3::xxh3_64;
 const ACCOUNT: u8 = 64;
 const PATH_ONLY: u8 = 65;
 /// The longest entry, and a head before it: an account has at most 75 bytes.
-const ENTRY_BYTES_MAX: usize = 33 + 33 + 75;
+const RECORD_BYTES_MAX: usize = 33 + 33 + 75;
 
 const PREFIX: &str = "load-";
 const SUFFIX: &str = ".tmp";
 
 /// One entry.
-pub(crate) enum Entry {
+pub(crate) enum Record {
     /// An account.
     Account(B256, Account),
     /// The account that the slots after this belong to.
@@ -50,16 +50,16 @@ const fn is_slot(first: u8) -> bool {
 }
 
 /// Reads an entry.
-pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, StateError> {
+pub(crate) fn read_record(reader: &mut Reader<'_>) -> Result<Record, StateError> {
     let mut read = || {
         let first = reader.u8()?;
         let path = reader.b256()?;
         match first {
-            ACCOUNT => Ok(Entry::Account(path, Account::decode_from(reader)?)),
-            PATH_ONLY => Ok(Entry::PathOnly(path)),
+            ACCOUNT => Ok(Record::Account(path, Account::decode_from(reader)?)),
+            PATH_ONLY => Ok(Record::PathOnly(path)),
             len => {
                 let value = reader.take(len.into())?;
-                Ok(Entry::Slot(path, SlotValue::decode(value)?))
+                Ok(Record::Slot(path, SlotValue::decode(value)?))
             }
         }
     };
@@ -96,7 +96,7 @@ impl Piece {
 
 /// A file for what does not fit into memory. Removed when it is dropped, or else by the next
 /// start.
-pub(crate) struct Spill {
+pub(crate) struct SpillFile {
     disk: Arc<dyn Disk>,
     file: OnceLock<Arc<dyn DiskFile>>,
     name: String,
@@ -104,7 +104,7 @@ pub(crate) struct Spill {
     creating: Mutex<()>,
 }
 
-impl Spill {
+impl SpillFile {
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
         // Of this process, which has the directory locked, there may be several.
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -162,7 +162,7 @@ impl Spill {
     }
 }
 
-impl Drop for Spill {
+impl Drop for SpillFile {
     fn drop(&mut self) {
         if self.file.get().is_some() {
             let _ = self.disk.remove(&self.name);
@@ -185,7 +185,7 @@ pub fn remove_spilled(disk: &dyn Disk) -> Result<(), DiskError> {
 
 /// A sequence of entries: the newest in memory, the others in a spill.
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct LeafBucket {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
     /// Accounts and slots.
@@ -195,11 +195,11 @@ pub(crate) struct Entries {
     piece_bytes: usize,
 }
 
-impl Entries {
+impl LeafBucket {
     /// No entries yet; to be spilled whenever there are `piece_bytes` of them.
     pub(crate) fn new(piece_bytes: usize) -> Self {
         Self {
-            piece_bytes: piece_bytes.max(2 * ENTRY_BYTES_MAX),
+            piece_bytes: piece_bytes.max(2 * RECORD_BYTES_MAX),
             ..Self::default()
         }
     }
@@ -215,7 +215,7 @@ impl Entries {
         &mut self,
         path: &B256,
         account: &Account,
-        spill: &Spill,
+        spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
         self.bytes.push(ACCOUNT);
@@ -232,7 +232,7 @@ impl Entries {
         owner: &B256,
         slot: &B256,
         value: U256,
-        spill: &Spill,
+        spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
         if self.owner.as_ref() != Some(owner) {
@@ -248,8 +248,8 @@ impl Entries {
         Ok(())
     }
 
-    fn make_room(&mut self, spill: &Spill) -> Result<(), StateError> {
-        if self.bytes.len() + ENTRY_BYTES_MAX > self.piece_bytes {
+    fn make_room(&mut self, spill: &SpillFile) -> Result<(), StateError> {
+        if self.bytes.len() + RECORD_BYTES_MAX > self.piece_bytes {
             self.spill(spill)?;
         }
         if self.bytes.capacity() == 0 {
@@ -260,7 +260,7 @@ impl Entries {
     }
 
     /// Spills what is in memory.
-    pub(crate) fn spill(&mut self, spill: &Spill) -> Result<(), StateError> {
+    pub(crate) fn spill(&mut self, spill: &SpillFile) -> Result<(), StateError> {
         if !self.bytes.is_empty() {
             self.pieces.push(spill.append(&self.bytes)?);
             self.bytes.clear();
