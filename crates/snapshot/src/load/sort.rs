@@ -1,5 +1,5 @@
-//! LeafBucket in any order, brought into that of their paths with bounded memory: at once if they
-//! fit, else in runs that are spilled sorted, and then merged.
+//! External merge sort of a bucket: sorts its leaves by path with bounded memory. A bucket that
+//! fits is sorted in memory; a larger one is sorted in runs, which are spilled and then merged.
 
 use super::leaf_bucket::{LeafBucket, Piece, Record, SpillFile, is_slot_next, read_record};
 use crate::base::error::StateError;
@@ -10,16 +10,18 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
-/// A run is read in pieces of at least this and at most that.
+/// Minimum and maximum size of the pieces in which a run is read back, in bytes.
 const RUN_PIECE_BYTES: (usize, usize) = (16 << 10, 1 << 20);
 
-/// Takes leaves in the order of their paths. What comes twice is to be refused.
+/// Receiver of leaves in path order. It must reject duplicates, which sorting keeps.
 pub(crate) trait LeafSink {
+    /// Receives an account, by keccak(address).
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError>;
+    /// Receives a slot of `account`, by keccak(slot).
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError>;
 }
 
-/// A sink that gives all that it gets to `LeafBucket`: a sorted run.
+/// A sink that writes a sorted run.
 struct RunWriter<'a> {
     bucket: LeafBucket,
     spill: &'a SpillFile,
@@ -35,14 +37,14 @@ impl LeafSink for RunWriter<'_> {
     }
 }
 
-/// Gives `bucket` to `sink` in order, with about `bytes_max` of memory.
+/// Passes the leaves of `bucket` to `sink` in path order, using about `bytes_max` bytes of memory.
 pub(crate) fn sort_into(
     bucket: LeafBucket,
     spill: &SpillFile,
     bytes_max: usize,
     sink: &mut impl LeafSink,
 ) -> Result<(), StateError> {
-    // Beside 36 bytes of an account, or more, 16 are needed to sort it.
+    // A record takes at least 36 bytes, and its sort key 16.
     let (len, chunk_max) = (bucket.len(), bytes_max / 3 * 2);
     if len <= chunk_max as u64 {
         let mut bytes = bucket.bytes;
@@ -83,7 +85,7 @@ pub(crate) fn sort_into(
     merge_runs(runs, spill, sink)
 }
 
-/// Something to be sorted: the start of its path, and where it is.
+/// Sort key of a record: the start of its path, and the offset of the record.
 #[derive(Clone, Copy)]
 struct SortKey {
     start: u64,
@@ -99,7 +101,7 @@ impl SortKey {
         }
     }
 
-    /// The whole path, which follows the record's first byte.
+    /// The hash that follows the record's first byte: keccak(address) or keccak(slot).
     fn path<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.at as usize + 1..][..32]
     }
@@ -108,13 +110,13 @@ impl SortKey {
 fn sort_keys(keys: &mut [SortKey], bytes: &[u8]) {
     keys.sort_unstable_by(|a, b| {
         let paths = || a.path(bytes).cmp(b.path(bytes));
-        // An account comes before slots that come apart from it.
+        // An account sorts before the slots that were added apart from it.
         let firsts = || bytes[a.at as usize].cmp(&bytes[b.at as usize]);
         a.start.cmp(&b.start).then_with(paths).then_with(firsts)
     });
 }
 
-/// Gives the bucket in `bytes`, whose paths agree in their first byte, to `sink` in order.
+/// Passes the leaves in `bytes`, whose paths start with the same byte, to `sink` in path order.
 fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateError> {
     assert!(
         u32::try_from(bytes.len()).is_ok(),
@@ -162,20 +164,23 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateErr
     Ok(())
 }
 
-/// A sorted run as it is read back, piece by piece.
+/// Reads a sorted run back, piece by piece.
 struct RunReader<'a> {
     spill: &'a SpillFile,
     pieces: std::vec::IntoIter<Piece>,
+    /// The piece that was read last.
     bytes: Vec<u8>,
+    /// Offset of the next record in `bytes`.
     at: usize,
+    /// Account that the next slot belongs to.
     owner: B256,
 }
 
-/// The path of a leaf: an account's comes before those of its slots.
+/// keccak(address), and keccak(slot) for a slot. An account sorts before its slots.
 type LeafPath = (B256, Option<B256>);
 
 impl RunReader<'_> {
-    /// The path of the next leaf. `None` at the end of the run.
+    /// Returns the path of the next leaf, or `None` at the end of the run.
     fn peek(&mut self) -> Result<Option<LeafPath>, StateError> {
         loop {
             if self.at == self.bytes.len() {
@@ -198,7 +203,7 @@ impl RunReader<'_> {
         }
     }
 
-    /// Gives the leaf that was peeked at to `sink`.
+    /// Passes the leaf that [`RunReader::peek`] returned to `sink`.
     fn take(&mut self, sink: &mut impl LeafSink) -> Result<(), StateError> {
         let mut reader = Reader::new(&self.bytes[self.at..]);
         let record = read_record(&mut reader)?;
@@ -214,7 +219,7 @@ impl RunReader<'_> {
     }
 }
 
-/// Gives the leaves of sorted runs to `sink` in order.
+/// Merges sorted runs, and passes their leaves to `sink` in path order.
 fn merge_runs(
     runs: Vec<Vec<Piece>>,
     spill: &SpillFile,
