@@ -1,4 +1,4 @@
-//! What an index says of each page, and the tries that follow from that.
+//! Index entries of pages, and the tries that are assembled from them.
 
 use super::faults::{conflicting_pages, damaged_index};
 use crate::{
@@ -16,23 +16,26 @@ use cambium_store::{Page, PageAddr};
 use cambium_trie::{Link, NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
 use std::sync::Arc;
 
-/// What the index says of one page.
+/// Contents of the index for one page.
 #[derive(Clone)]
 pub(crate) struct IndexEntry {
     pub(crate) prefix: Path,
     pub(crate) addr: PageAddr,
+    /// Reference of the subtrie's root.
     node: NodeRef,
+    /// Kind of the subtrie's root.
     kind: NodeKind,
-    /// The leaf of the account whose slots these are, if the page has a copy.
+    /// Copy of the leaf of the account that the slots belong to, if the page has one.
     owner: Option<Account>,
-    /// Whether the page has slots of one account, and not its leaf.
+    /// Whether the page contains slots of one account, without the account's leaf.
     is_storage: bool,
 }
 
-/// By their number in a entry.
+/// Kinds by their number in an encoded entry.
 const KINDS: [NodeKind; 3] = [NodeKind::Branch, NodeKind::Extension, NodeKind::Leaf];
 
 impl IndexEntry {
+    /// Hashes a page, and returns its index entry.
     pub(crate) fn of(addr: PageAddr, page: &Page, counters: &Counters) -> Result<Self, StateError> {
         let prefix = *page.prefix();
         let (trie, root) = subtrie_of(page, true, counters)?;
@@ -55,6 +58,8 @@ impl IndexEntry {
         })
     }
 
+    /// Appends the entry, as it is spilled.
+    ///
     /// | size | meaning |
     /// |---|---|
     /// | 1 | length of the prefix in nibbles |
@@ -83,7 +88,7 @@ impl IndexEntry {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, StateError> {
         let wrong = |source: DecodeError| StateError::Damaged {
-            what: "what was spilled of pages".to_owned(),
+            what: "a spilled index entry".to_owned(),
             source,
         };
         let mut read = || {
@@ -118,7 +123,8 @@ impl IndexEntry {
     }
 }
 
-/// IndexEntries by shard, in no order: the newest in memory, the others spilled.
+/// Index entries by shard, in the order in which they were added. The newest are in memory, the
+/// others in a spill file.
 pub(crate) struct IndexEntries {
     shards: Vec<(Vec<u8>, Vec<Piece>)>,
     spill: SpillFile,
@@ -126,7 +132,8 @@ pub(crate) struct IndexEntries {
 }
 
 impl IndexEntries {
-    /// With about so much memory.
+    /// Creates an empty collection that keeps about `memory_bytes` bytes in memory, and spills the
+    /// rest to `disk`.
     pub(crate) fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Default::default()).collect(),
@@ -135,6 +142,7 @@ impl IndexEntries {
         }
     }
 
+    /// Adds an entry.
     pub(crate) fn push(&mut self, entry: &IndexEntry) -> Result<(), StateError> {
         if entry.prefix.len() < 2 {
             return Err(conflicting_pages(&entry.prefix));
@@ -148,7 +156,7 @@ impl IndexEntries {
         Ok(())
     }
 
-    /// The entries of a shard, in the order of their prefixes.
+    /// Returns the entries of a shard, sorted by prefix.
     pub(crate) fn of(&self, shard: usize) -> Result<Vec<IndexEntry>, StateError> {
         let (newest, pieces) = &self.shards[shard];
         let mut bytes = newest.clone();
@@ -165,7 +173,7 @@ impl IndexEntries {
     }
 }
 
-/// The trie of a shard, hashed, from its pages in order.
+/// Assembles and hashes the trie of a shard from its index entries, sorted by prefix.
 pub(crate) fn trie_of_entries(
     entries: &[IndexEntry],
     base: &Path,
@@ -179,7 +187,8 @@ pub(crate) fn trie_of_entries(
     Ok(trie)
 }
 
-/// Makes the subtrie at `at` of the pages in it. Recursion is bounded by the path's 128 nibbles.
+/// Assembles the subtrie at `at` from the index entries in it. Recursion is bounded by the path's
+/// 128 nibbles.
 fn put_together(
     entries: &[IndexEntry],
     at: &Path,
@@ -188,7 +197,7 @@ fn put_together(
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
         return Ok(Link::EMPTY);
     };
-    // Above storage all pages of an account are one leaf.
+    // Above storage, all pages of an account stand for one leaf.
     let is_above_storage = at.len() < ACCOUNT_NIBBLES;
     let path_of = |entry: &IndexEntry| match is_above_storage && entry.is_storage {
         true => entry.prefix.prefix(ACCOUNT_NIBBLES),
