@@ -1,9 +1,9 @@
-//! Checking a snapshot: everything is read and hashed again, from the leaves up.
+//! Checking a snapshot: reads everything, and hashes it again from the leaves up.
 //!
 //! ```text
-//!   each page   its leaves hash to what the index has of it, and to what it has cached itself
+//!   each page   its leaves hash to its reference in the index, and to its own digests
 //!   each shard  its pages' references hash to its root, and the roots to the state root
-//!   each code   its bytes have its hash, and those that accounts name are there
+//!   each code   its bytes hash to its name, and all code that accounts name is present
 //! ```
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         layout::{decode_leaf, digests_of, shard_prefix, subtrie_of},
         pool,
     },
-    index::without_references,
+    index::without_cached_refs,
     merge::first_page,
     pages::ReadFor,
     read::snapshot::Snapshot,
@@ -25,57 +25,57 @@ use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// How far a check has come.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProgress {
-    /// So many of the 256 parts of the snapshot are checked, with so many leaves.
+    /// The accounts and slots of the snapshot are being checked.
     State {
-        /// Parts done.
+        /// Number of shards checked, of 256.
         parts: usize,
-        /// Leaves seen.
+        /// Number of accounts and slots checked.
         leaves: u64,
     },
-    /// So many codes are checked, of so many.
+    /// The contract codes are being checked.
     Codes {
-        /// Codes done.
+        /// Number of codes checked.
         done: usize,
-        /// All of them.
+        /// Total number of codes.
         of: usize,
     },
-    /// So many blocks of the log are checked, of so many.
+    /// The blocks of the log are being checked.
     Blocks {
-        /// Blocks done.
+        /// Number of blocks checked.
         done: u64,
-        /// All of them.
+        /// Total number of blocks to check.
         of: u64,
     },
 }
 
-/// What a check found. The database is sound if `damage` is empty.
+/// Result of a check. The database is intact if `damage` is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Accounts in the snapshot.
+    /// Number of accounts read from the snapshot.
     pub accounts: u64,
-    /// Slots in the snapshot.
+    /// Number of slots read from the snapshot.
     pub slots: u64,
-    /// Pages read.
+    /// Number of pages read and hashed.
     pub pages: u64,
-    /// Codes hashed.
+    /// Number of codes whose bytes have the right hash.
     pub codes: u64,
-    /// Canonical blocks read from the log.
+    /// Number of canonical blocks read from the log.
     pub blocks: u64,
-    /// What is wrong, in words that name the file or the path: the first
-    /// [`CheckReport::DAMAGE_MAX`] of it.
+    /// Descriptions of the damage, each with the file or the path: at most the first
+    /// [`CheckReport::DAMAGE_MAX`].
     pub damage: Vec<String>,
-    /// How much more is.
+    /// Number of further findings of damage, which are not described.
     pub more_damage: u64,
 }
 
 impl CheckReport {
-    /// So much of what is wrong is told in words.
+    /// Maximum number of descriptions in `damage`.
     pub const DAMAGE_MAX: usize = 1000;
 
-    /// Notes something that is wrong.
+    /// Adds a description of damage, or only counts it if there are enough.
     pub fn damage(&mut self, what: impl ToString) {
         match self.damage.len() < Self::DAMAGE_MAX {
             true => self.damage.push(what.to_string()),
@@ -84,27 +84,30 @@ impl CheckReport {
     }
 }
 
-/// Pages that are read, and then hashed on all cores, at once.
+/// Number of pages that are read in one batch, and then hashed in parallel.
 const PAGES_AT_ONCE: usize = 256;
 
-/// What is held against one page.
+/// Result of checking one page.
 #[derive(Default)]
 struct CheckedPage {
+    /// Number of accounts in the page.
     accounts: u64,
+    /// Number of slots in the page.
     slots: u64,
+    /// Descriptions of damage.
     wrong: Vec<String>,
 }
 
-/// A page by the index.
-struct Named {
+/// A page as the index names it.
+struct NamedPage {
     stub: Stub,
     prefix: Path,
-    /// The account of which this is the first page, if its leaf is in the index.
+    /// The account whose storage begins with this page, if its leaf is in the index.
     owner: Option<Account>,
 }
 
-/// Reads all pages of `snapshot`, hashes the state from its leaves, and compares its root. The codes of
-/// its accounts must be among `codes`.
+/// Reads all pages of `snapshot`, hashes the state from its leaves, and compares the state root.
+/// Also checks that `codes` contains the code of each account. Adds counts and damage to `report`.
 pub fn check_state(
     snapshot: &Snapshot,
     codes: &Codes,
@@ -124,8 +127,8 @@ pub fn check_state(
         });
     }
     if tops.len() == SHARDS {
-        let crown = cambium_trie::crown(&tops.iter().collect::<Vec<_>>());
-        let root = crown.ok().and_then(|crown| crown.state_root());
+        let top_levels = cambium_trie::crown(&tops.iter().collect::<Vec<_>>()).ok();
+        let root = top_levels.and_then(|top_levels| top_levels.state_root());
         if root != Some(snapshot.state_root) {
             let (block, expected) = (snapshot.block, snapshot.state_root);
             let got = root.unwrap_or_default();
@@ -138,8 +141,8 @@ pub fn check_state(
     }
 }
 
-/// Checks the pages of a shard, and its part of the index over them. Returns its root as a
-/// crown is made from it, unless it is in a page that can't be read.
+/// Checks the pages of a shard, and the index above them. Returns the shard's root node over
+/// blinded children, or `None` if the root node is in a page that can't be read.
 fn check_shard(
     snapshot: &Snapshot,
     codes: &Codes,
@@ -154,11 +157,12 @@ fn check_shard(
     for named in named.chunks(PAGES_AT_ONCE) {
         let stubs: Vec<_> = named.iter().map(|one| (&one.stub, one.prefix)).collect();
         let pages = snapshot.pages.read_batch(&stubs, ReadFor::Check);
-        let check = |(named, page): (&Named, Result<Arc<Page>, StateError>)| {
+        let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
             let page = page?;
             let (trie, root) = subtrie_of(&page, false, counters)?;
             let checked = named.check(&page, &trie, root, codes)?;
-            // Of a shard that is all in one page the crown needs the root itself.
+            // The top levels of the trie need the root node itself, which is in the page if the
+            // shard is a single page.
             let is_root = named.prefix == *index.base();
             Ok((checked, is_root.then_some((trie, root))))
         };
@@ -177,12 +181,12 @@ fn check_shard(
             }
         }
     }
-    let mut bare = without_references(&index)?;
+    let mut bare = without_cached_refs(&index)?;
     hash(&mut [&mut bare], counters);
     let reference = |trie: &PartialTrie| Some(trie.as_stub(trie.root())?.node);
     if reference(&bare) != reference(snapshot.index.top(shard)) {
         let prefix = shard_prefix(shard);
-        let what = "its pages hash to another root than the index has";
+        let what = "its pages hash to another root than that in the index";
         report.damage(format!("state below {prefix}: {what}"));
     }
     let link = match (bare.root().is_stub(), root) {
@@ -194,16 +198,16 @@ fn check_shard(
     Ok(Some(top))
 }
 
-/// The pages that a shard names, in the order of their prefixes. Accounts whose leaves are in
-/// the index are checked.
-fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> Vec<Named> {
+/// Returns the pages that a shard names, in the order of their prefixes. Counts and checks the
+/// leaves that are in the index itself.
+fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> Vec<NamedPage> {
     let mut named = Vec::new();
     let mut owner = None;
     let mut todo: Vec<(Link, Path)> = vec![(index.root(), *index.base())];
     while let Some((link, at)) = todo.pop() {
         match index.visit(link) {
             NodeView::Empty => {}
-            NodeView::Stub(stub) => named.push(Named {
+            NodeView::Stub(stub) => named.push(NamedPage {
                 stub: *stub,
                 prefix: at,
                 owner: owner
@@ -237,7 +241,7 @@ fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> 
     named
 }
 
-/// Holds each code's bytes against its hash.
+/// Reads all codes, and compares the hashes of their bytes. Adds counts and damage to `report`.
 pub fn check_codes(
     codes: &Codes,
     report: &mut CheckReport,
@@ -248,7 +252,7 @@ pub fn check_codes(
     for (done, hash) in hashes.into_iter().enumerate() {
         match codes.get(&hash) {
             Ok(Some(code)) if keccak256(&code) == hash => report.codes += 1,
-            Ok(Some(_)) => report.damage(format!("code {hash}: its bytes hash to another")),
+            Ok(Some(_)) => report.damage(format!("code {hash}: its bytes have another hash")),
             Ok(None) => report.damage(StateError::MissingCode(hash)),
             Err(error) => report.damage(error),
         }
@@ -256,8 +260,9 @@ pub fn check_codes(
     }
 }
 
-impl Named {
-    /// Holds a page against what the index has of it, and against its leaves, of which `trie` is.
+impl NamedPage {
+    /// Compares a page's digests, and its reference and owner in the index, with its leaves. `trie`
+    /// is hashed from the leaves alone, and `root` is its root.
     fn check(
         &self,
         page: &Page,
@@ -270,7 +275,7 @@ impl Named {
         let place = self.stub.place.map_or(0, |place| place.get());
         let got = trie.as_stub(root).map(|root| root.node);
         if got != Some(self.stub.node) {
-            let what = "its leaves hash to another reference than the index has";
+            let what = "its leaves hash to another reference than that in the index";
             let wrong = format!("page {place:#x} of {prefix}: {what}");
             checked.wrong.push(wrong);
         }
@@ -278,7 +283,7 @@ impl Named {
             let node = trie.find_from(root, prefix.len(), &path);
             let node = node.and_then(|link| trie.memo(link));
             if node != Some(digest) {
-                let what = format!("the reference that it has cached for {path} is wrong");
+                let what = format!("its cached reference of {path} is wrong");
                 checked
                     .wrong
                     .push(format!("page {place:#x} of {prefix}: {what}"));
@@ -292,7 +297,7 @@ impl Named {
                     checked.wrong.extend(missing.map(|error| error.to_string()));
                 }
                 LeafValue::Slot(_) => checked.slots += 1,
-                // Pages hold whole subtries: an account in one has its storage beside it.
+                // A page contains whole subtries, so an account's storage is in the same page.
                 LeafValue::Storage(_) => {}
             }
         }
@@ -300,7 +305,7 @@ impl Named {
             let mut value = Vec::new();
             owner.encode_to(&mut value);
             if page.owner() != Some(&value) {
-                let what = "its copy of the account is not what the index has";
+                let what = "its copy of the account differs from that in the index";
                 checked
                     .wrong
                     .push(format!("page {place:#x} of {prefix}: {what}"));
@@ -310,7 +315,7 @@ impl Named {
     }
 }
 
-/// What is wrong with an account whose code is not there.
+/// Returns the error for an account whose code is missing.
 fn missing_code(account: &Account, codes: &Codes) -> Option<StateError> {
     let hash = account.code_hash;
     let is_there = hash == KECCAK_EMPTY || codes.contains(&hash);

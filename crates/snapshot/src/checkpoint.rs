@@ -1,5 +1,5 @@
-//! The engine's checkpoint: the index, where in the log to go on from, and what it takes to make
-//! the index again from pages alone.
+//! The engine's checkpoint: the index of a snapshot, the position in the block log to replay from,
+//! and the lists of pages that a rebuild of the index needs.
 
 use crate::{
     base::error::StateError,
@@ -17,16 +17,17 @@ use cambium_store::{Checkpoint, Codes, LogPosition, Manifest, PageAddr};
 use cambium_trie::SHARDS;
 use std::sync::Arc;
 
+// Names of sections: see `finish`.
 const META: &str = "meta";
 const SEGMENTS: &str = "segments";
 const RETIRED: &str = "retired";
 const RETIRED_BEFORE: &str = "retired_before";
 const LIVE: &str = "live";
 const MANIFEST: &str = "manifest";
-/// Bits of an address that have the page's length: the others are its place.
+/// Number of low bits of an address that encode the page's length. The others are its position.
 const LEN_BITS: u32 = 16;
 
-/// What a checkpoint is of.
+/// The state that a checkpoint contains.
 #[derive(Clone, Copy)]
 pub struct CheckpointState {
     /// The block of the snapshot.
@@ -37,43 +38,50 @@ pub struct CheckpointState {
     pub state_root: B256,
 }
 
-/// What a checkpoint says besides the index.
+/// Contents of a checkpoint besides the index and the lists of pages.
 pub struct Meta<L> {
-    /// The state that the index is of.
+    /// The state that the index contains.
     pub state: CheckpointState,
-    /// Length of the code file, in bytes.
+    /// Length of the code file when the checkpoint was written, in bytes.
     pub codes_len: u64,
-    /// What the owner of the block log keeps in the checkpoint.
+    /// Data of the owner of the block log.
     pub log: L,
 }
 
-/// All that a checkpoint has.
+/// All contents of a checkpoint.
 pub struct Read<L> {
-    /// Number of the checkpoint.
+    /// Sequence number of the checkpoint.
     pub sequence: u64,
-    /// All but pages and index.
+    /// Contents besides the index and the lists of pages.
     pub meta: Meta<L>,
-    /// The segment table.
+    /// The encoded segment table.
     pub segments: Vec<u8>,
-    /// Pages that only the checkpoint before names.
+    /// Retired pages: those that the checkpoint before names, and this one does not.
     pub retired: Vec<PageAddr>,
     /// The index.
     pub index: FoundIndex,
 }
 
-/// What a checkpoint keeps for whoever keeps the blocks above the snapshot.
+/// Data that a checkpoint contains for the layers above the snapshot: head, replay position, and
+/// sections of their own.
 pub trait AboveSnapshot: Clone {
-    /// The head: the checkpoint's block, or one above it. Or one far below it, on the way to which
-    /// the engine was.
+    /// Head of the chain: the checkpoint's block or a descendant; or an ancestor of it, if the
+    /// checkpoint was written during an unwind of several steps.
     fn head(&self) -> BlockId;
 
-    /// Where the log ended when the checkpoint's block became the base: what comes later is replayed.
+    /// Position of the end of the block log when the checkpoint's block became the base. Recovery
+    /// replays everything after it.
     fn replay(&self) -> LogPosition;
 
-    /// Sections with their names, which are none of those that the checkpoint has itself.
+    /// Additional sections with their names, which must differ from those of the checkpoint itself.
     fn sections(&self) -> Vec<(&'static str, Vec<u8>)>;
 
-    /// Reads what a checkpoint of `state` keeps.
+    /// Reads the additional sections of a checkpoint, whose `state`, `head` and `replay` position
+    /// have been read.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or [`StateError::Damaged`] if a section can't be read or decoded.
     fn read(
         checkpoint: &Checkpoint,
         state: &CheckpointState,
@@ -82,17 +90,22 @@ pub trait AboveSnapshot: Clone {
     ) -> Result<Self, StateError>;
 }
 
-/// What a checkpoint says of pages that are not in its index.
+/// Pages that a checkpoint no longer names. A page is *retired* while only the checkpoint before
+/// the newest one names it, and dead after that.
 #[derive(Clone, Copy)]
 pub struct RetiredPages<'a> {
-    /// Pages that the checkpoint before names, and this one does not.
+    /// Pages that the previous checkpoint names and this one does not.
     pub now: &'a [PageAddr],
-    /// Pages that the one before that named, and the one before this did not: dead from now on.
+    /// Pages that were retired by the previous checkpoint. They are dead once this one is durable.
     pub before: &'a [PageAddr],
 }
 
-/// Makes pages and codes durable, and then the checkpoint that has been begun with the index.
-/// Returns the index, and the checkpoint's size.
+/// Makes pages and codes durable, and then writes and finishes the checkpoint that was begun with
+/// the index. Returns the index, and the size of the checkpoint in bytes.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if writing or syncing fails.
 pub fn write<L: AboveSnapshot>(
     index: WrittenIndex,
     pages: &Pages,
@@ -112,8 +125,16 @@ pub fn write<L: AboveSnapshot>(
     finish(index, &meta, table, manifest, retired)
 }
 
-/// Writes a checkpoint again with a whole index: one that is too large for its memory, or had to be
-/// made again.
+/// Finishes a checkpoint that replaces another of the same state with a whole index, because the
+/// index was too large for its memory limit or had to be rebuilt. Returns the index.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if writing or syncing fails.
+///
+/// # Panics
+///
+/// If a shard was not put into `writer`.
 pub fn write_whole<L: AboveSnapshot>(
     writer: IndexWriter<'_>,
     meta: &Meta<L>,
@@ -129,8 +150,11 @@ pub fn write_whole<L: AboveSnapshot>(
     Ok(index)
 }
 
-/// Puts all shards of an index that is too large for its memory into a checkpoint that it is
-/// whole in.
+/// Begins a checkpoint with a whole index, and writes all shards of `index` to it, one at a time.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if reading or writing fails.
 pub fn copy_index(
     disk: &Arc<dyn Disk>,
     parts: &Arc<PartCache>,
@@ -144,7 +168,7 @@ pub fn copy_index(
     Ok(writer)
 }
 
-/// Finishes a checkpoint that has been begun with the index.
+/// Writes the remaining sections of a checkpoint that was begun with the index, and finishes it.
 ///
 /// | section | offset | size | meaning |
 /// |---|---|---|---|
@@ -210,7 +234,7 @@ fn finish<L: AboveSnapshot>(
     index.seal()
 }
 
-/// Pages in the order of their addresses.
+/// Encodes page addresses, sorted.
 ///
 /// | size | meaning |
 /// |---|---|
@@ -235,7 +259,7 @@ fn put_pages(mut pages: Vec<PageAddr>, with_lengths: bool) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`put_pages`]. Without lengths all have the shortest.
+/// Decodes page addresses: the reverse of [`put_pages`]. Without lengths, the length bits are 0.
 fn take_pages(reader: &mut Reader<'_>, with_lengths: bool) -> Result<Vec<PageAddr>, DecodeError> {
     let count = reader.count(1 + usize::from(with_lengths))?;
     let mut pages = Vec::with_capacity(count);
@@ -256,7 +280,11 @@ fn take_pages(reader: &mut Reader<'_>, with_lengths: bool) -> Result<Vec<PageAdd
     Ok(pages)
 }
 
-/// What a checkpoint says besides pages and index.
+/// Reads a checkpoint's contents besides the index and the lists of pages.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or [`StateError::Damaged`] if a section can't be read or decoded.
 pub fn read_meta<L: AboveSnapshot>(checkpoint: &Checkpoint) -> Result<Meta<L>, StateError> {
     let (state, codes_len, head, replay) = parse_section(checkpoint, META, |reader| {
         let state = CheckpointState {
@@ -275,7 +303,12 @@ pub fn read_meta<L: AboveSnapshot>(checkpoint: &Checkpoint) -> Result<Meta<L>, S
     })
 }
 
-/// Reads all of a checkpoint.
+/// Reads all contents of a checkpoint.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or another error of damage if a section, or a checkpoint that this one is
+/// on, can't be read or decoded.
 pub fn read<L: AboveSnapshot>(
     checkpoint: &Checkpoint,
     parts: &Arc<PartCache>,
@@ -289,29 +322,51 @@ pub fn read<L: AboveSnapshot>(
     })
 }
 
-/// The table of segments.
+/// Reads the encoded segment table.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if the section can't be read.
 pub fn read_segments(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
     Ok(checkpoint.read_section(SEGMENTS)?)
 }
 
-/// The copy of the manifest.
+/// Reads the encoded copy of the manifest.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if the section can't be read.
 pub fn read_manifest(checkpoint: &Checkpoint) -> Result<Vec<u8>, StateError> {
     Ok(checkpoint.read_section(MANIFEST)?)
 }
 
-/// Pages that only the checkpoint before names.
+/// Reads the pages that the checkpoint before names and this one does not.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or [`StateError::Damaged`] if the section can't be read or decoded.
 pub fn read_retired(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
     parse_section(checkpoint, RETIRED, |reader| take_pages(reader, true))
 }
 
-/// What [`read_retired`] gives of the checkpoint before.
+/// Reads a copy of what [`read_retired`] returns for the checkpoint that this one is on.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or [`StateError::Damaged`] if the section is absent, or can't be read or
+/// decoded.
 pub fn read_retired_before(checkpoint: &Checkpoint) -> Result<Vec<PageAddr>, StateError> {
     parse_section(checkpoint, RETIRED_BEFORE, |reader| {
         take_pages(reader, true)
     })
 }
 
-/// All pages that a checkpoint names, without their lengths. `None` if it does not tell.
+/// Reads the list of all pages that a checkpoint names, with 0 for their lengths. `None` if the
+/// checkpoint has no such list.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or [`StateError::Damaged`] if the section can't be read or decoded.
 pub fn read_live(checkpoint: &Checkpoint) -> Result<Option<Vec<PageAddr>>, StateError> {
     match checkpoint.section_len(LIVE) {
         None => Ok(None),

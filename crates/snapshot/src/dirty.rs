@@ -1,23 +1,23 @@
-//! One shard of the tries above the snapshot, with the pages that it has taken apart.
+//! One shard of the dirty trie above the snapshot, with the pages that it has expanded.
 
 use cambium_store::{Page, PageAddr};
 use cambium_trie::PartialTrie;
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, sync::Arc};
 
-/// Pages that a trie has taken apart, held until it is merged: what it left as stubs is written
-/// again then.
+/// Pages that a dirty trie has expanded. They are held until the merge, which copies the parts of
+/// them that are still blinded in the trie.
 #[derive(Clone, Default)]
 pub struct HeldPages {
     pages: HashMap<PageAddr, Arc<Page>, FxBuildHasher>,
     bytes: usize,
 }
 
-/// What an entry of that map takes, its spare room included.
+/// Memory of one map entry, including spare capacity, in bytes.
 const HELD_ENTRY_BYTES: usize = 40;
 
 impl HeldPages {
-    /// Holds the page at `addr`.
+    /// Adds the page at `addr`.
     pub fn hold(&mut self, addr: PageAddr, page: Arc<Page>) {
         let bytes = page.size_bytes() + HELD_ENTRY_BYTES;
         if self.pages.insert(addr, page).is_none() {
@@ -25,28 +25,29 @@ impl HeldPages {
         }
     }
 
-    /// The page at `addr`, if it is held.
+    /// Returns the page at `addr`, if it is held.
     pub fn get(&self, addr: PageAddr) -> Option<&Arc<Page>> {
         self.pages.get(&addr)
     }
 
-    /// Memory that the pages take, in bytes.
+    /// Memory of the pages, in bytes.
     pub const fn memory_bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A shard's trie above the snapshot.
+/// One of the 256 shards of a dirty trie: the state trie of a block above the snapshot, expanded
+/// only where blocks have changed it.
 #[derive(Clone)]
 pub struct DirtyShard {
-    /// What blocks have changed, and what leads there; stubs stand for the rest.
+    /// The changed leaves and the nodes above them. Everything else is blinded.
     pub trie: PartialTrie,
-    /// The pages of which it has parts.
+    /// The pages that `trie` has expanded.
     pub held: HeldPages,
 }
 
 impl DirtyShard {
-    /// A trie that has taken no page apart yet.
+    /// Creates a shard that has expanded no page yet.
     pub fn new(trie: PartialTrie) -> Self {
         Self {
             trie,
@@ -54,7 +55,7 @@ impl DirtyShard {
         }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory of the trie and of the held pages, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.trie.memory_bytes() + self.held.memory_bytes()
     }

@@ -1,22 +1,25 @@
-//! The state at one block, on disk: an index over leaf pages, how it is read, and how a merge makes the
-//! next one.
+//! The snapshot: the state at one block, on disk, as an index over leaf pages. This crate reads
+//! it, and merges changes into it, which makes the next snapshot.
+//!
+//! The layers of newer blocks above a snapshot, commits and the block log are in `cambium-state`.
+//! What a checkpoint contains for them is an [`AboveSnapshot`].
 //!
 //! Modules stand in the order in which they build on each other:
 //!
-//! | module | what it has |
+//! | module | responsibility |
 //! |---|---|
-//! | `base` | errors, counters, threads, shares of memory, where things are in tries and pages |
-//! | `pages` | leaf pages, and those of them that are in memory |
-//! | `dirty` | one shard of the tries above the snapshot, with the pages it has taken apart |
+//! | `base` | errors, counters, thread pools, the memory budget, mapping between tries and pages |
+//! | `pages` | leaf pages and the page cache |
+//! | `dirty` | one shard of the dirty trie above the snapshot, with the pages that it has expanded |
 //! | `index` | the upper part of the state trie, in memory or on disk |
-//! | `cache` | values of accounts and slots, and codes as they run |
+//! | `cache` | value cache (accounts and slots), code cache |
 //! | `read` | the snapshot: single reads and batches |
-//! | `merge` | tries become pages, and an index over them |
-//! | `reclaim` | when a segment may go |
-//! | `checkpoint` | what makes a snapshot durable |
-//! | `load` | a first state, of any size |
-//! | `rebuild` | the index, made again from the pages |
-//! | `check` | everything read and hashed again |
+//! | `merge` | writes dirty tries to pages, and makes the next index |
+//! | `reclaim` | decides when a segment can be removed |
+//! | `checkpoint` | makes a snapshot durable, and reads it back |
+//! | `load` | builds an initial state of any size |
+//! | `rebuild` | rebuilds the index from the pages |
+//! | `check` | reads and hashes everything again |
 
 mod base;
 mod pages;

@@ -1,4 +1,5 @@
-//! Leaf pages as the engine reads and writes them: bytes become accounts and slots here.
+//! Leaf pages: reads through the page cache, singly and in batches, and bookkeeping of the pages
+//! that can't be read.
 
 use crate::base::{
     counters::{Counter, Counters},
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Weighs a page by its bytes and what holding it costs.
+/// Weighs a page by its size plus the overhead of the cache, in bytes.
 #[derive(Clone)]
 struct PageWeight;
 
@@ -27,21 +28,21 @@ impl Weighter<PageAddr, Arc<Page>> for PageWeight {
     }
 }
 
-/// A page, and where it is.
+/// A page with its address.
 pub type PlacedPage = (PageAddr, Arc<Page>);
 
-/// Pages at hand for paths that come in order.
+/// Pages in memory, for look-ups by paths in ascending order.
 #[derive(Default)]
 pub struct PagesAhead {
-    /// In the order of their prefixes, none of which is under another.
+    /// Sorted by prefix. No prefix starts with another.
     pages: Vec<PlacedPage>,
-    /// How many of these have been passed.
+    /// Index of the first page that later look-ups may need.
     passed: usize,
 }
 
 impl PagesAhead {
-    /// The page of which the subtrie at `path` is a part. For a path before the last one asked for
-    /// there may be none.
+    /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
+    /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
         let is_over = |page: &Page| path.starts_with(page.prefix());
         let later = |(_, page): &PlacedPage| is_over(page) || page.prefix() > path;
@@ -52,27 +53,27 @@ impl PagesAhead {
     }
 }
 
-/// What a page is read for.
+/// Cause of a page read. It selects the counter, and whether the page is put into the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ReadFor {
-    /// Values of accounts and slots.
+    /// A read of an account or a slot.
     Value,
-    /// Updating tries.
+    /// An update of a trie.
     Trie,
     /// A merge.
     Merge,
     /// A proof or a witness.
     Proof,
-    /// A check.
+    /// A check of the snapshot.
     Check,
 }
 
-/// Pages on disk and those kept in memory.
+/// The leaf pages on disk, and a cache of them.
 pub struct Pages {
-    /// The files that pages are in.
+    /// The files that contain the pages.
     pub segments: Segments,
     cache: Cache<PageAddr, Arc<Page>, PageWeight>,
-    /// Counters of the database that the pages are of.
+    /// Counters of the database.
     pub counters: Arc<Counters>,
     unreadable: Mutex<Unreadable>,
 }
@@ -80,23 +81,27 @@ pub struct Pages {
 /// Pages that could not be read.
 #[derive(Default)]
 struct Unreadable {
-    /// No more than [`UNREADABLE_MAX`].
+    /// At most [`UNREADABLE_MAX`] addresses.
     pages: BTreeSet<PageAddr>,
+    /// Numbers of all segments that contain an unreadable page.
     segments: HashSet<u32>,
 }
 
-/// So many pages that can't be read are remembered: where there are more, a whole file is lost.
+/// Limit of the unreadable pages that are remembered. Where there are more, a whole file is lost.
 const UNREADABLE_MAX: usize = 1 << 16;
-/// How long a merge, or what must not fail half-way, waits before it tries once more to read what
-/// could not be read.
+/// Pauses before the second, third and fourth attempt of a read that may fail temporarily.
 pub const RETRY_AFTER: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(100),
 ];
 
-/// Does what reads and changes nothing until it has read all, again if the disk fails in a way that
-/// may pass.
+/// Runs `work`, and runs it again, up to three times, after each error that may be transient
+/// ([`StateError::may_pass`]). `work` must not change anything before its reads have succeeded.
+///
+/// # Errors
+///
+/// The error of the last attempt.
 pub fn retried<T>(mut work: impl FnMut() -> Result<T, StateError>) -> Result<T, StateError> {
     for pause in RETRY_AFTER {
         match work() {
@@ -108,7 +113,7 @@ pub fn retried<T>(mut work: impl FnMut() -> Result<T, StateError>) -> Result<T, 
 }
 
 impl Pages {
-    /// Pages in `segments`, with a cache of `cache_bytes`.
+    /// Creates the reader of the pages in `segments`, with a cache of `cache_bytes` bytes.
     pub fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
         let entries = (cache_bytes / 1024).max(16) as usize;
         let cache = Cache::with_weighter(entries, cache_bytes, PageWeight);
@@ -120,12 +125,12 @@ impl Pages {
         }
     }
 
-    /// How many pages could not be read, and are still there.
+    /// Number of pages that could not be read, in segments that still exist.
     pub fn unreadable(&self) -> usize {
         self.unreadable.lock().pages.len()
     }
 
-    /// The segments that have such pages.
+    /// Numbers of the segments that contain pages which could not be read.
     pub fn unreadable_segments(&self) -> HashSet<u32> {
         self.unreadable.lock().segments.clone()
     }
@@ -138,7 +143,7 @@ impl Pages {
         }
     }
 
-    /// Forgets all pages of segments that are gone: their numbers are used again.
+    /// Drops all pages of the removed segments from the cache: their numbers are used again.
     pub fn forget_segments(&self, segments: &[u32]) {
         if segments.is_empty() {
             return;
@@ -152,9 +157,10 @@ impl Pages {
             .retain(|segment| !segments.contains(segment));
     }
 
-    /// What came of reading the page at `addr`. A merge tries again what may pass: it is not to
-    /// fail for an error that others would only have to report.
-    fn outcome(
+    /// Tries a failed read of the page at `addr` again if it is for a merge, and records pages that
+    /// stay unreadable. A failed merge would stop the engine, while other readers only report the
+    /// error.
+    fn retry_for_merge(
         &self,
         read: Result<Page, StoreError>,
         addr: PageAddr,
@@ -178,13 +184,14 @@ impl Pages {
         read
     }
 
-    /// Reads spans of pages to be moved. Those that can't be read stay where they are.
+    /// Reads pages that a merge moves. Each span lies in one segment and takes one device read.
+    /// Returns one element for each address, in order: `None` for a page that can't be read.
     pub fn read_to_move(&self, spans: &[&[PageAddr]]) -> Vec<Option<Page>> {
         let addrs = spans.iter().copied().flatten();
         let read = self.segments.read_spans(spans).into_iter();
         read.zip(addrs)
             .map(|(page, addr)| {
-                let page = self.outcome(page, *addr, ReadFor::Merge).ok()?;
+                let page = self.retry_for_merge(page, *addr, ReadFor::Merge).ok()?;
                 self.counters.page_reads_merge.add(1);
                 self.counters.page_bytes_read.add(page.size_bytes() as u64);
                 Some(page)
@@ -192,7 +199,13 @@ impl Pages {
             .collect()
     }
 
-    /// The page behind a stub at `prefix`, from the cache or with one device read.
+    /// Returns the page of the blinded node `stub` at `prefix`, from the cache or with one device
+    /// read. The page is cached.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the page can't be read, [`StateError::WrongPage`] if it is of
+    /// another subtrie, and [`StateError::Broken`] if the stub has no place.
     pub fn read(&self, stub: &Stub, prefix: &Path, why: ReadFor) -> Result<Arc<Page>, StateError> {
         if let Some(page) = self.cached(stub, prefix)? {
             return Ok(page);
@@ -202,7 +215,11 @@ impl Pages {
         Ok(page)
     }
 
-    /// The page behind a stub at `prefix`, if it is in the cache.
+    /// Returns the page of the blinded node `stub` at `prefix`, if it is in the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Broken`] if the stub has no place.
     pub fn cached(&self, stub: &Stub, prefix: &Path) -> Result<Option<Arc<Page>>, StateError> {
         let page = self.cache.get(&addr_of(stub, prefix)?);
         let counter = match &page {
@@ -213,9 +230,12 @@ impl Pages {
         Ok(page)
     }
 
-    /// The pages behind stubs at their prefixes, none of which is in the cache: all in flight at
-    /// once. They are in the cache then, unless they are read for tries, which hold what they have
-    /// taken apart, for a merge, which replaces it, or for a check, which reads everything.
+    /// Reads the pages of blinded nodes at their prefixes, all in flight at once and past the
+    /// cache. Returns a result for each, in order; or a single error if one of the stubs has no
+    /// place.
+    ///
+    /// The pages are cached, unless they are read for tries (which hold them), for a merge (which
+    /// replaces them) or for a check (which reads everything once).
     pub fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
@@ -235,8 +255,8 @@ impl Pages {
         let pages = self.segments.read_batch(&addrs);
         let each = pages.into_iter().zip(stubs).zip(&addrs);
         each.map(|((page, (_, prefix)), addr)| {
-            let page = self.outcome(page, *addr, why)?;
-            let page = Arc::new(self.checked(page, *addr, prefix, why)?);
+            let page = self.retry_for_merge(page, *addr, why)?;
+            let page = Arc::new(self.verified(page, *addr, prefix, why)?);
             if !matches!(why, ReadFor::Trie | ReadFor::Merge | ReadFor::Check) {
                 self.cache.insert(*addr, page.clone());
             }
@@ -245,8 +265,12 @@ impl Pages {
         .collect()
     }
 
-    /// Pages behind stubs at their prefixes, in the order of these: those found already, and all
-    /// others read at once.
+    /// Collects pages for look-ups in path order. `found` must be sorted by prefix; its elements
+    /// that have no page yet are read in one batch.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pages::read`].
     pub fn ahead(
         &self,
         found: Vec<(Stub, Path, Option<Arc<Page>>)>,
@@ -266,7 +290,11 @@ impl Pages {
         Ok(PagesAhead { pages, passed: 0 })
     }
 
-    /// The page behind a stub at `prefix`, from the disk.
+    /// Reads the page of the blinded node `stub` at `prefix` from disk, past the cache.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pages::read`].
     pub fn read_uncached(
         &self,
         stub: &Stub,
@@ -274,12 +302,12 @@ impl Pages {
         why: ReadFor,
     ) -> Result<Page, StateError> {
         let addr = addr_of(stub, prefix)?;
-        let page = self.outcome(self.segments.read(addr), addr, why)?;
-        self.checked(page, addr, prefix, why)
+        let page = self.retry_for_merge(self.segments.read(addr), addr, why)?;
+        self.verified(page, addr, prefix, why)
     }
 
-    /// Counts a page that was read, and refuses one that belongs elsewhere.
-    fn checked(
+    /// Counts a page that was read, and rejects it unless its prefix is `prefix`.
+    fn verified(
         &self,
         page: Page,
         addr: PageAddr,
@@ -306,33 +334,34 @@ impl Pages {
         Ok(page)
     }
 
-    /// Puts the page at `addr` into the cache, which has replaced the one at `before`: what has
-    /// been changed is likely to be read.
+    /// Caches the page at `addr`, which replaces the one at `before`: changed pages are likely to
+    /// be read.
     pub fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
         self.cache.remove(&before);
         self.cache.insert(addr, Arc::new(page));
     }
 
-    /// If the page at `before` is in the cache, what is at `addr` from now on takes its place.
+    /// Replaces the cached page at `before` by the moved one at `addr`. Does nothing if it is not
+    /// cached.
     pub fn move_cached(&self, before: PageAddr, addr: PageAddr, page: Page) {
         if self.cache.remove(&before).is_some() {
             self.cache.insert(addr, Arc::new(page));
         }
     }
 
-    /// Takes a page out of the cache that nothing current refers to any more.
+    /// Removes a page from the cache that the newest snapshot no longer names.
     pub fn forget(&self, addr: PageAddr) {
         self.cache.remove(&addr);
     }
 
-    /// Limits the memory of cached pages.
+    /// Sets the memory limit of the page cache, in bytes.
     pub fn set_cache_bytes(&self, bytes: u64) {
         if self.cache.capacity() != bytes {
             self.cache.set_capacity(bytes);
         }
     }
 
-    /// Bytes of pages held in memory.
+    /// Memory of the cached pages, in bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.cache.weight()
     }

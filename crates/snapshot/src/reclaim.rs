@@ -1,13 +1,13 @@
-//! When a segment may go: what merges left behind that may still be needed.
+//! Reclaiming segments: decides when a segment without live pages can be removed.
 //!
-//! A page is in the snapshots of a range of *generations*: from the merge that wrote it to the one
-//! that replaced it. So is a segment, from its first page's generation to that in which its last
-//! one died. It may go when
-//! - all of its pages are dead for both checkpoints that are kept, and
-//! - no snapshot of a generation in that range is held by anybody.
+//! A page belongs to the snapshots of a range of *generations*, from the merge that wrote it to the
+//! merge that replaced it. The range of a segment spans those of its pages. A segment can be
+//! removed when
+//! - both kept checkpoints name none of its pages, and
+//! - nobody holds a snapshot of a generation in its range.
 //!
-//! A view that is held for long keeps what was there when it was made, and nothing that came or
-//! went since.
+//! So a long-lived view keeps the segments of its own snapshot, and none that were written or died
+//! outside its generation.
 
 use crate::read::snapshot::Snapshot;
 use cambium_store::{LentFiles, PageAddr, Segments};
@@ -16,48 +16,55 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// See the module's head. Generations are counted from the opening of the database.
+/// Tracks which segments may still be read. Generations are counted from the opening of the
+/// database.
 #[derive(Default)]
 pub struct Reclaim {
-    /// Of the newest snapshot.
+    /// Generation of the newest snapshot.
     generation: u64,
-    /// Pages that the newest checkpoint no longer names, but the one before it does.
+    /// Retired pages: the newest checkpoint no longer names them, but the one before it does.
     retired: Vec<PageAddr>,
-    /// Earlier snapshots with their generations, which views may hold.
+    /// Earlier snapshots that views may hold, with their generations.
     snapshots: Vec<(u64, Weak<Snapshot>)>,
-    segments: HashMap<u32, Life>,
-    /// What other processes may read still.
+    /// Ranges by number of the segment.
+    segments: HashMap<u32, GenerationRange>,
+    /// Removed files that other processes may still read.
     pub lent: LentFiles,
 }
 
-/// The generations that a segment was of use to.
+/// The generations whose snapshots may name a dead page of a segment.
 #[derive(Clone, Copy, Default)]
-struct Life {
-    /// The first snapshot that can have a page in it.
+struct GenerationRange {
+    /// First generation that can have a page in the segment.
     from: u64,
-    /// The first one that has none of those of its pages that are dead.
+    /// First generation after that which names none of the segment's dead pages.
     to: u64,
 }
 
 impl Reclaim {
-    /// With pages that only the checkpoint before the newest names, and the segments there are.
+    /// Creates the tracker of an opened database. `retired` are the pages that only the checkpoint
+    /// before the newest names.
     pub fn new(retired: Vec<PageAddr>, segments: &Segments) -> Self {
         let lives = segments.live().into_iter();
         Self {
             retired,
-            segments: lives.map(|one| (one.segment, Life::default())).collect(),
+            segments: lives
+                .map(|one| (one.segment, GenerationRange::default()))
+                .collect(),
             ..Self::default()
         }
     }
 
-    /// Pages that only the checkpoint before the newest names.
+    /// Returns the retired pages: those that only the checkpoint before the newest names.
     pub fn retired(&self) -> &[PageAddr] {
         &self.retired
     }
 
-    /// A checkpoint has become durable that does not name the pages `dead` of the `old` snapshot.
+    /// Records a new durable checkpoint. `old` is the snapshot before it, and `dead` are the pages
+    /// of that which the checkpoint no longer names: they become retired, and the pages retired
+    /// before become dead.
     pub fn advance(&mut self, old: &Arc<Snapshot>, dead: Vec<PageAddr>, segments: &Segments) {
-        // The pages retired before are those that the newest snapshot until now did without.
+        // The snapshot `old` was the first that did not name the pages retired before.
         for addr in std::mem::replace(&mut self.retired, dead) {
             segments.mark_dead(addr);
             let life = self.segments.entry(addr.segment()).or_default();
@@ -70,13 +77,13 @@ impl Reclaim {
         for one in segments.live() {
             self.segments
                 .entry(one.segment)
-                .or_insert(Life { from, to });
+                .or_insert(GenerationRange { from, to });
         }
     }
 
-    /// Whether a snapshot that somebody holds may lead to a segment without a live page.
+    /// Whether a snapshot that is still held may name a page of `segment`, which has no live page.
     pub fn is_needed(&self, segment: u32) -> bool {
-        let Some(Life { from, to }) = self.segments.get(&segment).copied() else {
+        let Some(GenerationRange { from, to }) = self.segments.get(&segment).copied() else {
             return false;
         };
         let is_held = |(generation, older): &(u64, Weak<Snapshot>)| {
@@ -85,14 +92,14 @@ impl Reclaim {
         self.snapshots.iter().any(is_held)
     }
 
-    /// Segments that are gone: their numbers are used again.
+    /// Forgets removed segments, whose numbers are used again.
     pub fn forget(&mut self, removed: &[u32]) {
         for segment in removed {
             self.segments.remove(segment);
         }
     }
 
-    /// Earlier snapshots that somebody holds.
+    /// Number of earlier snapshots that are still held.
     pub fn held_snapshots(&self) -> usize {
         let held = self.snapshots.iter();
         held.filter(|(_, older)| older.strong_count() > 0).count()

@@ -1,84 +1,84 @@
-//! How the memory budget is divided.
+//! Division of the memory budget.
 //!
 //! ```text
 //!   | fixed | index | index being made | layers: delta, and intermediate | caches | slack |
 //! ```
 //!
-//! The index is what it is, and there are two of it while a merge makes the next one. Of what is
-//! left, layers get the most: the more changes a merge takes at once, the less it writes for each.
-//! The cache of entries keeps the size that it has from the beginning. Codes that have run take
-//! what they take, up to a limit of their own, which pages are told of after each merge: they get
-//! the rest of the caches' part. What grows besides (places of codes, rings, layers that views keep)
-//! is counted, and all others have less.
+//! The size of the index follows from that of the state, and a merge holds two of them. Layers get
+//! the largest share of the rest: the more changes a merge takes at once, the less it writes for
+//! each. The value cache has a fixed size. The code cache grows up to a limit of its own; cached
+//! pages get what the value and code caches leave of the caches' share, which is computed anew
+//! after each merge. Other memory that grows (the code directory, io_uring rings, layers that
+//! views hold) is subtracted before everything else is divided.
 
-/// Buffers of segments and logs, blocks by hash, and the program itself.
+/// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes.
 const FIXED_BYTES: u64 = 40 << 20;
-/// Of what is left, the part of layers, and of the pages that their tries have taken apart.
-const LAYERS_PART: f64 = 0.5;
-/// And that of the caches. The rest is the allocator's: what it has freed and not given back,
-/// and what is between pieces of different sizes.
-const CACHE_PART: f64 = 0.25;
-/// Of all memory, the part of the cache of entries: at 1 GiB it takes up to 160,000 accounts.
-const ENTRIES_PART: u64 = 128;
-/// However much memory there is: as much is written when a database is opened.
-const ENTRY_BYTES_MAX: u64 = 256 << 20;
-/// And that of the cache of codes at most: at 1 GiB it takes some 600 of the largest contracts.
-const CODES_PART: u64 = 64;
-/// However much memory there is: ten thousand of the largest contracts.
-const CODE_BYTES_MAX: u64 = 256 << 20;
-/// However small the budget, a cache and layers of this size.
+/// Share of layers, and of the pages that their tries have expanded, in the memory that is left.
+const LAYERS_FRACTION: f64 = 0.5;
+/// Share of the caches in the memory that is left. The remaining quarter is for the allocator's
+/// fragmentation and freed memory that it has not returned.
+const CACHE_FRACTION: f64 = 0.25;
+/// The value cache takes 1/128 of all memory: at 1 GiB it holds up to 160,000 accounts.
+const VALUE_CACHE_DIVISOR: u64 = 128;
+/// Upper limit of the value cache, in bytes: opening a database writes all of it.
+const VALUE_CACHE_BYTES_MAX: u64 = 256 << 20;
+/// The code cache may take 1/64 of all memory: at 1 GiB it holds some 600 of the largest contracts.
+const CODE_CACHE_DIVISOR: u64 = 64;
+/// Upper limit of the code cache, in bytes: ten thousand of the largest contracts.
+const CODE_CACHE_BYTES_MAX: u64 = 256 << 20;
+/// Lower limit of the page cache, and of the layers, in bytes.
 const BYTES_MIN: u64 = 256 << 10;
-/// However little memory there is, what views of old blocks bring back may take so much.
+/// Lower limit of the memory for views of old blocks, in bytes.
 const PAST_BYTES_MIN: u64 = 8 << 20;
-/// What views of old blocks may take, of all memory.
-const PAST_PART: u64 = 8;
+/// Views of old blocks may take 1/8 of all memory.
+const PAST_DIVISOR: u64 = 8;
 
-/// Memory of the cache of entries.
+/// Size of the value cache, in bytes, for a budget of `memory` bytes.
 pub fn entry_bytes(memory: u64) -> u64 {
-    (memory / ENTRIES_PART).min(ENTRY_BYTES_MAX)
+    (memory / VALUE_CACHE_DIVISOR).min(VALUE_CACHE_BYTES_MAX)
 }
 
-/// What the cache of codes may take.
+/// Limit of the code cache, in bytes, for a budget of `memory` bytes.
 pub fn code_bytes(memory: u64) -> u64 {
-    (memory / CODES_PART).min(CODE_BYTES_MAX)
+    (memory / CODE_CACHE_DIVISOR).min(CODE_CACHE_BYTES_MAX)
 }
 
-/// What all that views of old blocks bring back may take.
+/// Limit of all layers restored for views of old blocks, in bytes, for a budget of `memory` bytes.
 pub fn past_bytes(memory: u64) -> u64 {
-    (memory / PAST_PART).max(PAST_BYTES_MIN)
+    (memory / PAST_DIVISOR).max(PAST_BYTES_MIN)
 }
 
-/// What is taken already, or by others.
+/// Memory in use that [`Budget::new`] can't assign, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
-    /// The index, twice while a merge makes the next one.
+    /// The index, including room for the next one that a merge makes, in bytes.
     pub index: u64,
-    /// The cache of codes.
+    /// The code cache, in bytes.
     pub codes: u64,
-    /// What grows with the database and its use: places of codes, rings, layers that views keep.
+    /// Other memory that grows: the code directory, io_uring rings, layers held by views, in bytes.
     pub others: u64,
 }
 
-/// What each part may take.
+/// Memory limits of the page cache and of the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Cached pages.
+    /// Limit of cached pages, in bytes.
     pub cache_bytes: u64,
-    /// Delta and intermediate together.
+    /// Limit of delta and intermediate layer together, in bytes.
     pub layer_bytes: usize,
 }
 
 impl Budget {
-    /// Divides `memory` bytes.
+    /// Divides a budget of `memory` bytes, of which `taken` is in use.
     pub fn new(memory: u64, taken: Taken) -> Self {
         let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
         let rest = memory.saturating_sub(fixed) as f64;
-        let caches = (rest * CACHE_PART) as u64;
+        let caches = (rest * CACHE_FRACTION) as u64;
         Self {
             cache_bytes: caches
                 .saturating_sub(entry_bytes(memory) + taken.codes)
                 .max(BYTES_MIN),
-            layer_bytes: ((rest * LAYERS_PART) as u64).max(BYTES_MIN) as usize,
+            layer_bytes: ((rest * LAYERS_FRACTION) as u64).max(BYTES_MIN) as usize,
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Counts that say why: kept always, since a relaxed add costs about a nanosecond.
+//! Counters of the engine's work, by cause. They are always on: a relaxed add takes about a
+//! nanosecond.
 
 use crate::base::histogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One count.
+/// A counter that any number of threads may add to.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Adds `by` to the count.
     #[inline]
-    /// Adds to the count.
     pub fn add(&self, by: u64) {
         if by > 0 {
             self.0.fetch_add(by, Ordering::Relaxed);
         }
     }
 
-    /// The count so far.
+    /// Current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -27,18 +28,18 @@ macro_rules! counters {
         counted { $($(#[doc = $doc:literal])+ $name:ident,)+ }
         measured { $($(#[doc = $measured_doc:literal])+ $measured:ident,)+ }
     ) => {
-        /// What an open database counts: [`CounterValues`] says what each is of.
+        /// The counters of an open database. [`CounterValues`] is a copy of their values.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: Counter,)+
-            /// How long commits took.
+            /// Duration of commits.
             pub commit_latency: Histogram,
-            /// How long those blocks waited to be sealed that waited at all.
+            /// Time that blocks waited to be sealed. Blocks that did not wait are left out.
             pub seal_waits: Histogram,
         }
 
-        /// What the engine did since it was opened. All are totals; bytes are bytes, times are
-        /// nanoseconds.
+        /// Totals of the engine's work since the database was opened. Names with `bytes` count
+        /// bytes, names that end in `_ns` are nanoseconds, and all others count events.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct CounterValues {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -46,7 +47,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// The counts. What is measured elsewhere is 0.
+            /// Current values. Those that the segments, the block log, the code file and the disk
+            /// count themselves are 0: the caller fills them in.
             pub fn values(&self) -> CounterValues {
                 CounterValues {
                     $($name: self.$name.get(),)+
@@ -56,7 +58,7 @@ macro_rules! counters {
         }
 
         impl CounterValues {
-            /// The counts with their names, in the order of declaration.
+            /// All counters with their names, in the order of declaration.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![
                     $((stringify!($name), self.$name),)+
@@ -69,42 +71,42 @@ macro_rules! counters {
 
 counters! {
     counted {
-        /// Accounts and slots asked of views.
+        /// Accounts and slots read through views.
         reads,
-        /// Reads answered by a layer above the snapshot.
+        /// Reads of accounts and slots answered by a layer above the snapshot.
         overlay_hits,
-        /// Single reads below the layers answered by the cache of entries.
+        /// Single reads below the layers that the value cache answered.
         entry_cache_hits,
-        /// Single reads below the layers not answered by it.
+        /// Single reads below the layers that the value cache did not answer.
         entry_cache_misses,
-        /// Contract codes that were in the cache of codes.
+        /// Contract codes found in the code cache.
         code_cache_hits,
-        /// Contract codes read from their file.
+        /// Contract codes read from the code file.
         code_cache_misses,
-        /// Page lookups answered by a page that was in the cache.
+        /// Page lookups that the page cache answered.
         page_cache_hits,
-        /// Page lookups not answered by the cache.
+        /// Page lookups that the page cache did not answer.
         page_cache_misses,
-        /// Pages read to answer a read of an account or a slot.
+        /// Pages read to answer reads of accounts and slots.
         page_reads_value,
-        /// Pages read to update the trie.
+        /// Pages read to update tries.
         page_reads_trie,
-        /// Pages read by merges: neighbours of what changed, and what is moved.
+        /// Pages read by merges: pages that changed, their neighbours, and pages that are moved.
         page_reads_merge,
         /// Pages read for proofs and witnesses.
         page_reads_proof,
         /// Pages read by checks.
         page_reads_check,
-        /// Bytes of pages read, whatever for.
+        /// Bytes of pages read, for all causes.
         page_bytes_read,
-        /// Parts of the index read, or all of a shard at once, where the index is larger than its
-        /// share of the memory.
+        /// Device reads of the index, each of one part or of a whole shard. 0 as long as the index
+        /// is in memory.
         index_reads,
-        /// Bytes of these.
+        /// Bytes read from the index on disk.
         index_bytes_read,
-        /// Nodes of the trie hashed, by roots, merges and checks.
+        /// Trie nodes hashed, by state roots, merges and checks.
         node_hashes,
-        /// Roots computed.
+        /// State roots computed.
         roots,
         /// Blocks made durable.
         blocks_committed,
@@ -112,70 +114,72 @@ counters! {
         log_syncs,
         /// Merges into the snapshot.
         merges,
-        /// Parts of the state that merges are done with; a merge has 256.
+        /// Shards that merges have finished. A merge has 256 shards.
         merge_parts,
         /// Pages written with changed content, by merges and by the loader.
         pages_written,
-        /// Pages that became too large, and became several.
+        /// Pages that merges split because they became too large.
         pages_split,
-        /// Pages that several became, which were small.
+        /// Pages that merges wrote in place of several small ones.
         pages_joined,
-        /// Pages moved as they were, out of segments with much dead space.
+        /// Pages moved unchanged out of segments with much dead space.
         pages_moved,
-        /// Bytes of these.
+        /// Bytes of pages moved unchanged out of segments with much dead space.
         page_bytes_moved,
-        /// Pages that merges made unreachable.
+        /// Pages that merges made unreachable from the newest snapshot.
         pages_dead,
-        /// Bytes of checkpoints written.
+        /// Bytes written to checkpoints.
         checkpoint_bytes_written,
-        /// Time spent on reverts: reading what a block is about to overwrite.
+        /// Time spent making reverts, which takes reading the values that a block overwrites, in
+        /// nanoseconds.
         revert_ns,
-        /// Time spent applying changes to the trie, added up over threads.
+        /// Time spent applying changes to tries, summed over threads, in nanoseconds.
         apply_ns,
-        /// Time spent hashing the trie, added up over threads.
+        /// Time spent hashing tries, summed over threads, in nanoseconds.
         hash_ns,
-        /// Time spent appending to and syncing the block log.
+        /// Time spent appending to the block log and syncing it, in nanoseconds.
         commit_ns,
-        /// Of the pages read for merges those that came with another, in one device read.
+        /// Pages that a merge read in the same device read as another page, in order to move them.
         pages_read_together,
-        /// Time blocks waited to be sealed, since they came faster than they can be merged.
+        /// Time that blocks waited to be sealed because merges were behind, in nanoseconds.
         seal_wait_ns,
-        /// Time spent merging, in the background.
+        /// Time spent merging in the background, in nanoseconds.
         merge_ns,
     }
     measured {
-        /// Of the pages read those that were not on the disk yet: no device read each.
+        /// Page reads answered from a segment's write buffer, without a device read.
         page_reads_buffered,
-        /// Pages that could not be read, since they are damaged, or the disk failed again and
-        /// again.
+        /// Pages that can't be read, because they are damaged or the disk failed repeatedly. This
+        /// is a current value, not a total.
         pages_unreadable,
-        /// Entries of the block index read from the disk.
+        /// Entries of the block index read from disk.
         block_index_reads,
-        /// Bytes written to segments: pages changed or moved, and zeros that fill blocks.
+        /// Bytes written to segments: changed and moved pages, and the zeros that fill blocks.
         page_bytes_written,
-        /// Bytes written to the block log: records, and the zeros by which its files are extended.
+        /// Bytes written to the block log: records, and the zeros that extend its files.
         log_bytes_written,
         /// Bytes written to the block index.
         block_index_bytes_written,
-        /// Bytes written to the file of codes.
+        /// Bytes written to the code file.
         code_bytes_written,
-        /// Reads of the disk, whatever for, since the disk was made.
+        /// Disk reads for all causes, single or in a batch, since the disk was opened.
         disk_reads,
-        /// Bytes that these took from the system.
+        /// Bytes read from the disk. Direct reads count whole blocks.
         disk_bytes_read,
-        /// Batches in which reads were made.
+        /// Batches of disk reads.
         disk_batches,
-        /// Writes to the disk.
+        /// Disk writes.
         disk_writes,
-        /// Bytes in these.
+        /// Bytes written to the disk.
         disk_bytes_written,
-        /// Syncs of files and of directories.
+        /// Syncs of files and directories.
         disk_syncs,
     }
 }
 
 impl CounterValues {
-    /// Pages that took a device read, whatever for.
+    /// Device reads of pages, for all causes: without reads from buffers, and with one for pages
+    /// that were read together.
     pub const fn page_reads(&self) -> u64 {
         let all = self.page_reads_value
             + self.page_reads_trie
@@ -185,8 +189,8 @@ impl CounterValues {
         all.saturating_sub(self.page_reads_buffered + self.pages_read_together)
     }
 
-    /// Bytes written, whatever for. Making a database writes its manifest, and what the loader
-    /// puts aside, besides.
+    /// Bytes written, for all causes: log, pages, checkpoints, block index and codes. The manifest
+    /// and the loader's spill files are not included.
     pub const fn bytes_written(&self) -> u64 {
         self.log_bytes_written
             + self.page_bytes_written

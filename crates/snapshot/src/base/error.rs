@@ -1,185 +1,189 @@
-//! What can go wrong in the engine, by consequence: a caller's mistake leaves the engine as it
-//! was; damage on the disk names the file; after a failed write the engine refuses to go on.
+//! The engine's errors, classified by consequence: a caller's mistake leaves the engine unchanged;
+//! damage on disk names the file; after a failed write the engine refuses further work.
 
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Path};
 use cambium_store::StoreError;
 use cambium_trie::{TrieError, UpdateError};
 
-/// Why the engine could not do what was asked.
+/// Error of an operation of the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The disk or a file on it.
+    /// A failed disk operation, or a damaged file.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nodes that contradict each other.
+    /// An inconsistent state trie, or leaves that were given out of order.
     #[error("state trie: {0}")]
     Trie(#[from] TrieError),
-    /// Changes that contradict the state that they are made to.
-    #[error("changes that can't be made: {0}")]
+    /// Changes that contradict the state they apply to, such as slots of an absent account.
+    #[error("invalid state changes: {0}")]
     BadChanges(TrieError),
-    /// Options that are outside their limits.
-    #[error("these options can't be used: {0}")]
+    /// Options outside their limits.
+    #[error("invalid options: {0}")]
     BadOptions(String),
-    /// A first block, or what is to be kept with it, that can't be.
-    #[error("a database can't begin like this: {0}")]
+    /// A first block, properties, or a directory that a new database can't be created with.
+    #[error("can't create the database: {0}")]
     BadStart(String),
-    /// A block to build on that is not kept.
+    /// The block to build on is unknown, or on an abandoned branch.
     #[error(
-        "block {0} is not in the database, or is on a branch that was given up: import its \
-         ancestors first"
+        "block {0} is not in the database, or is on an abandoned branch: import its ancestors \
+         first"
     )]
     UnknownBlock(B256),
-    /// A height over the head's, or whose block is not kept.
+    /// No block of this number is available: it is above the head, or no longer kept.
     #[error("no block {number}: the head is {head}")]
     NoSuchBlock {
-        /// What was asked for.
+        /// The requested number.
         number: BlockNumber,
-        /// The head.
+        /// The current head.
         head: BlockId,
     },
-    /// Something that needs blocks which have left the log.
+    /// The operation needs blocks that were removed from the block log.
     #[error(
-        "this needs blocks before block {oldest}, and they are not kept: `--keep-blocks` says how \
-         many are, and only an import from the first block brings older ones back"
+        "this needs blocks before block {oldest}, and they are not kept: `--keep-blocks` sets how \
+         many are, and only an import from the first block restores older ones"
     )]
     NotKept {
-        /// The oldest block that can be the head again.
+        /// The oldest block that an unwind can still reach.
         oldest: BlockNumber,
     },
-    /// A block whose name does not follow the block that it was executed on.
+    /// A block whose number or parent hash does not match the block that it was executed on.
     #[error(
-        "block {block} claims the parent {claimed}, but was executed on block {parent}: its number \
-         must be one more than the parent's, and its parent that block"
+        "block {block} claims the parent {claimed}, but was executed on block {parent}: its parent \
+         hash must be that block's, and its number one more"
     )]
     NotAChild {
-        /// The block.
+        /// The rejected block.
         block: BlockId,
-        /// The hash that it gives as its parent's.
+        /// The parent hash that it claims.
         claimed: B256,
         /// The block that it was executed on.
         parent: BlockId,
     },
-    /// A block that is there already, sealed or committed.
-    #[error("block {0} is in the database already: it can't be sealed again")]
+    /// The block to seal is already sealed or committed.
+    #[error("block {0} is already in the database and can't be sealed again")]
     BlockExists(BlockId),
-    /// A block or a view of another database.
-    #[error("block {0} is of another database than the one that it was given to")]
+    /// A block or view that belongs to another database than the one it was passed to.
+    #[error("block {0} belongs to another database")]
     OtherDatabase(BlockId),
-    /// Code whose bytes have another hash.
-    #[error("code given as {expected} has the hash {got}")]
+    /// Contract code whose bytes do not have the hash supplied with them.
+    #[error("code supplied for hash {expected} has hash {got}")]
     WrongCode {
-        /// As given.
+        /// The supplied hash.
         expected: B256,
-        /// As computed.
+        /// keccak(code).
         got: B256,
     },
-    /// An account whose code nobody has.
+    /// An account names code that is neither stored nor supplied.
     #[error(
-        "the account at {account} has the code {code_hash}, which is neither in the database nor \
-         given with the block"
+        "the account with address hash {account} has code hash {code_hash}, but that code is \
+         neither in the database nor supplied with the block"
     )]
     UnknownCode {
         /// keccak(address).
         account: B256,
-        /// Hash of the code.
+        /// Hash of the missing code.
         code_hash: B256,
     },
-    /// A state so far from the newest that what lies between does not fit into its memory.
+    /// A historical state so far from the snapshot that the changes in between exceed the memory
+    /// for views of old blocks.
     #[error(
-        "the state after block {block} is {distance} blocks from the newest in pages, and what \
-         changed since takes more than the {bytes_max} bytes that there are for it: give the \
-         database more memory, or let go of other old views"
+        "the state after block {block} is {distance} blocks from the newest snapshot, and the \
+         changes in between exceed the limit of {bytes_max} bytes: give the database more memory, \
+         or drop other views of old blocks"
     )]
     TooFar {
-        /// The block.
+        /// The requested block.
         block: BlockId,
-        /// Blocks between it and the state in pages.
+        /// Number of blocks between it and the snapshot.
         distance: u64,
-        /// What such changes may take now, in bytes.
+        /// Memory available for such changes, in bytes.
         bytes_max: u64,
     },
-    /// Blocks that are sealed and not committed take too much memory.
+    /// Sealed but uncommitted blocks exceed the memory for layers.
     #[error(
-        "blocks that are sealed and not committed take {bytes} bytes, and the memory for layers \
-         is {bytes_max}: commit some of them, or give the database more memory"
+        "sealed but uncommitted blocks take {bytes} bytes, and the limit for all layers is \
+         {bytes_max}: commit some of them, or give the database more memory"
     )]
     NoRoom {
-        /// What they take.
+        /// Memory of the uncommitted blocks, in bytes.
         bytes: u64,
-        /// What all layers may take.
+        /// Memory limit of all layers, in bytes.
         bytes_max: u64,
     },
-    /// A block committed before its parent.
+    /// A commit of a block whose parent is not committed.
     #[error("block {0} can't be committed before its parent")]
     ParentNotCommitted(BlockId),
-    /// A root that is not the block's.
+    /// The computed state root differs from the expected one.
     #[error("state root of block {block}: got {got}, expected {expected}")]
     WrongRoot {
-        /// The block.
+        /// The block whose root was computed.
         block: BlockId,
-        /// As computed.
+        /// The computed root.
         got: B256,
-        /// As claimed.
+        /// The root that the header or the checkpoint claims.
         expected: B256,
     },
-    /// Bytes of a record, page or checkpoint that are not what their checksum promised.
-    #[error("{what} is damaged: {source}; `cambium db check` tells how far the damage goes")]
+    /// A record, page or section whose checksum is right, but which can't be decoded.
+    #[error("{what} is damaged: {source}; run `cambium db check` to find all damage")]
     Damaged {
-        /// Which thing.
+        /// The damaged object: a record, section, page or leaf.
         what: String,
-        /// What is wrong.
+        /// Why it can't be decoded.
         source: DecodeError,
     },
-    /// A page that is not the one that the index named.
+    /// A page of another subtrie than the one that the index expects at its address.
     #[error(
-        "page {place:#x} holds {found}, where the index has {expected}: run `cambium db check`"
+        "page {place:#x} has the prefix {found}, but the index expects {expected}: run \
+         `cambium db check`"
     )]
     WrongPage {
-        /// Its address.
+        /// Address of the page.
         place: u64,
-        /// Prefix in the page.
+        /// Prefix that the page has.
         found: Box<Path>,
-        /// Prefix by the index.
+        /// Prefix that the index expects.
         expected: Box<Path>,
     },
-    /// A node that should have a place and has none, or the like: an engine error, not a user's.
+    /// A broken invariant, such as a blinded node without a page address: a bug in the engine, or
+    /// damage that no checksum covers.
     #[error("engine invariant broken at {path}: {what} is missing")]
     Broken {
-        /// Where in the trie.
+        /// Path in the state trie.
         path: Path,
-        /// What was expected.
+        /// The object that is missing there.
         what: &'static str,
     },
-    /// A database whose making was cut short.
-    #[error("this database was never finished: initialise it again")]
+    /// A database whose creation was interrupted.
+    #[error("the creation of this database was interrupted: initialise it again")]
     Unfinished,
-    /// A database without a checkpoint, although it had some.
+    /// A database that has lost all its checkpoints.
     #[error(
         "{dir} has blocks in its log, but no checkpoint: its files `checkpoint-*` were lost. \
          Restore them from a copy, or remove the directory and import the chain again"
     )]
     CheckpointsLost {
-        /// The directory.
+        /// The database directory.
         dir: String,
     },
-    /// A change to a database that is open for reading alone.
-    #[error("the database is open for reading alone: nothing can be {0} here")]
+    /// A write to a database that was opened read-only. Contains the refused operation as a
+    /// participle, such as "committed".
+    #[error("the database is open read-only: nothing can be {0}")]
     ReadOnly(&'static str),
-    /// A database to be closed that somebody uses.
+    /// An attempt to close a database that is still in use.
     #[error(
         "the database can't be closed yet: {users} handles, views, sessions or blocks of it are \
-         still there, and it is closed with the last of them"
+         still in use, and it closes when the last of them is dropped"
     )]
     StillUsed {
-        /// Handles, views, sessions and blocks besides the one that was to be the last.
+        /// Number of handles, views, sessions and blocks besides the handle that was to be closed.
         users: usize,
     },
-    /// Code that an account names and the code store lacks.
-    #[error("no code {0} in the database: run `cambium db check`")]
+    /// An account names code that is missing from the code file. Contains the code hash.
+    #[error("code {0} is missing from the database: run `cambium db check`")]
     MissingCode(B256),
-    /// An earlier failure left the engine unsure of what is on the disk. What was acknowledged
-    /// before is safe.
+    /// An earlier failure left it unknown what is on disk, so that the engine refuses further work.
+    /// Blocks acknowledged before that are safe. Contains the failure.
     #[error("the database stopped after an earlier failure ({0}): open it again")]
     Poisoned(String),
 }
@@ -187,7 +191,7 @@ pub enum StateError {
 impl revm::database_interface::DBErrorMarker for StateError {}
 
 impl StateError {
-    /// Whether the disk may give next time what it could not give now.
+    /// Whether the error may be transient: trying the same disk operation again may succeed.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Store(StoreError::Disk(error)) => {
@@ -197,8 +201,7 @@ impl StateError {
         }
     }
 
-    /// Whether this says that bytes on the disk are not what was written, or gone: trying again
-    /// does not help.
+    /// Whether the error reports missing or corrupt data on disk, which trying again can't fix.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Store(error) => error.is_corruption(),
@@ -209,7 +212,7 @@ impl StateError {
     }
 }
 
-/// The error of an update of a trie.
+/// Converts the error of a trie update to a [`StateError`].
 pub fn update_error(error: UpdateError<StateError>) -> StateError {
     match error {
         UpdateError::Resolve(error) => error,

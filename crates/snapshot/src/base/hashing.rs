@@ -1,16 +1,17 @@
-//! Hashing what has changed in tries.
+//! Hashing the changed nodes of tries, with counters.
 
 use crate::base::counters::Counters;
 use cambium_keccak::Batch;
 use cambium_trie::{Alone, PartialTrie, Spread};
 use std::time::Instant;
 
-/// Hashes what has changed in the tries, on the caller's thread.
+/// Hashes all nodes of `tries` that have no cached node reference, on the caller's thread.
 pub fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
     hash_on(tries, &Alone, counters);
 }
 
-/// Hashes what has changed in the tries, on the threads of `spread`.
+/// Hashes all nodes of `tries` that have no cached node reference, on the threads of `spread`.
+/// Adds to the counters `node_hashes` and `hash_ns`.
 pub fn hash_on(tries: &mut [&mut PartialTrie], spread: &dyn Spread, counters: &Counters) {
     let start = Instant::now();
     let hashed = cambium_trie::commit_with(tries, &mut Batch::new(), spread);

@@ -1,5 +1,5 @@
-//! How long things took, as a distribution: counts in buckets that grow by the size of their
-//! bounds, so that every figure is off by at most one part in 32.
+//! Latency histograms with logarithmic buckets: 32 for each power of two, so that a quantile is too
+//! large by at most one part in 32.
 
 use std::{
     array,
@@ -7,16 +7,18 @@ use std::{
     time::Duration,
 };
 
-/// Buckets for each doubling.
-const STEPS: u64 = 32;
-/// The first doubling that is divided begins here: in nanoseconds, about a microsecond.
+/// Buckets in each power of two.
+const STEPS_PER_DOUBLING: u64 = 32;
+/// log2 of the shortest duration, in nanoseconds, from which bucket widths grow: 1.024 us.
 const FIRST_BITS: u32 = 10;
-/// The last one ends here: after 18 minutes.
+/// log2 of the duration, in nanoseconds, at which the last bucket ends: 18 minutes. Longer ones
+/// count there, too.
 const LAST_BITS: u32 = 40;
-/// All below the first doubling in steps as wide as its own, then the doublings.
-const BUCKETS: usize = (STEPS + STEPS * (LAST_BITS - FIRST_BITS) as u64) as usize;
+/// 32 buckets of equal width below the first power of two, then 32 for each.
+const BUCKETS: usize =
+    (STEPS_PER_DOUBLING + STEPS_PER_DOUBLING * (LAST_BITS - FIRST_BITS) as u64) as usize;
 
-/// Counts of durations. Any number of threads may add to it.
+/// Histogram of durations, from which [`Latency`] is derived. Threads add to it without locks.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -32,32 +34,32 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration in nanoseconds.
 fn bucket_of(ns: u64) -> usize {
     let bits = ns.max(1 << FIRST_BITS).ilog2();
-    let step_bits = bits - STEPS.ilog2();
+    let step_bits = bits - STEPS_PER_DOUBLING.ilog2();
     let doubling = u64::from(bits - FIRST_BITS);
-    let bucket = STEPS * doubling + (ns >> step_bits);
+    let bucket = STEPS_PER_DOUBLING * doubling + (ns >> step_bits);
     (bucket as usize).min(BUCKETS - 1)
 }
 
-/// The longest duration that falls into a bucket.
+/// Returns the longest duration in a bucket, in nanoseconds.
 fn end_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
-    let doubling = (bucket / STEPS).saturating_sub(1);
-    let step_bits = FIRST_BITS - STEPS.ilog2() + doubling as u32;
-    ((bucket - STEPS * doubling + 1) << step_bits) - 1
+    let doubling = (bucket / STEPS_PER_DOUBLING).saturating_sub(1);
+    let step_bits = FIRST_BITS - STEPS_PER_DOUBLING.ilog2() + doubling as u32;
+    ((bucket - STEPS_PER_DOUBLING * doubling + 1) << step_bits) - 1
 }
 
 impl Histogram {
-    /// Counts one event that took `time`.
+    /// Adds one event that took `time`.
     pub fn add(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
         self.max_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// The distribution of what was counted so far.
+    /// Quantiles of the durations added so far.
     pub fn latency(&self) -> Latency {
         let load = |bucket: &AtomicU64| bucket.load(Ordering::Relaxed);
         let buckets: Vec<u64> = self.buckets.iter().map(load).collect();
@@ -84,18 +86,19 @@ impl Histogram {
     }
 }
 
-/// How long something took, in nanoseconds: each figure is exact, or too large by up to 3 %.
+/// Quantiles of a duration, in nanoseconds. They are upper bounds, too large by at most 1/32; the
+/// maximum is exact. All are 0 if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// How often it was done.
+    /// Number of measurements.
     pub count: u64,
-    /// Half of the times it took at most this long.
+    /// Median, in nanoseconds.
     pub p50_ns: u64,
-    /// 99 times of 100.
+    /// 99th percentile, in nanoseconds.
     pub p99_ns: u64,
-    /// 999 times of 1000.
+    /// 99.9th percentile, in nanoseconds.
     pub p999_ns: u64,
-    /// The longest, exactly.
+    /// Longest duration, in nanoseconds.
     pub max_ns: u64,
 }
 

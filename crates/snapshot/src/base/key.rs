@@ -1,4 +1,4 @@
-//! What is read by its path, and what a merge writes there.
+//! Keys that can be read from a snapshot, and the changes that a merge makes to their values.
 
 use crate::base::{
     error::StateError,
@@ -9,34 +9,43 @@ use cambium_primitives::{Account, DecodeError, Path, SlotValue};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 
-/// The compact form of an account has at most so many bytes, a slot's 32.
+/// Largest size of an account's compact encoding, in bytes. A slot's value takes at most 32.
 const ACCOUNT_BYTES_MAX: usize = 75;
 
-/// Something read by its path: an account or a slot.
+/// A key of the state: an account ([`B256`]) or a storage slot (a pair of them).
 pub trait Key: Copy + Ord + Send + Sync {
-    /// What is read: an account or none, or a slot's value.
+    /// Value at the key: `Option<Account>` for an account, [`U256`] for a slot (zero if absent).
     type Value: Send;
 
-    /// The path of the leaf.
+    /// Path of the key's leaf in the state trie.
     fn path(&self) -> Path;
 
-    /// The key in the cache of entries.
-    fn entry(&self) -> EntryKey<'_>;
+    /// The key in the form that the value cache uses.
+    fn entry(&self) -> CacheKey<'_>;
 
-    /// What a walk of the index found, unless that is a page.
+    /// Value of a leaf that the index itself holds, or of an absent one. The caller handles
+    /// [`Lookup::Stub`].
     fn resident(lookup: &Lookup<'_>) -> Self::Value;
 
-    /// The value in `page`, which covers `path`.
+    /// Value of the leaf at `path` in `page`, whose prefix covers `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Damaged`] if the leaf can't be decoded.
     fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError>;
 
-    /// The form in which the cache of entries has it, that of pages: of no bytes if it is absent.
+    /// Encodes a value for the value cache, as pages encode it. An absent value is empty.
     fn to_entry(value: &Self::Value) -> Vec<u8>;
 
-    /// A value from that form.
+    /// Decodes a value that [`Key::to_entry`] encoded.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if `bytes` is not such an encoding.
     fn from_entry(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 }
 
-/// An account by keccak(address).
+/// An account, by keccak(address).
 impl Key for B256 {
     type Value = Option<Account>;
 
@@ -44,8 +53,8 @@ impl Key for B256 {
         Path::account(self)
     }
 
-    fn entry(&self) -> EntryKey<'_> {
-        EntryKey {
+    fn entry(&self) -> CacheKey<'_> {
+        CacheKey {
             account: self,
             slot: None,
         }
@@ -79,7 +88,7 @@ impl Key for B256 {
     }
 }
 
-/// A slot by keccak(address) and keccak(slot).
+/// A storage slot, by keccak(address) and keccak(slot).
 impl Key for (B256, B256) {
     type Value = U256;
 
@@ -87,8 +96,8 @@ impl Key for (B256, B256) {
         Path::slot(&self.0, &self.1)
     }
 
-    fn entry(&self) -> EntryKey<'_> {
-        EntryKey {
+    fn entry(&self) -> CacheKey<'_> {
+        CacheKey {
             account: &self.0,
             slot: Some(&self.1),
         }
@@ -117,19 +126,22 @@ impl Key for (B256, B256) {
     }
 }
 
-/// Whose entry it is.
+/// Key of the value cache.
 #[derive(Clone, Copy)]
-pub struct EntryKey<'a> {
+pub struct CacheKey<'a> {
+    /// keccak(address).
     pub account: &'a B256,
+    /// keccak(slot), or `None` for the account itself.
     pub slot: Option<&'a B256>,
 }
 
-/// What the newest of some layers wrote.
+/// One change that a merge makes to the snapshot. Hashes are keccak(address) and keccak(slot).
 pub enum Written {
-    /// An account, or that there is none.
+    /// The account's new value, or `None` if it was deleted.
     Account(B256, Option<Account>),
-    /// A slot, by its account's path and its own.
+    /// The slot's new value, by account and slot. Zero deletes it.
     Slot(B256, B256, U256),
-    /// All slots of the account were cleared, before those were set that are told besides.
+    /// All slots of the account were cleared. Slots that have a [`Written::Slot`] too were set
+    /// after that.
     Wipe(B256),
 }

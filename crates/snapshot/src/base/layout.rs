@@ -1,4 +1,5 @@
-//! Where things are in the state trie and in pages: shards, prefixes, places, and leaves as bytes.
+//! Mapping between the state trie and pages: shards, prefixes, page addresses in stubs, and the
+//! encoding of leaves.
 
 use crate::base::{counters::Counters, error::StateError};
 use alloy_primitives::{B256, U256};
@@ -7,23 +8,27 @@ use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, SLOT_NIBBL
 use cambium_store::{Page, PageAddr};
 use cambium_trie::{LeafValue, Link, NodeRef, PartialTrie, Place, Stub};
 
-/// The trie that a path belongs to. The path must have two nibbles.
+/// Returns the shard of a path, 0 to 255: its first byte. The path must have at least two nibbles.
 pub fn shard_of(path: &Path) -> usize {
     usize::from(path.packed()[0])
 }
 
-/// The path at which a shard is rooted.
+/// Returns the path of a shard's root: the two nibbles of `shard`, which is 0 to 255.
 pub fn shard_prefix(shard: usize) -> Path {
     Path::from_nibbles(&[(shard >> 4) as u8, (shard & 15) as u8])
 }
 
-/// Whether a leaf is in the subtrie at `prefix`. At an account's path that is its storage: the
-/// account itself is a leaf above it.
+/// Whether `leaf` is in the subtrie at `prefix`. The subtrie at an account's path is its storage
+/// trie, which does not contain the account itself.
 pub fn is_under(leaf: &Path, prefix: &Path) -> bool {
     leaf.starts_with(prefix) && (prefix.len() < ACCOUNT_NIBBLES || leaf.len() > ACCOUNT_NIBBLES)
 }
 
-/// The address of the page behind `stub`, which sits at `prefix`. [`StateError::Broken`] for a stub without a place.
+/// Returns the address of the page that `stub`, the blinded node at `prefix`, names.
+///
+/// # Errors
+///
+/// [`StateError::Broken`] if the stub has no place.
 pub fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
     let nowhere = StateError::Broken {
         path: *prefix,
@@ -32,12 +37,12 @@ pub fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
     Ok(page_addr(stub.place.ok_or(nowhere)?))
 }
 
-/// The page address that a place in a trie stands for.
+/// Converts the place of a stub to the page address that it encodes.
 pub fn page_addr(place: Place) -> PageAddr {
     PageAddr::from_u64(place.get()).expect("a place is not zero")
 }
 
-/// The place in a trie that stands for a page address.
+/// Converts a page address to the place of a stub. The reverse of [`page_addr`].
 pub fn place(addr: PageAddr) -> Place {
     Place::new(addr.to_u64()).expect("an address is not zero")
 }
@@ -49,7 +54,12 @@ fn damaged(path: &Path, source: DecodeError) -> StateError {
     }
 }
 
-/// A leaf's value from its bytes: a slot's if its path is a slot's.
+/// Decodes a leaf's value as pages encode it. The length of `path` decides whether it is a slot's
+/// or an account's.
+///
+/// # Errors
+///
+/// [`StateError::Damaged`] if `bytes` is not a canonical encoding.
 pub fn decode_leaf(path: &Path, bytes: &[u8]) -> Result<LeafValue, StateError> {
     let leaf = if path.len() == SLOT_NIBBLES {
         SlotValue::decode(bytes).map(LeafValue::Slot)
@@ -59,7 +69,7 @@ pub fn decode_leaf(path: &Path, bytes: &[u8]) -> Result<LeafValue, StateError> {
     leaf.map_err(|source| damaged(path, source))
 }
 
-/// The account at `path` in `page`.
+/// Returns the account at `path` in `page`, if there is one.
 pub(crate) fn account_in(page: &Page, path: &Path) -> Result<Option<Account>, StateError> {
     let bytes = page.get(path);
     bytes
@@ -67,7 +77,7 @@ pub(crate) fn account_in(page: &Page, path: &Path) -> Result<Option<Account>, St
         .transpose()
 }
 
-/// The slot at `path` in `page`; zero if it is not there.
+/// Returns the value of the slot at `path` in `page`, or zero if the slot is absent.
 pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
     let Some(bytes) = page.get(path) else {
         return Ok(U256::ZERO);
@@ -75,8 +85,16 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
     SlotValue::decode(bytes).map_err(|source| damaged(path, source))
 }
 
-/// The subtrie of a page, hashed: with the references that are cached in it, or from its leaves
-/// alone. Its root is linked from nowhere.
+/// Builds and hashes the subtrie of a page. Returns it with the link of its root, which is not set
+/// as the trie's root.
+///
+/// Nodes below a digest stay unhashed if `with_digests` is true; otherwise digests are ignored, and
+/// everything is hashed from the leaves.
+///
+/// # Errors
+///
+/// [`StateError::Damaged`] or [`StateError::Broken`] if a leaf or a digest can't be decoded, and
+/// [`StateError::Trie`] if the leaves form no trie.
 pub fn subtrie_of(
     page: &Page,
     with_digests: bool,
@@ -97,14 +115,22 @@ pub fn subtrie_of(
     Ok((trie, root))
 }
 
-/// The cached digests of `page`.
+/// Returns the digests of `page`, in path order: node references of its larger inner branches.
+///
+/// # Errors
+///
+/// [`StateError::Broken`] if a digest is not of 1 to 32 bytes.
 pub fn digests_of(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
     page.digests()
         .map(|(path, bytes)| Ok((path, node_of(&path, bytes)?)))
         .collect()
 }
 
-/// The reference that the digest cached for `path` is.
+/// Decodes a digest of the node at `path`: a hash of 32 bytes, or inline RLP of fewer.
+///
+/// # Errors
+///
+/// [`StateError::Broken`] if `bytes` is not of 1 to 32 bytes.
 pub fn node_of(path: &Path, bytes: &[u8]) -> Result<NodeRef, StateError> {
     let hash = || B256::try_from(bytes).ok().map(NodeRef::hash);
     NodeRef::inline(bytes)

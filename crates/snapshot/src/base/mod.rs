@@ -1,4 +1,5 @@
-//! What everything else stands on.
+//! Foundation of the crate: errors, counters, thread pools, the memory budget, and the mapping
+//! between tries, pages and keys.
 
 pub(crate) mod error;
 pub(crate) mod sync;

@@ -1,7 +1,7 @@
-//! The engine's own threads for work that splits.
+//! The engine's own thread pools for parallel work.
 //!
-//! The engine waits for such work while it holds its locks. On a pool shared with its callers, a
-//! thread that waits would be given their work meanwhile, which may want the same locks.
+//! The engine holds its locks while it waits for parallel work. In a pool shared with the embedding
+//! program, a waiting thread could steal the program's jobs, which may take the same locks.
 
 use cambium_trie::{HashJob, Spread};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
@@ -19,8 +19,8 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     pool.expect("the system gives threads to the engine's pool")
 });
 
-/// For merges: threads of their own, since a root must not wait until a merge is through, and of
-/// low priority. They wait for the disk for much of the time: as many as there are processors.
+/// Threads for merges, at low priority, so that computing a root never waits for a merge. There are
+/// as many as processors, since they often wait for the disk.
 static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new()
         .num_threads(POOL.current_num_threads())
@@ -30,12 +30,11 @@ static BACKGROUND: LazyLock<ThreadPool> = LazyLock::new(|| {
         .expect("the system gives threads to the engine's pool")
 });
 
-/// Niceness of threads that merge: beside one that computes a root, one of them gets a quarter of
-/// a processor. With more, merges take so long that commits wait for them.
+/// Niceness of merge threads. Next to a thread that computes a root, one gets a quarter of a
+/// processor. At a higher value, merges become so slow that sealing waits for them.
 const NICENESS: i32 = 5;
 
-/// For reading: twice as many threads as processors, so that some work on what they have read
-/// while others wait for the disk.
+/// Threads for reads: two for each processor, so that some decode while others wait for the disk.
 static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
     let pool = ThreadPoolBuilder::new()
         .num_threads(2 * POOL.current_num_threads())
@@ -44,7 +43,7 @@ static READERS: LazyLock<ThreadPool> = LazyLock::new(|| {
         .expect("the system gives threads to the engine's pool")
 });
 
-/// Where what takes long to free is freed.
+/// Channel to the thread that drops large values.
 static DROPPER: LazyLock<Sender<Box<dyn Send>>> = LazyLock::new(|| {
     let (sender, receiver) = mpsc::channel();
     let run = || {
@@ -52,34 +51,35 @@ static DROPPER: LazyLock<Sender<Box<dyn Send>>> = LazyLock::new(|| {
         receiver.into_iter().for_each(drop)
     };
     let thread = thread::Builder::new().name("cambium-drop".to_owned());
-    // Without the thread the channel is closed, and senders get back what they send.
+    // If the thread can't be started, the channel is closed, and senders drop values themselves.
     let _ = thread.spawn(run);
     sender
 });
 
-/// Frees `value` on a thread of low priority.
+/// Drops `value` on a background thread of low priority. Use it for values that take milliseconds
+/// to free.
 pub fn drop_later(value: impl Send + 'static) {
     let _ = DROPPER.send(Box::new(value));
 }
 
-/// Makes the calling thread one that gets what others leave, where the system knows of this.
+/// Lowers the priority of the calling thread. Does nothing on other systems than Linux.
 pub fn lower_priority() {
     #[cfg(target_os = "linux")]
-    // Refused, it merges at the priority of all others.
+    // If the system refuses, the thread keeps the normal priority.
     let _ = rustix::process::nice(NICENESS);
 }
 
-/// Runs `work`, whose parallel parts run on the engine's threads.
+/// Runs `work` in the engine's pool: rayon jobs that it spawns run there.
 pub fn install<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     install_on(&POOL, work)
 }
 
-/// Runs `work`, whose parallel parts run on the threads for reading.
+/// Runs `work` in the pool for reads: rayon jobs that it spawns run there.
 pub fn install_readers<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     install_on(&READERS, work)
 }
 
-/// Runs `work`, whose parallel parts run on the threads for merging.
+/// Runs `work` in the pool for merges, at low priority: rayon jobs that it spawns run there.
 pub fn install_in_background<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     install_on(&BACKGROUND, work)
 }
@@ -89,8 +89,8 @@ fn install_on<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> T 
     if !foreign {
         return pool.install(work);
     }
-    // A thread of another pool would be given other work while it waits here, and so on without
-    // end. A thread of its own waits in its place.
+    // A thread of another pool would steal that pool's jobs while it waits here, and recurse
+    // without bound. A new thread waits in its place.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.install(work));
         waiting
@@ -99,12 +99,12 @@ fn install_on<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> T 
     })
 }
 
-/// Number of the engine's threads.
+/// Number of threads in the engine's pool.
 pub fn threads() -> usize {
     POOL.current_num_threads()
 }
 
-/// The engine's threads, for hashing what has changed in one large trie.
+/// The engine's pool as a [`Spread`], for hashing one large trie in parallel.
 pub struct Threads;
 
 impl Spread for Threads {

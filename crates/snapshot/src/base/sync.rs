@@ -1,8 +1,8 @@
-//! Locks and atomic numbers of the value cache: those of `loom` where its model runs.
+//! Locks and atomics of the value cache, which the feature `loom` replaces with loom's.
 //!
-//! The model goes through all orders of its threads, and through all that the memory of any
-//! processor may show them: `cargo test -p cambium-snapshot --features loom --lib model`. Other tests
-//! don't run with the feature, since nothing else drives such locks.
+//! With loom, the model in `cache/values/model.rs` explores the interleavings of its threads under
+//! the C11 memory model: `cargo test -p cambium-snapshot --features loom --lib model`. Other tests
+//! can't run with the feature, since loom's types work only inside a model.
 
 #[cfg(feature = "loom")]
 pub use self::modelled::Mutex;
@@ -17,7 +17,7 @@ pub(crate) use std::sync::atomic::AtomicU32;
 mod modelled {
     use loom::sync::MutexGuard;
 
-    /// With the methods of `parking_lot`.
+    /// `loom`'s mutex with the methods of `parking_lot`'s.
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T: Default> Default for Mutex<T> {

@@ -1,8 +1,7 @@
-//! Contract codes in the form in which they are executed.
+//! Cache of contract code in the form in which revm executes it.
 //!
-//! A block runs the same few contracts as the one before. What makes bytes of the file into a code
-//! that can run (reading, checking, finding the places that may be jumped to) is done once, and
-//! not in each block.
+//! Most blocks run the same few contracts. The cache saves reading and checking the code, and the
+//! analysis of its jump destinations.
 
 use crate::base::{counters::Counters, error::StateError};
 use alloy_primitives::{B256, Bytes};
@@ -11,18 +10,19 @@ use quick_cache::{Weighter, sync::Cache};
 use revm::bytecode::Bytecode;
 use std::sync::Arc;
 
-/// What a code takes beside its bytes, and one bit for each of them.
+/// Memory of a cached code besides its bytes and its jump table of one bit per byte, in bytes.
 const OVERHEAD_BYTES: u64 = 256;
-/// What a code takes, about: most of those that run often are larger.
+/// Assumed size of a code, in bytes, from which the initial number of cache entries follows. Most
+/// codes that run often are larger.
 const CODE_BYTES: u64 = 8 << 10;
 
-/// Codes that ran lately, by hash.
+/// Recently used contract code, by code hash.
 pub struct CodeCache {
     cache: Cache<B256, Bytecode, CodeWeight>,
     counters: Arc<Counters>,
 }
 
-/// Weighs a code by what it takes.
+/// Weighs a code by its memory, in bytes.
 #[derive(Clone)]
 struct CodeWeight;
 
@@ -34,14 +34,19 @@ impl Weighter<B256, Bytecode> for CodeWeight {
 }
 
 impl CodeCache {
-    /// With so many bytes.
+    /// Creates a cache of at most `bytes` bytes.
     pub fn new(bytes: u64, counters: Arc<Counters>) -> Self {
         let codes = (bytes / CODE_BYTES).max(16) as usize;
         let cache = Cache::with_weighter(codes, bytes, CodeWeight);
         Self { cache, counters }
     }
 
-    /// The code of `hash`, which is among `codes`.
+    /// Returns the code with the given hash, from the cache or from `codes`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::MissingCode`] if `codes` does not contain it, and [`StateError::Store`] if it
+    /// can't be read.
     pub fn get(&self, hash: &B256, codes: &Codes) -> Result<Bytecode, StateError> {
         if let Some(code) = self.cache.get(hash) {
             self.counters.code_cache_hits.add(1);
@@ -54,14 +59,14 @@ impl CodeCache {
         Ok(code)
     }
 
-    /// Bytes of codes held in memory.
+    /// Memory of the cached codes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.cache.weight()
     }
 }
 
-/// A code as it runs. One that begins as delegations do (EIP-7702) and is none, as there could be
-/// before London, runs as any other.
+/// Converts code to its executable form. Code that begins like a delegation (EIP-7702) but is not
+/// one, which could be deployed before London (EIP-3541), runs as ordinary code.
 pub fn bytecode(code: Bytes) -> Bytecode {
     Bytecode::new_raw_checked(code.clone()).unwrap_or_else(|_| Bytecode::new_legacy(code))
 }

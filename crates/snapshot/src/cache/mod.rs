@@ -1,4 +1,4 @@
-//! What is kept in memory to answer reads: values of accounts and slots, and codes as they run.
+//! Caches that answer single reads: values of accounts and slots, and executable contract code.
 
 pub(crate) mod codes;
 pub(crate) mod values;

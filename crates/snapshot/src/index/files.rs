@@ -1,21 +1,23 @@
-//! In which checkpoints an index is.
+//! The chain of checkpoints that an index is stored in, and when to begin a new one.
 
 use super::section::{CHANGED, CHANGES, INDEX, TOPS};
 use cambium_store::CheckpointId;
 
-/// Where an index is durable: in a checkpoint, and those that it is on.
+/// The chain of checkpoints that an index is stored in: one with a whole index, and those after it
+/// with changes.
 #[derive(Clone, Copy)]
 pub struct IndexFiles {
+    /// Last checkpoint of the chain.
     pub(super) newest: CheckpointId,
-    /// Bytes of the whole index in the first of them.
+    /// Size of the whole index in the first checkpoint, in bytes.
     whole_bytes: u64,
-    /// Bytes of all changes since.
+    /// Size of all changes in the later checkpoints, in bytes.
     changed_bytes: u64,
 }
 
 impl IndexFiles {
-    /// `bytes_of` tells the lengths of sections of the checkpoint `newest`, and `before` what it is
-    /// on.
+    /// Appends the checkpoint `newest` to the chain `before`, or begins a chain with it. `bytes_of`
+    /// returns the lengths of its sections, in bytes.
     pub(crate) fn new(
         newest: CheckpointId,
         bytes_of: impl Fn(&str) -> Option<u64>,
@@ -36,13 +38,14 @@ impl IndexFiles {
         }
     }
 
-    /// The number of the newest of them.
+    /// Sequence number of the last checkpoint.
     pub const fn sequence(&self) -> u64 {
         self.newest.sequence
     }
 
-    /// Whether the next checkpoint should have a whole index: when changes have taken as many bytes
-    /// as one. So files, and opening, take no more than twice of what they must.
+    /// Whether the next checkpoint should contain a whole index, because changes take as many bytes
+    /// as the whole index before them. This bounds disk space and the work of opening to twice that
+    /// of a whole index.
     pub const fn is_whole_due(&self) -> bool {
         self.changed_bytes >= self.whole_bytes
     }

@@ -1,4 +1,4 @@
-//! Looking for leaves and nodes in the index.
+//! Look-ups of leaves and nodes in the index.
 
 use super::{
     files::IndexFiles,
@@ -11,43 +11,46 @@ use cambium_trie::{Link, Lookup, PartialTrie, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Deref, sync::Arc};
 
-/// See the module's head. Immutable.
+/// The index of one snapshot: the state trie down to blinded nodes that name leaf pages, in 256
+/// shards. It is immutable.
 pub struct Index {
-    /// One for each of the 256 first bytes of a path.
+    /// One shard for each first byte of a path.
     pub(super) shards: Vec<Shard>,
-    /// There if the shards are tops of what is in a file.
+    /// File with the lower levels, if `shards` are only tops.
     pub(super) parts: Option<PartFile>,
     pub(super) files: IndexFiles,
 }
 
-/// What the index says of a leaf.
+/// Result of looking up a leaf in the index.
 #[derive(Clone, Copy)]
 pub enum Found {
-    /// The leaf itself, or that there is none.
+    /// The index answers: with the leaf, or with its absence.
     Resident(Lookup<'static>),
-    /// It is in the page behind this stub, if it is anywhere.
+    /// The leaf is in this page, or absent.
     Page {
-        /// Names the page.
+        /// Blinded node that names the page.
         stub: Stub,
-        /// Nibbles of the path down to the page.
+        /// Depth of the page: length of its prefix in nibbles.
         depth: usize,
     },
 }
 
 /// A node of the index.
 pub struct Node<'a> {
+    /// Trie that contains the node.
     pub trie: TrieRef<'a>,
+    /// Link of the node in that trie.
     pub link: Link,
-    /// Nibbles of the path down to it.
+    /// Length of the node's path, in nibbles.
     pub depth: usize,
 }
 
-/// The trie in which a node of the index is.
+/// A trie of the index: a resident shard, or a part that was read from disk.
 #[derive(Clone)]
 pub enum TrieRef<'a> {
-    /// A shard, or its top.
+    /// A whole shard, or its top.
     Resident(&'a PartialTrie),
-    /// A part that was read from the disk.
+    /// A part of a shard, from disk or from the cache.
     Part(Arc<PartialTrie>),
 }
 
@@ -62,12 +65,13 @@ impl Deref for TrieRef<'_> {
     }
 }
 
-/// Parts that somebody works with, whatever becomes of them in the cache.
+/// Parts of one index that an operation keeps in memory until it ends, even if the cache evicts
+/// them.
 #[derive(Default)]
 pub struct Held {
-    /// Those that were read ahead, by their offset.
+    /// Parts that were read ahead, by their offset.
     ahead: HashMap<u64, Arc<PartialTrie>, FxBuildHasher>,
-    /// The one that was asked for last: it is often the next one, too.
+    /// The most recently used part, which is often the next one, too.
     last: Option<(u64, Arc<PartialTrie>)>,
 }
 
@@ -93,37 +97,37 @@ impl Index {
         }
     }
 
-    /// Where it is durable.
+    /// The chain of checkpoints that the index is stored in.
     pub const fn files(&self) -> IndexFiles {
         self.files
     }
 
-    /// Whether all of it is in memory.
+    /// Whether the whole index is in memory.
     pub const fn is_resident(&self) -> bool {
         self.parts.is_none()
     }
 
-    /// Memory that it takes: the cache of parts is part of it.
+    /// Memory of the index, including the cache of parts, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let tries = self.shards.iter().map(|shard| shard.trie.memory_bytes());
         let cached = self.parts.as_ref().map_or(0, PartFile::cached_bytes);
         tries.sum::<usize>() + cached
     }
 
-    /// Whether all of it is in memory, and may be.
+    /// Whether the whole index is in memory and takes at most `bytes_max` bytes there.
     pub fn fits(&self, bytes_max: u64) -> bool {
         self.is_resident() && self.memory_bytes() as u64 <= bytes_max
     }
 
-    /// Memory that must be left for it, and for the next one while a merge makes that, if it may
-    /// take `bytes_max`.
+    /// Memory to reserve for this index and for the one that the next merge makes, in bytes, where
+    /// `bytes_max` is the memory limit of an index.
     pub fn reserved_bytes(&self, bytes_max: u64) -> u64 {
         let tries = self.shards.iter().map(|shard| shard.trie.memory_bytes());
         let cached = self.parts.as_ref().map_or(0, |_| bytes_max);
         2 * tries.sum::<usize>() as u64 + cached
     }
 
-    /// Bytes of parts that have to be read when they are needed.
+    /// Size of the parts on disk, in bytes. 0 if the whole index is in memory.
     pub fn bytes_on_disk(&self) -> u64 {
         match self.parts {
             Some(_) => self.shards.iter().map(|shard| shard.len).sum(),
@@ -131,22 +135,27 @@ impl Index {
         }
     }
 
-    /// Pages that it names.
+    /// Number of pages that the index names.
     pub fn pages(&self) -> u64 {
         self.shards.iter().map(|shard| shard.pages).sum()
     }
 
-    /// Pages that a shard names.
+    /// Number of pages that a shard names.
     pub fn pages_of(&self, shard: usize) -> u64 {
         self.shards[shard].pages
     }
 
-    /// A shard as far as it is in memory: its root at least, or a stub of it.
+    /// Returns the resident part of a shard: the whole shard or its top. At least the root is in
+    /// it, perhaps blinded.
     pub fn top(&self, shard: usize) -> &PartialTrie {
         &self.shards[shard].trie
     }
 
-    /// A whole shard.
+    /// Returns a whole shard, reading its parts if they are on disk.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the parts can't be read or decoded.
     pub fn whole(&self, shard: usize) -> Result<Arc<PartialTrie>, StateError> {
         let shard = &self.shards[shard];
         match &self.parts {
@@ -155,7 +164,12 @@ impl Index {
         }
     }
 
-    /// Looks for the leaf at `path`, an account's or a slot's.
+    /// Looks up the leaf at `path`, an account's or a slot's, reading a part of the index if
+    /// needed.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the part can't be read or decoded.
     pub fn look_up(&self, path: &Path, held: &mut Held) -> Result<Found, StateError> {
         let shard = &self.shards[shard_of(path)];
         let found = found(shard.trie.lookup(path));
@@ -171,7 +185,12 @@ impl Index {
         }
     }
 
-    /// The node that sits at `path`, or the page's stub above it.
+    /// Returns the node at `path`, or the blinded node of the page that may contain it. `None` if
+    /// the index has neither.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if a part of the index can't be read or decoded.
     pub fn node_at(&self, path: &Path, held: &mut Held) -> Result<Option<Node<'_>>, StateError> {
         let shard = &self.shards[shard_of(path)];
         let Some((link, depth)) = shard.trie.find_or_stub(path) else {
@@ -187,8 +206,12 @@ impl Index {
         Ok(found.map(|(link, depth)| Node { trie, link, depth }))
     }
 
-    /// The root of the part that `stub`, which sits at `path`, stands for. `None` if that is a
-    /// page.
+    /// Returns the root of the part that the blinded node `stub` at `path` names. `None` if it
+    /// names a page.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the part can't be read or decoded.
     pub fn part_at(
         &self,
         stub: &Stub,
@@ -206,8 +229,12 @@ impl Index {
         }))
     }
 
-    /// Reads the parts that look-ups of leaves need, all at once. Takes no time if all of the
-    /// index is in memory.
+    /// Reads the parts that look-ups of `leaves` need, all in flight at once. Does nothing if the
+    /// whole index is in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if a part can't be read or decoded.
     pub fn parts_ahead(&self, leaves: impl IntoIterator<Item = Path>) -> Result<Held, StateError> {
         let mut held = Held::default();
         let Some(file) = &self.parts else {
@@ -233,7 +260,7 @@ impl Index {
         Ok(held)
     }
 
-    /// The part that sits at `path`.
+    /// Returns the part whose root is at `path`: held, cached, or read from disk.
     fn part(
         &self,
         part: PartRef,

@@ -1,5 +1,5 @@
-//! The index of a snapshot: the upper part of the state trie, whose stubs name pages. It is in
-//! memory, or, where that is too small for it, its lower levels are on disk:
+//! The index of a snapshot: the upper part of the state trie, down to blinded nodes that name leaf
+//! pages. It is held in memory or, where memory is too small, its lower levels are on disk:
 //!
 //! ```text
 //!   top       always in memory                    (branch)
@@ -9,12 +9,12 @@
 //!   pages     in segments                   [] []  [] []  [] []
 //! ```
 //!
-//! A look-up then takes one read for the part besides that for the page. A checkpoint holds the
-//! index in parts, so that a database opens with whatever memory there is; or, as long as it is in
-//! memory, only what has changed in it since the checkpoint before.
+//! In the second case a cold look-up takes one read for the part and one for the page. A checkpoint
+//! either contains the whole index, divided into parts, so that a database opens with any amount of
+//! memory; or, while the index fits into memory, only the changes since the previous checkpoint.
 //!
-//! What goes through a whole shard gets it with all parts joined to its top, by one read: a few
-//! shards are in memory at a time then ([`Index::whole`]).
+//! Merges and checks, which walk whole shards, load a shard with one read and join all parts to its
+//! top ([`Index::whole`]). Only a few shards are in memory at a time then.
 
 mod section;
 mod files;
@@ -30,5 +30,5 @@ pub use parts::PartCache;
 pub(crate) use read::read_index;
 pub use read::{FoundIndex, IndexOnDisk};
 pub use section::{damaged_section, parse_section};
-pub(crate) use shard::without_references;
+pub(crate) use shard::without_cached_refs;
 pub use write::{IndexWriter, WrittenIndex};

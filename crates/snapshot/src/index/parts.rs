@@ -1,4 +1,4 @@
-//! Parts of the index that are on disk: where they are, reading them, and those kept in memory.
+//! Reading the parts of an index that are on disk, and a cache of them.
 
 use super::shard::{PartRef, Shard, copy};
 use crate::base::{counters::Counters, error::StateError};
@@ -8,7 +8,7 @@ use cambium_trie::{Link, NodeView, PartialTrie};
 use quick_cache::{Weighter, sync::Cache};
 use std::sync::Arc;
 
-/// Weighs a part by the memory of its trie and what holding it costs.
+/// Weighs a part by the memory of its trie plus the overhead of the cache, in bytes.
 #[derive(Clone)]
 struct PartWeight;
 
@@ -18,16 +18,18 @@ impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
     }
 }
 
-/// Parts kept in memory, of whatever snapshot, and how much memory an index may take.
+/// Cache of index parts, shared by all snapshots, and the memory limit of the index.
 pub struct PartCache {
-    /// By number of the checkpoint, and offset in it.
+    /// Parts by sequence number of the checkpoint and offset in its section.
     parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
+    /// Memory limit of the index, in bytes.
     bytes_max: u64,
     counters: Arc<Counters>,
 }
 
 impl PartCache {
-    /// An index that takes more than `bytes_max` in memory has its parts on disk, and here.
+    /// Creates the cache. An index that takes more than `bytes_max` bytes in memory keeps its parts
+    /// on disk; its tops and this cache share that limit.
     pub fn new(bytes_max: u64, counters: Arc<Counters>) -> Self {
         let entries = (bytes_max / 4096).max(16) as usize;
         Self {
@@ -37,13 +39,13 @@ impl PartCache {
         }
     }
 
-    /// Memory for the index, in bytes.
+    /// Memory limit of the index, in bytes.
     pub const fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 }
 
-/// The parts of one snapshot.
+/// The parts of one snapshot's index, in the section of its checkpoint.
 pub(crate) struct PartFile {
     reader: SectionReader,
     cache: Arc<PartCache>,
@@ -54,29 +56,33 @@ impl PartFile {
         Self { reader, cache }
     }
 
-    /// Leaves room for tops of so many bytes.
+    /// Shrinks the cache so that it fits into the index's limit together with tops of `tops_bytes`
+    /// bytes. It keeps at least a quarter of the limit.
     pub(crate) fn make_room(&self, tops_bytes: usize) {
         let left = self.cache.bytes_max.saturating_sub(tops_bytes as u64);
         let capacity = left.max(self.cache.bytes_max / 4);
         self.cache.parts.set_capacity(capacity);
     }
 
+    /// Memory of the cached parts of all snapshots, in bytes.
     pub(crate) fn cached_bytes(&self) -> usize {
         self.cache.parts.weight() as usize
     }
 
+    /// Returns a part if it is in the cache.
     pub(crate) fn cached(&self, part: PartRef) -> Option<Arc<PartialTrie>> {
         self.cache.parts.get(&self.key(part))
     }
 
-    /// Reads the part that sits at `path`.
+    /// Reads and caches the part whose root is at `path`.
     pub(crate) fn read(&self, part: PartRef, path: &Path) -> Result<Arc<PartialTrie>, StateError> {
         self.count(part.len);
         let bytes = self.reader.read(part.offset, part.len)?;
         self.decode(part, path, &bytes)
     }
 
-    /// Reads parts that sit at their paths, all in flight at once; each with its offset.
+    /// Reads and caches parts with the paths of their roots, all in flight at once. Returns each
+    /// with its offset.
     pub(crate) fn read_batch(
         &self,
         parts: &[(PartRef, Path)],
@@ -96,7 +102,7 @@ impl PartFile {
         decoded.collect()
     }
 
-    /// A whole shard, its parts read at once.
+    /// Returns a whole shard, whose parts are read with one read.
     pub(crate) fn whole(&self, shard: &Shard) -> Result<PartialTrie, StateError> {
         if shard.len > 0 {
             self.count(shard.len);
@@ -114,7 +120,7 @@ impl PartFile {
         let corrupt = |error: DecodeError| self.reader.corrupt(part.offset, error.what);
         let mut trie = PartialTrie::decode(bytes).map_err(corrupt)?;
         if trie.base() != path {
-            let what = "a part of the index of another place";
+            let what = "a part of the index with the path of another";
             return Err(self.reader.corrupt(part.offset, what).into());
         }
         trie.shrink_to_fit();
@@ -133,7 +139,7 @@ impl PartFile {
     }
 }
 
-/// Joins the top of a shard and its parts, which are read at once.
+/// Joins the top of a shard and its parts, which are read with one read.
 pub(crate) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie, StateError> {
     let bytes = match shard.len {
         0 => Vec::new(),
@@ -156,7 +162,7 @@ pub(crate) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie,
     Ok(whole)
 }
 
-/// Puts a part that sits at `at` into a trie; `bytes` are all parts of the shard.
+/// Decodes the part whose root is at `at` into a trie. `bytes` contains all parts of the shard.
 fn graft_part(
     shard: &Shard,
     part: PartRef,

@@ -17,45 +17,58 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// What a checkpoint has of the index.
+/// Result of reading the index from a checkpoint.
 pub enum FoundIndex {
-    /// The index, as large as its memory allows.
+    /// The index, held in memory whole or, if it exceeds its limit, with its parts on disk.
     Index(Index),
-    /// It does not fit into its memory, and part of it is changes: it is to be written again,
-    /// whole.
+    /// The index exceeds its memory limit and is stored as changes, so that its parts can't be read
+    /// singly. The caller must write a checkpoint with the whole index first.
     TooLarge(IndexOnDisk),
 }
 
-/// An index as it is in a checkpoint and those that it is on.
+/// An index as stored in a chain of checkpoints, read shard by shard.
 pub struct IndexOnDisk {
-    /// Tops of the whole index in the first of them.
+    /// Tops of the whole index, from the first checkpoint.
     tops: Vec<Shard>,
+    /// Parts of the whole index, in the first checkpoint.
     parts: SectionReader,
-    /// What has changed since, oldest first.
-    changes: Vec<Changes>,
+    /// Changes in the later checkpoints, oldest first.
+    changes: Vec<CheckpointChanges>,
 }
 
-/// Where one checkpoint has the changes of each shard.
-struct Changes {
+/// The changes to the index in one checkpoint.
+struct CheckpointChanges {
     reader: SectionReader,
-    shards: Vec<Changed>,
+    shards: Vec<ShardChanges>,
 }
 
-struct Changed {
+/// Position of the changes of one shard in the section, in bytes.
+struct ShardChanges {
     offset: u64,
     len: u64,
+    /// Number of pages that the shard names after these changes.
     pages: u64,
 }
 
 impl IndexOnDisk {
-    /// Of checkpoints each of which is on the one before it, the first on none.
+    /// Opens the index in `chain`: a checkpoint with a whole index, and then those with changes,
+    /// each on the one before it.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or [`StateError::Damaged`] if the tops or the positions of changes
+    /// can't be read.
+    ///
+    /// # Panics
+    ///
+    /// If `chain` is empty.
     pub fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
         let (first, newer) = chain.split_first().expect("a checkpoint");
         let changes = newer.iter().map(|checkpoint| {
-            Ok(Changes {
+            Ok(CheckpointChanges {
                 reader: checkpoint.read_pieces(CHANGES)?,
                 shards: parse_section(checkpoint, CHANGED, |reader| {
-                    (0..SHARDS).map(|_| Changed::read(reader)).collect()
+                    (0..SHARDS).map(|_| ShardChanges::read(reader)).collect()
                 })?,
             })
         });
@@ -66,13 +79,17 @@ impl IndexOnDisk {
         })
     }
 
-    /// A whole shard, and the number of pages that it names.
+    /// Reads a whole shard, 0 to 255. Returns it with the number of pages that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the shard can't be read or decoded.
     pub fn whole(&self, shard: usize) -> Result<(PartialTrie, u64), StateError> {
         let top = &self.tops[shard];
         let mut trie = join(top, &self.parts)?;
         let mut pages = top.pages;
-        for Changes { reader, shards } in &self.changes {
-            let Changed { offset, len, .. } = shards[shard];
+        for CheckpointChanges { reader, shards } in &self.changes {
+            let ShardChanges { offset, len, .. } = shards[shard];
             let piece = reader.read(offset, len)?;
             let changes = reader.check(offset, &piece)?;
             trie = PartialTrie::decode_changes(&trie, changes)
@@ -84,8 +101,8 @@ impl IndexOnDisk {
     }
 }
 
-/// Reads the index: whole if its memory allows, else its tops. All of it is verified; shards are
-/// decoded on all cores.
+/// Reads the index of a checkpoint: whole if it fits into its memory limit, otherwise its tops.
+/// Verifies all of its bytes in both cases. Shards are decoded in parallel.
 pub(crate) fn read_index(
     checkpoint: &Checkpoint,
     cache: &Arc<PartCache>,
@@ -104,7 +121,7 @@ pub(crate) fn read_index(
     let files = files.expect("a checkpoint");
     let index = IndexOnDisk::open(&chain)?;
     let bytes_max = cache.bytes_max();
-    // In memory it takes more than on disk.
+    // An index takes more bytes in memory than on disk.
     if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
         let taken = AtomicU64::new(0);
         let whole = |shard: usize| -> Result<Option<Shard>, StateError> {
@@ -147,13 +164,13 @@ pub(crate) fn read_index(
     )))
 }
 
-/// What is wrong with the first damaged shard: of several, threads come upon any of them first, and
-/// a trial of a repair is to say what the repair will say.
+/// Returns the error of the first damaged shard. Threads find damaged shards in any order, but a
+/// dry run of a repair must report the same error as the repair.
 fn first_damage(index: &IndexOnDisk) -> Option<StateError> {
     (0..SHARDS).find_map(|shard| index.whole(shard).err())
 }
 
-impl Changed {
+impl ShardChanges {
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             offset: reader.varint()?,
@@ -166,23 +183,27 @@ impl Changed {
 fn read_tops(checkpoint: &Checkpoint) -> Result<Vec<Shard>, StateError> {
     parse_section(checkpoint, TOPS, |reader| {
         let tops: Vec<_> = (0..SHARDS)
-            .map(|_| Top::read(reader))
+            .map(|_| EncodedTop::read(reader))
             .collect::<Result<_, _>>()?;
-        let decode = |(shard, top): (usize, &Top<'_>)| top.decode(shard);
+        let decode = |(shard, top): (usize, &EncodedTop<'_>)| top.decode(shard);
         let decoded: Vec<_> = pool::install(|| tops.par_iter().enumerate().map(decode).collect());
         decoded.into_iter().collect()
     })
 }
 
-/// What the section of tops has of one shard.
-struct Top<'a> {
+/// Top of one shard as the section `tops` encodes it.
+struct EncodedTop<'a> {
+    /// Offset of the shard's parts in the section `index`, in bytes.
     offset: u64,
+    /// Length of the shard's parts, in bytes.
     len: u64,
+    /// Number of pages that the shard names.
     pages: u64,
+    /// The encoded trie.
     bytes: &'a [u8],
 }
 
-impl<'a> Top<'a> {
+impl<'a> EncodedTop<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (offset, len, pages) = (reader.varint()?, reader.varint()?, reader.varint()?);
         let bytes = reader.count(1)?;

@@ -1,16 +1,25 @@
-//! Sections of checkpoints.
+//! Names and parsing of a checkpoint's sections. The formats are described at
+//! [`IndexWriter::finish`](super::IndexWriter::finish).
 
 use crate::base::error::StateError;
 use cambium_primitives::{DecodeError, Reader};
 use cambium_store::Checkpoint;
 
-/// Names of the checkpoint's sections.
+/// Section with the parts of a whole index.
 pub(super) const INDEX: &str = "index";
+/// Section with the tops of a whole index.
 pub(super) const TOPS: &str = "tops";
+/// Section with the changes of each shard.
 pub(super) const CHANGES: &str = "changes";
+/// Section with the position of each shard's changes.
 pub(super) const CHANGED: &str = "changed";
 
-/// Reads a section all of which `parse` takes.
+/// Reads the section named `section`, which `parse` must consume entirely.
+///
+/// # Errors
+///
+/// [`StateError::Store`] if the section can't be read, and [`StateError::Damaged`] if `parse` fails
+/// or leaves bytes.
 pub fn parse_section<T>(
     checkpoint: &Checkpoint,
     section: &str,
@@ -22,7 +31,7 @@ pub fn parse_section<T>(
     parsed.map_err(|source| damaged_section(checkpoint, section, source))
 }
 
-/// The error of a section that is not what it should be.
+/// Returns the error for a section that can't be decoded, naming section and checkpoint.
 pub fn damaged_section(checkpoint: &Checkpoint, section: &str, source: DecodeError) -> StateError {
     let sequence = checkpoint.sequence();
     StateError::Damaged {

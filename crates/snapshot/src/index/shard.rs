@@ -1,12 +1,14 @@
-//! One shard of the index, and the names of its parts that are on disk.
+//! One shard of the index, and references to its parts on disk.
 
 use crate::base::error::StateError;
 use cambium_primitives::Path;
 use cambium_trie::{Link, NodeView, PartialTrie, Place, Stub};
 use std::sync::Arc;
 
-/// Where a part is in the section of its checkpoint, or from where its shard's parts begin.
-// A stub of a top names it by a place that no page has:
+/// Position of a part of the index, in bytes: within the section `index` of its checkpoint, or
+/// relative to the first part of its shard.
+// In the top of a shard, the place of a blinded node encodes the relative position. Bit 63
+// distinguishes it from a page address:
 //
 // BITS      MEANING
 // 63        1
@@ -22,7 +24,11 @@ const MARK: u64 = 1 << 63;
 const LEN_BITS: u32 = 16;
 
 impl PartRef {
-    /// Panics if a shard's parts take 2^47 bytes, or this one 2^16.
+    /// Encodes a relative position as the place of a stub.
+    ///
+    /// # Panics
+    ///
+    /// If the offset is 2^47 or more, or the length 2^16 or more.
     pub(crate) fn to_place(self) -> Place {
         assert!(
             self.offset < MARK >> LEN_BITS && self.len < 1 << LEN_BITS,
@@ -31,7 +37,8 @@ impl PartRef {
         Place::new(MARK | self.offset << LEN_BITS | self.len).expect("not zero")
     }
 
-    /// `None` if the stub names a page, or nothing.
+    /// Returns the relative position of the part that the stub names, or `None` if it names a page
+    /// or has no place.
     pub(crate) fn of(stub: &Stub) -> Option<Self> {
         let place = stub.place?.get();
         (place & MARK != 0).then_some(Self {
@@ -41,19 +48,21 @@ impl PartRef {
     }
 }
 
-/// A shard, or its top.
+/// One of the 256 shards of an index.
 pub(super) struct Shard {
-    /// The whole shard, or its top.
+    /// The whole shard, or only its top if the parts are on disk.
     pub(super) trie: Arc<PartialTrie>,
-    /// Pages that the whole shard names.
+    /// Number of pages that the whole shard names.
     pub(super) pages: u64,
-    /// Where its parts are in the section of the checkpoint, side by side.
+    /// Offset of its parts, which are contiguous, in the section of the checkpoint, in bytes.
     pub(super) offset: u64,
+    /// Length of its parts, in bytes.
     pub(super) len: u64,
 }
 
 impl Shard {
-    /// The part that a stub of the top stands for, if it is no page.
+    /// Returns the position in the section of the part that a stub of the top names, or `None` if
+    /// the stub names a page.
     pub(super) fn part_of(&self, stub: &Stub) -> Option<PartRef> {
         let part = PartRef::of(stub)?;
         Some(PartRef {
@@ -63,25 +72,26 @@ impl Shard {
     }
 }
 
-/// A copy of a shard without the references of its nodes: only those of its pages.
-pub(crate) fn without_references(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
+/// Copies a whole shard without cached node references, so that hashing the copy computes all nodes
+/// above the pages. The blinded nodes keep their references.
+pub(crate) fn without_cached_refs(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
     let mut bare = PartialTrie::new(*whole.base());
-    let (mut none, references) = (|_: &mut _, _, _: &_| Ok(None), false);
+    let (mut none, with_refs) = (|_: &mut _, _, _: &_| Ok(None), false);
     let root = copy_with(
         whole,
         whole.root(),
         whole.base(),
         &mut bare,
-        references,
+        with_refs,
         &mut none,
     )?;
     bare.set_root(root);
     Ok(bare)
 }
 
-/// Copies the subtrie at `link` of `from`, which sits at `at`, to `into`, with its references.
-/// Where `instead` gives a link, that takes the subtrie's place. Recursion is bounded by the path's
-/// 128 nibbles.
+/// Copies the subtrie at `link` of `from`, whose path is `at`, to `into`, with its cached node
+/// references, and returns the link of the copy. Where `instead` returns a link, the copy has that
+/// in place of the subtrie. Recursion is bounded by the path's 128 nibbles.
 pub(super) fn copy(
     from: &PartialTrie,
     link: Link,
@@ -97,7 +107,7 @@ fn copy_with(
     link: Link,
     at: &Path,
     into: &mut PartialTrie,
-    references: bool,
+    with_refs: bool,
     instead: &mut impl FnMut(&mut PartialTrie, Link, &Path) -> Result<Option<Link>, StateError>,
 ) -> Result<Link, StateError> {
     if let Some(link) = instead(into, link, at)? {
@@ -111,13 +121,13 @@ fn copy_with(
             for (nibble, child) in (0u8..).zip(children) {
                 let at = at.child(nibble);
                 copies[usize::from(nibble)] =
-                    copy_with(from, *child, &at, into, references, instead)?;
+                    copy_with(from, *child, &at, into, with_refs, instead)?;
             }
             into.push_branch(copies)
         }
         NodeView::Extension { path, child } => {
             let to = at.join(&path);
-            let child = copy_with(from, child, &to, into, references, instead)?;
+            let child = copy_with(from, child, &to, into, with_refs, instead)?;
             into.push_extension(at.len(), &to, child)
         }
         NodeView::Account {
@@ -127,13 +137,13 @@ fn copy_with(
             ..
         } => {
             let at_storage = Path::account(&key);
-            let storage = copy_with(from, storage, &at_storage, into, references, instead)?;
+            let storage = copy_with(from, storage, &at_storage, into, with_refs, instead)?;
             into.push_account(at.len(), &key, &account, storage)
         }
         NodeView::Slot { key, value, .. } => into.push_slot(at.len(), &key, value),
     };
-    if let Some(memo) = from.memo(link).filter(|_| references) {
-        into.set_memo(copied, memo);
+    if let Some(node) = from.memo(link).filter(|_| with_refs) {
+        into.set_memo(copied, node);
     }
     Ok(copied)
 }

@@ -1,4 +1,4 @@
-//! Writing the index into a checkpoint, one shard after the other as they are made.
+//! Writing an index to a checkpoint, shard by shard in any order.
 
 use super::{
     files::IndexFiles,
@@ -15,54 +15,66 @@ use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A part takes at most so many bytes with its checksum: one read of a device, which is about as
-/// fast as a read of one block. What does not fit is split at its topmost branch: of a state spread
-/// evenly, parts are of a sixteenth of this and up, and tops a tenth of the index at most.
+/// Maximum size of a part with its checksum, in bytes: one device read, about as fast as that of a
+/// single block. Larger subtries are split at their topmost branch. In an evenly distributed state,
+/// parts have at least a sixteenth of this size, and tops take at most a tenth of the index.
 const PART_BYTES_MAX: usize = 8 * 1024;
 
-/// A new index, which a checkpoint is begun with: all of it, or what it changes in the one before.
-/// Shards can be put by any number of threads.
+/// Writes an index to a new checkpoint: the whole index, or its changes since the previous one. Any
+/// number of threads may add shards.
 pub struct IndexWriter<'a> {
     cache: Arc<PartCache>,
-    /// The index that has the rest, if only changes are written.
+    /// The previous index, if only changes are written.
     before: Option<&'a Index>,
-    state: Mutex<Writing>,
+    state: Mutex<WriterState>,
 }
 
-struct Writing {
+/// The part of an [`IndexWriter`] that [`IndexWriter::put`] changes.
+struct WriterState {
     checkpoint: CheckpointWriter,
     shards: Vec<Option<WrittenShard>>,
-    /// Whether shards are kept whole: as long as the index fits into its memory.
+    /// Whether whole shards are kept in memory, which they are while the index fits into its limit.
     keeps: bool,
-    /// Memory of the shards that are kept whole.
+    /// Memory of the whole shards written so far, in bytes.
     kept_bytes: u64,
 }
 
+/// A shard that [`IndexWriter::put`] has written.
 struct WrittenShard {
-    /// None if only changes are written.
+    /// `None` if only changes are written.
     top: Option<PartialTrie>,
+    /// `None` if the index exceeds its memory limit.
     whole: Option<Arc<PartialTrie>>,
+    /// Number of pages that the shard names.
     pages: u64,
+    /// Offset of its parts or changes in the section, in bytes.
     offset: u64,
+    /// Length of its parts or changes, in bytes.
     len: u64,
 }
 
-/// An index that is written, in a checkpoint that lacks all else.
+/// A written index, in a checkpoint whose other sections are still to be written.
 pub struct WrittenIndex {
-    /// The checkpoint, begun with the sections of the index.
+    /// The unfinished checkpoint, which contains only the sections of the index.
     pub checkpoint: CheckpointWriter,
     cache: Arc<PartCache>,
     shards: Vec<Shard>,
     is_resident: bool,
-    /// Of the index that it changes.
+    /// Checkpoints of the previous index, if only changes are written.
     before: Option<IndexFiles>,
 }
 
 impl<'a> IndexWriter<'a> {
-    /// Begins a checkpoint with a whole index, after the newest, if that is known. Of an index of
-    /// which it is known that it is too large for its memory, nothing is kept but the tops. One
-    /// that is too large stays so until the database is opened again, even if it shrinks: whether
-    /// it fits is known only when all of it is in memory.
+    /// Begins a checkpoint with a whole index, after the newest checkpoint of `after`. If that is
+    /// `None`, the newest checkpoint is looked up on disk.
+    ///
+    /// If `is_too_large`, only tops are kept in memory from the start. An index that is too large
+    /// stays on disk until the database is opened again, even if it shrinks: its size in memory is
+    /// known only when all of it is there.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the checkpoint can't be created.
     pub fn whole(
         disk: Arc<dyn Disk>,
         pace: Arc<WritePace>,
@@ -76,8 +88,12 @@ impl<'a> IndexWriter<'a> {
         Ok(Self::new(checkpoint, cache, None, !is_too_large))
     }
 
-    /// Begins a checkpoint, on the one that has `before`, with what is not the same there. All is
-    /// kept in memory, even if it outgrows its limit meanwhile.
+    /// Begins a checkpoint with only the changes since the index `before`, on that index's
+    /// checkpoint. The whole index is kept in memory, even if it exceeds its limit.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the checkpoint can't be created.
     pub fn changes(
         disk: Arc<dyn Disk>,
         pace: Arc<WritePace>,
@@ -96,7 +112,7 @@ impl<'a> IndexWriter<'a> {
         before: Option<&'a Index>,
         keeps: bool,
     ) -> Self {
-        let state = Mutex::new(Writing {
+        let state = Mutex::new(WriterState {
             checkpoint,
             shards: (0..SHARDS).map(|_| None).collect(),
             keeps,
@@ -109,11 +125,16 @@ impl<'a> IndexWriter<'a> {
         }
     }
 
-    /// Writes the parts of a shard that names so many pages, or its changes.
+    /// Writes a shard, 0 to 255, that names `pages` pages: its parts, or its changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if writing, or reading the previous index, fails;
+    /// [`StateError::Broken`] if a node of the shard is not hashed.
     pub fn put(&self, shard: usize, whole: Arc<PartialTrie>, pages: u64) -> Result<(), StateError> {
         let (top, bytes) = match self.before {
             None => {
-                let (top, parts) = cut(&whole)?;
+                let (top, parts) = split_into_parts(&whole)?;
                 (Some(top), parts)
             }
             Some(before) => {
@@ -147,7 +168,17 @@ impl<'a> IndexWriter<'a> {
         Ok(())
     }
 
-    /// Writes where each shard is. Panics unless all shards are put.
+    /// Writes the tops of all shards, or the positions of their changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if writing fails.
+    ///
+    /// # Panics
+    ///
+    /// If a shard was not put.
+    ///
+    /// # Format
     ///
     /// | section | offset | size | meaning |
     /// |---|---|---|---|
@@ -157,7 +188,7 @@ impl<'a> IndexWriter<'a> {
     /// | | | 1-10 | bytes of these, LEB128 |
     /// | | | 1-10 | number of pages that it names, LEB128 |
     /// | | | 1-10 | length of its top, LEB128 |
-    /// | | | | its top: a trie whose stubs name pages or parts (`parts.rs`) |
+    /// | | | | its top: a trie whose stubs name pages or parts (`shard.rs`) |
     ///
     /// Of a checkpoint that is on another instead of these:
     ///
@@ -169,7 +200,7 @@ impl<'a> IndexWriter<'a> {
     /// | | | 1-10 | bytes of it, LEB128 |
     /// | | | 1-10 | number of pages that the shard names, LEB128 |
     pub fn finish(self) -> Result<WrittenIndex, StateError> {
-        let Writing {
+        let WriterState {
             mut checkpoint,
             shards,
             keeps,
@@ -213,8 +244,12 @@ impl<'a> IndexWriter<'a> {
 }
 
 impl Index {
-    /// Begins a checkpoint after the one that this index is in, with the same index: on that one,
-    /// or whole, too.
+    /// Begins a checkpoint with this same index after the one that it is in: with empty changes on
+    /// that one if `on_the_first`, otherwise with the whole index.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if reading or writing fails.
     pub fn write_again(
         &self,
         disk: &Arc<dyn Disk>,
@@ -234,17 +269,23 @@ impl Index {
 }
 
 impl WrittenIndex {
-    /// The checkpoint that this one is on, if it has only changes.
+    /// Returns the checkpoint that this one is on, if it contains only changes.
     pub fn is_on(&self) -> Option<CheckpointId> {
         self.before.map(|before| before.newest)
     }
 
-    /// The tries of all shards: whole, if only changes are written.
+    /// Returns the tries of all shards in order: whole ones, or only tops if the index exceeds its
+    /// memory limit. They are whole if only changes are written.
     pub fn tries(&self) -> impl Iterator<Item = &PartialTrie> {
         self.shards.iter().map(|shard| &*shard.trie)
     }
 
-    /// Finishes the checkpoint. Returns the index, and the size of the checkpoint.
+    /// Finishes the checkpoint and makes it durable. Returns the index, and the size of the
+    /// checkpoint in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if writing or syncing fails.
     pub fn seal(self) -> Result<(Index, u64), StateError> {
         let finished = self.checkpoint.finish()?;
         let files = IndexFiles::new(finished.id, |name| finished.section_len(name), self.before);
@@ -256,8 +297,8 @@ impl WrittenIndex {
     }
 }
 
-/// Cuts a shard: its top, and its parts.
-fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
+/// Splits a whole shard. Returns its top, and the encoding of all its parts.
+fn split_into_parts(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
     let base = *whole.base();
     let mut parts = Vec::new();
     let mut part_of = |top: &mut PartialTrie, link: Link, at: &Path| {
@@ -275,11 +316,11 @@ fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
             path: *at,
             what: "a hashed node in the index",
         })?;
-        // What sits at an account's path is taken for its storage.
+        // A part at an account's path would be taken for the account's storage.
         if is_account && at.len() == ACCOUNT_NIBBLES {
             return Ok(None);
         }
-        let part = put_part(whole, link, at, &mut parts);
+        let part = encode_part(whole, link, at, &mut parts);
         Ok(part.map(|part| {
             top.push_stub(Stub {
                 node,
@@ -295,8 +336,9 @@ fn cut(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
     Ok((top, parts))
 }
 
-/// Makes a part of the subtrie at `link`, which sits at `at`, unless it is too large.
-fn put_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
+/// Appends the subtrie at `link`, whose path is `at`, to `parts`, unless it is larger than
+/// [`PART_BYTES_MAX`].
+fn encode_part(whole: &PartialTrie, link: Link, at: &Path, parts: &mut Vec<u8>) -> Option<PartRef> {
     let offset = parts.len();
     let mut fits = false;
     let len = put_piece(parts, |out| {

@@ -1,8 +1,9 @@
-//! Accounts and slots in any order, in buckets by shard: sorted, and made a state.
+//! The loader's front: distributes accounts and slots over one bucket for each shard, and then
+//! sorts and builds the shards in parallel.
 
 use super::{
     build::ShardBuilder,
-    entries::{Entries, Spill},
+    leaf_bucket::{LeafBucket, SpillFile},
     sort,
 };
 use crate::{
@@ -26,37 +27,38 @@ use std::{
     thread,
 };
 
-/// What a leaf of a trie under construction takes, branches above it included.
+/// Memory of a leaf in a trie under construction, including the branches above it, in bytes.
 const TRIE_LEAF_BYTES: usize = 192;
-/// More memory than this, in bytes, is needed for each thread beyond the second.
+/// Memory required for each thread beyond the second, in bytes.
 const THREAD_BYTES_MIN: u64 = 64 << 20;
 
-/// How far the building of a state is.
+/// Progress of building a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// Accounts and slots that are in the trie.
+    /// Number of accounts and slots that are in the trie.
     pub done: u64,
-    /// Accounts and slots that there are.
+    /// Total number of accounts and slots.
     pub of: u64,
 }
 
-/// How memory is shared out.
-struct Shares {
-    /// A bucket is spilled when it has so many bytes.
+/// Division of the loader's memory.
+struct MemoryShares {
+    /// Size at which a bucket is spilled, in bytes.
     bucket_bytes: usize,
+    /// Number of threads that sort and build.
     threads: usize,
-    /// For a thread's sorting.
+    /// Memory of each thread for sorting, in bytes.
     sort_bytes: usize,
-    /// Leaves in a thread's trie.
+    /// Maximum number of leaves in each thread's trie.
     leaves: usize,
 }
 
-impl Shares {
+impl MemoryShares {
     fn of(memory_bytes: u64) -> Self {
         let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = cores.min((memory_bytes / THREAD_BYTES_MIN).max(2) as usize);
-        // Half of it for the threads, a quarter for the buckets, and the rest for the index.
+        // Half for the threads, a quarter for the buckets, and the rest for the index.
         let thread_bytes = memory / 2 / threads;
         Self {
             bucket_bytes: (memory / 4 / SHARDS).clamp(4 << 10, 64 << 20),
@@ -67,29 +69,35 @@ impl Shares {
     }
 }
 
-/// Accounts and slots by the first byte of their paths.
+/// Collects accounts and slots in any order, by the first byte of their paths, and builds a state
+/// from them.
 pub struct Buckets {
-    buckets: Vec<Entries>,
-    spill: Spill,
-    shares: Shares,
-    /// Number of accounts taken.
+    buckets: Vec<LeafBucket>,
+    spill: SpillFile,
+    shares: MemoryShares,
+    /// Number of accounts added.
     pub accounts: u64,
 }
 
 impl Buckets {
-    /// None yet, in so much memory; what does not fit is spilled to `disk`.
+    /// Creates empty buckets that use about `memory_bytes` bytes, and spill the rest to `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
-        let shares = Shares::of(memory_bytes);
-        let bucket = |_| Entries::new(shares.bucket_bytes);
+        let shares = MemoryShares::of(memory_bytes);
+        let bucket = |_| LeafBucket::new(shares.bucket_bytes);
         Self {
             buckets: (0..SHARDS).map(bucket).collect(),
-            spill: Spill::new(disk),
+            spill: SpillFile::new(disk),
             shares,
             accounts: 0,
         }
     }
 
-    /// Takes an account by keccak(address), with slots by keccak(slot).
+    /// Adds an account by keccak(address), with slots by keccak(slot). Slots with the value zero
+    /// are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if spilling fails. Duplicates are found by [`Buckets::build`].
     pub fn account(
         &mut self,
         path: &B256,
@@ -102,7 +110,11 @@ impl Buckets {
         self.slots(path, slots)
     }
 
-    /// Takes slots of an account.
+    /// Adds slots of an account. The account itself may be added before or later.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if spilling fails.
     pub fn slots(
         &mut self,
         account: &B256,
@@ -117,8 +129,15 @@ impl Buckets {
         Ok(())
     }
 
-    /// Builds all shards, and makes the state root. With somewhere to put them, their pages are
-    /// made too, and their index. With `codes`, each account's must be among these.
+    /// Builds all shards and returns the state root. If `to` is given, writes their pages and index
+    /// there. If `codes` is given, requires that it contains the code of each account. `progress`
+    /// is called as leaves enter the tries.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Trie`] for an account or slot that was added twice, or slots without their
+    /// account; [`StateError::UnknownCode`] for an account whose code is not in `codes`;
+    /// [`StateError::Store`] if reading or writing fails.
     pub fn build(
         mut self,
         to: Option<(&Pages, &IndexWriter)>,
@@ -127,7 +146,7 @@ impl Buckets {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<B256, StateError> {
         if self.spill.bytes() > 0 {
-            // What is left of the buckets would take memory that the threads are to have.
+            // The rest of the buckets would take memory that the threads need.
             for bucket in &mut self.buckets {
                 bucket.spill(&self.spill)?;
                 bucket.bytes = Vec::new();
@@ -138,22 +157,22 @@ impl Buckets {
         let todo: VecDeque<_> = self.buckets.into_iter().enumerate().collect();
         let todo = Mutex::new(todo);
         let failed = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
-        let work = |tell: mpsc::Sender<usize>| {
+        let (sender, receiver) = mpsc::channel();
+        let work = |sender: mpsc::Sender<usize>| {
             let mut built = Vec::new();
             while !failed.load(Ordering::Relaxed) {
-                let Some((shard, entries)) = todo.lock().pop_front() else {
+                let Some((shard, bucket)) = todo.lock().pop_front() else {
                     break;
                 };
                 let mut progress = |leaves| {
-                    // Nobody listens only if the other end panicked.
-                    let _ = tell.send(leaves);
+                    // The receiver is gone only if its thread panicked.
+                    let _ = sender.send(leaves);
                 };
                 let pages = to.map(|(pages, _)| pages);
                 let mut builder =
                     ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress)
                         .with_codes(codes);
-                let sorted = sort::sorted(entries, spill, shares.sort_bytes, &mut builder);
+                let sorted = sort::sort_into(bucket, spill, shares.sort_bytes, &mut builder);
                 let finished = sorted.and_then(|()| {
                     let (root, merged) = builder.finish()?;
                     if let Some((_, checkpoint)) = to {
@@ -175,13 +194,13 @@ impl Buckets {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..shares.threads)
                 .map(|_| {
-                    let tell = tell.clone();
-                    scope.spawn(|| work(tell))
+                    let sender = sender.clone();
+                    scope.spawn(|| work(sender))
                 })
                 .collect();
-            drop(tell);
+            drop(sender);
             let mut done = 0;
-            for leaves in told {
+            for leaves in receiver {
                 done += leaves as u64;
                 progress(LoadProgress { done, of });
             }
@@ -197,28 +216,35 @@ impl Buckets {
     }
 }
 
-/// The state root over the roots of all shards.
+/// Computes the state root from the roots of all shards.
 fn root_of(mut shards: Vec<PartialTrie>) -> Result<B256, StateError> {
     shards.sort_unstable_by_key(|root| *root.base());
     let broken = StateError::Broken {
         path: Path::EMPTY,
         what: "a hashed root",
     };
-    let crown = crown(&shards.iter().collect::<Vec<_>>()).ok();
-    crown.and_then(|crown| crown.state_root()).ok_or(broken)
+    let top_levels = crown(&shards.iter().collect::<Vec<_>>()).ok();
+    top_levels
+        .and_then(|top_levels| top_levels.state_root())
+        .ok_or(broken)
 }
 
-/// Collects accounts for the sake of their state root alone.
+/// Computes the state root of accounts and slots that are added in any order, without storing them.
 pub struct RootLoader(Buckets);
 
 impl RootLoader {
-    /// Accounts take at most about `memory_bytes`; what does not fit is spilled to `disk`, which
-    /// is in its old state afterwards.
+    /// Creates a loader that uses about `memory_bytes` bytes, and spills the rest to a temporary
+    /// file on `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
         Self(Buckets::new(disk, memory_bytes))
     }
 
-    /// As [`Loader::account`].
+    /// Adds an account by keccak(address), with slots by keccak(slot). Slots with the value zero
+    /// are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if spilling fails.
     pub fn account(
         &mut self,
         path: B256,
@@ -228,7 +254,12 @@ impl RootLoader {
         self.0.account(&path, account, slots)
     }
 
-    /// As [`Loader::slots`].
+    /// Adds slots of an account, given by keccak(address). The account itself may be added before
+    /// or later.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if spilling fails.
     pub fn slots(
         &mut self,
         account: B256,
@@ -237,7 +268,12 @@ impl RootLoader {
         self.0.slots(&account, slots)
     }
 
-    /// The state root.
+    /// Computes the state root. `progress` is called as leaves enter the tries.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Trie`] for an account or slot that was added twice, or slots without their
+    /// account; [`StateError::Store`] if the spill file can't be read.
     pub fn finish(self, progress: &mut dyn FnMut(LoadProgress)) -> Result<B256, StateError> {
         self.0.build(None, None, &Counters::default(), progress)
     }

@@ -1,10 +1,10 @@
-//! One shard of a first state, from its leaves in order, with bounded memory.
+//! Builds one shard of an initial state from its sorted leaves, with bounded memory.
 //!
-//! The trie grows to the right. When it has enough leaves it is hashed and merged into the
-//! shard's pages, and all of it that no later leaf can touch becomes stubs: the way down to the
-//! newest leaf is what remains.
+//! The trie grows to the right. When it has enough leaves, it is hashed and merged into the shard's
+//! pages, and all subtries that no later leaf can change are blinded. Only the path to the newest
+//! leaf stays expanded.
 
-use super::sort::Sink;
+use super::sort::LeafSink;
 use crate::{
     base::{counters::Counters, error::StateError, hashing::hash, layout::shard_prefix},
     dirty::HeldPages,
@@ -19,29 +19,35 @@ use cambium_store::Codes;
 use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
 use std::sync::Arc;
 
-/// Leaves that are put into the trie together.
+/// Number of leaves that are applied to the trie together.
 const GROUP_LEAVES: usize = 1024;
 
-/// Builds the trie of one shard and, unless only its root is wanted, its pages.
+/// Builds the trie of one shard and, unless only its root is needed, its pages.
 pub(super) struct ShardBuilder<'a> {
     trie: PartialTrie,
+    /// Where pages are written, or `None` if only the root is needed.
     pages: Option<&'a Pages>,
-    /// Where the codes of accounts must be.
+    /// The code file that must contain the code of each account.
     codes: Option<&'a Codes>,
+    /// Index of the shard over the pages written so far.
     merged: MergedShard,
     counters: &'a Counters,
-    /// What is to be put into the trie next, sorted.
+    /// Leaves to be applied to the trie next, sorted.
     group: Vec<AccountChange>,
+    /// Number of leaves in `group`.
     group_leaves: usize,
+    /// Path of the newest leaf.
     newest: Option<(B256, Option<B256>)>,
+    /// Number of leaves in the trie since it was last collapsed.
     leaves: usize,
+    /// Number of leaves at which the trie is merged and collapsed.
     leaves_max: usize,
-    /// Is told how many more leaves are in the trie.
+    /// Called with the number of leaves that were applied to the trie.
     progress: &'a mut dyn FnMut(usize),
 }
 
 impl<'a> ShardBuilder<'a> {
-    /// An empty shard. The trie has at most about `leaves_max` leaves at a time.
+    /// Creates an empty shard whose trie has at most about `leaves_max` leaves at a time.
     pub(super) fn new(
         shard: usize,
         pages: Option<&'a Pages>,
@@ -65,23 +71,23 @@ impl<'a> ShardBuilder<'a> {
         }
     }
 
-    /// Refuses accounts whose code is not among `codes`.
+    /// Rejects accounts whose code is not in `codes`.
     pub(super) fn with_codes(self, codes: Option<&'a Codes>) -> Self {
         Self { codes, ..self }
     }
 
-    /// Returns the trie's root, hashed, over stubs; and the trie over its pages, if these were
-    /// made.
+    /// Returns the hashed root node over blinded children, and the index of the shard, which is
+    /// empty if no pages were written.
     pub(super) fn finish(mut self) -> Result<(PartialTrie, MergedShard), StateError> {
         self.put_group()?;
-        self.settle()?;
+        self.flush()?;
         let mut root = PartialTrie::new(*self.trie.base());
         let link = root.graft_node(&self.trie, self.trie.root())?;
         root.set_root(link);
         Ok((root, self.merged))
     }
 
-    /// Counts the leaf at `path`, which comes next.
+    /// Checks that the next leaf follows the newest one, and counts it.
     fn advance(&mut self, account: &B256, slot: Option<B256>) -> Result<(), StateError> {
         if self.group_leaves >= GROUP_LEAVES {
             self.put_group()?;
@@ -121,14 +127,14 @@ impl<'a> ShardBuilder<'a> {
         self.group.clear();
         self.group_leaves = 0;
         if self.leaves >= self.leaves_max {
-            self.settle()?;
-            self.let_go()?;
+            self.flush()?;
+            self.collapse_finished()?;
         }
         Ok(())
     }
 
-    /// Hashes the trie and writes its pages.
-    fn settle(&mut self) -> Result<(), StateError> {
+    /// Hashes the trie, and merges it into the shard's pages.
+    fn flush(&mut self) -> Result<(), StateError> {
         if self.leaves == 0 {
             return Ok(());
         }
@@ -145,14 +151,14 @@ impl<'a> ShardBuilder<'a> {
         Ok(())
     }
 
-    /// Makes stubs of all that no later leaf can touch.
-    fn let_go(&mut self) -> Result<(), StateError> {
+    /// Blinds all subtries that no later leaf can change.
+    fn collapse_finished(&mut self) -> Result<(), StateError> {
         if let Some((account, slot)) = self.newest {
             let newest = match slot {
                 Some(slot) => Path::slot(&account, &slot),
                 None => Path::account(&account),
             };
-            for path in beside(&self.trie, &newest) {
+            for path in expanded_siblings(&self.trie, &newest) {
                 self.trie.replace_by_stub(&path, None)?;
             }
         }
@@ -161,7 +167,7 @@ impl<'a> ShardBuilder<'a> {
     }
 }
 
-impl Sink for ShardBuilder<'_> {
+impl LeafSink for ShardBuilder<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
         self.advance(&path, None)?;
         let code_hash = account.code_hash;
@@ -197,8 +203,8 @@ impl Sink for ShardBuilder<'_> {
     }
 }
 
-/// Where the subtries sit that hang beside the way down to `leaf`, and are expanded.
-fn beside(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
+/// Returns the paths of the expanded subtries beside the path to `leaf`.
+fn expanded_siblings(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
     let mut found = Vec::new();
     let (mut link, mut at) = (trie.root(), *trie.base());
     while at.len() < leaf.len() {
@@ -206,7 +212,7 @@ fn beside(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
             NodeView::Branch { children } => {
                 let on = leaf.nibble(at.len());
                 for (nibble, child) in (0u8..).zip(children) {
-                    // An account's leaf that sits at depth 64 never becomes a stub.
+                    // An account's leaf at depth 64 is never blinded.
                     let there = !child.is_empty() && !child.is_stub();
                     if nibble != on && there && at.len() + 1 != ACCOUNT_NIBBLES {
                         found.push(at.child(nibble));

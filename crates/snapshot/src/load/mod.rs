@@ -1,20 +1,21 @@
-//! A state of any size from accounts and slots in any order, within the memory that it is given.
+//! Loading an initial state: builds a state of any size from accounts and slots in any order, with
+//! bounded memory.
 //!
 //! ```text
 //!  accounts, slots     in any order
-//!    -> 256 buckets    by first byte of the path, spilled when large  entries.rs
+//!    -> 256 buckets    by first byte of the path, spilled when large  leaf_bucket.rs
 //!    -> sorted         bucket by bucket, on all cores                 sort.rs
-//!    -> pages, root    a part of a shard at a time                    build.rs
+//!    -> pages, root    shard by shard, some leaves at a time          build.rs
 //! ```
 //!
-//! What does not fit into memory is spilled to the disk: about 45 bytes an account and a slot, twice as
-//! much for those of an account that alone exceeds the memory.
+//! Data that does not fit into memory is spilled to disk: about 45 bytes for each account or slot,
+//! and twice that for the slots of an account that alone exceeds the memory.
 
-mod entries;
+mod leaf_bucket;
 mod sort;
 mod build;
 mod buckets;
 
 pub use buckets::{Buckets, LoadProgress, RootLoader};
-pub use entries::remove_spilled;
-pub(crate) use entries::{Piece, Spill};
+pub use leaf_bucket::remove_spilled;
+pub(crate) use leaf_bucket::{Piece, SpillFile};

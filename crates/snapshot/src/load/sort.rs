@@ -1,7 +1,7 @@
-//! Entries in any order, brought into that of their paths with bounded memory: at once if they
-//! fit, else in runs that are spilled sorted, and then merged.
+//! External merge sort of a bucket: sorts its leaves by path with bounded memory. A bucket that
+//! fits is sorted in memory; a larger one is sorted in runs, which are spilled and then merged.
 
-use super::entries::{Entries, Entry, Piece, Spill, is_slot_next, read_entry};
+use super::leaf_bucket::{LeafBucket, Piece, Record, SpillFile, is_slot_next, read_record};
 use crate::base::error::StateError;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, Reader};
@@ -10,65 +10,67 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
-/// A run is read in pieces of at least this and at most that.
+/// Minimum and maximum size of the pieces in which a run is read back, in bytes.
 const RUN_PIECE_BYTES: (usize, usize) = (16 << 10, 1 << 20);
 
-/// Takes leaves in the order of their paths. What comes twice is to be refused.
-pub(crate) trait Sink {
+/// Receiver of leaves in path order. It must reject duplicates, which sorting keeps.
+pub(crate) trait LeafSink {
+    /// Receives an account, by keccak(address).
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError>;
+    /// Receives a slot of `account`, by keccak(slot).
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError>;
 }
 
-/// A sink that gives all that it gets to `Entries`: a sorted run.
-struct Run<'a> {
-    entries: Entries,
-    spill: &'a Spill,
+/// A sink that writes a sorted run.
+struct RunWriter<'a> {
+    bucket: LeafBucket,
+    spill: &'a SpillFile,
 }
 
-impl Sink for Run<'_> {
+impl LeafSink for RunWriter<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
-        self.entries.account(&path, &account, self.spill)
+        self.bucket.account(&path, &account, self.spill)
     }
 
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
-        self.entries.slot(account, &slot, value, self.spill)
+        self.bucket.slot(account, &slot, value, self.spill)
     }
 }
 
-/// Gives `entries` to `sink` in order, with about `bytes_max` of memory.
-pub(crate) fn sorted(
-    entries: Entries,
-    spill: &Spill,
+/// Passes the leaves of `bucket` to `sink` in path order, using about `bytes_max` bytes of memory.
+pub(crate) fn sort_into(
+    bucket: LeafBucket,
+    spill: &SpillFile,
     bytes_max: usize,
-    sink: &mut impl Sink,
+    sink: &mut impl LeafSink,
 ) -> Result<(), StateError> {
-    // Beside 36 bytes of an account, or more, 16 are needed to sort it.
-    let (len, chunk_max) = (entries.len(), bytes_max / 3 * 2);
+    // A record takes at least 36 bytes, and its sort key 16.
+    let (len, chunk_max) = (bucket.len(), bytes_max / 3 * 2);
     if len <= chunk_max as u64 {
-        let mut bytes = entries.bytes;
+        let mut bytes = bucket.bytes;
         bytes.reserve_exact((len - bytes.len() as u64) as usize);
-        for piece in &entries.pieces {
+        for piece in &bucket.pieces {
             spill.read(piece, &mut bytes)?;
         }
         return sort_in_memory(&bytes, sink);
     }
-    let Entries {
+    let LeafBucket {
         bytes: newest,
         pieces,
         ..
-    } = entries;
+    } = bucket;
     let mut runs = Vec::new();
     let piece_bytes = bytes_max / (len as usize / chunk_max + 2);
     let piece_bytes = piece_bytes.clamp(RUN_PIECE_BYTES.0, RUN_PIECE_BYTES.1);
     let mut end_run = |chunk: &mut Vec<u8>| {
-        let mut run = Run {
-            entries: Entries::new(piece_bytes),
+        let mut run = RunWriter {
+            bucket: LeafBucket::new(piece_bytes),
             spill,
         };
         sort_in_memory(chunk, &mut run)?;
         chunk.clear();
-        run.entries.spill(spill)?;
-        runs.push(run.entries.pieces);
+        run.bucket.spill(spill)?;
+        runs.push(run.bucket.pieces);
         Ok::<_, StateError>(())
     };
     let mut chunk = newest;
@@ -83,14 +85,14 @@ pub(crate) fn sorted(
     merge_runs(runs, spill, sink)
 }
 
-/// Something to be sorted: the start of its path, and where it is.
+/// Sort key of a record: the start of its path, and the offset of the record.
 #[derive(Clone, Copy)]
-struct Key {
+struct SortKey {
     start: u64,
     at: u32,
 }
 
-impl Key {
+impl SortKey {
     fn new(path: &B256, from: usize, at: usize) -> Self {
         let start = path[from..].first_chunk().expect("32 bytes");
         Self {
@@ -99,23 +101,23 @@ impl Key {
         }
     }
 
-    /// The whole path, which follows the entry's first byte.
+    /// The hash that follows the record's first byte: keccak(address) or keccak(slot).
     fn path<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.at as usize + 1..][..32]
     }
 }
 
-fn sort_keys(keys: &mut [Key], bytes: &[u8]) {
+fn sort_keys(keys: &mut [SortKey], bytes: &[u8]) {
     keys.sort_unstable_by(|a, b| {
         let paths = || a.path(bytes).cmp(b.path(bytes));
-        // An account comes before slots that come apart from it.
+        // An account sorts before the slots that were added apart from it.
         let firsts = || bytes[a.at as usize].cmp(&bytes[b.at as usize]);
         a.start.cmp(&b.start).then_with(paths).then_with(firsts)
     });
 }
 
-/// Gives the entries in `bytes`, whose paths agree in their first byte, to `sink` in order.
-fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> {
+/// Passes the leaves in `bytes`, whose paths start with the same byte, to `sink` in path order.
+fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateError> {
     assert!(
         u32::try_from(bytes.len()).is_ok(),
         "{} bytes to sort at once",
@@ -125,34 +127,36 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> 
     let mut reader = Reader::new(bytes);
     while reader.remaining() > 0 {
         let at = reader.offset();
-        match read_entry(&mut reader)? {
-            Entry::Account(path, _) | Entry::PathOnly(path) => heads.push(Key::new(&path, 1, at)),
-            Entry::Slot(..) => {}
+        match read_record(&mut reader)? {
+            Record::Account(path, _) | Record::PathOnly(path) => {
+                heads.push(SortKey::new(&path, 1, at))
+            }
+            Record::Slot(..) => {}
         }
     }
     sort_keys(&mut heads, bytes);
     let mut slots = Vec::new();
-    let same = |a: &Key, b: &Key| a.start == b.start && a.path(bytes) == b.path(bytes);
+    let same = |a: &SortKey, b: &SortKey| a.start == b.start && a.path(bytes) == b.path(bytes);
     for heads in heads.chunk_by(same) {
         let owner = B256::from_slice(heads[0].path(bytes));
         slots.clear();
         for head in heads {
             let from = &bytes[head.at as usize..];
             let mut reader = Reader::new(from);
-            if let Entry::Account(path, account) = read_entry(&mut reader)? {
+            if let Record::Account(path, account) = read_record(&mut reader)? {
                 sink.account(path, account)?;
             }
             while is_slot_next(from, &reader) {
                 let at = head.at as usize + reader.offset();
-                if let Entry::Slot(slot, _) = read_entry(&mut reader)? {
-                    slots.push(Key::new(&slot, 0, at));
+                if let Record::Slot(slot, _) = read_record(&mut reader)? {
+                    slots.push(SortKey::new(&slot, 0, at));
                 }
             }
         }
         sort_keys(&mut slots, bytes);
         for slot in &slots {
             let mut reader = Reader::new(&bytes[slot.at as usize..]);
-            if let Entry::Slot(slot, value) = read_entry(&mut reader)? {
+            if let Record::Slot(slot, value) = read_record(&mut reader)? {
                 sink.slot(&owner, slot, value)?;
             }
         }
@@ -160,20 +164,23 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl Sink) -> Result<(), StateError> 
     Ok(())
 }
 
-/// A sorted run as it is read back, piece by piece.
+/// Reads a sorted run back, piece by piece.
 struct RunReader<'a> {
-    spill: &'a Spill,
+    spill: &'a SpillFile,
     pieces: std::vec::IntoIter<Piece>,
+    /// The piece that was read last.
     bytes: Vec<u8>,
+    /// Offset of the next record in `bytes`.
     at: usize,
+    /// Account that the next slot belongs to.
     owner: B256,
 }
 
-/// The path of a leaf: an account's comes before those of its slots.
+/// keccak(address), and keccak(slot) for a slot. An account sorts before its slots.
 type LeafPath = (B256, Option<B256>);
 
 impl RunReader<'_> {
-    /// The path of the next leaf. `None` at the end of the run.
+    /// Returns the path of the next leaf, or `None` at the end of the run.
     fn peek(&mut self) -> Result<Option<LeafPath>, StateError> {
         loop {
             if self.at == self.bytes.len() {
@@ -185,38 +192,38 @@ impl RunReader<'_> {
                 self.spill.read(&piece, &mut self.bytes)?;
             }
             let mut reader = Reader::new(&self.bytes[self.at..]);
-            match read_entry(&mut reader)? {
-                Entry::PathOnly(path) => {
+            match read_record(&mut reader)? {
+                Record::PathOnly(path) => {
                     self.owner = path;
                     self.at += reader.offset();
                 }
-                Entry::Account(path, _) => return Ok(Some((path, None))),
-                Entry::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
+                Record::Account(path, _) => return Ok(Some((path, None))),
+                Record::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
             }
         }
     }
 
-    /// Gives the leaf that was peeked at to `sink`.
-    fn take(&mut self, sink: &mut impl Sink) -> Result<(), StateError> {
+    /// Passes the leaf that [`RunReader::peek`] returned to `sink`.
+    fn take(&mut self, sink: &mut impl LeafSink) -> Result<(), StateError> {
         let mut reader = Reader::new(&self.bytes[self.at..]);
-        let entry = read_entry(&mut reader)?;
+        let record = read_record(&mut reader)?;
         self.at += reader.offset();
-        match entry {
-            Entry::Account(path, account) => {
+        match record {
+            Record::Account(path, account) => {
                 self.owner = path;
                 sink.account(path, account)
             }
-            Entry::Slot(slot, value) => sink.slot(&self.owner, slot, value),
-            Entry::PathOnly(_) => Ok(()),
+            Record::Slot(slot, value) => sink.slot(&self.owner, slot, value),
+            Record::PathOnly(_) => Ok(()),
         }
     }
 }
 
-/// Gives the leaves of sorted runs to `sink` in order.
+/// Merges sorted runs, and passes their leaves to `sink` in path order.
 fn merge_runs(
     runs: Vec<Vec<Piece>>,
-    spill: &Spill,
-    sink: &mut impl Sink,
+    spill: &SpillFile,
+    sink: &mut impl LeafSink,
 ) -> Result<(), StateError> {
     let mut readers: Vec<_> = runs
         .into_iter()

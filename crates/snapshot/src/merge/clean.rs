@@ -1,12 +1,13 @@
-//! Cleaning: live pages move out of the emptiest segments, which are removed when nothing can
-//! lead to them any more.
+//! Segment cleaning (garbage collection): moves live pages out of the segments with the fewest, so
+//! that these segments can be removed.
 //!
-//! Pages die one here and one there, so that segments become sieves. A merge that finds too much
-//! dead space moves the live pages of the emptiest segments behind its own; each move is one more
-//! changed address in the index that it is making anyway.
+//! Replaced pages are scattered over all segments. A merge that finds too much dead space appends
+//! copies of the live pages in the emptiest segments behind its own pages. Each move changes one
+//! address in the index, which the merge writes anyway.
 //!
-//! Punching holes instead would cost no writing, but frees whole blocks of the file system only:
-//! with pages of under a block, half of them dead, one block in thirty has no live page.
+//! Punching holes into segments would need no writes, but frees only whole blocks of the file
+//! system. Pages are smaller than a block, and with half of them dead, one block in thirty has no
+//! live page.
 
 use super::result::{MergedShard, places};
 use crate::{
@@ -20,31 +21,33 @@ use std::{
     sync::Arc,
 };
 
-/// Dead bytes are let be up to this part of the live ones: with pages dying at random, the
-/// emptiest segment is then about a third live, and each byte that a merge writes causes half a
+/// Limit of dead bytes, as a fraction of the live bytes. If pages die at random, the emptiest
+/// segment is about a third live at this limit, and each byte that a merge writes causes half a
 /// byte of moves.
 const DEAD_PER_LIVE: f64 = 0.9;
-/// Live pages in a stretch of this length are read together, with what is between them: faster
-/// than one by one from a tenth of live ones on.
+/// Length of a span of a segment, in bytes. Its live pages are read in one device read with
+/// everything between them, which is faster than single reads if at least a tenth is live.
 const SPAN_BYTES: u64 = 256 << 10;
-/// As many stretches are in memory at once.
+/// Number of spans in memory at a time.
 const SPANS_AT_ONCE: usize = 16;
 
-/// The segments that a merge cleans, each with its rank: those of the lowest are cleaned first.
+/// The segments that a merge cleans.
 pub struct Cleaning {
+    /// Ranks by number of the segment. The segment of the lowest rank is cleaned first.
     ranks: HashMap<u32, usize>,
 }
 
-/// A live page in the index of a shard.
-struct Found {
+/// A live page in a segment to be cleaned.
+struct LivePage {
     addr: PageAddr,
+    /// Link of its blinded node in the index of the shard.
     link: Link,
 }
 
 impl Cleaning {
-    /// Chooses segments of those there are, by what is live in them without the pages that are
-    /// `retired`: of no use to anything that the next checkpoint leads to. Those of which pages
-    /// are `unreadable` are let be, since they could not be emptied.
+    /// Chooses the segments to clean: those with the fewest live bytes, until dead space is within
+    /// its limit. Pages that are `retired` count as dead, since the next checkpoint no longer needs
+    /// them. Segments that contain `unreadable` pages are left out, since they can't be emptied.
     pub fn of(segments: &[SegmentStats], retired: &[PageAddr], unreadable: &HashSet<u32>) -> Self {
         let live = segments
             .iter()
@@ -61,7 +64,13 @@ impl Cleaning {
         }
     }
 
-    /// Moves pages of a shard, at most as many bytes as were written to it.
+    /// Moves pages of one shard out of the chosen segments, and replaces their addresses in its
+    /// index. Moves at most as many bytes as the merge has written for the shard. Pages that can't
+    /// be read stay where they are.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if writing a page fails.
     pub fn clean(&self, merged: &mut MergedShard, pages: &Pages) -> Result<(), StateError> {
         if self.ranks.is_empty() {
             return Ok(());
@@ -69,7 +78,7 @@ impl Cleaning {
         let mut found: Vec<_> = places(&merged.index)
             .into_iter()
             .filter(|(addr, _)| self.ranks.contains_key(&addr.segment()))
-            .map(|(addr, link)| Found { addr, link })
+            .map(|(addr, link)| LivePage { addr, link })
             .collect();
         found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
         let mut left = merged.bytes;
@@ -81,7 +90,7 @@ impl Cleaning {
         found.truncate(fitting.count());
         let mut found = &found[..];
         let counters = &pages.counters;
-        let span = |found: &Found| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
+        let span = |found: &LivePage| (found.addr.segment(), found.addr.offset() / SPAN_BYTES);
         let addrs: Vec<_> = found.iter().map(|found| found.addr).collect();
         let spans = found.chunk_by(|a, b| span(a) == span(b));
         let mut start = 0;
@@ -117,14 +126,14 @@ impl Cleaning {
     }
 }
 
-/// The segments to clean: the emptiest, until dead space is down to its limit. Segments without a
-/// live page go by themselves.
+/// Returns the segments to clean, emptiest first. `live` are the live bytes of each segment.
+/// Segments without a live page are left out, since they are removed anyway.
 fn victims(
     segments: &[SegmentStats],
     live: &BTreeMap<u32, u64>,
     unreadable: &HashSet<u32>,
 ) -> Vec<u32> {
-    // The newest is still being written.
+    // The newest segment is still being written.
     let newest = segments.iter().map(|segment| segment.sequence).max();
     let mut candidates: Vec<(u64, u64, u32)> = segments
         .iter()
@@ -166,9 +175,9 @@ mod tests {
     #[test]
     fn the_emptiest_segments_are_cleaned_until_dead_space_is_down_to_its_limit() {
         let segments: Vec<_> = (1..=5).map(|number| segment(number, 100)).collect();
-        // Dead: 90, 40, 80, 100 and (in the newest, which doesn't count) 80.
+        // Dead bytes: 90, 40, 80, 100 and, in the newest segment, which doesn't count, 50.
         let live = BTreeMap::from([(1, 10), (2, 60), (3, 20), (4, 0), (5, 50)]);
-        // 140 live allow for 126 dead; without segment 1 there are 120.
+        // 140 live bytes allow for 126 dead ones; without segment 1 there are 120.
         let none = HashSet::new();
         assert_eq!(victims(&segments, &live, &none), [1]);
         let live = BTreeMap::from([(1, 20), (2, 10), (3, 60), (4, 0), (5, 10)]);

@@ -1,10 +1,11 @@
-//! Merging: the dirty tries of the intermediate layer become pages, and the index takes their
-//! addresses.
+//! Merging: writes the dirty tries of the intermediate layer to pages, and makes the index of the
+//! next snapshot from their addresses.
 //!
-//! A page is a whole subtrie. Walking the dirty trie bottom-up, subtries that fit into one page
-//! stay *loose*; where a branch's loose children no longer fit together, each becomes a page of
-//! its own and the branch becomes part of the index. What the trie did not expand is the
-//! snapshot's still, and its part of the index is copied.
+//! A page contains a whole subtrie. A merge walks the dirty trie bottom-up. Subtries that fit into
+//! one page stay *loose*: their leaves wait in memory for a page. Where the loose children of a
+//! branch no longer fit into one page together, each becomes a page of its own, and the branch
+//! becomes part of the index. The blinded subtries of the dirty trie are unchanged, and their part
+//! of the index is copied.
 //!
 //! ```text
 //!            index:     (branch)             too large for a page
@@ -35,9 +36,16 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use walk::Merger;
 
-/// Writes the pages of all that `shards`, which are hashed, have expanded above `old`, moves pages
-/// out of what `cleaning` has chosen, and puts the index of the new snapshot into `index`, shard by
-/// shard.
+/// Merges the dirty trie above the snapshot `old` into pages, moves pages out of the segments that
+/// `cleaning` has chosen, and writes the shards of the new index to `index`. Runs at low priority
+/// in the pool for merges.
+///
+/// `shards` are the 256 shards of the dirty trie, all hashed.
+///
+/// # Errors
+///
+/// [`StateError::Store`] or another error of damage if reading or writing fails. The new snapshot
+/// is incomplete then, and `old` stays valid.
 pub fn merge(
     old: &Snapshot,
     shards: &[DirtyShard],
@@ -76,7 +84,8 @@ pub fn merge(
     Ok(all)
 }
 
-/// Merges one shard: see [`merge`].
+/// Merges one shard: writes the changed pages of the dirty `trie` above the index `old`, and
+/// removes the pages that the new index no longer names from the page cache.
 pub(crate) fn merge_shard(
     old: &Arc<PartialTrie>,
     trie: &PartialTrie,

@@ -1,4 +1,4 @@
-//! The pages of the old snapshot that a merge takes apart.
+//! The pages of the old snapshot that the dirty trie has expanded.
 
 use crate::{
     base::{error::StateError, layout::addr_of},
@@ -10,17 +10,18 @@ use cambium_store::Page;
 use cambium_trie::{NodeView, PartialTrie};
 use std::sync::Arc;
 
-/// Pages of one shard, asked for in the order of their paths.
+/// Expanded pages of one shard, for look-ups in path order.
 pub(crate) struct OldPages<'a> {
     index: &'a PartialTrie,
     pages: &'a Pages,
     ahead: PagesAhead,
-    /// The one that was asked for last: several parts of it are.
+    /// The page of the last look-up, since several parts of a page are looked up in a row.
     open: Option<Arc<Page>>,
 }
 
 impl<'a> OldPages<'a> {
-    /// Reads the pages in `index` that `trie` has taken apart, all at once, unless they are held.
+    /// Finds the pages in `index` that `trie` has expanded, and reads those that are neither held
+    /// nor cached, all in flight at once.
     pub(crate) fn read(
         index: &'a PartialTrie,
         trie: &PartialTrie,
@@ -42,7 +43,7 @@ impl<'a> OldPages<'a> {
                     let pairs = old.iter().zip(new).zip(0u8..16).rev();
                     todo.extend(pairs.map(|((old, new), nibble)| (*old, *new, path.child(nibble))));
                 }
-                // Few: these are read when they are needed.
+                // Expanded pages below accounts or extensions are few, and read on demand.
                 _ => {}
             }
         }
@@ -54,13 +55,13 @@ impl<'a> OldPages<'a> {
         })
     }
 
-    /// The page that sits at `path`, if the trie has taken one apart there.
+    /// Returns the page with the prefix `path`, if the trie has expanded it.
     pub(crate) fn at(&mut self, path: &Path) -> Option<Arc<Page>> {
         let (_, page) = self.ahead.over(path)?;
         (page.prefix() == path).then(|| page.clone())
     }
 
-    /// The page of which the subtrie at `path` is a part.
+    /// Returns the page that contains the subtrie at `path`.
     pub(crate) fn over(&mut self, path: &Path) -> Result<Arc<Page>, StateError> {
         if let Some(page) = &self.open
             && path.starts_with(page.prefix())

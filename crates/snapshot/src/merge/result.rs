@@ -1,4 +1,4 @@
-//! What merging makes.
+//! Results of a merge, and the pages that an index names.
 
 use crate::base::layout::page_addr;
 use cambium_store::PageAddr;
@@ -6,41 +6,41 @@ use cambium_trie::{Link, NodeView, PartialTrie};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, sync::Arc};
 
-/// What a merge made, besides the index.
+/// Statistics of a merge, and the pages that it made unreachable.
 #[derive(Default)]
 pub struct Merged {
     /// Pages that the new index no longer names.
     pub dead: Vec<PageAddr>,
     /// Number of pages written with changed content.
     pub pages_written: u64,
-    /// Bytes of these.
+    /// Size of the pages written with changed content, in bytes.
     pub bytes_written: u64,
-    /// Number of pages that were split.
+    /// Number of old pages that were split.
     pub pages_split: u64,
-    /// Number of pages that came of joining smaller ones.
+    /// Number of pages written in place of several smaller ones.
     pub pages_joined: u64,
 }
 
-/// What merging one shard made.
+/// Result of merging one shard.
 pub struct MergedShard {
     /// The shard of the new index.
     pub index: Arc<PartialTrie>,
-    /// Pages that it names.
+    /// Number of pages that it names.
     pub named: u64,
     /// Pages that it no longer names.
     pub dead: Vec<PageAddr>,
-    /// Pages written.
+    /// Number of pages written with changed content.
     pub pages: u64,
-    /// Bytes of these.
+    /// Size of the pages written with changed content, in bytes.
     pub bytes: u64,
-    /// Pages of before that became several.
+    /// Number of old pages that were split.
     pub split: u64,
-    /// Pages written in place of several.
+    /// Number of pages written in place of several smaller ones.
     pub joined: u64,
 }
 
 impl MergedShard {
-    /// A shard that stays as it is.
+    /// Returns the result for a shard without changes.
     pub fn unchanged(index: Arc<PartialTrie>) -> Self {
         Self {
             named: places(&index).len() as u64,
@@ -54,7 +54,8 @@ impl MergedShard {
     }
 }
 
-/// The pages that `old` names and those in `new` do not, of which some are `written` since.
+/// Returns the pages that the index `old` names and `new` does not contain. `written` are the pages
+/// that the merge wrote, which may reuse addresses of old ones.
 pub(crate) fn dead_pages(
     old: &PartialTrie,
     new: &[(PageAddr, Link)],
@@ -62,12 +63,12 @@ pub(crate) fn dead_pages(
 ) -> Vec<PageAddr> {
     let kept = new.iter().map(|(addr, _)| *addr);
     let mut kept = kept.filter(|addr| !written.contains(addr)).peekable();
-    // Both are in path order, and what is kept is at its old path.
+    // Both are in path order, and kept pages stay at their paths.
     let old = places(old).into_iter().map(|(addr, _)| addr);
     old.filter(|addr| kept.next_if_eq(addr).is_none()).collect()
 }
 
-/// The pages that an index names, with its stubs, in path order.
+/// Returns the pages that an index names, with the links of their blinded nodes, in path order.
 pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
     let mut places = Vec::new();
     let mut todo = vec![index.root()];

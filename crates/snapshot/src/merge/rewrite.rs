@@ -1,7 +1,7 @@
-//! The short way of a merge: a page of which some leaves have changed is copied around them.
+//! Fast path of a merge: copies a page in which some leaves have changed, and replaces these.
 //!
-//! Whatever else happens to a page (storage that comes or goes, leaves that no longer fit, a page
-//! that shrinks) is for the long way, which takes it apart: `walk.rs`.
+//! All other changes (accounts with storage, leaves that no longer fit, a page that shrinks) take
+//! the slow path in `walk.rs`, which takes the page apart.
 
 use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
 use crate::base::{error::StateError, layout::digests_of};
@@ -10,20 +10,20 @@ use cambium_store::{Page, PageRewriter};
 use cambium_trie::{Link, NodeRef, NodeView, PartialTrie};
 use std::ops::Range;
 
-/// Writes pages again. Uses its memory again, too.
+/// Rewrites pages with changed leaves. It reuses its buffers.
 #[derive(Default)]
 pub(super) struct Rewriter {
     page: PageRewriter,
-    /// Of the new page.
+    /// Digests of the new page.
     digests: Vec<(Path, NodeRef)>,
-    /// An account as a page has it.
+    /// Buffer for an encoded account.
     value: Vec<u8>,
 }
 
 impl Rewriter {
-    /// The page that takes the place of `old`: the subtrie of `trie` that has `children` at its
-    /// topmost branch. What is a stub there is as `old` has it. `None` for what the long way is
-    /// for.
+    /// Returns the page that replaces `old`. It contains the subtrie of `trie` whose topmost branch
+    /// has `children`, and in which blinded nodes stand for unchanged leaves of `old`. Returns
+    /// `None` if the slow path is needed.
     pub(super) fn rewrite(
         &mut self,
         old: &Page,
@@ -57,17 +57,18 @@ impl Rewriter {
     }
 }
 
+/// One rewrite of a page.
 struct Walk<'a> {
     old: &'a Page,
-    /// In the order of their paths.
+    /// Digests of the old page, in path order.
     old_digests: Vec<(Path, NodeRef)>,
     trie: &'a PartialTrie,
     to: &'a mut Rewriter,
 }
 
 impl Walk<'_> {
-    /// Adds the leaves below a branch that sits at `path`, under which the old page has `entries`.
-    /// Returns how many leaves.
+    /// Adds the leaves below the branch at `path`, where the old page has `entries`. Returns their
+    /// number, or `None` if the slow path is needed.
     fn branch(
         &mut self,
         children: &[Link; 16],
@@ -88,8 +89,8 @@ impl Walk<'_> {
                     false => DIGEST_LEAVES_MIN,
                 };
                 if below >= enough {
-                    let memo = self.trie.memo(*child);
-                    self.to.digests.extend(memo.map(|memo| (at, memo)));
+                    let node = self.trie.memo(*child);
+                    self.to.digests.extend(node.map(|node| (at, node)));
                 }
                 leaves += below;
             }
@@ -98,6 +99,7 @@ impl Walk<'_> {
         Some(leaves)
     }
 
+    /// Adds the leaves of the subtrie at `link`, like [`Walk::branch`].
     fn node(&mut self, link: Link, path: &Path, entries: Range<usize>) -> Option<usize> {
         match self.trie.visit(link) {
             NodeView::Stub(_) => {

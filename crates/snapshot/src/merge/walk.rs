@@ -1,5 +1,5 @@
-//! The long way of a merge: walks a dirty trie bottom-up, takes apart the pages that it touches,
-//! and puts them together again.
+//! Slow path of a merge: walks the dirty trie bottom-up, takes apart the pages that it has
+//! expanded, and assembles new ones.
 
 use super::{
     old_pages::OldPages,
@@ -26,65 +26,75 @@ use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
-/// A reference to be cached in a page.
+/// A node reference to be cached in a page.
 struct Digest {
     path: Path,
     node: NodeRef,
-    /// Only if the node is a child of the page's topmost branch.
+    /// Whether to cache it only if the node is a child of the page's topmost branch.
     only_below_top: bool,
 }
 
+/// A leaf that is not in a page yet.
 struct LooseLeaf {
     path: Path,
-    /// Where its value is in the merger's `values`.
+    /// Range of its encoded value in [`Merger::values`].
     value: Range<usize>,
 }
 
-/// What became of a subtrie.
+/// State of a subtrie that the walk has passed.
 enum Outcome {
+    /// The subtrie has no leaves.
     Empty,
-    /// In the index already.
+    /// The subtrie's root is a node of the new index.
     Resident(Link),
-    /// Leaves from `from` on wait in the merger to be put into a page.
+    /// The leaves from `from` on wait in [`Merger::leaves`] for a page.
     Loose {
         from: usize,
+        /// Size of the leaves and digests in a page, in bytes.
         bytes: usize,
-        /// Not known of a node below a digest.
+        /// Reference of the subtrie's root. `None` if it is unknown, as below a digest.
         node: Option<NodeRef>,
         kind: NodeKind,
     },
-    /// A page that is written: it is as it was, or has gone the short way.
+    /// The subtrie is a page on disk, unchanged or from the fast path.
     Page(Stub),
 }
 
+/// The merge of one shard.
 pub(crate) struct Merger<'a> {
+    /// The shard in the old index.
     old: &'a PartialTrie,
+    /// The shard of the dirty trie.
     trie: &'a PartialTrie,
     pages: &'a Pages,
     old_pages: OldPages<'a>,
+    /// The shard in the new index.
     index: PartialTrie,
     /// Leaves not yet in a page, in path order.
     leaves: Vec<LooseLeaf>,
-    /// The values of those leaves, in the same order.
+    /// The encoded values of those leaves, in the same order.
     values: Vec<u8>,
-    /// References of nodes over those leaves.
+    /// Digests for the pages of those leaves.
     digests: Vec<Digest>,
     rewriter: Rewriter,
-    /// Pages that were written and joined with others at once.
+    /// Pages that this merge wrote and then replaced.
     dead: Vec<PageAddr>,
-    /// Nodes of the index whose reference is not known yet.
+    /// Nodes of the new index whose reference is unknown until the end.
     unhashed: Vec<Link>,
-    /// Pages written so far. Addresses don't tell: numbers of segments are used again.
+    /// Pages that this merge wrote. Their addresses may equal those of removed pages, since segment
+    /// numbers are used again.
     written: HashSet<PageAddr, FxBuildHasher>,
     pages_written: u64,
     bytes_written: u64,
-    /// Pages of before that became part of the index.
+    /// Number of old pages whose root became a node of the index.
     split: u64,
-    /// Pages written where the index had more than one.
+    /// Number of pages written where the old index had an inner node.
     joined: u64,
 }
 
 impl<'a> Merger<'a> {
+    /// Prepares the merge of the dirty `trie` above the index `old`, and reads the expanded pages
+    /// that are neither in `held` nor cached.
     pub(crate) fn new(
         old: &'a PartialTrie,
         trie: &'a PartialTrie,
@@ -111,10 +121,11 @@ impl<'a> Merger<'a> {
         })
     }
 
+    /// Writes all changed pages, and returns the shard of the new index.
     pub(crate) fn merge(mut self) -> Result<MergedShard, StateError> {
         let prefix = *self.trie.base();
         let root = self.node(self.trie.root(), &prefix)?;
-        let root = self.settle(root, &prefix)?;
+        let root = self.place_in_index(root, &prefix)?;
         self.index.set_root(root);
         let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
@@ -132,11 +143,11 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// A node that is in the index now, at `path`. Sets what is known of its reference; the rest
-    /// is hashed at the end.
-    fn resident(&mut self, link: Link, memo: Option<NodeRef>, path: &Path) -> Outcome {
-        match memo {
-            Some(memo) => self.index.set_memo(link, memo),
+    /// Records a new node of the index at `path`. Nodes whose reference `node` is unknown are
+    /// hashed at the end.
+    fn resident(&mut self, link: Link, node: Option<NodeRef>, path: &Path) -> Outcome {
+        match node {
+            Some(node) => self.index.set_memo(link, node),
             None => self.unhashed.push(link),
         }
         let before = self.old.find(path);
@@ -144,6 +155,7 @@ impl<'a> Merger<'a> {
         Outcome::Resident(link)
     }
 
+    /// Merges the subtrie of the dirty trie at `link`, whose path is `path`.
     fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
         match self.trie.visit(link) {
             NodeView::Empty => Ok(Outcome::Empty),
@@ -160,7 +172,7 @@ impl<'a> Merger<'a> {
                         kind: NodeKind::Extension,
                     }),
                     outcome => {
-                        let child = self.settle(outcome, &to)?;
+                        let child = self.place_in_index(outcome, &to)?;
                         let extension = self.index.push_extension(path.len(), &to, child);
                         Ok(self.resident(extension, node, path))
                     }
@@ -189,7 +201,7 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Adds a loose leaf. Returns what it takes in a page at `prefix`.
+    /// Adds a loose leaf. Returns its size in a page with the given prefix, in bytes.
     fn push_leaf(&mut self, prefix: &Path, path: Path, value: &[u8]) -> usize {
         let start = self.values.len();
         self.values.extend_from_slice(value);
@@ -199,6 +211,7 @@ impl<'a> Merger<'a> {
         bytes
     }
 
+    /// Merges the branch at `link`, by the fast path if it is the topmost branch of an old page.
     fn branch(
         &mut self,
         link: Link,
@@ -212,12 +225,12 @@ impl<'a> Merger<'a> {
             return Ok(Outcome::Page(Stub {
                 node,
                 kind: Some(NodeKind::Branch),
-                place: Some(self.put(page)?),
+                place: Some(self.write_page(page)?),
             }));
         }
         let leaf_start = self.leaves.len();
         let mut outcomes = Vec::with_capacity(16);
-        // Leaves below each child.
+        // Number of loose leaves below each child.
         let mut leaves = [0; 16];
         let (mut all_loose, mut any_loose, mut joinable, mut bytes_all) = (true, false, true, 0);
         for (nibble, &child) in children.iter().enumerate() {
@@ -259,18 +272,18 @@ impl<'a> Merger<'a> {
             });
         }
         let mut links = [Link::EMPTY; 16];
-        // Later children first: each takes its leaves off the end.
+        // Last children first, since each removes its leaves from the end.
         for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
             if !matches!(outcome, Outcome::Empty) {
-                links[nibble] = self.settle(outcome, &path.child(nibble as u8))?;
+                links[nibble] = self.place_in_index(outcome, &path.child(nibble as u8))?;
             }
         }
         let branch = self.index.push_branch(links);
         Ok(self.resident(branch, node, path))
     }
 
-    /// Keeps the references of a loose branch at `path`, and of its children, that are worth their
-    /// place in a page. Returns the bytes that they take.
+    /// Adds digests for a loose branch at `path` and for its children, as far as they have enough
+    /// leaves. Returns the size of the digests, in bytes.
     fn push_digests(
         &mut self,
         outcomes: &[Outcome],
@@ -281,7 +294,7 @@ impl<'a> Merger<'a> {
     ) -> usize {
         let mut bytes = 0;
         for ((nibble, outcome), leaves) in (0u8..).zip(outcomes).zip(leaves) {
-            // At 64 nibbles a digest is a storage root's, never an account's.
+            // A digest at 64 nibbles is a storage root, never an account's leaf.
             if let Outcome::Loose {
                 node: Some(node), ..
             } = outcome
@@ -301,8 +314,9 @@ impl<'a> Merger<'a> {
         bytes
     }
 
-    /// Reads small unchanged pages so that they go into one page with their loose neighbours.
-    /// False if one of them can't be read: all stays as it is then.
+    /// Makes the leaves of small pages among the children of a branch loose, so that they go into
+    /// one page with their loose siblings. Returns false, without any change, if one of the pages
+    /// can't be read.
     fn join(
         &mut self,
         outcomes: &mut [Outcome],
@@ -338,7 +352,7 @@ impl<'a> Merger<'a> {
                 *outcome = Outcome::Empty;
             } else {
                 while let Some(leaf) = loose.next_if(|leaf| leaf.path.starts_with(&prefix)) {
-                    // Copied, so that values stay in the order of their leaves.
+                    // The value is copied, so that values stay in the order of their leaves.
                     let value = self.values[leaf.value].to_vec();
                     self.push_leaf(&prefix, leaf.path, &value);
                 }
@@ -347,6 +361,8 @@ impl<'a> Merger<'a> {
         Ok(true)
     }
 
+    /// Merges an account's leaf with its storage. The leaf becomes part of the index if the storage
+    /// does not fit into one page with it.
     fn account(
         &mut self,
         link: Link,
@@ -385,17 +401,18 @@ impl<'a> Merger<'a> {
                 kind,
             });
         }
-        let storage = self.settle(storage, &path)?;
-        // Its slots are in pages of their own: the account's leaf stays in the index.
+        let storage = self.place_in_index(storage, &path)?;
+        // The slots are in pages of their own, so the account's leaf belongs to the index.
         self.leaves.truncate(from);
-        self.stamp(storage, &path, account, &value)?;
+        self.stamp_owner(storage, &path, account, &value)?;
         let leaf = self.index.push_account(prefix.len(), key, account, storage);
         Ok(self.resident(leaf, node, prefix))
     }
 
-    /// Sees to it that the first page of the storage of an account has a copy of its leaf, so that
-    /// the index can be made again from pages. If it can't be read that is let be.
-    fn stamp(
+    /// Ensures that the first page of an account's storage contains a copy of the account's leaf
+    /// (its *owner*), so that the index can be rebuilt from pages. Skips a page that can't be
+    /// read.
+    fn stamp_owner(
         &mut self,
         storage: Link,
         path: &Path,
@@ -428,7 +445,7 @@ impl<'a> Merger<'a> {
             self.dead.push(addr);
         }
         let stamped = page.with_owner(value);
-        let place = Some(place(self.append(&stamped)?));
+        let place = Some(place(self.append_page(&stamped)?));
         if let Some(now) = place {
             self.pages.replace(addr, page_addr(now), stamped);
         }
@@ -436,7 +453,7 @@ impl<'a> Merger<'a> {
         Ok(())
     }
 
-    /// What the trie left a stub is as the snapshot has it.
+    /// Takes over a blinded subtrie of the dirty trie, which is unchanged, from the old snapshot.
     fn unchanged(&mut self, stub: &Stub, path: &Path) -> Result<Outcome, StateError> {
         if let Some(link) = self.old.find(path) {
             return Ok(match self.old.visit(link) {
@@ -444,7 +461,7 @@ impl<'a> Merger<'a> {
                 _ => Outcome::Resident(self.index.graft_subtrie(self.old, link)),
             });
         }
-        // Part of a page of which something else has changed.
+        // The subtrie is part of an expanded page.
         let page = self.old_pages.over(path)?;
         let from = self.leaves.len();
         let mut bytes = 0;
@@ -461,9 +478,9 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// Writes `page` in place of the one at its prefix.
-    fn put(&mut self, page: Page) -> Result<Place, StateError> {
-        let addr = self.append(&page)?;
+    /// Writes `page`, and caches it in place of the old page with the same prefix.
+    fn write_page(&mut self, page: Page) -> Result<Place, StateError> {
+        let addr = self.append_page(&page)?;
         match self
             .old
             .find(page.prefix())
@@ -480,7 +497,8 @@ impl<'a> Merger<'a> {
         Ok(place(addr))
     }
 
-    fn append(&mut self, page: &Page) -> Result<PageAddr, StateError> {
+    /// Appends a page to the segments.
+    fn append_page(&mut self, page: &Page) -> Result<PageAddr, StateError> {
         self.pages_written += 1;
         self.bytes_written += page.as_bytes().len() as u64;
         let addr = self.pages.segments.append(page.as_bytes())?;
@@ -488,8 +506,8 @@ impl<'a> Merger<'a> {
         Ok(addr)
     }
 
-    /// Puts what is loose into a page, and gives the link for the index.
-    fn settle(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
+    /// Returns the link of a subtrie in the new index. Writes loose leaves to a page first.
+    fn place_in_index(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
         match outcome {
             Outcome::Empty => Ok(Link::EMPTY),
             Outcome::Resident(link) => Ok(link),
@@ -512,7 +530,7 @@ impl<'a> Merger<'a> {
                 let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
                 self.values.truncate(end);
                 let page = page.build();
-                let place = Some(self.put(page)?);
+                let place = Some(self.write_page(page)?);
                 Ok(self.index.push_stub(Stub {
                     node,
                     kind: Some(kind),
@@ -530,7 +548,8 @@ impl<'a> Merger<'a> {
         });
     }
 
-    /// Takes out the digests for the page at `prefix`. That of its own root is in the index.
+    /// Removes and returns the digests for the page at `prefix`, sorted by path. The reference of
+    /// its root is left out, since the index has it.
     fn take_digests(&mut self, prefix: &Path, from: usize) -> Vec<Digest> {
         let top = match &self.leaves[from..] {
             [first, .., last] => first.path.common_prefix_len(&last.path),
@@ -548,7 +567,7 @@ impl<'a> Merger<'a> {
         digests
     }
 
-    /// The reference of the subtrie at `prefix` whose leaves are the loose ones from `from` on.
+    /// Hashes the subtrie at `prefix` that consists of the loose leaves from `from` on.
     fn hash_leaves(&self, from: usize, prefix: &Path) -> Result<NodeRef, StateError> {
         let leaves = self.leaves[from..].iter();
         let leaves = leaves.map(|leaf| {
@@ -568,7 +587,8 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// The stub of the first page of the subtrie at `link`, which sits at `at`, and the page's prefix.
+/// Returns the blinded node of the first page, in path order, of the subtrie at `link`, whose path
+/// is `at`; and the page's prefix. `None` if the subtrie begins with a slot or is empty.
 pub fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(Link, Path)> {
     let (mut link, mut at) = (link, *at);
     loop {

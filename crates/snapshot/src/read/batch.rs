@@ -1,5 +1,5 @@
-//! Reading many keys of a snapshot at once: every page that they need is in flight together, in the
-//! order in which they lie on disk, each once.
+//! Batched reads from a snapshot: the pages that a batch of keys needs are read in one batch,
+//! sorted by their position on disk, and each only once.
 
 use crate::{
     base::{error::StateError, key::Key, layout::page_addr},
@@ -9,14 +9,19 @@ use crate::{
 };
 use cambium_primitives::Path;
 
-/// Keys of one batch of reads: several times the depth at which devices are fastest, and few
-/// enough that the pages of all threads' chunks are a small part of the cache.
+/// Number of keys in one batch of reads: several times the queue depth at which devices are
+/// fastest, and few enough that the pages of all threads' batches are a small part of the page
+/// cache.
 pub const CHUNK_KEYS: usize = 1024;
-/// Fewer keys than this are not worth waking other threads for.
+/// Number of keys from which a batch is worth distributing over threads.
 pub const PARALLEL_KEYS_MIN: usize = 256;
 
 impl Snapshot {
-    /// Brings the pages of leaves into the cache, many reads in flight at once.
+    /// Prefetches the pages of leaves into the page cache, in batches of [`CHUNK_KEYS`].
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn bring_pages(
         &self,
         leaves: impl Iterator<Item = Path>,
@@ -45,7 +50,11 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Reads one key.
+    /// Reads one key, through the value cache.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
         if let Some(value) = self.entries.get(key) {
             return Ok(value);
@@ -62,7 +71,17 @@ impl Snapshot {
         Ok(value)
     }
 
-    /// Reads keys, each with the place of its value in `values`.
+    /// Reads a batch of keys, past the value cache. Each key comes with the index in `values` that
+    /// its value is written to.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a page can't be read. Some
+    /// elements of `values` are not written then.
+    ///
+    /// # Panics
+    ///
+    /// If an index is out of range.
     pub fn read_into<K: Key>(
         &self,
         keys: &[(usize, K)],
@@ -87,7 +106,7 @@ impl Snapshot {
                 None => wanted.push((stub, prefix, path, *at)),
             }
         }
-        // In the order of the disk, and the keys of one page side by side.
+        // In disk order, with the keys of one page next to each other.
         wanted.sort_unstable_by_key(|(stub, ..)| stub.place.map(page_addr));
         let groups: Vec<_> = wanted.chunk_by(|a, b| a.0.place == b.0.place).collect();
         let stubs: Vec<_> = groups

@@ -1,4 +1,4 @@
-//! Reading the state at one block.
+//! Reads from a snapshot: single keys, batches, and the slots of an account.
 
 pub(crate) mod snapshot;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! The state at one block, on disk.
+//! The snapshot, and iteration over the slots of an account in it.
 
 use crate::{
     base::{
@@ -14,22 +14,28 @@ use cambium_primitives::{BlockId, Path};
 use cambium_trie::{LeafValue, Link, NodeView, Stub};
 use std::sync::Arc;
 
-/// The state at a block, on disk: the index, whose stubs name pages, and these.
+/// The state at one block, on disk: an index over leaf pages, and the pages. It is immutable; a
+/// merge makes a new one.
 pub struct Snapshot {
     /// The block whose state this is.
     pub block: BlockId,
-    /// The root of that state.
+    /// State root after that block.
     pub state_root: B256,
-    /// The upper part of the trie.
+    /// The upper part of the state trie.
     pub index: Index,
-    /// The leaf pages that the index names.
+    /// The leaf pages, shared by all snapshots of the database.
     pub pages: Arc<Pages>,
-    /// Answers of single reads.
+    /// The value cache, for this snapshot's generation.
     pub entries: Entries,
 }
 
 impl Snapshot {
-    /// The slots of an account, in the order of their paths, a page at a time.
+    /// Iterates over the slots of an account, given by keccak(address), in the order of their
+    /// paths. Reads one page at a time. An absent account has no slots.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn slots(&self, account: &B256) -> Result<Slots<'_>, StateError> {
         let path = Path::account(account);
         let mut slots = Slots {
@@ -52,14 +58,14 @@ impl Snapshot {
     }
 }
 
-/// See [`Snapshot::slots`].
+/// Fallible iterator over the slots of an account: see [`Snapshot::slots`].
 pub struct Slots<'a> {
     snapshot: &'a Snapshot,
     account: Path,
     held: Held,
-    /// Nodes of the index that come next, the first one last.
+    /// Stack of nodes of the index still to visit, with their paths.
     todo: Vec<(TrieRef<'a>, Link, Path)>,
-    /// What is left of the page that was read last.
+    /// Remaining slots of the page that was read last.
     read: std::vec::IntoIter<(B256, U256)>,
 }
 
@@ -79,7 +85,11 @@ impl Slots<'_> {
         Ok(())
     }
 
-    /// The next slot.
+    /// Returns the next slot, by keccak(slot), with its value. `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
         loop {
             if let Some(slot) = self.read.next() {

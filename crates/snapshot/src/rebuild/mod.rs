@@ -1,20 +1,20 @@
-//! Making the index again from pages alone, where neither of the last two checkpoints can be read
-//! with all that it is on: one bad bit in the whole index at the bottom does that to both.
+//! Rebuilding the index from the pages alone, where neither of the last two checkpoints can be
+//! read: a single bad bit in the whole index that both are on is enough for that.
 //!
 //! ```text
-//!   checkpoints   which pages there are                      named.rs
-//!   segments      read from end to end, each page hashed     pages come in any order
-//!     -> a line for each page, by shard, spilled if need be
-//!     -> shard by shard: sorted, and put together            tries.rs
-//!   checkpoint    a new one, whole, once the root is right
+//!   checkpoints   list the live pages                          named.rs
+//!   segments      read from end to end, each page hashed       pages come in any order
+//!     -> an index entry for each page, by shard, spilled if needed
+//!     -> shard by shard: sorted, and assembled to a trie       tries.rs
+//!   checkpoint    a new one with a whole index, if the state root is right
 //! ```
 //!
-//! A page tells the path of its subtrie, and the first page of an account whose slots have pages of
-//! their own has a copy of its leaf. That, and the list of the pages that count, is all that the
-//! index says.
+//! A page contains the path of its subtrie, and the first page of an account whose slots have pages
+//! of their own contains a copy of the account's leaf. Together with the list of live pages, this
+//! determines the index.
 //!
-//! Nothing is changed before the state root is what the checkpoint says. It takes a scan of all
-//! segments, and memory within the budget, but for eight bytes a page.
+//! Nothing is changed on disk before the state root equals that of the checkpoint. A rebuild reads
+//! all segments once, and keeps to the memory budget, except for eight bytes for each page.
 
 mod faults;
 mod named;
@@ -33,17 +33,25 @@ use crate::{
 use cambium_disk::Disk;
 use cambium_store::{Checkpoint, Manifest, Page, PageAddr, SegmentOptions, Segments};
 use cambium_trie::{PartialTrie, SHARDS, crown};
-use faults::broken;
-use named::Named;
+use faults::damaged_index;
+use named::NamedPages;
 use rayon::prelude::*;
 use std::sync::Arc;
-use tries::{Line, Lines, trie_of_lines};
+use tries::{IndexEntries, IndexEntry, trie_of_entries};
 
-/// So many pages are hashed together, on all cores.
+/// Number of pages that are hashed together, in parallel.
 const PAGES_AT_ONCE: usize = 1024;
 
-/// Makes the index again of the state that the newest checkpoint is of whose own sections can be
-/// read, and writes it as a checkpoint after all that there are.
+/// Rebuilds the index of the newest checkpoint whose sections other than the index can be read, and
+/// writes it to a new checkpoint after all existing ones. Returns the contents of that.
+///
+/// `memory_bytes` is the memory budget of the database, of which a rebuild uses an eighth for index
+/// entries.
+///
+/// # Errors
+///
+/// The first error of damage if no checkpoint suffices; [`StateError::Unfinished`] if there is no
+/// checkpoint; and [`StateError::Store`] if reading or writing fails otherwise.
 pub fn rebuild<L: AboveSnapshot>(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
@@ -64,6 +72,7 @@ pub fn rebuild<L: AboveSnapshot>(
     Err(failed.unwrap_or(StateError::Unfinished))
 }
 
+/// Rebuilds the index of the checkpoint `newest`.
 fn rebuild_at<L: AboveSnapshot>(
     newest: &Checkpoint,
     disk: &Arc<dyn Disk>,
@@ -75,7 +84,7 @@ fn rebuild_at<L: AboveSnapshot>(
     let meta = read_meta::<L>(newest)?;
     let (table, retired) = (read_segments(newest)?, read_retired(newest)?);
     read_manifest(newest)?;
-    let named = Named::by(newest, disk)?;
+    let named = NamedPages::by(newest, disk)?;
     let (segments, _) = Segments::open(
         disk.clone(),
         sizes.clone(),
@@ -84,17 +93,17 @@ fn rebuild_at<L: AboveSnapshot>(
         &retired,
     )?;
     tracing::warn!(
-        "the index is made again from {} segments: this takes as long as reading them",
+        "rebuilding the index from {} segments: this takes as long as reading all of them",
         segments.live().len()
     );
     let counters = Counters::default();
-    let mut lines = Lines::new(disk.clone(), memory_bytes / 8);
-    read_pages(&segments, named, &counters, &mut lines)?;
+    let mut entries = IndexEntries::new(disk.clone(), memory_bytes / 8);
+    read_pages(&segments, named, &counters, &mut entries)?;
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
     let mut tops = Vec::with_capacity(SHARDS);
     for shard in 0..SHARDS {
-        let found = lines.of(shard)?;
-        let trie = trie_of_lines(&found, &shard_prefix(shard), &counters)?;
+        let found = entries.of(shard)?;
+        let trie = trie_of_entries(&found, &shard_prefix(shard), &counters)?;
         tops.push(top_of(&trie, &found, &segments, &counters)?);
         writer.put(shard, Arc::new(trie), found.len() as u64)?;
     }
@@ -102,7 +111,7 @@ fn rebuild_at<L: AboveSnapshot>(
         .ok()
         .and_then(|crown| crown.state_root());
     if state_root != Some(meta.state.state_root) {
-        return Err(broken("the pages make another state root"));
+        return Err(damaged_index("the pages hash to another state root"));
     }
     let index = checkpoint::write_whole(writer, &meta, table.clone(), manifest, &retired)?;
     Ok(checkpoint::Read {
@@ -114,19 +123,21 @@ fn rebuild_at<L: AboveSnapshot>(
     })
 }
 
-/// Reads the pages that count, and keeps of each what the index is to say.
+/// Reads the live pages in all segments, and adds an index entry for each.
 fn read_pages(
     segments: &Segments,
-    named: Named,
+    named: NamedPages,
     counters: &Counters,
-    lines: &mut Lines,
+    entries: &mut IndexEntries,
 ) -> Result<(), StateError> {
     let mut read = Vec::with_capacity(PAGES_AT_ONCE);
     let mut hash = |read: &mut Vec<(PageAddr, Page)>| {
-        let line = |(addr, page): &(PageAddr, Page)| Line::of(*addr, page, counters);
-        let hashed: Vec<_> = pool::install(|| read.par_iter().map(line).collect());
+        let entry = |(addr, page): &(PageAddr, Page)| IndexEntry::of(*addr, page, counters);
+        let hashed: Vec<_> = pool::install(|| read.par_iter().map(entry).collect());
         read.clear();
-        hashed.into_iter().try_for_each(|line| lines.push(&line?))
+        hashed
+            .into_iter()
+            .try_for_each(|entry| entries.push(&entry?))
     };
     for (segment, mut wanted) in named.into_segments() {
         let scan = segments.scan(segment, 0).into_iter().flatten();
@@ -140,26 +151,26 @@ fn read_pages(
             }
         }
         if let Some(missing) = wanted.missing() {
-            // The error says what is wrong with it.
+            // Reading the page returns an error that says what is wrong with it.
             segments.read(missing)?;
-            return Err(broken("a page was passed over"));
+            return Err(damaged_index("a live page was skipped"));
         }
     }
     hash(&mut read)
 }
 
-/// The root of a shard as a crown is made from it: its node, over stubs.
+/// Returns the root node of a shard over blinded children, as the top levels of the trie need it.
 fn top_of(
     trie: &PartialTrie,
-    lines: &[Line],
+    entries: &[IndexEntry],
     segments: &Segments,
     counters: &Counters,
 ) -> Result<PartialTrie, StateError> {
     let mut top = PartialTrie::new(*trie.base());
-    let root = match (trie.root().is_stub(), lines) {
-        // One page has all of the shard.
-        (true, [line]) => {
-            let (page, root) = subtrie_of(&segments.read(line.addr)?, true, counters)?;
+    let root = match (trie.root().is_stub(), entries) {
+        // The shard is a single page, which contains the root node.
+        (true, [entry]) => {
+            let (page, root) = subtrie_of(&segments.read(entry.addr)?, true, counters)?;
             top.graft_node(&page, root)?
         }
         _ => top.graft_node(trie, trie.root())?,

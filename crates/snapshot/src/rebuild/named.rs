@@ -1,16 +1,18 @@
-//! Which pages a checkpoint names, by what can be read of it and of those that it is on.
+//! Finds the live pages of a checkpoint, from the readable part of it and of the checkpoints that
+//! it is on.
 //!
 //! ```text
-//!   7 (whole)  <- 8 <- 9 <- 10      each: what it no longer names of the one before, and the
-//!                                   table of segments
+//!   7 (whole)  <- 8 <- 9 <- 10      each contains the segment table, and the pages that it no
+//!                                   longer names of the one before
 //! ```
 //!
-//! From the newest of them down to which nothing is damaged, all pages are known by its index; or,
-//! if the whole index itself is damaged, by the list that the first checkpoint on it has. From there
-//! on whatever was appended counts, but for what a later checkpoint has retired. What one that is
-//! damaged retired, the one after it says as well.
+//! The starting point is a checkpoint whose pages are known completely: the last one before any
+//! damage, by its index; or, if the whole index itself is damaged, the first one on it, which has a
+//! list of its pages. From there on all appended pages are live, except for those that a later
+//! checkpoint retired. The pages that a damaged checkpoint retired are listed again in the next
+//! one.
 
-use super::faults::broken;
+use super::faults::damaged_index;
 use crate::{
     base::error::StateError,
     checkpoint::{read_live, read_retired, read_retired_before, read_segments},
@@ -25,22 +27,23 @@ use std::{
     sync::Arc,
 };
 
-/// The pages that a checkpoint names.
-pub(crate) struct Named(Vec<(u32, Wanted)>);
+/// The live pages: those that a checkpoint names, by number of their segment.
+pub(crate) struct NamedPages(Vec<(u32, SegmentPages)>);
 
-/// Those in one segment, in the order of their offsets.
-pub(crate) struct Wanted {
-    /// Those that are known by name, without those that were retired.
+/// The live pages in one segment, for a scan in the order of their offsets.
+pub(crate) struct SegmentPages {
+    /// Listed pages that were not retired later, sorted.
     listed: Vec<PageAddr>,
-    /// How many of them have come.
+    /// Number of listed pages that the scan has passed.
     taken: usize,
-    /// From here on all pages count that were not retired.
+    /// Offset from which all pages that were not retired are live, in bytes.
     all_from: u64,
+    /// Offsets of retired pages, in bytes.
     retired: HashSet<u64>,
 }
 
-impl Wanted {
-    /// Whether a page counts. Pages come in order.
+impl SegmentPages {
+    /// Whether the page at `addr` is live. Must be called for all pages of the segment in order.
     pub(crate) fn take(&mut self, addr: PageAddr) -> bool {
         if addr.offset() >= self.all_from {
             return !self.retired.contains(&addr.offset());
@@ -51,19 +54,20 @@ impl Wanted {
         is_next
     }
 
-    /// One that did not come.
+    /// Returns the first listed page that the scan did not contain.
     pub(crate) fn missing(&self) -> Option<PageAddr> {
         self.listed.get(self.taken).copied()
     }
 }
 
-/// What is known of one checkpoint of a chain.
-struct Link {
+/// A readable checkpoint of the chain, with its segment table.
+struct ChainedCheckpoint {
     checkpoint: Checkpoint,
+    /// Rows by number of the segment.
     table: HashMap<u32, SegmentStats>,
 }
 
-impl Link {
+impl ChainedCheckpoint {
     fn open(disk: &Arc<dyn Disk>, sequence: u64) -> Result<Self, StateError> {
         let checkpoint = Checkpoint::open(disk, sequence)?;
         let table = Segments::decode_table(&read_segments(&checkpoint)?)?;
@@ -74,7 +78,7 @@ impl Link {
     }
 }
 
-/// `None` for what is damaged.
+/// Converts an error of damage to `None`.
 fn unless_damaged<T>(result: Result<T, StateError>) -> Result<Option<T>, StateError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -83,23 +87,24 @@ fn unless_damaged<T>(result: Result<T, StateError>) -> Result<Option<T>, StateEr
     }
 }
 
-impl Named {
-    /// By what there is of the checkpoint `newest`, which is whole, and of what it is on.
+impl NamedPages {
+    /// Finds the pages that the checkpoint `newest` names, from its own sections except for the
+    /// index, and from the readable part of the checkpoints that it is on.
     pub(crate) fn by(newest: &Checkpoint, disk: &Arc<dyn Disk>) -> Result<Self, StateError> {
         let chain = newest.chain()?;
         let links: Vec<_> = chain
             .iter()
-            .map(|sequence| unless_damaged(Link::open(disk, *sequence)))
+            .map(|sequence| unless_damaged(ChainedCheckpoint::open(disk, *sequence)))
             .collect::<Result<_, _>>()?;
         let (at, pages) = known(&links)?;
         let Some(base) = &links[at] else {
-            return Err(broken("no list of pages"));
+            return Err(damaged_index("no list of pages"));
         };
-        // A number of a segment may have been given again since; sequence numbers never are.
+        // The number of a segment may have been used again since; sequence numbers never are.
         let mut listed: HashMap<u64, Vec<PageAddr>> = HashMap::new();
         for addr in pages {
             let row = base.table.get(&addr.segment());
-            let row = row.ok_or_else(|| broken("a page in no segment"))?;
+            let row = row.ok_or_else(|| damaged_index("a page in no segment"))?;
             listed.entry(row.sequence).or_default().push(addr);
         }
         let mut retired: HashMap<u64, HashSet<u64>> = HashMap::new();
@@ -112,11 +117,11 @@ impl Named {
             let pages = match (own, next) {
                 (Some(pages), _) => pages,
                 (None, Some(next)) => read_retired_before(&next.checkpoint)?,
-                (None, None) => return Err(broken("no list of retired pages")),
+                (None, None) => return Err(damaged_index("no list of retired pages")),
             };
-            // Both tables have all segments in which a page was retired by the first of them.
+            // Both tables contain all segments in which the first of the two retired a page.
             let link = links[later].as_ref().or(next);
-            let table = &link.ok_or_else(|| broken("no table"))?.table;
+            let table = &link.ok_or_else(|| damaged_index("no table"))?.table;
             for addr in pages {
                 if let Some(row) = table.get(&addr.segment()) {
                     retired
@@ -137,7 +142,7 @@ impl Named {
             let mut listed = listed.remove(&row.sequence).unwrap_or_default();
             listed.retain(|addr| !retired.contains(&addr.offset()));
             listed.sort_unstable();
-            let wanted = Wanted {
+            let wanted = SegmentPages {
                 listed,
                 taken: 0,
                 all_from: known_ends.get(&row.sequence).copied().unwrap_or(0),
@@ -148,17 +153,18 @@ impl Named {
         Ok(Self(segments.collect()))
     }
 
-    /// By number of the segment.
-    pub(crate) fn into_segments(self) -> impl Iterator<Item = (u32, Wanted)> {
+    /// Returns the pages of each segment, with the number of the segment.
+    pub(crate) fn into_segments(self) -> impl Iterator<Item = (u32, SegmentPages)> {
         self.0.into_iter()
     }
 }
 
-/// The pages of the newest checkpoint of which all are known by name, and which it is.
-fn known(links: &[Option<Link>]) -> Result<(usize, Vec<PageAddr>), StateError> {
+/// Returns all pages of one checkpoint of the chain, and that checkpoint's position: the last
+/// before any damage, whose index is readable, or else the first that has a list of its pages.
+fn known(links: &[Option<ChainedCheckpoint>]) -> Result<(usize, Vec<PageAddr>), StateError> {
     let mut whole = Vec::new();
     for link in links {
-        let is_next = |link: &&Link| {
+        let is_next = |link: &&ChainedCheckpoint| {
             let on = whole.last().map(|before: &&Checkpoint| before.sequence());
             link.checkpoint.id().before() == on
         };
@@ -188,5 +194,5 @@ fn known(links: &[Option<Link>]) -> Result<(usize, Vec<PageAddr>), StateError> {
             return Ok((at, pages));
         }
     }
-    Err(broken("no list of pages"))
+    Err(damaged_index("no list of pages"))
 }

@@ -1,6 +1,6 @@
-//! What an index says of each page, and the tries that follow from that.
+//! Index entries of pages, and the tries that are assembled from them.
 
-use super::faults::{broken, contradiction};
+use super::faults::{conflicting_pages, damaged_index};
 use crate::{
     base::{
         counters::Counters,
@@ -8,7 +8,7 @@ use crate::{
         hashing::hash,
         layout::{node_of, place, subtrie_of},
     },
-    load::{Piece, Spill},
+    load::{Piece, SpillFile},
 };
 use cambium_disk::Disk;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, put_varint};
@@ -16,30 +16,33 @@ use cambium_store::{Page, PageAddr};
 use cambium_trie::{Link, NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
 use std::sync::Arc;
 
-/// What the index says of one page.
+/// Contents of the index for one page.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct IndexEntry {
     pub(crate) prefix: Path,
     pub(crate) addr: PageAddr,
+    /// Reference of the subtrie's root.
     node: NodeRef,
+    /// Kind of the subtrie's root.
     kind: NodeKind,
-    /// The leaf of the account whose slots these are, if the page has a copy.
+    /// Copy of the leaf of the account that the slots belong to, if the page has one.
     owner: Option<Account>,
-    /// Whether the page has slots of one account, and not its leaf.
+    /// Whether the page contains slots of one account, without the account's leaf.
     is_storage: bool,
 }
 
-/// By their number in a line.
+/// Kinds by their number in an encoded entry.
 const KINDS: [NodeKind; 3] = [NodeKind::Branch, NodeKind::Extension, NodeKind::Leaf];
 
-impl Line {
+impl IndexEntry {
+    /// Hashes a page, and returns its index entry.
     pub(crate) fn of(addr: PageAddr, page: &Page, counters: &Counters) -> Result<Self, StateError> {
         let prefix = *page.prefix();
         let (trie, root) = subtrie_of(page, true, counters)?;
         let root = trie.as_stub(root);
         let (node, kind) = root
             .and_then(|root| Some((root.node, root.kind?)))
-            .ok_or_else(|| contradiction(&prefix))?;
+            .ok_or_else(|| conflicting_pages(&prefix))?;
         let owner = page.owner().map(Account::decode).transpose();
         let account = Path::len(&prefix) == ACCOUNT_NIBBLES && page.get(&prefix).is_some();
         Ok(Self {
@@ -55,6 +58,8 @@ impl Line {
         })
     }
 
+    /// Appends the entry, as it is spilled.
+    ///
     /// | size | meaning |
     /// |---|---|
     /// | 1 | length of the prefix in nibbles |
@@ -83,7 +88,7 @@ impl Line {
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, StateError> {
         let wrong = |source: DecodeError| StateError::Damaged {
-            what: "what was spilled of pages".to_owned(),
+            what: "a spilled index entry".to_owned(),
             source,
         };
         let mut read = || {
@@ -118,29 +123,32 @@ impl Line {
     }
 }
 
-/// Lines by shard, in no order: the newest in memory, the others spilled.
-pub(crate) struct Lines {
+/// Index entries by shard, in the order in which they were added. The newest are in memory, the
+/// others in a spill file.
+pub(crate) struct IndexEntries {
     shards: Vec<(Vec<u8>, Vec<Piece>)>,
-    spill: Spill,
+    spill: SpillFile,
     bytes_max: usize,
 }
 
-impl Lines {
-    /// With about so much memory.
+impl IndexEntries {
+    /// Creates an empty collection that keeps about `memory_bytes` bytes in memory, and spills the
+    /// rest to `disk`.
     pub(crate) fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Default::default()).collect(),
-            spill: Spill::new(disk),
+            spill: SpillFile::new(disk),
             bytes_max: (memory_bytes as usize / SHARDS).max(4 << 10),
         }
     }
 
-    pub(crate) fn push(&mut self, line: &Line) -> Result<(), StateError> {
-        if line.prefix.len() < 2 {
-            return Err(contradiction(&line.prefix));
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, entry: &IndexEntry) -> Result<(), StateError> {
+        if entry.prefix.len() < 2 {
+            return Err(conflicting_pages(&entry.prefix));
         }
-        let (bytes, pieces) = &mut self.shards[usize::from(line.prefix.packed()[0])];
-        line.encode_to(bytes);
+        let (bytes, pieces) = &mut self.shards[usize::from(entry.prefix.packed()[0])];
+        entry.encode_to(bytes);
         if bytes.len() >= self.bytes_max {
             pieces.push(self.spill.append(bytes)?);
             bytes.clear();
@@ -148,61 +156,69 @@ impl Lines {
         Ok(())
     }
 
-    /// The lines of a shard, in the order of their prefixes.
-    pub(crate) fn of(&self, shard: usize) -> Result<Vec<Line>, StateError> {
+    /// Returns the entries of a shard, sorted by prefix.
+    pub(crate) fn of(&self, shard: usize) -> Result<Vec<IndexEntry>, StateError> {
         let (newest, pieces) = &self.shards[shard];
         let mut bytes = newest.clone();
         for piece in pieces {
             self.spill.read(piece, &mut bytes)?;
         }
-        let mut lines = Vec::new();
+        let mut entries = Vec::new();
         let mut reader = Reader::new(&bytes);
         while reader.remaining() > 0 {
-            lines.push(Line::decode(&mut reader)?);
+            entries.push(IndexEntry::decode(&mut reader)?);
         }
-        lines.sort_unstable_by_key(|line| line.prefix);
-        Ok(lines)
+        entries.sort_unstable_by_key(|entry| entry.prefix);
+        Ok(entries)
     }
 }
 
-/// The trie of a shard, hashed, from its pages in order.
-pub(crate) fn trie_of_lines(
-    lines: &[Line],
+/// Assembles and hashes the trie of a shard from its index entries, sorted by prefix.
+pub(crate) fn trie_of_entries(
+    entries: &[IndexEntry],
     base: &Path,
     counters: &Counters,
 ) -> Result<PartialTrie, StateError> {
     let mut trie = PartialTrie::new(*base);
-    let root = put_together(lines, base, &mut trie)?;
+    let root = put_together(entries, base, &mut trie)?;
     trie.set_root(root);
     hash(&mut [&mut trie], counters);
     trie.shrink_to_fit();
     Ok(trie)
 }
 
-/// Makes the subtrie at `at` of the pages in it. Recursion is bounded by the path's 128 nibbles.
-fn put_together(lines: &[Line], at: &Path, into: &mut PartialTrie) -> Result<Link, StateError> {
-    let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
+/// Assembles the subtrie at `at` from the index entries in it. Recursion is bounded by the path's
+/// 128 nibbles.
+fn put_together(
+    entries: &[IndexEntry],
+    at: &Path,
+    into: &mut PartialTrie,
+) -> Result<Link, StateError> {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
         return Ok(Link::EMPTY);
     };
-    // Above storage all pages of an account are one leaf.
+    // Above storage, all pages of an account stand for one leaf.
     let is_above_storage = at.len() < ACCOUNT_NIBBLES;
-    let path_of = |line: &Line| match is_above_storage && line.is_storage {
-        true => line.prefix.prefix(ACCOUNT_NIBBLES),
-        false => line.prefix,
+    let path_of = |entry: &IndexEntry| match is_above_storage && entry.is_storage {
+        true => entry.prefix.prefix(ACCOUNT_NIBBLES),
+        false => entry.prefix,
     };
     let (from, to) = (path_of(first), path_of(last));
     if from == to && is_above_storage && first.is_storage {
         let account = first.owner;
-        let account = account.ok_or_else(|| broken("no copy of an account in its first page"))?;
-        let key = from.account_part().ok_or_else(|| contradiction(&from))?;
-        let storage = put_together(lines, &from, into)?;
+        let account =
+            account.ok_or_else(|| damaged_index("no copy of an account in its first page"))?;
+        let key = from
+            .account_part()
+            .ok_or_else(|| conflicting_pages(&from))?;
+        let storage = put_together(entries, &from, into)?;
         return Ok(into.push_account(at.len(), &key, &account, storage));
     }
-    if let [line] = lines {
+    if let [entry] = entries {
         let stub = into.push_stub(Stub {
-            node: line.node,
-            kind: Some(line.kind),
-            place: Some(place(line.addr)),
+            node: entry.node,
+            kind: Some(entry.kind),
+            place: Some(place(entry.addr)),
         });
         return Ok(match from == *at {
             true => stub,
@@ -211,13 +227,13 @@ fn put_together(lines: &[Line], at: &Path, into: &mut PartialTrie) -> Result<Lin
     }
     let fork = from.common_prefix_len(&to);
     if fork >= from.len().min(to.len()) || fork < at.len() {
-        return Err(contradiction(&from));
+        return Err(conflicting_pages(&from));
     }
     let mut children = [Link::EMPTY; 16];
-    let mut rest = lines;
-    while let Some(line) = rest.first() {
-        let nibble = path_of(line).nibble(fork);
-        let count = rest.partition_point(|line| path_of(line).nibble(fork) <= nibble);
+    let mut rest = entries;
+    while let Some(entry) = rest.first() {
+        let nibble = path_of(entry).nibble(fork);
+        let count = rest.partition_point(|entry| path_of(entry).nibble(fork) <= nibble);
         let (own, others) = rest.split_at(count);
         let child = from.prefix(fork).child(nibble);
         children[usize::from(nibble)] = put_together(own, &child, into)?;

@@ -1,58 +1,62 @@
-//! One bucket of the cache of entries: some records side by side, and which of them goes next.
+//! One bucket of the value cache: its records, and its eviction policy.
 //!
-//! A *newcomer* to a full bucket takes the place of one that was not read since it came, the oldest
-//! first. One that was read lately is safe: it goes only when all others are, too, and have been
-//! read later. "Lately" counts newcomers, so that what is no longer hot makes room in the end.
+//! An insert into a full bucket evicts the oldest entry that was not read recently: never since its
+//! insertion, or not during the last [`RECENT_INSERTS`] such inserts. If all entries were read
+//! recently, it evicts the least recently read one. So a scan over many keys evicts its own entries
+//! first, while hot entries stay until they cool down.
 //!
-//! Records are not moved when one goes: a newcomer that is no longer takes its very place, so that
-//! few lines of memory are touched.
+//! Evicting an entry moves no other record. The new record takes the place of the evicted one if it
+//! is not longer, so that an insert touches few cache lines.
 
-use crate::base::{key::EntryKey, sync::Mutex};
+use crate::base::{key::CacheKey, sync::Mutex};
 use alloy_primitives::{B256, map::B256Set};
 
-/// Memory of a bucket: its lock and all of its head are in the first line of 64 bytes.
+/// Size of a bucket in bytes. The lock and the metadata of all entries share the first cache line
+/// of 64 bytes.
 pub(crate) const BUCKET_BYTES: usize = 512;
-/// Bytes of keys and values: of 10 accounts without code, or 6 slots.
+/// Space for keys and values, in bytes: enough for 10 accounts without code, or 6 slots.
 const RECORDS_BYTES: usize = BUCKET_BYTES - 60;
-/// Records start at multiples of this.
+/// Alignment of records, in bytes: the unit of offsets and sizes in a bucket.
 const UNIT_BYTES: usize = 4;
+/// Space for keys and values, in units.
 const UNITS: u8 = (RECORDS_BYTES / UNIT_BYTES) as u8;
-/// Entries that a bucket has at most.
+/// Maximum number of entries in a bucket.
 const ENTRIES_MAX: usize = 12;
-/// Bit of a tag: the entry is a slot's. The others are of the key's hash.
+/// Bit of a tag that marks a slot. The other bits are of the key's hash.
 const IS_SLOT: u8 = 1;
-/// Bit beside a value's length: the entry was read since it came.
+/// Bit of a length that marks an entry which was read since its insertion.
 const WAS_READ: u8 = 0x80;
-/// An entry that was read is safe until so many newcomers have come. Above it a `u8` is left for
-/// those that come before it is its turn to go.
-const LATELY: u8 = 64;
+/// Number of inserts into a full bucket during which an entry counts as recently read. The rest of
+/// the range of a `u8` is left for the inserts that may come before the entry is evicted.
+const RECENT_INSERTS: u8 = 64;
 
-/// A bucket in lines of memory of its own.
+/// A bucket, aligned to a cache line.
 #[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Aligned(pub(crate) Mutex<Bucket>);
+pub(crate) struct AlignedBucket(pub(crate) Mutex<Bucket>);
 
-// A lock of a model is larger.
+// Loom's locks are larger.
 #[cfg(not(feature = "loom"))]
-const _: () = assert!(size_of::<Aligned>() == BUCKET_BYTES);
+const _: () = assert!(size_of::<AlignedBucket>() == BUCKET_BYTES);
 
-/// Entries in the order in which they came, their records in no order. A record is a key, of 32
-/// bytes or 64, and its value.
+/// The entries of one bucket, in the order of their insertion. Their records are in any order. A
+/// record is a key, of 32 or 64 bytes, followed by the value.
 pub(crate) struct Bucket {
-    /// The newest snapshot that anything here is known to be of: see [`super`].
+    /// Generation in which the bucket was last changed: see [`super`].
     pub(crate) generation: u32,
+    /// Number of entries.
     count: u8,
-    /// Units up to the end of the last record.
+    /// End of the last record, in units.
     end: u8,
-    /// Newcomers since the bucket was full first, as far as a byte goes.
-    newcomers: u8,
-    /// Of each entry some bits of its key's hash, and [`IS_SLOT`].
+    /// Number of inserts that found the bucket full, modulo 256.
+    clock: u8,
+    /// For each entry, seven bits of its key's hash, and [`IS_SLOT`].
     tags: [u8; ENTRIES_MAX],
-    /// Of each entry the length of its value, and [`WAS_READ`].
+    /// For each entry, the length of its value in bytes, and [`WAS_READ`].
     lens: [u8; ENTRIES_MAX],
-    /// What `newcomers` was when it was read last.
+    /// For each entry, the value of `clock` when it was last read.
     read_at: [u8; ENTRIES_MAX],
-    /// Units before its record.
+    /// For each entry, the start of its record, in units.
     starts: [u8; ENTRIES_MAX],
     records: [u8; RECORDS_BYTES],
 }
@@ -63,7 +67,7 @@ impl Default for Bucket {
             generation: 0,
             count: 0,
             end: 0,
-            newcomers: 0,
+            clock: 0,
             tags: [0; ENTRIES_MAX],
             lens: [0; ENTRIES_MAX],
             read_at: [0; ENTRIES_MAX],
@@ -73,59 +77,61 @@ impl Default for Bucket {
     }
 }
 
-/// The tag of a key with that hash.
-pub(crate) const fn tag(key: &EntryKey<'_>, hash: u64) -> u8 {
+/// Returns the tag of a key with the given hash.
+pub(crate) const fn tag(key: &CacheKey<'_>, hash: u64) -> u8 {
     match key.slot {
         None => hash as u8 & !IS_SLOT,
         Some(_) => hash as u8 | IS_SLOT,
     }
 }
 
+/// Converts a size in bytes to units, rounding up.
 const fn units(bytes: usize) -> u8 {
     bytes.div_ceil(UNIT_BYTES) as u8
 }
 
+/// Returns the length of a key with the given tag, in bytes.
 const fn key_len(tag: u8) -> usize {
     if tag & IS_SLOT == 0 { 32 } else { 64 }
 }
 
 impl Bucket {
-    /// The value of a key.
-    pub(crate) fn get(&mut self, key: &EntryKey<'_>, tag: u8) -> Option<&[u8]> {
+    /// Returns the encoded value of a key, and marks its entry as read.
+    pub(crate) fn get(&mut self, key: &CacheKey<'_>, tag: u8) -> Option<&[u8]> {
         let at = self.find(key, tag)?;
         self.lens[at] |= WAS_READ;
-        self.read_at[at] = self.newcomers;
+        self.read_at[at] = self.clock;
         Some(&self.record(at)[key_len(tag)..])
     }
 
-    /// Adds the value of a key, unless there is one.
-    pub(crate) fn put(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8]) {
+    /// Inserts the value of a key, unless there is one. Evicts entries if needed.
+    pub(crate) fn put(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8]) {
         if self.find(key, tag).is_some() {
             return;
         }
         let needed = units(key_len(tag) + value.len());
-        let mut room = self.room(needed);
+        let mut room = self.reserve(needed);
         if room.is_none() {
-            self.newcomers = self.newcomers.wrapping_add(1);
+            self.clock = self.clock.wrapping_add(1);
         }
         let start = loop {
             match room {
                 Some(start) => break start,
-                None => room = self.room_instead_of(self.next_to_go(), needed),
+                None => room = self.reserve_in_place_of(self.victim(), needed),
             }
         };
         self.push(key, tag, value, start);
     }
 
-    /// Puts another value in the place of a key's; removes it if there is no room. Returns whether
-    /// the key was here.
-    pub(crate) fn replace(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8]) -> bool {
+    /// Replaces the value of a key, or removes the entry if the new value does not fit. Returns
+    /// whether the key was in the bucket.
+    pub(crate) fn replace(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8]) -> bool {
         let Some(at) = self.find(key, tag) else {
             return false;
         };
         let (was_read, read_at) = (self.lens[at] & WAS_READ, self.read_at[at]);
         let needed = units(key_len(tag) + value.len());
-        if let Some(start) = self.room_instead_of(at, needed) {
+        if let Some(start) = self.reserve_in_place_of(at, needed) {
             let at = self.push(key, tag, value, start);
             self.lens[at] |= was_read;
             self.read_at[at] = read_at;
@@ -133,7 +139,7 @@ impl Bucket {
         true
     }
 
-    /// Removes the slots of some accounts.
+    /// Removes all slots of `accounts`.
     pub(crate) fn remove_slots_of(&mut self, accounts: &B256Set) {
         for at in (0..usize::from(self.count)).rev() {
             let account = B256::from_slice(&self.record(at)[..32]);
@@ -143,12 +149,13 @@ impl Bucket {
         }
     }
 
-    /// The number of a key's entry.
-    fn find(&self, key: &EntryKey<'_>, tag: u8) -> Option<usize> {
+    /// Returns the index of a key's entry.
+    fn find(&self, key: &CacheKey<'_>, tag: u8) -> Option<usize> {
         let mut all = 0..usize::from(self.count);
         all.find(|at| self.tags[*at] == tag && key.is_at(self.record(*at)))
     }
 
+    /// Returns the key and value of an entry.
     fn record(&self, at: usize) -> &[u8] {
         let start = usize::from(self.starts[at]) * UNIT_BYTES;
         let len = key_len(self.tags[at]) + usize::from(self.lens[at] & !WAS_READ);
@@ -159,8 +166,9 @@ impl Bucket {
         units(self.record(at).len())
     }
 
-    /// Where there is room for a record of so many units.
-    fn room(&mut self, needed: u8) -> Option<u8> {
+    /// Makes room for one more entry whose record takes `needed` units, without evicting one.
+    /// Returns the start of the record, or `None` if the bucket is too full.
+    fn reserve(&mut self, needed: u8) -> Option<u8> {
         let all = 0..usize::from(self.count);
         if all.len() == ENTRIES_MAX {
             return None;
@@ -175,17 +183,17 @@ impl Bucket {
         Some(self.end)
     }
 
-    /// As above, once an entry is removed.
-    fn room_instead_of(&mut self, at: usize, needed: u8) -> Option<u8> {
+    /// Removes an entry, and makes room like [`Bucket::reserve`], in its place if possible.
+    fn reserve_in_place_of(&mut self, at: usize, needed: u8) -> Option<u8> {
         let (start, units) = (self.starts[at], self.record_units(at));
         self.remove(at);
         match needed <= units {
             true => Some(start),
-            false => self.room(needed),
+            false => self.reserve(needed),
         }
     }
 
-    /// Moves all records to the front, side by side.
+    /// Moves all records together, so that free space is contiguous.
     fn pack(&mut self) {
         let mut packed = [0; RECORDS_BYTES];
         let mut end = 0;
@@ -199,12 +207,12 @@ impl Bucket {
         (self.records, self.end) = (packed, end);
     }
 
-    /// The entry that makes room. The bucket must not be empty.
-    fn next_to_go(&self) -> usize {
-        let age = |at: usize| self.newcomers.wrapping_sub(self.read_at[at]);
-        let is_safe = |at: usize| self.lens[at] & WAS_READ != 0 && age(at) < LATELY;
+    /// Returns the index of the entry to evict. The bucket must not be empty.
+    fn victim(&self) -> usize {
+        let age = |at: usize| self.clock.wrapping_sub(self.read_at[at]);
+        let is_recent = |at: usize| self.lens[at] & WAS_READ != 0 && age(at) < RECENT_INSERTS;
         let all = 0..usize::from(self.count);
-        let oldest = all.clone().find(|at| !is_safe(*at));
+        let oldest = all.clone().find(|at| !is_recent(*at));
         oldest
             .or_else(|| all.max_by_key(|at| age(*at)))
             .expect("a record fits into an empty bucket")
@@ -224,8 +232,8 @@ impl Bucket {
         self.count -= 1;
     }
 
-    /// Adds an entry, not read yet, where there is room for its record. Returns its number.
-    fn push(&mut self, key: &EntryKey<'_>, tag: u8, value: &[u8], start: u8) -> usize {
+    /// Appends an entry, marked as unread, whose record starts at `start`. Returns its index.
+    fn push(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8], start: u8) -> usize {
         let slot = key.slot.map_or(&[][..], |slot| &slot[..]);
         let mut end = usize::from(start) * UNIT_BYTES;
         for part in [&key.account[..], slot, value] {
@@ -243,7 +251,8 @@ impl Bucket {
     }
 }
 
-impl EntryKey<'_> {
+impl CacheKey<'_> {
+    /// Whether `record`, whose tag equals this key's, begins with this key.
     fn is_at(&self, record: &[u8]) -> bool {
         record[..32] == self.account[..] && self.slot.is_none_or(|slot| record[32..64] == slot[..])
     }

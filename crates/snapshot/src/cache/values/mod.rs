@@ -1,31 +1,31 @@
-//! Accounts and slots of the snapshot by their paths, for single reads: one that is read again and
-//! again is answered from two or three lines of memory, without index and page.
+//! The value cache: accounts and slots of the snapshot by their paths. A hit touches two or three
+//! cache lines, and neither the index nor a page.
 //!
-//! A table of fixed size is made of *buckets*, and a key has one bucket that it may be in. Buckets
-//! are chosen by a keyed hash, so that nobody can aim at one; keys are compared whole. That there
-//! is no such account or slot is an entry, too.
+//! The cache is a table of fixed size, divided into *buckets*. Each key belongs to one bucket. A
+//! keyed hash chooses it, so that an attacker can't fill one on purpose; keys are compared in
+//! full. The absence of an account or slot is cached, too.
 //!
-//! Reading very many keys once leaves alone what is read now and then: [`bucket`] says how.
+//! The eviction policy resists scans: see [`bucket`].
 //!
-//! # Which snapshot an entry is of
+//! # Consistency with snapshots
 //!
-//! Each merge makes the snapshot of the next *generation*, and views of older ones live on. What
-//! the table has is right for the newest generation, and for older ones down to that of the
-//! bucket, in which the newest change to it was made:
+//! Each merge makes the snapshot of the next *generation*, while views of older ones live on. The
+//! entries of a bucket are correct for the newest generation, and for older ones down to the
+//! bucket's own generation, in which it was last changed:
 //!
 //! 1. A view of generation *g* uses a bucket only if the bucket's generation is at most *g*.
-//! 2. A view of generation *g* puts an entry only if *g* is the table's newest generation, and the
-//!    bucket's becomes *g*. That is checked with the bucket locked.
-//! 3. A merge makes the newest generation *g* + 1, *then* goes through all that it changed, locks
-//!    the bucket of each, and replaces the entry: the bucket's generation becomes *g* + 1. Where
-//!    all slots of an account were cleared, it goes through all buckets and removes them. Only
-//!    then there are views of generation *g* + 1.
+//! 2. A view of generation *g* inserts an entry only if *g* is the table's newest generation, and
+//!    sets the bucket's generation to *g*. It checks this while it holds the bucket's lock.
+//! 3. A merge sets the newest generation to *g* + 1, and *then*, for each value that it changed,
+//!    locks the bucket, replaces the entry, and sets the bucket's generation to *g* + 1. If it
+//!    clears all slots of an account, it goes through all buckets and removes them. Views of
+//!    generation *g* + 1 are created only after that.
 //!
-//! A late reader can't put back what a merge has replaced: if it locks the bucket before the merge
-//! does, the merge finds what it put; if it does so later, it sees the new generation, by the
-//! order of the bucket's lock, and puts nothing.
+//! A slow reader can't restore a value that a merge has replaced. If it locks the bucket before the
+//! merge does, the merge replaces its entry. If it locks it later, it sees the new generation,
+//! since it acquires the lock after the merge released it, and inserts nothing.
 //!
-//! Readers never wait: where the lock is taken they find nothing, and put nothing.
+//! Readers never wait: if the lock is taken, a look-up is a miss, and an insert does nothing.
 
 mod bucket;
 mod table;

@@ -1,4 +1,4 @@
-//! The table in all orders of threads: merges beside readers of the snapshots before and after.
+//! Loom model of the value cache: merges concurrent with readers of older and newer snapshots.
 
 use super::{
     table::Entries,
@@ -9,12 +9,12 @@ use alloy_primitives::U256;
 use cambium_primitives::{Account, AccountChange};
 use loom::{model::Builder, thread};
 
-/// Changed by each merge.
+/// Account that each merge changes.
 const CHANGED: u64 = 0;
-/// Changed by none, in the same bucket.
+/// Account in the same bucket that no merge changes.
 const SAME: u64 = 1;
 
-/// What the snapshot of a generation has.
+/// Expected account in the snapshot of a generation.
 fn account_at(generation: u32, index: u64) -> Option<Account> {
     match index {
         CHANGED => account(u64::from(generation)),
@@ -22,12 +22,13 @@ fn account_at(generation: u32, index: u64) -> Option<Account> {
     }
 }
 
-/// Slots are cleared by the first merge.
+/// Expected slot in the snapshot of a generation. The first merge clears slots.
 fn slot_at(generation: u32) -> U256 {
     U256::from(if generation == 0 { 7 } else { 0 })
 }
 
-/// One read as the engine does it.
+/// Reads one account as the engine does: from the cache, or from the snapshot and then into the
+/// cache.
 fn read(entries: &Entries, index: u64) {
     let expected = account_at(entries.generation, index);
     match entries.get(&path(index)) {
@@ -44,7 +45,7 @@ fn read_slot(entries: &Entries) {
     }
 }
 
-/// What views are made from.
+/// The newest cache handle, from which views are created.
 #[derive(Clone)]
 struct Newest(Arc<Mutex<Option<Entries>>>);
 
@@ -73,8 +74,8 @@ fn merge(newest: &Newest, wipe: bool) {
     newest.set(after(&entries, vec![change]));
 }
 
-/// Runs a model in all orders with so many switches between threads that could go on, and a few more
-/// in the long form. With two of them each rule of the table that is left out is found out.
+/// Explores all interleavings of `model` with at most `preemptions` preemptions, or two more if
+/// `CAMBIUM_LONG` is set. Two preemptions suffice to detect the omission of any one of the rules.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     let more = 2 * usize::from(std::env::var_os("CAMBIUM_LONG").is_some());
@@ -86,7 +87,7 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn a_value_read_late_never_answers_for_a_newer_snapshot_nor_a_new_one_for_an_older() {
     check(3, || {
-        // One bucket, which is all that there is.
+        // The table has one bucket.
         let newest = Newest::new(entries(0));
         let readers: Vec<_> = (0..2)
             .map(|reader| {
@@ -134,7 +135,7 @@ fn two_merges_after_each_other_leave_nothing_of_what_was_before() {
 #[test]
 fn slots_that_a_merge_clears_are_read_by_views_of_before_alone() {
     check(3, || {
-        // More than one bucket: the one of the slot is not the account's, perhaps.
+        // Two buckets, so that slot and account may be in different ones.
         let newest = Newest::new(entries(1024));
         let first = newest.get();
         let reader = {

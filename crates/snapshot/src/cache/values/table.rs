@@ -1,9 +1,9 @@
-//! The table of the value cache: see [`super`].
+//! The table of the value cache, and its handle for one generation. The rules are in [`super`].
 
-use super::bucket::{self, Aligned, BUCKET_BYTES, Bucket};
+use super::bucket::{self, AlignedBucket, BUCKET_BYTES, Bucket};
 use crate::base::{
     counters::Counters,
-    key::{EntryKey, Key, Written},
+    key::{CacheKey, Key, Written},
     sync::{AtomicU32, Mutex},
 };
 use alloy_primitives::{B256, map::B256Set};
@@ -12,16 +12,17 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// The table as the views of one snapshot use it.
+/// The value cache (accounts and slots), as the views of one snapshot use it.
 #[derive(Clone)]
 pub struct Entries {
     table: Arc<Table>,
+    /// Generation of that snapshot: the number of merges since the database was opened.
     pub(super) generation: u32,
     pub(super) counters: Arc<Counters>,
 }
 
 impl Entries {
-    /// For the first snapshot, in a table of `bytes`, or of one bucket if that is more.
+    /// Creates an empty cache of `bytes` bytes, but at least one bucket, for the first snapshot.
     pub fn new(bytes: u64, counters: Arc<Counters>) -> Self {
         let random = RandomState::new();
         let seeds = [random.hash_one(0), random.hash_one(1)];
@@ -33,7 +34,7 @@ impl Entries {
         let table = Table {
             seeds,
             newest: AtomicU32::new(0),
-            buckets: (0..buckets).map(|_| Aligned::default()).collect(),
+            buckets: (0..buckets).map(|_| AlignedBucket::default()).collect(),
         };
         Self {
             table: Arc::new(table),
@@ -42,12 +43,12 @@ impl Entries {
         }
     }
 
-    /// Memory of the table.
+    /// Memory of the table, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.table.buckets)
     }
 
-    /// What the snapshot has for `key`, if that is known here.
+    /// Returns the snapshot's value of `key`, if it is cached. Counts a hit or a miss.
     pub fn get<K: Key>(&self, key: &K) -> Option<K::Value> {
         let value = self.find(key);
         let counter = match value {
@@ -60,7 +61,7 @@ impl Entries {
 
     fn find<K: Key>(&self, key: &K) -> Option<K::Value> {
         let key = key.entry();
-        let (bucket, tag) = self.table.place(&key);
+        let (bucket, tag) = self.table.locate(&key);
         let mut bucket = bucket.try_lock()?;
         if bucket.generation > self.generation {
             return None;
@@ -68,10 +69,11 @@ impl Entries {
         K::from_entry(bucket.get(&key, tag)?).ok()
     }
 
-    /// Keeps what the snapshot has for `key`.
+    /// Inserts the snapshot's value of `key`. Does nothing if the bucket is locked, or if a merge
+    /// has made a newer snapshot.
     pub fn put<K: Key>(&self, key: &K, value: &K::Value) {
         let key = key.entry();
-        let (bucket, tag) = self.table.place(&key);
+        let (bucket, tag) = self.table.locate(&key);
         let value = K::to_entry(value);
         let Some(mut bucket) = bucket.try_lock() else {
             return;
@@ -82,9 +84,13 @@ impl Entries {
         }
     }
 
-    /// The table for the snapshot that a merge into this one makes: only what comes of this may be
-    /// read by views of that. `changes` is called once with a visitor, and shows it all that the merge
-    /// changed, in any order.
+    /// Advances the cache to the next generation, and returns its handle for the snapshot that a
+    /// merge makes from this one. Views of that snapshot must use no other handle. `changes` is
+    /// called once, and must call its argument for every change of the merge, in any order.
+    ///
+    /// # Panics
+    ///
+    /// If this is not the newest generation.
     pub fn after(&self, changes: impl FnOnce(&mut dyn FnMut(Written))) -> Self {
         let generation = self.generation + 1;
         let before = self.table.newest.swap(generation, Ordering::Relaxed);
@@ -110,14 +116,16 @@ impl Entries {
 }
 
 struct Table {
+    /// Random keys of the hash.
     seeds: [u64; 2],
+    /// Newest generation.
     newest: AtomicU32,
-    buckets: Box<[Aligned]>,
+    buckets: Box<[AlignedBucket]>,
 }
 
 impl Table {
-    /// The bucket of a key, and the key's tag there.
-    fn place(&self, key: &EntryKey<'_>) -> (&Mutex<Bucket>, u8) {
+    /// Returns the bucket of a key, and the key's tag there.
+    fn locate(&self, key: &CacheKey<'_>) -> (&Mutex<Bucket>, u8) {
         let [first, second, ..] = words(key.account);
         let second = key.slot.map_or(second, |slot| words(slot)[0]);
         let mixed = |word: u64, seed: u64| u128::from(word ^ seed);
@@ -127,10 +135,10 @@ impl Table {
         (&self.buckets[bucket as usize].0, bucket::tag(key, hash))
     }
 
-    /// Replaces the value of `key`, if it is here, by that of a new generation.
+    /// Replaces the value of `key`, if it is cached, by that of a new generation.
     fn replace<K: Key>(&self, key: &K, value: &K::Value, generation: u32) {
         let key = key.entry();
-        let (bucket, tag) = self.place(&key);
+        let (bucket, tag) = self.locate(&key);
         let mut bucket = bucket.lock();
         if bucket.replace(&key, tag, &K::to_entry(value)) {
             bucket.generation = generation;

@@ -1,4 +1,4 @@
-//! What the cache of entries has, and for whom.
+//! Tests of the value cache: capacity, eviction, and consistency with snapshots.
 
 use super::table::{Entries, words};
 use crate::base::key::{Key, Written};
@@ -34,7 +34,7 @@ pub(crate) fn entries(bytes: u64) -> Entries {
     )
 }
 
-/// The table after a merge of some changes.
+/// Returns the cache after a merge of `changes`.
 pub(crate) fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
     entries.after(|visit| {
         for change in Changes::new(changes).accounts() {
@@ -100,7 +100,7 @@ fn a_table_takes_no_more_memory_than_it_may_but_has_a_bucket() {
     }
 }
 
-/// Reads accounts once, puts those that are not there, and tells how many were.
+/// Reads each account once and inserts the missing ones. Returns the number of hits.
 fn read(entries: &Entries, indexes: impl IntoIterator<Item = u64>) -> usize {
     let indexes = indexes.into_iter();
     let is_there = |index| {
@@ -114,7 +114,7 @@ fn read(entries: &Entries, indexes: impl IntoIterator<Item = u64>) -> usize {
     indexes.filter(|index| is_there(*index)).count()
 }
 
-/// Room for 1280 accounts, in buckets of 10.
+/// Size of a table for 1280 accounts, in buckets of 10, in bytes.
 const SMALL: u64 = 64 << 10;
 
 #[test]
@@ -123,7 +123,7 @@ fn reading_much_once_leaves_alone_what_is_read_now_and_then() {
     read(&entries, 0..500);
     let hot = read(&entries, 0..500);
     assert!(hot > 490, "{hot} of 500 accounts fit");
-    // Each time twice as many as there is room for.
+    // Each scan reads twice as many accounts as fit.
     for scanned in 1..50 {
         read(&entries, (0..2800).map(|index| scanned * 10_000 + index));
         let found = read(&entries, 0..500);
@@ -135,7 +135,7 @@ fn reading_much_once_leaves_alone_what_is_read_now_and_then() {
 fn what_was_hot_makes_room_for_what_becomes_hot() {
     let entries = entries(SMALL);
     for first in [0, 10_000, 20_000] {
-        // The worst order, in which each comes when all others have been.
+        // A cyclic scan, which is the worst order for eviction.
         for _ in 0..20 {
             read(&entries, first..first + 600);
         }
@@ -146,7 +146,7 @@ fn what_was_hot_makes_room_for_what_becomes_hot() {
 
 #[test]
 fn a_full_table_has_nothing_wrong() {
-    // Three buckets, in which records of all sizes come and go.
+    // Three buckets, with inserts and evictions of records of all sizes.
     let entries = entries(1536);
     let value = |index: u64, slot: u64| U256::MAX >> ((index * 31 + slot * 7) % 257);
     let mut found = 0;
@@ -204,7 +204,7 @@ fn a_merge_replaces_what_it_changed_and_clears_slots() {
         for kept in [0, 3] {
             assert_eq!(new.get(&slot(kept, number)), Some(U256::from(7)));
         }
-        // A deleted account's storage goes with it.
+        // Deleting an account clears its storage.
         for wiped in [1, 2] {
             let found = new.get(&slot(wiped, number));
             assert!(found.is_none_or(|value| (wiped, number) == (2, 2) && value == U256::from(8)));
@@ -236,7 +236,7 @@ fn views_of_an_older_snapshot_neither_see_nor_bring_what_is_not_theirs() {
 const ACCOUNTS: u64 = 24;
 const SLOTS: u64 = 4;
 
-/// A state that is too simple to be wrong.
+/// Reference model of the state.
 #[derive(Clone, Default)]
 struct Model {
     accounts: BTreeMap<u64, Account>,
@@ -244,7 +244,7 @@ struct Model {
 }
 
 impl Model {
-    /// Changes some of it, and tells what.
+    /// Makes random changes and returns them.
     fn change(
         &mut self,
         generation: u64,
@@ -292,7 +292,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// One read as the engine does it; the snapshot is the model. Returns whether it was a hit.
+/// Reads one key as the engine does, with the model as the snapshot. Returns whether it was a hit.
 fn read_like<K: Key>(entries: &Entries, key: &K, expected: K::Value, pause: bool) -> bool
 where
     K::Value: PartialEq + std::fmt::Debug,
@@ -302,7 +302,7 @@ where
         assert_eq!(found, expected, "at generation {generation}");
         return true;
     }
-    // What is read now may be old when it is put.
+    // Gives a merge the time to make the value stale before it is inserted.
     if pause {
         thread::yield_now();
     }
@@ -312,7 +312,7 @@ where
 
 #[test]
 fn readers_of_old_and_new_snapshots_beside_merges_see_what_is_theirs() {
-    // So few buckets that all is contended, and so many that most of it fits.
+    // Few enough buckets for contention, and enough for most values to fit.
     let first = (entries(16 << 10), Arc::new(Model::default()));
     let newest = RwLock::new(first);
     let (is_over, hits) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -325,7 +325,7 @@ fn readers_of_old_and_new_snapshots_beside_merges_see_what_is_theirs() {
         let reader = |seed| {
             let mut random = random(seed);
             while !is_over.load(Ordering::Relaxed) {
-                // Held over some merges.
+                // Stays in use during several merges.
                 let (entries, model) = newest.read().clone();
                 for _ in 0..1 + random(200) {
                     let (index, slot) = (random(ACCOUNTS), random(2 * SLOTS));
@@ -354,7 +354,7 @@ fn readers_of_old_and_new_snapshots_beside_merges_see_what_is_theirs() {
             let mut model = Model::clone(&model);
             let changes = model.change(generation, &mut random);
             *newest.write() = (after(&entries, changes), Arc::new(model));
-            // As many hits as merges, and no end if readers have failed.
+            // Waits for one more hit, unless a reader has failed.
             while hits.load(Ordering::Relaxed) < generation
                 && !readers.iter().any(thread::ScopedJoinHandle::is_finished)
             {

@@ -1,8 +1,8 @@
-//! Accounts and slots on their way into a database, as bytes: in memory, and spilled to the disk
-//! when they take too much of it.
+//! A bucket of accounts and slots to be loaded: encoded records, of which the newest are in memory
+//! and the others in a spill file.
 //!
 //! ```text
-//!   Entries   | piece | piece | piece |  spilled, each with its checksum, anywhere in a Spill
+//!   LeafBucket   | piece | piece | piece |  spilled, each with its checksum, anywhere in a SpillFile
 //!                                      | bytes |  the newest, in memory
 //! ```
 
@@ -18,55 +18,56 @@ use std::sync::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-// Entry: a head, or a slot of the account whose head comes before it. Each piece begins with a
-// head.
+// Record: an account, an account's path alone, or a slot of the account whose record precedes it. A
+// piece never begins with a slot.
 //
 // OFFSET  SIZE  MEANING
-// 0       1     1 to 32: a slot with a value of so many bytes; 64: an account; 65: an account's
-//               path alone, for slots that come apart from it
+// 0       1     1 to 32: a slot, and the length of its value; 64: an account; 65: an account's path
+//               alone, for slots that do not follow their account
 // 1       32    keccak(slot), or keccak(address)
 // 33            the value, big-endian, or the account's compact form, or nothing
 const ACCOUNT: u8 = 64;
 const PATH_ONLY: u8 = 65;
-/// The longest entry, and a head before it: an account has at most 75 bytes.
-const ENTRY_BYTES_MAX: usize = 33 + 33 + 75;
+/// Upper bound for the bytes that one leaf adds: a path record and a slot, or an account, whose
+/// compact encoding takes at most 75 bytes.
+const RECORD_BYTES_MAX: usize = 33 + 33 + 75;
 
 const PREFIX: &str = "load-";
 const SUFFIX: &str = ".tmp";
 
-/// One entry.
-pub(crate) enum Entry {
-    /// An account.
+/// A decoded record.
+pub(crate) enum Record {
+    /// An account, by keccak(address).
     Account(B256, Account),
-    /// The account that the slots after this belong to.
+    /// The account, by keccak(address), that the following slots belong to.
     PathOnly(B256),
-    /// A slot; its value is not zero.
+    /// A slot, by keccak(slot), whose value is not zero.
     Slot(B256, U256),
 }
 
-/// Whether the entry that begins with this byte is a slot.
+/// Whether a record with this first byte is a slot.
 const fn is_slot(first: u8) -> bool {
     first < ACCOUNT
 }
 
-/// Reads an entry.
-pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, StateError> {
+/// Decodes the next record.
+pub(crate) fn read_record(reader: &mut Reader<'_>) -> Result<Record, StateError> {
     let mut read = || {
         let first = reader.u8()?;
         let path = reader.b256()?;
         match first {
-            ACCOUNT => Ok(Entry::Account(path, Account::decode_from(reader)?)),
-            PATH_ONLY => Ok(Entry::PathOnly(path)),
+            ACCOUNT => Ok(Record::Account(path, Account::decode_from(reader)?)),
+            PATH_ONLY => Ok(Record::PathOnly(path)),
             len => {
                 let value = reader.take(len.into())?;
-                Ok(Entry::Slot(path, SlotValue::decode(value)?))
+                Ok(Record::Slot(path, SlotValue::decode(value)?))
             }
         }
     };
     read().map_err(damaged)
 }
 
-/// Whether a slot comes next.
+/// Whether the next record is a slot.
 pub(crate) fn is_slot_next(bytes: &[u8], reader: &Reader<'_>) -> bool {
     bytes
         .get(reader.offset())
@@ -75,12 +76,12 @@ pub(crate) fn is_slot_next(bytes: &[u8], reader: &Reader<'_>) -> bool {
 
 fn damaged(source: DecodeError) -> StateError {
     StateError::Damaged {
-        what: "what the loader keeps of the accounts".to_owned(),
+        what: "a spilled record of the loader".to_owned(),
         source,
     }
 }
 
-/// Bytes that were spilled together.
+/// Bytes that were spilled together: position, length and checksum (xxh3-64).
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     offset: u64,
@@ -89,24 +90,28 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// Length in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.len as usize
     }
 }
 
-/// A file for what does not fit into memory. Removed when it is dropped, or else by the next
-/// start.
-pub(crate) struct Spill {
+/// Temporary file for data that does not fit into memory, created with the first piece. It is
+/// removed on drop or, after a crash, by [`remove_spilled`].
+pub(crate) struct SpillFile {
     disk: Arc<dyn Disk>,
     file: OnceLock<Arc<dyn DiskFile>>,
     name: String,
+    /// Length of the file, in bytes.
     end: AtomicU64,
+    /// Held while the file is created, so that it is created once.
     creating: Mutex<()>,
 }
 
-impl Spill {
+impl SpillFile {
     pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
-        // Of this process, which has the directory locked, there may be several.
+        // Other processes are locked out of the directory, but this one may have several spill
+        // files.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -118,7 +123,7 @@ impl Spill {
         }
     }
 
-    /// Bytes in the file.
+    /// Length of the file, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.end.load(Ordering::Relaxed)
     }
@@ -131,7 +136,7 @@ impl Spill {
         Ok(&**self.file.get().expect("just set"))
     }
 
-    /// Appends bytes, to be read together.
+    /// Writes `bytes` as one piece.
     pub(crate) fn append(&self, bytes: &[u8]) -> Result<Piece, StateError> {
         let offset = self.end.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let written = self.file()?.write_at(bytes, offset);
@@ -144,7 +149,11 @@ impl Spill {
         })
     }
 
-    /// Appends a piece's bytes to `to`.
+    /// Reads a piece, and appends its bytes to `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the piece can't be read, or its checksum is wrong.
     pub(crate) fn read(&self, piece: &Piece, to: &mut Vec<u8>) -> Result<(), StateError> {
         let start = to.len();
         to.resize(start + piece.len(), 0);
@@ -156,13 +165,13 @@ impl Spill {
         Err(StateError::Store(StoreError::Corrupt {
             file: self.disk.display_path(&self.name),
             offset: piece.offset,
-            what: "it is not what was written".to_owned(),
+            what: "the checksum is wrong".to_owned(),
             advice: "check the disk, and load again",
         }))
     }
 }
 
-impl Drop for Spill {
+impl Drop for SpillFile {
     fn drop(&mut self) {
         if self.file.get().is_some() {
             let _ = self.disk.remove(&self.name);
@@ -170,7 +179,11 @@ impl Drop for Spill {
     }
 }
 
-/// Removes what loads that were cut short have spilled. None may be under way.
+/// Removes the spill files of interrupted loads. No load may be running.
+///
+/// # Errors
+///
+/// [`DiskError`] if listing the directory or removing a file fails.
 pub fn remove_spilled(disk: &dyn Disk) -> Result<(), DiskError> {
     for name in disk.list("")? {
         let number = name
@@ -183,28 +196,31 @@ pub fn remove_spilled(disk: &dyn Disk) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// A sequence of entries: the newest in memory, the others in a spill.
+/// A sequence of records: the newest in memory, the others in a spill file.
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct LeafBucket {
+    /// The newest records.
     pub(crate) bytes: Vec<u8>,
+    /// Older records, in order.
     pub(crate) pieces: Vec<Piece>,
-    /// Accounts and slots.
+    /// Number of accounts and slots.
     pub(crate) leaves: u64,
-    /// Whose slots may follow the newest entry.
+    /// Account that a slot record at the end would belong to. `None` after a spill.
     owner: Option<B256>,
+    /// Size at which records are spilled, in bytes.
     piece_bytes: usize,
 }
 
-impl Entries {
-    /// No entries yet; to be spilled whenever there are `piece_bytes` of them.
+impl LeafBucket {
+    /// Creates an empty bucket that spills its records whenever they take `piece_bytes` bytes.
     pub(crate) fn new(piece_bytes: usize) -> Self {
         Self {
-            piece_bytes: piece_bytes.max(2 * ENTRY_BYTES_MAX),
+            piece_bytes: piece_bytes.max(2 * RECORD_BYTES_MAX),
             ..Self::default()
         }
     }
 
-    /// Bytes of all entries.
+    /// Size of all records, in bytes.
     pub(crate) fn len(&self) -> u64 {
         let spilled: u64 = self.pieces.iter().map(|piece| piece.len() as u64).sum();
         spilled + self.bytes.len() as u64
@@ -215,7 +231,7 @@ impl Entries {
         &mut self,
         path: &B256,
         account: &Account,
-        spill: &Spill,
+        spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
         self.bytes.push(ACCOUNT);
@@ -226,13 +242,13 @@ impl Entries {
         Ok(())
     }
 
-    /// Adds a slot, whose value is not zero, of the account at `owner`.
+    /// Adds a slot, whose value is not zero, of the account `owner`.
     pub(crate) fn slot(
         &mut self,
         owner: &B256,
         slot: &B256,
         value: U256,
-        spill: &Spill,
+        spill: &SpillFile,
     ) -> Result<(), StateError> {
         self.make_room(spill)?;
         if self.owner.as_ref() != Some(owner) {
@@ -248,19 +264,19 @@ impl Entries {
         Ok(())
     }
 
-    fn make_room(&mut self, spill: &Spill) -> Result<(), StateError> {
-        if self.bytes.len() + ENTRY_BYTES_MAX > self.piece_bytes {
+    fn make_room(&mut self, spill: &SpillFile) -> Result<(), StateError> {
+        if self.bytes.len() + RECORD_BYTES_MAX > self.piece_bytes {
             self.spill(spill)?;
         }
         if self.bytes.capacity() == 0 {
-            // All at once: what is not touched costs nothing, and nothing is ever moved.
+            // Reserved at once, so that the buffer is never moved. Untouched memory costs nothing.
             self.bytes.reserve_exact(self.piece_bytes);
         }
         Ok(())
     }
 
-    /// Spills what is in memory.
-    pub(crate) fn spill(&mut self, spill: &Spill) -> Result<(), StateError> {
+    /// Spills the records that are in memory.
+    pub(crate) fn spill(&mut self, spill: &SpillFile) -> Result<(), StateError> {
         if !self.bytes.is_empty() {
             self.pieces.push(spill.append(&self.bytes)?);
             self.bytes.clear();
