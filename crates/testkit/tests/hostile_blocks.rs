@@ -132,7 +132,7 @@ fn large_blocks_are_refused_by_what_is_outside() {
         &with_transactions(&long, &[]),
     );
     assert!(
-        error.to_string().contains("no valid header: it has"),
+        error.to_string().contains("invalid header: it has"),
         "{error}"
     );
     assert!(most < 3 * BLOCK_BYTES, "{most}");
