@@ -239,7 +239,7 @@ fn a_file_of_lists_that_does_not_fit_is_refused() {
     assert!(said().contains(&expected), "{}", said());
     fs::write(&lists, [0xc2, 1, 2]).unwrap();
     assert!(
-        said().contains("access list at byte 0 (the file's first): no number"),
+        said().contains("access list at byte 0 (the file's first): not the number"),
         "{}",
         said()
     );
