@@ -1,9 +1,9 @@
 //! Cambium: a state engine for EVM blockchains, to embed.
 //!
-//! Two ways in. [`Chain`] takes blocks: it validates and executes them, holds every root against
-//! the header, and makes them durable. [`Db`] is the engine below it, for those who execute by
-//! themselves: a [`View`] is the state at a block (and a database for revm), and what a block
-//! changes goes `View -> Session -> Staged -> Sealed -> Committed`.
+//! There are two entry points. [`Chain`] validates and executes blocks, verifies every root against
+//! the header, and makes blocks durable. [`Db`] is the engine below it, for callers with their own
+//! execution: a [`View`] is the state at a block (and a database for revm), and the changes of a
+//! block go through `View -> Session -> Staged -> Sealed -> Committed`.
 //!
 //! ```
 //! use cambium::{Account, AccountChange, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes};
@@ -32,7 +32,7 @@
 //! # Ok::<(), StateError>(())
 //! ```
 //!
-//! [`FaultyDisk`] is a disk in memory; a real one is [`StdDisk`].
+//! [`FaultyDisk`] is a disk in memory; [`StdDisk`] is a directory of the file system.
 //!
 //! A whole chain, from a genesis file and a file of blocks as `geth export` writes it:
 //!
@@ -47,8 +47,8 @@
 //! # Ok::<(), ChainError>(())
 //! ```
 //!
-//! Proofs and witnesses are verified by [`verify_account_proof`] and [`BlockWitness::execute`],
-//! which need no database.
+//! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
+//! without a database.
 
 pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
@@ -82,7 +82,7 @@ pub use cambium_trie::{
     StorageProof, TrieError, UpdateError, Verified, Witness, verify_account_proof,
 };
 
-/// Compiles what the README shows.
+/// Compiles the examples in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -4,8 +4,8 @@ mod cli;
 
 use std::process::ExitCode;
 
-/// The system's own takes a fifth of the processor time of a root: memory comes and goes here in
-/// pieces of all sizes, on all threads.
+/// The system's allocator takes a fifth of the processor time of computing a root, which allocates
+/// and frees memory of all sizes on all threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -130,7 +130,7 @@ fn each_wrong_header_field_is_named() {
         ("requestsHash is missing", |header, _| {
             header.requests_hash = None
         }),
-        ("blockAccessListHash is there", |header, other| {
+        ("blockAccessListHash is present", |header, other| {
             header.block_access_list_hash = Some(other);
         }),
     ];
@@ -212,10 +212,10 @@ fn wrong_transactions_are_named() {
     is_refused(&fixture, &left_out, &["in the header"]);
     let hidden = bad_block(&fixture, |block| drop(block.body.transactions.pop()));
     is_refused(&fixture, &hidden, &["transactionsRoot"]);
-    let uncle = bad_block(&fixture, |block| {
+    let ommer = bad_block(&fixture, |block| {
         block.body.ommers.push(block.header.clone())
     });
-    is_refused(&fixture, &uncle, &["sha3Uncles"]);
+    is_refused(&fixture, &ommer, &["sha3Uncles"]);
     let withdrawals = bad_block(&fixture, |block| block.body.withdrawals = None);
     is_refused(&fixture, &withdrawals, &["withdrawals"]);
     goes_on(&fixture);
@@ -296,15 +296,15 @@ fn files_that_are_cut_or_corrupt_are_named_with_the_place() {
     let garbage = fixture.write("garbage.rlp", b"These are no blocks.");
     fixture
         .import(&garbage)
-        .fails(3, &["garbage.rlp", "byte 0", "no block"]);
+        .fails(3, &["garbage.rlp", "byte 0", "invalid block"]);
     let huge = fixture.write("huge.rlp", &[0xff; 64]);
     fixture
         .import(&huge)
-        .fails(3, &["huge.rlp", "byte 0", "the limit is"]);
+        .fails(3, &["huge.rlp", "byte 0", "over the limit of"]);
     let json = fixture.genesis();
     fixture
         .import(&json)
-        .fails(3, &["genesis.json", "no block"]);
+        .fails(3, &["genesis.json", "invalid block"]);
     let empty = fixture.write("empty.rlp", b"");
     assert_eq!(fixture.import(&empty).done().json()["blocks"], 0);
     fixture
@@ -393,7 +393,7 @@ fn blocks_and_genesis_files_of_another_chain_are_refused() {
     let genesis = other.path().join("genesis.json");
     let words = [
         "the database is of the chain with genesis 0x",
-        "a data directory of its own",
+        "a separate data directory",
     ];
     cambium!("init", "--genesis", genesis, "-d", fixture.db()).fails(1, &words);
     cambium!("import", "--genesis", genesis, "-d", fixture.db(), chain).fails(1, &words);

@@ -66,7 +66,7 @@ fn a_database_is_made_once() {
     assert_eq!(made["head_number"], 0);
     assert_eq!(init().done().json(), made);
     let text = cambium!("init", "--genesis", fixture.genesis(), "-d", fixture.db()).done();
-    assert!(text.stdout.contains("is there already"), "{}", text.stdout);
+    assert!(text.stdout.contains("exists already"), "{}", text.stdout);
 }
 
 /// Verifies proofs that differ from `proof` in one part each.
@@ -172,7 +172,7 @@ fn accounts_are_read_proved_and_verified_at_any_block() {
     }
     let file = fixture.write("no.json", b"{\"proof\": 1}");
     let root = format!("0x{}", "11".repeat(32));
-    cambium!("verify", file, "--root", root).fails(5, &["no.json", "no account proof"]);
+    cambium!("verify", file, "--root", root).fails(5, &["no.json", "not a valid account proof"]);
     let file = fixture.write("binary.json", &[0xff, 0xfe, 0]);
     cambium!("verify", file, "--root", root).fails(5, &["binary.json"]);
     cambium!("verify", fixture.path("missing"), "--root", root).fails(1, &["missing", "read"]);
@@ -200,7 +200,7 @@ fn assert_other_forms_hold(fixture: &Fixture, number: &str, raw: &RawBlock) {
             genesis
         );
         assert_eq!(held.done().json()["hash"], json!(header.hash_slow()));
-        cambium!("stateless", file, "--genesis", genesis).fails(5, &["no block with it"]);
+        cambium!("stateless", file, "--genesis", genesis).fails(5, &["does not include the block"]);
     }
 }
 
@@ -285,14 +285,14 @@ fn blocks_are_executed_from_their_witness_alone() {
     cambium!("witness", "0", "-d", fixture.db()).fails(1, &["no block 0"]);
     cambium!("witness", "99", "-d", fixture.db()).fails(1, &["no block 99"]);
     let file = fixture.write("no.json", b"[]");
-    cambium!("stateless", file, "--genesis", genesis).fails(5, &["no.json", "no witness"]);
+    cambium!("stateless", file, "--genesis", genesis).fails(5, &["no.json", "not a valid witness"]);
     // An answer's error is placed within the answer, and no message is longer than helps.
     let long =
         json!({"result": {"state": [], "codes": ["0x", format!("0x{}", "00".repeat(9999)), 7]}});
     let file = fixture.write("answer.json", long.to_string().as_bytes());
     let words = [
         "answer.json, in its `result`",
-        "no witness: codes: invalid type: integer `7`, expected bytes in hex at line 1 column 20",
+        "not a valid witness: codes: invalid type: integer `7`, expected bytes in hex at line 1 column 20",
     ];
     cambium!("stateless", file, "--genesis", genesis).fails(5, &words);
     let file = fixture.write("long.json", format!("\"{}\"", "0".repeat(9999)).as_bytes());
@@ -301,7 +301,7 @@ fn blocks_are_executed_from_their_witness_alone() {
         cambium!("stateless", file, "--genesis", genesis),
         cambium!("verify", file, "--root", root),
     ] {
-        let run = run.fails(5, &["long.json: this is no ", "at line 1 column 10001"]);
+        let run = run.fails(5, &["long.json: not a valid ", "at line 1 column 10001"]);
         assert!(run.stderr.len() < 1000, "{}", run.stderr);
     }
 }
@@ -342,7 +342,7 @@ fn a_database_of_the_library_is_not_called_damaged() {
         (&json!(null), &json!(0))
     );
     let text = cambium!("db", "stats", "-d", path).done().stdout;
-    assert!(text.contains("made with the library"), "{text}");
+    assert!(text.contains("created with the library"), "{text}");
     let checked = cambium!("db", "check", "-d", path, "--json").done().json();
     assert_eq!(checked["damage"], json!([]));
     cambium!("db", "repair", "-d", path).done();
@@ -362,7 +362,7 @@ fn a_database_of_the_library_is_not_called_damaged() {
     ] {
         let args = command.iter().map(OsString::from);
         let args = args.chain(["-d".into(), path.clone().into()]);
-        support::cambium(args).fails(1, &["no chain's fork rules", "library"]);
+        support::cambium(args).fails(1, &["no fork rules", "library"]);
     }
 }
 
@@ -610,12 +610,12 @@ fn the_demonstration_runs_and_keeps_what_it_is_told_to_keep() {
     )
     .done();
     for step in [
-        "1. Make",
+        "1. Generate",
         "2. Import",
         "3. Prove",
         "4. Execute",
         "5. Merge",
-        "it is refused",
+        "it is rejected",
     ] {
         assert!(run.stdout.contains(step), "{step}: {}", run.stdout);
     }
@@ -701,7 +701,7 @@ fn an_access_list_is_shown_with_its_counts_and_changes() {
         "changes alone",
         "balance     1  ",
         " read",
-        "kept with",
+        "stored with",
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }

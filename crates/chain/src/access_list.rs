@@ -1,4 +1,5 @@
-//! The access lists of a chain's blocks: kept from Amsterdam on, made when asked for before.
+//! Access lists of a chain's blocks: stored with the block from Amsterdam on, computed on demand
+//! before.
 
 use crate::{Chain, ChainError, DryRun, error::unreadable, stored::StoredBlock};
 use alloy_primitives::Bytes;
@@ -6,11 +7,15 @@ use cambium_evm::{AccessListSizes, Hooks, Sequential};
 use cambium_primitives::{AccessList, AccessListLimits, BlockNumber};
 
 impl Chain {
-    /// The access list of a canonical block: the one kept with it or, of a block whose header
-    /// names none, what executing it again touches and changes. A genesis block has an empty one.
+    /// The access list of a canonical block: the one stored with it or, if its header has no hash
+    /// of a list, the list that executing it again gives. A genesis block has an empty list.
     ///
-    /// In a list from before Cancun slots are missing that vanished untouched, with the contract
-    /// that they were of.
+    /// A list from before Cancun lacks slots that were deleted together with their contract without
+    /// being accessed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such block, or the database can't be read.
     pub fn access_list(&self, number: BlockNumber) -> Result<AccessList, ChainError> {
         let stored = self.stored(number)?;
         if stored.access_list.is_empty() {
@@ -22,13 +27,21 @@ impl Chain {
             .map_err(|error| unreadable(stored.id, error))
     }
 
-    /// The RLP of the access list that is kept with a canonical block, if there is one.
+    /// The RLP of the access list that is stored with a canonical block, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such block, or the database can't be read.
     pub fn kept_access_list(&self, number: BlockNumber) -> Result<Option<Bytes>, ChainError> {
         let list = self.stored(number)?.access_list;
         Ok((!list.is_empty()).then_some(list))
     }
 
-    /// How large the access list of a canonical block is, in the forms that executors may be given.
+    /// Sizes of the access list of a canonical block, in the forms that executors use.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be read.
     pub fn access_list_sizes(
         &self,
         number: BlockNumber,
@@ -57,7 +70,7 @@ impl Chain {
             post_merge,
             senders: &senders,
             access_list: None,
-            found: None,
+            pre_state: None,
         };
         let outcome = self.dry_run(run, view, &Sequential, Hooks::default())?;
         Ok(outcome.access_list.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Several blocks executed at once, if they come with their access lists.
+//! Execution of several blocks at once, by their access lists.
 
 use crate::{
     Chain, ChainError, ExecutedBlock, PreparedBlock, reads::TimedReads, stored::KnownBlock,
@@ -13,9 +13,9 @@ use revm::primitives::hardfork::SpecId;
 use std::time::Duration;
 
 impl Chain {
-    /// How many of the first of these blocks may be executed at once: those that follow each
-    /// other, from Cancun on, with their access lists. What is wrong with them otherwise is found
-    /// when they are taken one by one. Also the state that the first of them finds.
+    /// The number of leading blocks that can be executed at once, and the pre-state of the first
+    /// one. Such blocks are consecutive, from Cancun on, and have access lists. Other faults are
+    /// found when the blocks are verified one by one.
     pub(crate) fn batch_of(
         &self,
         blocks: &[&PreparedBlock],
@@ -58,9 +58,8 @@ impl Chain {
             && validate_header(self.spec(), header, parent, hash, true).is_ok()
     }
 
-    /// Executes blocks that [`Self::batch_of`] allows, at once, and takes them in order: each is
-    /// compared with all that its header claims, and sealed, before the next. `sink` gets them; if
-    /// it gives false, that was all.
+    /// Executes the blocks that [`Self::batch_of`] selects at once. In order, each is verified
+    /// against its header, sealed, and passed to `sink`. Stops if `sink` returns false.
     pub(crate) fn execute_batch(
         &self,
         blocks: &[&PreparedBlock],
@@ -87,7 +86,7 @@ impl Chain {
         execute_batch(&inputs, &reads, threads, |index, outcome, elapsed| {
             match self.execute_with(blocks[index], *tip, outcome) {
                 Ok(mut executed) => {
-                    // What was read meanwhile may have been for later blocks.
+                    // Reads for later blocks since the last one count, too.
                     let spent = reads.spent();
                     let read = spent - std::mem::replace(&mut told, spent);
                     executed.timings.read += read;

@@ -1,4 +1,4 @@
-//! What a block's body must be, given its header and its ancestors.
+//! Validation of a block's body against its header and ancestors.
 
 use crate::{Block, ChainSpec, Fork, HeaderError, validate_header};
 use alloy_consensus::{
@@ -9,63 +9,67 @@ use alloy_primitives::{B256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_primitives::{AccessList, AccessListError, AccessListLimits};
 
-/// Bytes of a block's RLP, at most, from Osaka on (EIP-7934): 10 MiB with a margin of 2 MiB.
+/// Maximum size of a block's RLP in bytes from Osaka on (EIP-7934): 10 MiB less a margin of 2 MiB.
 pub const BLOCK_RLP_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What a byte of a transaction costs at least: a zero of its data.
+/// Minimum gas per byte of a transaction: the cost of a zero byte of data.
 const GAS_PER_BYTE_MIN: u64 = 4;
-/// What a transaction costs at least, refunds included.
+/// Minimum gas of a transaction, after refunds.
 const GAS_PER_TRANSACTION_MIN: u64 = 10_000;
-/// Bytes of a block that no gas is paid for: header, uncles, blob hashes, withdrawals.
+/// Maximum bytes of a block that cost no gas: header, ommers, blob hashes, withdrawals.
 const FREE_BYTES_MAX: u64 = 1 << 20;
 
-/// Uncles in a block, at most.
+/// Maximum number of ommers in a block.
 const OMMERS_MAX: usize = 2;
 
-/// How many ancestors, the parent first, [`validate_ommers`] looks at.
+/// Number of ancestors, from the parent back, that [`validate_ommers`] uses.
 pub const OMMER_ANCESTORS: usize = 7;
 
-/// What is wrong with a body.
+/// Why a block's body is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum BodyError {
-    #[error("transactionsRoot is {got}, the transactions' is {expected}")]
+    #[error("transactionsRoot is {got}, but the transactions have {expected}")]
     TransactionsRoot { got: B256, expected: B256 },
-    #[error("sha3Uncles is {got}, the uncles' is {expected}")]
+    #[error("sha3Uncles is {got}, but the ommers have {expected}")]
     OmmersHash { got: B256, expected: B256 },
-    #[error("withdrawalsRoot is {got}, the withdrawals' is {expected}")]
+    #[error("withdrawalsRoot is {got}, but the withdrawals have {expected}")]
     WithdrawalsRoot { got: B256, expected: B256 },
-    #[error("the block has withdrawals, its header no withdrawalsRoot")]
+    #[error("the block has withdrawals, but its header has no withdrawalsRoot")]
     UnexpectedWithdrawals,
-    #[error("the header has a withdrawalsRoot, the block no withdrawals")]
+    #[error("the header has a withdrawalsRoot, but the block has no withdrawals")]
     MissingWithdrawals,
-    #[error("the block has {got} bytes, over the {max} allowed")]
+    #[error("the block has {got} bytes, over the limit of {max}")]
     Size { got: usize, max: usize },
-    #[error("the block has {got} bytes, and its gas limit pays for no more than {max}")]
+    #[error("the block has {got} bytes, but its gas limit pays for at most {max}")]
     UnpaidBytes { got: usize, max: u64 },
-    #[error("the block has {got} transactions, and its gas limit pays for no more than {max}")]
+    #[error("the block has {got} transactions, but its gas limit pays for at most {max}")]
     UnpaidTransactions { got: usize, max: u64 },
-    #[error("the block has {got} uncles, over the {max} allowed")]
+    #[error("the block has {got} ommers, over the limit of {max}")]
     OmmerCount { got: usize, max: usize },
-    #[error("uncle {hash} is listed twice")]
+    #[error("ommer {hash} is listed twice")]
     OmmerTwice { hash: B256 },
-    #[error("uncle {hash} is an uncle of an ancestor already")]
+    #[error("ommer {hash} is already an ommer of an ancestor")]
     OmmerUsed { hash: B256 },
-    #[error("uncle {hash} is an ancestor")]
+    #[error("ommer {hash} is an ancestor")]
     OmmerIsAncestor { hash: B256 },
-    #[error("uncle {hash} has parent {parent}, which is none of the ancestors from 2 to 7 back")]
+    #[error("ommer {hash} has parent {parent}, which is not an ancestor 2 to 7 generations back")]
     OmmerParent { hash: B256, parent: B256 },
-    #[error("uncle {hash}: {error}")]
+    #[error("ommer {hash}: {error}")]
     OmmerHeader { hash: B256, error: HeaderError },
-    #[error("blockAccessListHash is {got}, the access list's is {expected}")]
+    #[error("blockAccessListHash is {got}, but the access list has {expected}")]
     AccessListHash { got: B256, expected: B256 },
     #[error("access list: {0}")]
     AccessList(#[from] AccessListError),
 }
 
-/// Checks that a block has no more bytes and transactions than are allowed, and than its gas limit
-/// can pay for, before any of it but its header is decoded: so the gas limit bounds what decoding
-/// takes.
+/// Checks a block's size and number of transactions against the protocol's limits and against what
+/// its gas limit can pay for. Only the header need be decoded before, so the gas limit bounds the
+/// cost of decoding the rest.
+///
+/// # Errors
+///
+/// If the block exceeds a limit.
 pub fn validate_size(
     spec: &ChainSpec,
     header: &Header,
@@ -81,7 +85,7 @@ pub fn validate_size(
     if got as u64 > max {
         return Err(BodyError::UnpaidBytes { got, max });
     }
-    // What can't be counted can't be decoded either.
+    // A block whose transactions can't be counted fails to decode later.
     let got = count_transactions(rlp).unwrap_or(0);
     let max = header.gas_limit / GAS_PER_TRANSACTION_MIN;
     if got as u64 > max {
@@ -90,7 +94,7 @@ pub fn validate_size(
     Ok(())
 }
 
-/// Items in the second list of a block's RLP.
+/// Number of items in the second list of a block's RLP.
 fn count_transactions(mut rlp: &[u8]) -> Option<usize> {
     let mut block = alloy_rlp::Header::decode_bytes(&mut rlp, true).ok()?;
     alloy_rlp::Header::decode_bytes(&mut block, true).ok()?;
@@ -104,8 +108,12 @@ fn count_transactions(mut rlp: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-/// Checks that the body is the one that the header names, and its size. Uncles themselves are
-/// [`validate_ommers`]'s.
+/// Validates a block's size, and its body against the roots and hashes in its header. Ommers are
+/// validated by [`validate_ommers`].
+///
+/// # Errors
+///
+/// If the body is invalid: the first fault found.
 pub fn validate_body(spec: &ChainSpec, block: &Block, post_merge: bool) -> Result<(), BodyError> {
     let (header, body) = (&block.header, &block.body);
     let fork = spec.fork_at(header.number, header.timestamp, post_merge);
@@ -141,10 +149,14 @@ pub fn validate_body(spec: &ChainSpec, block: &Block, post_merge: bool) -> Resul
     }
 }
 
-/// Decodes the access list that came with a block: it must be the one that the header names, in
-/// canonical form, with no index that the block has not, and not larger than the gas limit allows.
-/// Whether it is true is execution's to show. A block before Amsterdam names none, and its list is
-/// of any size.
+/// Decodes the access list of a block. It must match the hash in the header, be in canonical form,
+/// with every index in range, and not exceed the size that the gas limit allows. Execution shows
+/// whether its contents are correct. Before Amsterdam the header has no hash, and the size is
+/// unlimited.
+///
+/// # Errors
+///
+/// If the list breaks one of these rules.
 pub fn validate_access_list(
     header: &Header,
     transactions: usize,
@@ -163,20 +175,24 @@ pub fn validate_access_list(
     Ok(AccessList::decode(rlp, &limits)?)
 }
 
-/// An earlier block, as far as uncles depend on it.
+/// An ancestor of a block, for validating the block's ommers.
 #[derive(Clone, Debug)]
 pub struct Ancestor {
-    /// Its hash.
+    /// Hash of the ancestor.
     pub hash: B256,
-    /// Its header.
+    /// Header of the ancestor.
     pub header: Header,
-    /// The hashes of its uncles.
+    /// Hashes of the ancestor's ommers.
     pub ommers: Vec<B256>,
 }
 
-/// Checks a block's uncles: at most two, different, not used before, valid headers whose parents
-/// are ancestors, but not themselves ancestors. `ancestors` are the block's, its parent first, at
-/// least [`OMMER_ANCESTORS`] of them or all there are.
+/// Validates a block's ommers: at most two distinct, valid headers that are not ancestors or ommers
+/// of an ancestor, and whose parents are ancestors. `ancestors` are those of the block, parent
+/// first: at least [`OMMER_ANCESTORS`], or all that exist.
+///
+/// # Errors
+///
+/// If the ommers are invalid: the first fault found.
 pub fn validate_ommers(
     spec: &ChainSpec,
     block: &Block,

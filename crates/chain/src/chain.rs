@@ -1,4 +1,4 @@
-//! A chain: a database, its fork rules, and the blocks in it.
+//! A chain: a state database with fork rules and blocks.
 
 use crate::{
     Block, ChainError, ChainSpec,
@@ -15,9 +15,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Name of the database's property that holds the fork rules, as JSON.
+/// Name of the database property with the fork rules, as JSON.
 pub(crate) const SPEC: &str = "chain_spec";
-/// Headers kept in memory: what validation looks back at, and some more.
+/// Number of recent blocks kept in memory for validation: more than it looks back.
 const RECENT_BLOCKS: usize = 64;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct Recent {
     order: VecDeque<B256>,
 }
 
-/// A database of a chain's blocks and state.
+/// A database of a chain's blocks and state, which validates and executes blocks.
 pub struct Chain {
     db: Db,
     spec: ChainSpec,
@@ -49,18 +49,30 @@ impl Chain {
     }
 
     /// Opens the database on `disk`.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be opened, or is not a chain's.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), ChainError> {
         let (db, recovery) = Db::open(disk, options)?;
         Ok((Self::of(db)?, recovery))
     }
 
-    /// The chain of a database that is open: [`ChainError::NoRules`] if it has the state of none.
+    /// The chain of an open database.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::NoRules`] if the database is not a chain's.
     pub fn of(db: Db) -> Result<Self, ChainError> {
         let spec = Self::rules_of(&db)?.ok_or(ChainError::NoRules)?;
         Ok(Self::new(db, spec))
     }
 
-    /// The fork rules that a database has, if it is a chain's: one made with [`Db`] alone has none.
+    /// The fork rules in a database. A database made with [`Db`] alone has none.
+    ///
+    /// # Errors
+    ///
+    /// If the rules can't be decoded.
     pub fn rules_of(db: &Db) -> Result<Option<ChainSpec>, ChainError> {
         let read = |json| serde_json::from_slice(json);
         let spec = db.property(SPEC).map(read).transpose();
@@ -72,40 +84,40 @@ impl Chain {
         &self.db
     }
 
-    /// Executes blocks that are imported with this executor; they give equal results.
+    /// Sets the executor of imported blocks. All executors give the same results.
     #[must_use]
     pub fn with_executor(self, executor: BlockExecutor) -> Self {
         Self { executor, ..self }
     }
 
-    /// Whether blocks from Cancun on that come with their access lists are not executed: the state
-    /// goes forward by what the lists say, and only the roots that result are held against the
-    /// headers (and the lists' hashes, where headers name them). That is for catching up with a
-    /// chain that others have executed. A block whose list leads to another root is executed.
+    /// Sets whether to apply access lists instead of executing blocks, for blocks from Cancun on
+    /// that come with their lists. Only the resulting state roots are verified, and the lists'
+    /// hashes if the headers have them. This is meant for catching up with a chain that others have
+    /// executed. A block whose list gives a different state root is executed.
     #[must_use]
     pub fn with_applying(self, applying: bool) -> Self {
         Self { applying, ..self }
     }
 
-    /// Executes up to so many consecutive blocks at once when importing, if they come with their
-    /// access lists, from Cancun on; each one in sequence, on as many threads as the executor has.
-    /// They are compared with their headers, and sealed, one after another as always.
+    /// Sets the maximum number of consecutive blocks that an import executes at once, for blocks
+    /// from Cancun on that come with their access lists. Each block is executed sequentially, on
+    /// one of the executor's threads. Blocks are verified and sealed in order.
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
 
-    /// Blocks that may be executed at once.
+    /// Maximum number of blocks that are executed at once.
     pub(crate) const fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Whether lists are believed.
+    /// Whether access lists are applied instead of executing blocks.
     pub(crate) const fn is_applying(&self) -> bool {
         self.applying
     }
 
-    /// What executes blocks that are imported.
+    /// The executor of imported blocks.
     pub const fn executor(&self) -> &BlockExecutor {
         &self.executor
     }
@@ -115,41 +127,61 @@ impl Chain {
         &self.spec
     }
 
-    /// The canonical block of that height.
+    /// The canonical block with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::NoSuchBlock`] if there is none, or if the database can't be read.
     pub fn block(&self, number: BlockNumber) -> Result<Block, ChainError> {
         self.stored(number)?.block()
     }
 
-    /// The RLP of the canonical block of that height.
+    /// The RLP of the canonical block with this number.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
     pub fn block_rlp(&self, number: BlockNumber) -> Result<Bytes, ChainError> {
         Ok(self.stored(number)?.rlp)
     }
 
-    /// The block's difficulty and that of all before it.
+    /// Total difficulty of the canonical block with this number, including its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
     pub fn total_difficulty(&self, number: BlockNumber) -> Result<U256, ChainError> {
         Ok(self.stored(number)?.total_difficulty)
     }
 
-    /// What is kept of the canonical block of that height.
+    /// The stored data of the canonical block with this number.
     pub(crate) fn stored(&self, number: BlockNumber) -> Result<StoredBlock, ChainError> {
         let head = self.db.head();
         let meta = self.db.block(number)?;
         StoredBlock::read(meta.ok_or(ChainError::NoSuchBlock { number, head })?)
     }
 
-    /// Whether the block is here and can be built upon.
+    /// Whether the database has the block, so that a child can be executed on it.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be read.
     pub fn has(&self, id: BlockId) -> Result<bool, ChainError> {
         Ok(self.db.has(id)?)
     }
 
-    /// The parent that a header names. One in memory is found by its hash alone, so that a wrong
-    /// number of the child is told as such.
+    /// The id of a header's parent. A parent in memory is found by its hash alone, so that a wrong
+    /// number in the child is reported as such.
     pub(crate) fn parent_of(&self, header: &Header) -> BlockId {
         let by_number = || BlockId::new(header.number.saturating_sub(1), header.parent_hash);
         self.db.find(&header.parent_hash).unwrap_or_else(by_number)
     }
 
-    /// Checks that a genesis block is this database's.
+    /// Checks that a genesis hash is that of the database.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::OtherGenesis`] if it is not.
     pub fn check_genesis(&self, given: B256) -> Result<(), ChainError> {
         let database = self.db.genesis().hash;
         if database == given {
@@ -159,7 +191,7 @@ impl Chain {
         }
     }
 
-    /// What is known of a block that is canonical, on a kept branch, or sealed.
+    /// Data of a block that is canonical, on a stored branch, or sealed.
     pub(crate) fn known(&self, id: BlockId) -> Result<Option<KnownBlock>, ChainError> {
         if let Some(known) = self.recent().blocks.get(&id.hash) {
             return Ok(Some(known.clone()));

@@ -1,20 +1,21 @@
-//! How hard the next proof-of-work block must be: each fork's formula, and the difficulty bomb.
+//! Difficulty of proof-of-work blocks: each fork's formula (EIP-2, EIP-100), and the difficulty
+//! bomb.
 
 use crate::{ChainSpec, Fork};
 use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
 use alloy_primitives::U256;
 
-/// No block is easier.
+/// Minimum difficulty.
 const MIN: u64 = 131_072;
-/// A parent's difficulty moves by this fraction.
+/// The difficulty changes in steps of the parent's difficulty divided by this.
 const FRACTION: u64 = 2_048;
-/// The bomb doubles each so many blocks.
+/// The bomb doubles every this many blocks.
 const BOMB_PERIOD_BLOCKS: u64 = 100_000;
-/// Steps down are no more than this (EIP-2).
+/// Maximum number of steps down (EIP-2).
 const STEPS_DOWN_MAX: u64 = 99;
 
-/// The difficulty of the block after `parent` that is mined at `timestamp`, which must be later
-/// than the parent's.
+/// The difficulty of a child of `parent` with this timestamp, which must be later than the
+/// parent's.
 pub(crate) fn difficulty(spec: &ChainSpec, parent: &Header, timestamp: u64) -> U256 {
     let number = parent.number.saturating_add(1);
     let fork = spec.fork_at(number, timestamp, false);
@@ -46,7 +47,7 @@ pub(crate) fn difficulty(spec: &ChainSpec, parent: &Header, timestamp: u64) -> U
     difficulty
 }
 
-/// `base - slots`, as steps up or steps down.
+/// `base - slots`, as steps up and steps down.
 fn steps(base: u64, slots: u64) -> (u64, u64) {
     (
         base.saturating_sub(slots),

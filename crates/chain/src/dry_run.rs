@@ -1,5 +1,5 @@
-//! Executing a block with nothing validated, staged or kept: to measure executors, and to make the
-//! access list of a block that has none.
+//! Execution of a block without validating, staging or storing it: to measure executors, and to
+//! make access lists of blocks that have none.
 
 use crate::{Block, Chain, ChainError, ChainSpec, error::execution_error, reads::TimedReads};
 use alloy_primitives::Address;
@@ -7,33 +7,37 @@ use cambium_evm::{ExecutionError, Executor, Hooks, Outcome, StateRead};
 use cambium_primitives::{AccessList, BlockId, FoundValues};
 use cambium_state::{StateError, View};
 
-/// A block to execute.
+/// A block to execute without validation.
 #[derive(Clone, Copy, Debug)]
 pub struct DryRun<'a> {
-    /// The block. Its header's results are not looked at.
+    /// The block. Fields of its header that follow from execution are ignored.
     pub block: &'a Block,
-    /// Whether it is past the merge.
+    /// Whether the block is past the merge.
     pub post_merge: bool,
-    /// Who signed each transaction.
+    /// The sender of each transaction.
     pub senders: &'a [Address],
-    /// Its access list.
+    /// The block's access list, for executors that use one.
     pub access_list: Option<&'a AccessList>,
-    /// What it finds at all that the access list names.
-    pub found: Option<&'a FoundValues>,
+    /// Pre-state values for every key in the access list, for executors that use them.
+    pub pre_state: Option<&'a FoundValues>,
 }
 
-/// Why a block could not be executed.
+/// Why a dry run failed.
 #[derive(Debug, thiserror::Error)]
 #[error("block {id}: {error}")]
 pub struct DryRunError<E> {
     /// The block.
     pub id: BlockId,
-    /// What is wrong with it, or with the state.
+    /// The error of execution.
     pub error: ExecutionError<E>,
 }
 
 impl Chain {
-    /// Executes a block on the state of `view`. The outcome has an access list whatever the fork.
+    /// Executes a block on the state of `view`. The outcome has an access list, whatever the fork.
+    ///
+    /// # Errors
+    ///
+    /// If the block can't be executed, or the state can't be read.
     pub fn dry_run(
         &self,
         run: DryRun<'_>,
@@ -49,8 +53,12 @@ impl Chain {
 }
 
 impl ChainSpec {
-    /// Executes a block by these rules on any state, which need not be a database of ours. The
-    /// outcome has an access list whatever the fork.
+    /// Executes a block by these rules on any state, which need not be a Cambium database. The
+    /// outcome has an access list, whatever the fork.
+    ///
+    /// # Errors
+    ///
+    /// If the block can't be executed, or the state can't be read.
     pub fn dry_run<DB: StateRead>(
         &self,
         run: DryRun<'_>,
@@ -61,7 +69,7 @@ impl ChainSpec {
         let mut input = self.input(run.block, run.senders, run.post_merge);
         input.rules.block_access_list = true;
         input.access_list = run.access_list;
-        input.found = run.found;
+        input.pre_state = run.pre_state;
         let outcome = executor.execute(&input, state, hooks);
         let id = || BlockId::new(run.block.header.number, run.block.header.hash_slow());
         outcome.map_err(|error| DryRunError { id: id(), error })

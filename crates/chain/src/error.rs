@@ -1,4 +1,4 @@
-//! What is wrong with a block, and why something could not be done with a chain.
+//! Errors of a chain and its blocks.
 
 use crate::{BodyError, FileError, GenesisError, HeaderError, VerifyError};
 use alloy_primitives::B256;
@@ -7,80 +7,81 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
 
-/// What is wrong with a block. The state is as it was before.
+/// Why a block is invalid. The database is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockFault {
-    /// Its parent is not here.
+    /// The parent is not in the database.
     #[error("its parent {0} is not in the database: import the blocks before it first")]
     UnknownParent(B256),
-    /// Its header.
+    /// The header is invalid.
     #[error("header: {0}")]
     Header(#[from] HeaderError),
-    /// Its body.
+    /// The body is invalid.
     #[error("body: {0}")]
     Body(#[from] BodyError),
-    /// A signature.
+    /// A signature is invalid.
     #[error("{0}")]
     Signature(#[from] SignatureError),
-    /// A transaction, or a system call.
+    /// A transaction or a system call fails.
     #[error("{0}")]
     Execution(String),
-    /// What execution gives is not what the header says.
+    /// The outcome of execution differs from the header.
     #[error("{0}")]
     Verify(#[from] VerifyError),
 }
 
-/// Why something could not be done with a chain.
+/// Why an operation on a chain failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
-    /// The database.
+    /// The state engine failed.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The genesis file.
+    /// A genesis file can't be used.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
-    /// A file of blocks.
+    /// A file of blocks can't be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Bytes that are no block's.
+    /// Bytes given as a block do not encode one.
     #[error("the bytes given as a block: {0}")]
     NotABlock(String),
-    /// A block that is not valid.
+    /// A block is invalid.
     #[error("block {id} is invalid: {fault}")]
     Block {
         /// The block.
         id: BlockId,
-        /// What is wrong with it.
+        /// Why it is invalid.
         fault: Box<BlockFault>,
     },
-    /// A genesis block that is not the database's.
+    /// A genesis block differs from that of the database.
     #[error(
-        "the database is of the chain with genesis {database}, and this is of the one with \
-         {given}: use a data directory of its own for each chain"
+        "the database is of the chain with genesis {database}, but this is of the chain with \
+         genesis {given}: use a separate data directory for each chain"
     )]
     OtherGenesis {
-        /// Genesis hash in the database.
+        /// Genesis hash of the database.
         database: B256,
         /// Genesis hash given.
         given: B256,
     },
-    /// A database that has state and no chain's rules.
+    /// The database has state but no fork rules.
     #[error(
-        "the database has no chain's fork rules: it was made with the library, and this needs them"
+        "the database has no fork rules, since it was made with the library: this operation needs \
+         the database of a chain"
     )]
     NoRules,
-    /// What the database has of a block or of the rules can't be read.
+    /// A block or the fork rules in the database can't be decoded.
     #[error("{what} in the database can't be read: {why}")]
     Unreadable {
-        /// What.
+        /// The item that can't be decoded.
         what: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// No such block.
+    /// The canonical chain has no block with this number.
     #[error("no block {number}: the head is {head}")]
     NoSuchBlock {
-        /// What was asked for.
+        /// The number asked for.
         number: BlockNumber,
         /// The head.
         head: BlockId,
@@ -108,7 +109,7 @@ pub(crate) fn unreadable_spec(why: String) -> ChainError {
     }
 }
 
-/// An error of a block that is in the database and should not have been.
+/// The error of a block in the database that can't be decoded.
 pub(crate) fn unreadable(id: BlockId, why: impl Display) -> ChainError {
     ChainError::Unreadable {
         what: format!("block {id}"),

@@ -1,4 +1,4 @@
-//! One block: validated, executed on its parent, held against its header, sealed.
+//! Execution of one block: validated, executed on its parent, verified against its header, sealed.
 
 use crate::{
     Ancestor, Block, BlockFault, Chain, ChainError, OMMER_ANCESTORS, PreparedBlock,
@@ -17,19 +17,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where the time of importing went.
+/// Time spent in the stages of importing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// Decoding and recovering senders, ahead of the others and in parallel to them.
+    /// Decoding and recovering senders, which runs ahead of and in parallel to the other stages.
     pub recover: Duration,
-    /// Validating and executing. Blocks of a batch are added up, whatever threads they ran on.
+    /// Validation and execution. Blocks of a batch are summed, whatever threads they ran on.
     pub execute: Duration,
-    /// Of that, reading state, added up over threads: more than all of it where threads wait side
-    /// by side.
+    /// The part of `execute` that is spent reading state, summed over threads. It may exceed
+    /// `execute` if threads wait at the same time.
     pub read: Duration,
-    /// What overwritten values were, the trie and its hashing: also while transactions run.
+    /// Reading overwritten values, updating and hashing the trie. May overlap with `execute`.
     pub root: Duration,
-    /// Appending and syncing, in parallel to the others.
+    /// Appending to the block log and syncing it, in parallel to the other stages.
     pub commit: Duration,
 }
 
@@ -43,30 +43,34 @@ impl std::ops::AddAssign for Timings {
     }
 }
 
-/// A block that is valid and sealed, but not durable.
+/// A block that is valid and sealed, but not durable yet.
 pub struct ExecutedBlock {
     pub(crate) sealed: Sealed,
     pub(crate) becomes_head: bool,
     pub(crate) transactions: u64,
     pub(crate) gas: u64,
-    /// Whether its access list was believed.
+    /// Whether its access list was applied instead of executing it.
     pub(crate) is_applied: bool,
     pub(crate) counts: ExecutionCounts,
     pub(crate) timings: Timings,
 }
 
-/// What a block does, with the state root that its header claims.
+/// The result of a block, whose state root equals that in its header.
 struct Done {
     staged: Staged,
-    /// What execution touched, if that was recorded.
+    /// The access list of execution, if it was recorded.
     access_list: Option<AccessList>,
     counts: ExecutionCounts,
     timings: Timings,
 }
 
 impl Chain {
-    /// Validates, executes and commits one block, given its RLP. `access_list` is the RLP of its
-    /// access list, if that came with it.
+    /// Validates, executes and commits one block, given as RLP. `access_list` is the RLP of its
+    /// access list, if that came with the block.
+    ///
+    /// # Errors
+    ///
+    /// If the block is invalid, or the database fails.
     pub fn import_block(
         &self,
         rlp: Bytes,
@@ -83,8 +87,12 @@ impl Chain {
         Ok(id)
     }
 
-    /// Validates and executes a block on its parent, whatever its branch, and seals it. `tip` is
-    /// the block that is, or once all executed before are committed will be, the head.
+    /// Validates and executes a block on its parent, on any branch, and seals it. `tip` is the head
+    /// once all blocks executed before are committed.
+    ///
+    /// # Errors
+    ///
+    /// If the block is invalid, or the database fails.
     pub fn execute(
         &self,
         prepared: PreparedBlock,
@@ -93,7 +101,8 @@ impl Chain {
         self.execute_with(&prepared, tip, None)
     }
 
-    /// As above; `outcome` is what executing the block gave, if that is known, by its access list.
+    /// As [`execute`](Self::execute). `outcome` is the block's outcome if it has been executed
+    /// already, by its access list.
     pub(crate) fn execute_with(
         &self,
         prepared: &PreparedBlock,
@@ -155,7 +164,7 @@ impl Chain {
         let start = Instant::now();
         let known = KnownBlock::child_of(&parent, block);
         let becomes_head = self.becomes_head(&known, post_merge, tip)?;
-        // What the header does not name is not kept.
+        // A list whose hash is not in the header is not stored.
         let access_list = access_list.as_ref().or(given);
         let access_list = access_list.filter(|_| header.block_access_list_hash.is_some());
         let sealed = staged.seal(meta(&known, id.hash, rlp, access_list))?;
@@ -173,7 +182,7 @@ impl Chain {
         })
     }
 
-    /// Executes a block, unless its outcome is known, and compares all that its header claims.
+    /// Executes a block, unless its outcome is known, and verifies it against the header.
     fn run(
         &self,
         id: BlockId,
@@ -190,10 +199,10 @@ impl Chain {
         let reads = TimedReads::new(view);
         let mut counts = ExecutionCounts::default();
         let mut roots = |changes: &_| session.intermediate_root(changes);
-        let mut foretold = |changes: &_, codes: &_| early.stage(changes, codes);
+        let mut claimed = |changes: &_, codes: &_| early.stage(changes, codes);
         let hooks = Hooks {
             roots: Some(&mut roots),
-            foretold: Some(&mut foretold),
+            claimed: Some(&mut claimed),
             counts: Some(&mut counts),
             ..Hooks::default()
         };
@@ -234,12 +243,12 @@ impl Chain {
         })
     }
 
-    /// What a block's access list says that it changes, if that is to be believed, and leads to
-    /// the state root of its header. Nothing else of the header is looked at. `None` if the block
-    /// must be executed: whatever is wrong is found then.
+    /// Applies the changes of a block's access list, if lists are to be applied and the changes
+    /// give the state root in its header. No other field of the header is verified. `None` if the
+    /// block must be executed, which then finds what is wrong.
     fn apply(&self, input: &BlockInput<'_>, view: &View) -> Result<Option<Done>, ChainError> {
-        let believed = self.is_applying() && input.rules.is(SpecId::CANCUN);
-        let Some(list) = input.access_list.filter(|_| believed) else {
+        let applies = self.is_applying() && input.rules.is(SpecId::CANCUN);
+        let Some(list) = input.access_list.filter(|_| applies) else {
             return Ok(None);
         };
         let reads = TimedReads::new(view.clone());
@@ -265,7 +274,7 @@ impl Chain {
         }))
     }
 
-    /// Everything that needs no state. The outer error is the database's.
+    /// Validates everything that does not need the state. The outer error is that of the database.
     fn validate(
         &self,
         block: &Block,
@@ -294,9 +303,9 @@ impl Chain {
         Ok(validate_ommers(self.spec(), block, &ancestors).map_err(Into::into))
     }
 
-    /// Whether a block, once valid, is the head. Before the merge the heaviest chain is, the
-    /// first one seen on a tie. After it that is for the consensus layer to say: whoever hands
-    /// over a block is taken to speak for it.
+    /// Whether a valid block becomes the head. Before the merge the chain with the highest total
+    /// difficulty wins, on a tie the first one seen. After the merge the consensus layer decides,
+    /// and the caller is assumed to act for it.
     fn becomes_head(
         &self,
         block: &KnownBlock,
@@ -313,11 +322,11 @@ impl Chain {
         Ok(!tip_post_merge && block.total_difficulty > tip.total_difficulty)
     }
 
-    /// The same of a block that is in the database already. While blocks wait to be committed it
-    /// may be true of the head's ancestors, too: they are not to be made the head.
+    /// Whether a block that is in the database becomes the head. While blocks wait to be committed
+    /// this may be true of ancestors of the head; the caller must not make these the head.
     pub(crate) fn known_becomes_head(&self, id: BlockId, tip: BlockId) -> Result<bool, ChainError> {
         match self.kept_becomes_head(id, tip) {
-            // One that is not kept can't.
+            // A block that is no longer kept can't become the head.
             Err(ChainError::State(StateError::NotKept { .. })) => Ok(false),
             becomes => becomes,
         }
@@ -359,8 +368,8 @@ impl Chain {
     }
 }
 
-/// A block's root, computed from its access list while its transactions run. The list may lie:
-/// what counts is whether execution gives the same changes.
+/// The state root of a block, computed from its access list while its transactions run. The list is
+/// untrusted: the root is used only if execution gives the same changes.
 struct Early {
     session: Option<Session>,
     staged: Option<Result<Staged, StateError>>,
@@ -387,9 +396,9 @@ impl Early {
         self.elapsed = start.elapsed();
     }
 
-    /// What was staged, if that is what the block does.
+    /// The staged block, if it has the changes and codes of execution.
     fn take(self, changes: &Changes, codes: &[(B256, Bytes)]) -> Option<Staged> {
-        // An error that is not the list's comes up again.
+        // An error that is not caused by the list recurs when the block is staged again.
         let staged = self.staged?.ok()?;
         (staged.changes() == changes && self.codes == codes).then_some(staged)
     }

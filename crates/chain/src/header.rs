@@ -1,74 +1,79 @@
-//! What a header must be, given its parent and the chain's forks.
+//! Validation of a header against its parent and the chain's forks.
 //!
-//! Every field is checked that does not depend on executing the block; those are compared in
-//! [`verify_outcome`](crate::verify_outcome). Deliberately absent: proof-of-work seals (the
-//! ethash of `mix_hash` and `nonce`). A chain is imported because its operator trusts where it comes from, or a consensus client vouches for
-//! its head; the difficulty formula is still enforced.
+//! Every field is checked that does not depend on executing the block;
+//! [`verify_outcome`](crate::verify_outcome) compares the others. Deliberately absent:
+//! proof-of-work seals (ethash of `mix_hash` and `nonce`). An operator imports a chain from a
+//! trusted source, or a consensus client vouches for its head. The difficulty formula is enforced.
 
 use crate::{ChainSpec, Fork, difficulty::difficulty};
 use alloy_consensus::{Header, constants::EMPTY_OMMER_ROOT_HASH};
 use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use alloy_primitives::{B64, B256, Bytes, U256};
 
-/// What the ten blocks from the DAO fork on carry as extra data.
+/// Extra data of the first ten blocks of the DAO fork.
 pub const DAO_EXTRA_DATA: &[u8] = b"dao-hard-fork";
 
-/// Bytes of extra data, at most.
+/// Maximum size of extra data in bytes.
 const EXTRA_DATA_BYTES_MAX: usize = 32;
-/// No gas limit is lower.
+/// Minimum gas limit.
 const GAS_LIMIT_MIN: u64 = 5_000;
-/// No gas limit is higher (EIP-1985).
+/// Maximum gas limit (EIP-1985).
 const GAS_LIMIT_MAX: u64 = i64::MAX as u64;
-/// A gas limit differs from its parent's by less than this fraction.
+/// A gas limit differs from its parent's by less than the parent's divided by this.
 const GAS_LIMIT_FRACTION: u64 = 1_024;
-/// The base fee moves by this fraction, at most.
+/// The base fee changes by at most the parent's base fee divided by this (EIP-1559).
 const BASE_FEE_FRACTION: u128 = 8;
-/// The gas limit grows by this factor at London, so that the target stays (EIP-1559).
+/// Ratio of gas limit and gas target from London on (EIP-1559).
 const ELASTICITY: u64 = 2;
 
-/// What is wrong with a header.
+/// Why a header is invalid. Names of fields are those of JSON-RPC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum HeaderError {
     #[error("parentHash is {got}, the parent's hash is {expected}")]
     ParentHash { got: B256, expected: B256 },
-    #[error("number is {got}, one more than the parent's is {expected}")]
+    #[error("number is {got}, expected {expected} after the parent")]
     Number { got: u64, expected: u64 },
-    #[error("the parent's number is {parent}, after which there is none")]
+    #[error("the parent's number is {parent}, so it can't have a child")]
     NoNumber { parent: u64 },
     #[error("timestamp is {got}, not after the parent's {parent}")]
     Timestamp { got: u64, parent: u64 },
-    #[error("gasLimit is {got}, not from {min} to {max}")]
+    #[error("gasLimit is {got}, outside the range from {min} to {max}")]
     GasLimit { got: u64, min: u64, max: u64 },
     #[error("gasUsed is {got}, over the gasLimit of {limit}")]
     GasUsedOverLimit { got: u64, limit: u64 },
-    #[error("extraData has {got} bytes, over the {max} allowed")]
+    #[error("extraData has {got} bytes, over the limit of {max}")]
     ExtraDataLength { got: usize, max: usize },
-    #[error("extraData is {got}, the DAO fork demands 0x64616f2d686172642d666f726b")]
+    #[error("extraData is {got}, the DAO fork requires 0x64616f2d686172642d666f726b")]
     DaoExtraData { got: Bytes },
-    #[error("extraData is the mark of the DAO fork, which the chain opposes")]
+    #[error("extraData is the mark of the DAO fork, which this chain opposes")]
     DaoMark,
-    #[error("difficulty is {got}, the parent's makes it {expected}")]
+    #[error("difficulty is {got}, expected {expected} from the parent")]
     Difficulty { got: U256, expected: U256 },
-    #[error("nonce is {got}, a proof-of-stake block's is zero")]
+    #[error("nonce is {got}, expected zero in a proof-of-stake block")]
     Nonce { got: B64 },
-    #[error("sha3Uncles is {got}, a proof-of-stake block has no uncles")]
+    #[error("sha3Uncles is {got}, but a proof-of-stake block has no ommers")]
     Ommers { got: B256 },
-    #[error("{field} is missing, though the fork of the block has it")]
+    #[error("{field} is missing, but the block's fork requires it")]
     Missing { field: &'static str },
-    #[error("{field} is there, though the fork of the block has no such field")]
+    #[error("{field} is present, but the block's fork does not have it")]
     Unexpected { field: &'static str },
-    #[error("baseFeePerGas is {got}, the parent makes it {expected}")]
+    #[error("baseFeePerGas is {got}, expected {expected} from the parent")]
     BaseFee { got: u64, expected: u64 },
     #[error("blobGasUsed is {got}, not a multiple of {DATA_GAS_PER_BLOB} up to {max}")]
     BlobGasUsed { got: u64, max: u64 },
-    #[error("excessBlobGas is {got}, the parent makes it {expected}")]
+    #[error("excessBlobGas is {got}, expected {expected} from the parent")]
     ExcessBlobGas { got: u64, expected: u64 },
 }
 
-/// Checks all of a header that depends on its parent and the chain's forks alone. `parent_hash`
-/// is the hash of `parent`; whether the block is `post_merge` follows from its parent's total
-/// difficulty ([`ChainSpec::is_post_merge`]).
+/// Validates everything in a header that depends only on its parent and the chain's forks.
+///
+/// `parent_hash` is the hash of `parent`. `post_merge` follows from the parent's total difficulty
+/// ([`ChainSpec::is_post_merge`]).
+///
+/// # Errors
+///
+/// If the header is invalid: the first fault found.
 pub fn validate_header(
     spec: &ChainSpec,
     header: &Header,
@@ -111,7 +116,7 @@ fn check_place(header: &Header, parent: &Header, parent_hash: B256) -> Result<()
     Ok(())
 }
 
-/// Each field that a fork brings must be there from that fork on, and not before.
+/// Checks that each field is present exactly from the fork on that introduces it.
 fn check_fields(spec: &ChainSpec, fork: Fork, header: &Header) -> Result<(), HeaderError> {
     let fields = [
         (
@@ -194,8 +199,8 @@ fn check_gas(fork: Fork, header: &Header, parent: &Header) -> Result<(), HeaderE
 
 /// The base fee of the block after `parent`, in London or later (EIP-1559).
 ///
-/// The same as `alloy_eips::eip1559::calc_next_block_base_fee`, which overflows where the parent's
-/// base fee is near the maximum, as a genesis file may have it. This saturates.
+/// Equal to `alloy_eips::eip1559::calc_next_block_base_fee`, except that this saturates. alloy's
+/// overflows if the parent's base fee is near the maximum, which a genesis file may set.
 fn base_fee(parent: &Header) -> u64 {
     let Some(base_fee) = parent.base_fee_per_gas else {
         return INITIAL_BASE_FEE;
@@ -289,12 +294,12 @@ fn check_blob_gas(
     Ok(())
 }
 
-/// The excess blob gas of the block after `parent`, by its own fork's parameters (EIP-4844; the
-/// reserve price is EIP-7918's, and has a cost of zero before Osaka).
+/// The excess blob gas of the block after `parent` (EIP-4844), by the parameters of the block's own
+/// fork. The reserve price is that of EIP-7918, with a base cost of zero before Osaka.
 ///
-/// The same as `BlobParams::next_block_excess_blob_gas_osaka`, which overflows where a genesis file
-/// has an excess near the maximum or a target over the limit, and divides by a limit of zero. This
-/// saturates.
+/// Equal to `BlobParams::next_block_excess_blob_gas_osaka`, except that this saturates. alloy's
+/// panics or overflows if a genesis file sets an excess near the maximum, a blob target above the
+/// maximum, or a maximum of zero.
 fn excess_blob_gas(params: &BlobParams, parent: &Header) -> u64 {
     let excess = parent.excess_blob_gas.unwrap_or(0);
     let used = parent.blob_gas_used.unwrap_or(0);

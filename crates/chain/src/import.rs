@@ -1,14 +1,15 @@
-//! Importing: three stages that run side by side, each handing its noun to the next.
+//! The import pipeline: three stages that run concurrently.
 //!
 //! ```text
-//!   prepare   headers one after the other; then bodies, and senders,  PreparedBlock
+//!   prepare   headers in order; then bodies and senders    PreparedBlock
 //!             of many blocks in parallel
-//!   execute   validate, run, root, one block after another            ExecutedBlock
-//!   commit    append, and one sync for all that is waiting            durable
+//!   execute   validate, execute, compute the state root,   ExecutedBlock
+//!             block after block
+//!   commit    append; one sync for all waiting blocks      durable
 //! ```
 //!
-//! Execution of a block does not wait for its parent to be durable. After an error all blocks
-//! before the bad one are committed.
+//! A block is executed before its parent is durable. After an error all blocks before the bad one
+//! are committed.
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
@@ -26,63 +27,63 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Blocks whose senders are recovered together, so that even empty blocks keep all cores busy.
+/// Number of blocks in a batch for preparation, so that even empty blocks keep all cores busy.
 const PREPARE_BLOCKS: usize = 32;
-/// Bytes after which such a batch is full: of a thousand transactions or two.
+/// Bytes after which a batch is full: one or two thousand transactions.
 const PREPARE_BYTES: usize = 256 << 10;
-/// Such a share of the engine's memory may be taken by the bytes of a batch in any case: decoded
-/// they are some times as many, and several batches are on their way.
+/// A batch takes at most the engine's memory divided by this: decoded blocks are several times
+/// larger than their bytes, and there are several batches in the pipeline.
 const BATCH_SHARE: usize = 64;
-/// Headers that are remembered of blocks on their way: of more than can be on it at once.
+/// Minimum number of announced headers that are kept: more than the pipeline can hold.
 const HEADERS_MIN: usize = 512;
-/// Batches that may wait for execution.
+/// Maximum number of batches that wait for execution.
 const QUEUE_BATCHES: usize = 2;
-/// Blocks that may wait to be committed.
+/// Maximum number of blocks that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
 
-/// How far an import has come.
+/// Progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImportProgress {
-    /// Blocks that were there already.
+    /// Number of blocks skipped, because the database has them.
     pub skipped: u64,
-    /// Blocks executed and committed.
+    /// Number of blocks committed, without those skipped.
     pub blocks: u64,
-    /// Transactions in them.
+    /// Number of transactions in these blocks.
     pub transactions: u64,
-    /// Gas used in them.
+    /// Gas used in these blocks.
     pub gas: u64,
-    /// How many of the blocks were not executed, since their access lists were believed.
+    /// Number of these blocks whose access lists were applied instead of executing them.
     pub applied: u64,
-    /// What executing the others in parallel came to.
+    /// Counts of parallel execution.
     pub parallel: ExecutionCounts,
     /// The head.
     pub head: BlockId,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ImportSummary {
-    /// Counts.
+    /// Counts at the end.
     pub done: ImportProgress,
     /// Wall time.
     pub elapsed: Duration,
-    /// Where it went. Stages run side by side: these may add up to more than the wall time.
+    /// Time spent in each stage. Stages run concurrently, so the sum may exceed the wall time.
     pub timings: Timings,
-    /// The state root of the head.
+    /// State root of the head.
     pub state_root: B256,
 }
 
-/// How much the threads that prepare blocks yield to those that execute them: everything waits
-/// for execution, which would otherwise get half a core. With 500 payments a block on two cores it
-/// raises nothing else's time, and takes a third off that of roots.
+/// Niceness of the threads that prepare blocks. Everything waits for execution, which would
+/// otherwise get half a core. With blocks of 500 payments on two cores this makes no stage slower,
+/// and computing roots a third faster.
 const PREPARE_NICENESS: i32 = 10;
 
-/// Threads that prepare blocks: as many as there are cores, giving way to execution.
+/// Threads that prepare blocks: one per core, at low priority.
 fn preparing_threads() -> ThreadPool {
     let pool = ThreadPoolBuilder::new()
         .thread_name(|index| format!("cambium-prepare-{index}"))
         .start_handler(|_| {
-            // Where it is refused they run as all others do.
+            // If this is not permitted, they run at normal priority.
             let own = rustix::thread::gettid();
             let _ = rustix::process::setpriority_process(Some(own), PREPARE_NICENESS);
         });
@@ -90,21 +91,21 @@ fn preparing_threads() -> ThreadPool {
         .expect("the system gives threads for preparing blocks")
 }
 
-/// A block on its way: one that is in the database already is not executed again.
+/// A block in the pipeline. A block that the database has is not executed again.
 enum Step<B> {
     Known(BlockId),
     New(B),
 }
 
-/// Blocks on their way to execution.
+/// Blocks that wait for execution.
 struct Batch {
     blocks: Vec<Result<Step<PreparedBlock>, ChainError>>,
     recover: Duration,
 }
 
-/// Blocks on their way to be committed.
+/// A block that waits to be committed.
 enum Executed {
-    /// There already; perhaps on a branch that is not the canonical one.
+    /// In the database already, possibly on a side branch.
     Known {
         id: BlockId,
         becomes_head: bool,
@@ -113,11 +114,15 @@ enum Executed {
 }
 
 impl Chain {
-    /// Imports blocks in order. `progress` is told after each commit, on this thread.
+    /// Imports blocks in order. Calls `progress` after each commit, on the caller's thread.
     ///
-    /// Blocks that are there already are skipped; if they are on a side branch (unwound, say), the
-    /// head goes where it would go if they came for the first time. The first bad block, or an
-    /// error of the source, ends the import with all before it committed.
+    /// Blocks that the database has are skipped. If such blocks are on a side branch, for example
+    /// after an unwind, the head moves as if they were new.
+    ///
+    /// # Errors
+    ///
+    /// If a block is invalid, `source` fails, or the database fails. All blocks before are
+    /// committed.
     pub fn import(
         &self,
         mut source: impl Iterator<Item = Result<RawBlock, FileError>> + Send,
@@ -139,7 +144,7 @@ impl Chain {
             });
             let run = scope.spawn(move || self.execute_all(&prepared, &to_commit));
             let committed = self.commit_executed(&executed, &mut summary, progress);
-            // Lets the other stages end if this one failed.
+            // Ends the other stages if this one failed.
             drop(executed);
             (
                 run.join().unwrap_or_else(|panic| resume_unwind(panic)),
@@ -156,7 +161,7 @@ impl Chain {
         Ok(summary)
     }
 
-    /// The next blocks of the source; an error is the last of them.
+    /// Prepares the next blocks of the source. An error is the last item of its batch.
     fn prepare_batch(
         &self,
         source: &mut impl Iterator<Item = Result<RawBlock, FileError>>,
@@ -166,7 +171,7 @@ impl Chain {
         let start = Instant::now();
         let mut steps = Vec::new();
         let (mut bytes, mut failed) = (0, None);
-        // What is executed at once is prepared at once.
+        // Blocks that can be executed at once go into one batch.
         while bytes < self.batch_bytes_max()
             && (steps.len() < self.batch() || steps.len() < PREPARE_BLOCKS && bytes < PREPARE_BYTES)
         {
@@ -186,7 +191,7 @@ impl Chain {
         if steps.is_empty() && failed.is_none() {
             return None;
         }
-        // Only work without locks goes to other threads.
+        // Work that takes locks stays on this thread.
         let prepare = |step: Step<(BlockId, RawBlock)>| {
             Ok(match step {
                 Step::Known(id) => Step::Known(id),
@@ -205,12 +210,12 @@ impl Chain {
         })
     }
 
-    /// Bytes of blocks and their access lists that are prepared together, unless one has more.
+    /// Maximum bytes of blocks and access lists in a batch. A batch of one block may exceed it.
     fn batch_bytes_max(&self) -> usize {
         self.db().options().memory_bytes as usize / BATCH_SHARE
     }
 
-    /// Looks at a block's header alone, unless the block is there already.
+    /// Validates a block's header, unless the database has the block.
     fn announce_raw(
         &self,
         raw: RawBlock,
@@ -226,13 +231,13 @@ impl Chain {
         Ok(Step::New((id, raw)))
     }
 
-    /// Whether a block can be skipped. An error if it is another chain's first.
+    /// Whether the database has a block. Fails for the genesis block of another chain.
     fn is_there(&self, id: BlockId) -> Result<bool, ChainError> {
         if id.number == self.db().genesis().number {
             self.check_genesis(id.hash)?;
         }
         match self.has(id) {
-            // So old that its name is lost, too: the first that is kept tells which chain this is.
+            // Too old to be known by hash. The oldest block that is kept shows which chain this is.
             Err(ChainError::State(StateError::NotKept { .. })) => Ok(true),
             there => there,
         }
@@ -289,7 +294,7 @@ impl Chain {
         Ok(timings)
     }
 
-    /// Executes blocks, at once as far as that can be. False if nobody takes them any more.
+    /// Executes blocks, as many at once as possible. False if the receiver is gone.
     fn execute_group(
         &self,
         group: &[PreparedBlock],
@@ -366,7 +371,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Makes a known block the head, unless it is an ancestor of the head, or the head itself.
+    /// Makes a block in the database the head, unless it is canonical.
     fn move_head(&self, to: Option<BlockId>) -> Result<(), ChainError> {
         if let Some(id) = to
             && self.db().block_id(id.number)? != Some(id)

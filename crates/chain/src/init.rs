@@ -1,4 +1,4 @@
-//! Making a chain's database from its genesis.
+//! Initialization of a chain's database from its genesis.
 
 use crate::{
     Block, Chain, ChainError, ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPart,
@@ -18,17 +18,17 @@ use cambium_trie::TrieError;
 use rayon::prelude::*;
 use std::{fs::File, path::Path, sync::Arc};
 
-/// Accounts and slots after which progress is told again.
+/// Number of accounts and slots between progress reports.
 const TELL_ACCOUNTS: u64 = 4096;
 
-/// How far the making of a database is.
+/// Progress of initializing a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitProgress {
-    /// The accounts are being read, or derived.
+    /// Accounts are being read or generated.
     Accounts {
-        /// Bytes of the genesis file, or accounts and slots of the workload.
+        /// Bytes of the genesis file, or accounts and slots of the workload, so far.
         done: u64,
-        /// All of these; 0 if that is not known.
+        /// Total of these; 0 if it is unknown.
         of: u64,
     },
     /// The state trie and its pages are being built.
@@ -36,7 +36,11 @@ pub enum InitProgress {
 }
 
 impl Chain {
-    /// Makes a database on `disk` from a genesis file.
+    /// Initializes a database on `disk` from a genesis file.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be used, or the database can't be written or exists already.
     pub fn init(
         disk: Arc<dyn Disk>,
         genesis: impl AsRef<Path>,
@@ -44,7 +48,7 @@ impl Chain {
         progress: &mut dyn FnMut(InitProgress),
     ) -> Result<Self, ChainError> {
         let path = genesis.as_ref();
-        // Before anything is made for a file that is not there.
+        // Opened first, so that nothing is created if the file does not exist.
         let file = open(path)?;
         let mut loader = Loader::new(disk, options)?;
         let genesis = read(file, path, progress, |part| take(&mut loader, part))?;
@@ -55,7 +59,11 @@ impl Chain {
         Self::from_genesis(loaded, &genesis)
     }
 
-    /// Makes a database on `disk` from a workload's genesis block, without a file between.
+    /// Initializes a database on `disk` from a workload's genesis state, without a file.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be written or exists already.
     pub fn init_workload(
         disk: Arc<dyn Disk>,
         workload: &Workload,
@@ -87,7 +95,11 @@ impl Chain {
         Self::create(loaded, spec, header)
     }
 
-    /// Makes a database of a state: `header` is its first block's.
+    /// Creates a database from a loaded state. `header` is that of its first block.
+    ///
+    /// # Errors
+    ///
+    /// If the database can't be written, or the state root in `header` is not that of the state.
     pub fn create(loaded: Loaded, spec: ChainSpec, header: Header) -> Result<Self, ChainError> {
         let withdrawals = header.withdrawals_root.is_some().then(Default::default);
         let body = BlockBody {
@@ -111,8 +123,12 @@ impl Chain {
         Ok(Self::new(db, spec))
     }
 
-    /// Checks that a genesis file is of this database's chain: computes its state root and header,
-    /// about as much work as making a database from it. Returns the header.
+    /// Checks that a genesis file is that of the database's chain, and returns the genesis header.
+    /// Computes the state root, which takes about as long as initializing a database.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be used, or is that of another chain.
     pub fn check_genesis_file(
         &self,
         genesis: impl AsRef<Path>,
@@ -143,14 +159,14 @@ fn open(path: &Path) -> Result<File, GenesisError> {
     })
 }
 
-/// Reads a genesis file, piece by piece.
+/// Reads a genesis file piece by piece, reporting progress.
 fn read(
     file: File,
     path: &Path,
     progress: &mut dyn FnMut(InitProgress),
     mut take: impl FnMut(GenesisPart) -> Result<(), StateError>,
 ) -> Result<Genesis, ChainError> {
-    // Of what is no regular file the size is not known.
+    // The size is known for regular files only.
     let of = file.metadata().ok().filter(|file| file.is_file());
     let of = of.map_or(0, |file| file.len());
     let bytes = Progress::new(of);
@@ -167,8 +183,8 @@ fn read(
     })
 }
 
-/// Whatever a genesis file gives twice is found when its paths are sorted. Whose they are takes
-/// another look into the file.
+/// Turns the error of a duplicate path into one that names the account. Duplicates are found when
+/// paths are sorted; finding the account takes a second pass over the file.
 fn given_twice(genesis: &Path, error: ChainError) -> ChainError {
     let ChainError::State(StateError::Trie(TrieError::Unsorted { path })) = &error else {
         return error;
@@ -217,7 +233,7 @@ fn fields(account: &GenesisAccount) -> Account {
     }
 }
 
-/// Slots by their paths, hashed on all cores: there may be many.
+/// Hashes the keys of slots, on all cores.
 fn by_path(slots: &[(B256, U256)]) -> Vec<(B256, U256)> {
     let hashed = slots.par_iter().with_min_len(1024);
     hashed

@@ -1,22 +1,21 @@
-//! What readers of JSON files share: objects field by field, and errors that name the field and are
-//! short.
+//! Reading JSON files field by field, with short errors that name the field.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use std::fmt;
 
-/// What is left of a long message on each side of what is cut out of it, in characters.
+/// Characters that remain of a long message on each side of the cut.
 const SIDE: usize = 160;
 
-/// What reads the fields of a JSON object.
+/// A reader of the fields of a JSON object.
 pub(crate) trait Fields<'de> {
-    /// What the object is.
+    /// Description of the object, for errors.
     const EXPECTED: &'static str;
 
-    /// Takes one field: must take its value from `map`.
+    /// Reads one field, taking its value from `map`.
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// The next value of `map`, an object, its fields given to `fields`. False if there is `null`.
+/// Reads the next value of `map`, an object, into `fields`. False if the value is `null`.
 pub(crate) fn object<'de, F: Fields<'de>, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
@@ -26,7 +25,7 @@ pub(crate) fn object<'de, F: Fields<'de>, M: MapAccess<'de>>(
         .map_err(|error| named(field, error))
 }
 
-/// Reads an object with its [`Fields`]. False if there is `null`.
+/// Reads an object into its [`Fields`]. False if the value is `null`.
 pub(crate) struct Object<'a, F>(pub(crate) &'a mut F);
 
 impl<'de, F: Fields<'de>> DeserializeSeed<'de> for Object<'_, F> {
@@ -56,21 +55,22 @@ impl<'de, F: Fields<'de>> Visitor<'de> for Object<'_, F> {
     }
 }
 
-/// Puts a field's name before an error. (The place, which a JSON error's text ends with, stays.)
+/// Prefixes an error with a field's name. The line and column at the end of a JSON error's text
+/// stay.
 pub(crate) fn named<E: Error>(field: impl fmt::Display, error: E) -> E {
     E::custom(format_args!("{field}: {error}"))
 }
 
-/// The same error with a message of a few hundred characters at most: `serde_json` quotes a string that
-/// it did not expect whole, and that may be megabytes of a stranger's. The beginning says which field
-/// it is, the end what was expected and where.
+/// Shortens an error's message to a few hundred characters. `serde_json` quotes an unexpected
+/// string in full, which may be megabytes of untrusted input. The beginning of the message, which
+/// names the field, and its end, which says what was expected and where, are kept.
 pub fn brief_json_error(error: serde_json::Error) -> serde_json::Error {
     let message = error.to_string();
     let cut = message.char_indices().nth(SIDE).map(|(at, _)| at);
     let rest = message.char_indices().nth_back(SIDE).map(|(at, _)| at);
     match (cut, rest) {
         (Some(cut), Some(rest)) if cut < rest => {
-            // Line and column are read from the message's end.
+            // `serde_json` parses line and column from the end of the message.
             serde_json::Error::custom(format_args!("{} .. {}", &message[..cut], &message[rest..]))
         }
         _ => error,

@@ -1,4 +1,5 @@
-//! Genesis, headers, fork rules, chain files, the import pipeline and the workload generator.
+//! A chain on top of the state engine: genesis, headers, fork rules, chain files, block import,
+//! stateless execution and the workload generator.
 
 mod json;
 mod spec;
@@ -55,7 +56,7 @@ pub use stateless::{
     BlockWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport, StatelessRules,
     WitnessGap,
 };
-pub use verify::{Verified, VerifyError, verify_outcome, verify_state_root};
+pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
 pub use witness_json::WitnessForm;
 pub use workload::{
     BlockSealer, BlockSize, NoSpread, Pool, ROUTER, SLOT_READER, Spread, TOKEN, Workload,

@@ -6,7 +6,7 @@ use alloy_primitives::{U256, address, uint};
 type Rules = fn() -> ChainSpec;
 
 impl ChainSpec {
-    /// The public chains whose rules are known here, by name.
+    /// The public chains with built-in rules, by name.
     pub const PUBLIC: [(&str, Rules); 4] = [
         ("mainnet", Self::mainnet),
         ("sepolia", Self::sepolia),
@@ -14,7 +14,7 @@ impl ChainSpec {
         ("hoodi", Self::hoodi),
     ];
 
-    /// Ethereum's mainnet.
+    /// The rules of Ethereum mainnet.
     pub fn mainnet() -> Self {
         Self {
             chain_id: 1,
@@ -43,7 +43,7 @@ impl ChainSpec {
         }
     }
 
-    /// The test network Sepolia.
+    /// The rules of the testnet Sepolia.
     pub fn sepolia() -> Self {
         Self {
             chain_id: 11_155_111,
@@ -59,7 +59,7 @@ impl ChainSpec {
         }
     }
 
-    /// The test network Holesky.
+    /// The rules of the testnet Holesky.
     pub fn holesky() -> Self {
         Self {
             chain_id: 17_000,
@@ -74,7 +74,7 @@ impl ChainSpec {
         }
     }
 
-    /// The test network Hoodi.
+    /// The rules of the testnet Hoodi.
     pub fn hoodi() -> Self {
         Self {
             chain_id: 560_048,

@@ -1,10 +1,10 @@
-//! What can be found out of a block before its turn comes: from the outside in, so that bytes of a
-//! stranger take no more memory or work than what is known of them by then allows.
+//! Preparation of blocks for execution, without the state. Untrusted bytes are checked from the
+//! outside in, so that each stage bounds the memory and work of the next.
 //!
 //! ```text
-//!   header    its length, its fields, and that it follows its parent's
-//!   size      no more bytes and transactions than its gas limit pays for
-//!   body      decoded, if the block is not there already
+//!   header    checked: length, fields, against the parent's header
+//!   size      checked: bytes and transactions, against the gas limit
+//!   body      decoded, unless the database has the block
 //!   senders   recovered from the signatures
 //! ```
 
@@ -20,18 +20,18 @@ use cambium_evm::{SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
 use std::collections::{HashMap, VecDeque};
 
-/// A block with all that can be known of it without the state.
+/// A decoded block with everything that can be computed without the state.
 #[derive(Debug)]
 pub struct PreparedBlock {
     pub(crate) id: BlockId,
     pub(crate) block: Block,
     pub(crate) rlp: Bytes,
-    /// Nothing if they may not be needed.
+    /// `None` if the block's access list is to be applied, which needs no senders.
     pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
     pub(crate) access_list: Option<Result<AccessList, BodyError>>,
 }
 
-/// A block of which the header alone has been looked at.
+/// A block whose header has been validated.
 #[derive(Clone, Debug)]
 pub(crate) struct Announced {
     pub(crate) id: BlockId,
@@ -45,7 +45,7 @@ impl Announced {
     }
 }
 
-/// The headers of blocks that are on their way, by hash: so many of the newest.
+/// The most recent announced blocks, by hash, up to a maximum number.
 pub(crate) struct OnTheirWay {
     blocks: HashMap<B256, Announced>,
     order: VecDeque<B256>,
@@ -75,10 +75,15 @@ impl OnTheirWay {
 }
 
 impl Chain {
-    /// Finds out what can be known of a block without the state: whether its header follows its
-    /// parent's, which must be here, its hash and its senders. `rlp` is the block's encoding, of
-    /// which there is one; `access_list` is the RLP of the list that came with it, which is held
-    /// against the header and, when the block is executed, against what it touches and changes.
+    /// Prepares a block for [`execute`](Self::execute): validates its header against its parent's,
+    /// decodes it, and recovers its senders. `rlp` is the block's canonical encoding. `access_list`
+    /// is the RLP of the access list that came with the block; it is compared with the header here,
+    /// and with the outcome of execution later.
+    ///
+    /// # Errors
+    ///
+    /// If `rlp` does not encode a block, the header is invalid, or its parent is unknown. Other
+    /// faults are errors of [`execute`](Self::execute).
     pub fn prepare(
         &self,
         rlp: Bytes,
@@ -90,8 +95,8 @@ impl Chain {
         Ok(self.prepare_block(announced.id, block, rlp, access_list))
     }
 
-    /// Holds a header against its parent's, which is on its way or here, and the length of its
-    /// block against both.
+    /// Validates a header against its parent's, which is announced or in the database, and the size
+    /// of its block.
     pub(crate) fn announce(
         &self,
         header: Header,
@@ -132,7 +137,7 @@ impl Chain {
         })
     }
 
-    /// What is left to be known of a block that has been announced, and decoded.
+    /// Completes the preparation of an announced and decoded block.
     pub(crate) fn prepare_block(
         &self,
         id: BlockId,
@@ -141,19 +146,19 @@ impl Chain {
         access_list: Option<&[u8]>,
     ) -> PreparedBlock {
         let transactions = block.body.transactions.len();
-        // What is not executed needs no senders.
-        let believed = self.is_applying() && access_list.is_some();
+        // A block that is not executed needs no senders.
+        let applied = self.is_applying() && access_list.is_some();
         let list = access_list.map(|list| validate_access_list(&block.header, transactions, list));
         PreparedBlock {
             id,
-            senders: (!believed).then(|| self.senders(&block)),
+            senders: (!applied).then(|| self.senders(&block)),
             access_list: list,
             block,
             rlp,
         }
     }
 
-    /// Who signed a block's transactions.
+    /// Recovers the senders of a block's transactions.
     pub(crate) fn senders(&self, block: &Block) -> Result<Vec<Address>, SignatureError> {
         let low = self.spec().has_low_signatures(&block.header);
         recover_senders(&block.body.transactions, low)

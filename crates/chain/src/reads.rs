@@ -1,4 +1,4 @@
-//! A view as execution reads it, with the time that reading takes.
+//! The state that execution reads from a view, with the time spent reading.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead, account_info};
@@ -10,14 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Execution reads this state through a view. Reads of many keys are in flight together.
+/// A view as a state to execute on. Measures the time spent reading; reads of many keys are issued
+/// together.
 pub struct TimedReads {
     view: View,
     spent_ns: AtomicU64,
 }
 
 impl TimedReads {
-    /// On the state of a view.
+    /// Reads from the state of a view.
     pub const fn new(view: View) -> Self {
         Self {
             view,
@@ -25,7 +26,7 @@ impl TimedReads {
         }
     }
 
-    /// Time spent reading so far, added up over threads.
+    /// Time spent reading so far, summed over threads.
     pub fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
     }
@@ -65,7 +66,7 @@ impl StateRead for TimedReads {
         accounts: &[Address],
         slots: &[(Address, U256)],
     ) -> Result<ManyRead, StateError> {
-        // The same account has many slots, which come together.
+        // Slots of one account are consecutive, so its path is hashed once.
         let mut last = None;
         let mut path = |address: &Address| match last {
             Some((known, path)) if known == *address => path,

@@ -1,4 +1,4 @@
-//! Making blocks rather than checking them: for the workload generator.
+//! Building blocks on a chain, for the workload generator.
 
 use crate::{
     Block, Chain, ChainError,
@@ -53,7 +53,7 @@ impl BlockSealer for ChainSealer<'_> {
         let hash = header.hash_slow();
         let mut rlp = Vec::new();
         block.encode(&mut rlp);
-        // Past the merge no difficulty is looked at.
+        // Total difficulty is not used past the merge.
         let known = KnownBlock::new(&block, U256::ZERO);
         staged
             .seal(meta(&known, hash, &rlp, access_list.as_ref()))?

@@ -1,8 +1,9 @@
-//! A chain's fork rules: what its genesis file's `config` says, and what follows from it.
+//! A chain's fork rules, as in the `config` of its genesis file.
 //!
-//! Forks before the merge come at a block number, the merge at a total difficulty, forks after
-//! it at a time. So a block's fork depends on its number, its time and on which side of the merge
-//! it is; [`ChainSpec::is_post_merge`] decides the last from its parent's total difficulty.
+//! Forks before the merge activate at a block number, the merge at a total difficulty, and forks
+//! after it at a timestamp. So a block's fork depends on its number, its timestamp and whether it
+//! is past the merge, which [`ChainSpec::is_post_merge`] decides from its parent's total
+//! difficulty.
 
 use alloy_consensus::Header;
 use alloy_eips::{
@@ -14,14 +15,14 @@ use alloy_primitives::{Address, U256};
 use cambium_evm::{Block, BlockInput, Rules};
 use revm::primitives::hardfork::SpecId;
 
-/// Where mainnet's deposits are logged; the default where a genesis file names no other.
+/// Mainnet's deposit contract, which is the default of genesis files that name none.
 pub const MAINNET_DEPOSIT_CONTRACT: Address = MAINNET_DEPOSIT_CONTRACT_ADDRESS;
 
-/// Number of forks that may change only the blob schedule (EIP-7892), which have a name.
+/// Number of named forks that change only the blob schedule (EIP-7892): BPO1 to BPO5.
 pub const BPO_FORKS: usize = 5;
 
-/// The forks that change more than the difficulty bomb, the blob schedule or one account, in
-/// order.
+/// Forks that change more than the difficulty bomb, the blob schedule or one account, in order of
+/// activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Fork {
@@ -43,23 +44,23 @@ pub enum Fork {
     Amsterdam,
 }
 
-/// What Amsterdam brings. Its EIPs are drafts, and public fixtures are made of two selections.
+/// The EIPs of Amsterdam, which are drafts. Public fixtures exist for two selections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AmsterdamRules {
-    /// All EIPs of the release `bal@v5.7.0` of the public devnet fixtures: see `docs/AMSTERDAM.md`.
+    /// All EIPs of release `bal@v5.7.0` of the public devnet fixtures: see `docs/AMSTERDAM.md`.
     #[default]
     Whole,
-    /// Block access lists (EIP-7928) on top of Osaka, and nothing else.
+    /// Osaka with block access lists (EIP-7928) only.
     Lists,
 }
 
-/// What Amsterdam was before there was a choice.
+/// The rules of databases that were created before there was a choice.
 const fn rules_of_older_databases() -> AmsterdamRules {
     AmsterdamRules::Lists
 }
 
-/// Blob targets, limits and price curves by the fork that brings them. A fork without an entry
-/// keeps its predecessor's.
+/// Blob parameters by the fork that introduces them. A fork without an entry keeps those of its
+/// predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub struct BlobSchedule {
@@ -72,7 +73,7 @@ pub struct BlobSchedule {
 }
 
 impl BlobSchedule {
-    /// Mainnet's values for the forks that have become final.
+    /// Mainnet's parameters for the forks that are final.
     pub const fn mainnet() -> Self {
         Self {
             cancun: Some(BlobParams::cancun()),
@@ -90,7 +91,7 @@ impl BlobSchedule {
     }
 }
 
-/// The fork configuration of a chain. `None` is a fork that never comes.
+/// The fork configuration of a chain. A fork that is `None` never activates.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[allow(missing_docs)]
 pub struct ChainSpec {
@@ -99,14 +100,14 @@ pub struct ChainSpec {
 
     pub homestead_block: Option<u64>,
     pub dao_fork_block: Option<u64>,
-    /// Whether the chain makes the DAO's irregular state change at `dao_fork_block`.
+    /// Whether the chain applies the DAO's irregular state change (EIP-779) at `dao_fork_block`.
     pub dao_fork_support: bool,
     pub eip150_block: Option<u64>,
     pub eip155_block: Option<u64>,
     pub eip158_block: Option<u64>,
     pub byzantium_block: Option<u64>,
     pub constantinople_block: Option<u64>,
-    /// Absent: Petersburg comes with Constantinople.
+    /// If `None`, Petersburg activates together with Constantinople.
     pub petersburg_block: Option<u64>,
     pub istanbul_block: Option<u64>,
     pub muir_glacier_block: Option<u64>,
@@ -114,11 +115,11 @@ pub struct ChainSpec {
     pub london_block: Option<u64>,
     pub arrow_glacier_block: Option<u64>,
     pub gray_glacier_block: Option<u64>,
-    /// A name for the network's split after the merge. Decides the merge only where no terminal
-    /// total difficulty is given.
+    /// The block of the network split after the merge. Decides the merge only if there is no
+    /// terminal total difficulty.
     pub merge_netsplit_block: Option<u64>,
 
-    /// The merge: children of a block whose chain has reached this are proof of stake.
+    /// Children of a block whose total difficulty reaches this value are past the merge.
     pub terminal_total_difficulty: Option<U256>,
 
     pub shanghai_time: Option<u64>,
@@ -128,18 +129,17 @@ pub struct ChainSpec {
     /// BPO1 to BPO5.
     pub bpo_times: [Option<u64>; BPO_FORKS],
     pub amsterdam_time: Option<u64>,
-    /// What comes at that time.
+    /// The EIPs that activate at `amsterdam_time`.
     #[serde(default = "rules_of_older_databases")]
     pub amsterdam_rules: AmsterdamRules,
 
     pub blob_schedule: BlobSchedule,
-    /// Where deposits are logged (EIP-6110).
+    /// The contract that logs deposits (EIP-6110).
     pub deposit_contract: Address,
 }
 
 impl Default for ChainSpec {
-    /// Chain 1 in Frontier for ever, with mainnet's blob schedule and deposit contract should
-    /// forks be added.
+    /// Chain 1, in Frontier forever, with mainnet's blob schedule and deposit contract.
     fn default() -> Self {
         Self {
             chain_id: 1,
@@ -176,12 +176,12 @@ impl Default for ChainSpec {
 /// Wei in an ether.
 const ETHER: u64 = 1_000_000_000_000_000_000;
 
-/// Blocks around the DAO fork, from it on, that carry its mark in their extra data.
+/// Number of blocks, from the DAO fork on, that carry its mark in their extra data.
 const DAO_EXTRA_DATA_BLOCKS: u64 = 10;
 
 impl ChainSpec {
-    /// A chain on which all forks up to `fork` are in force from genesis, and later ones never
-    /// come. `fork` is London or later: earlier ones are taken for London.
+    /// A chain on which all forks up to `fork` are active from genesis, and no later fork
+    /// activates. `fork` must be London or later; an earlier fork gives the same chain as London.
     pub fn since_genesis(fork: Fork) -> Self {
         let from_start = |at: Fork| (fork >= at).then_some(0);
         Self {
@@ -206,8 +206,7 @@ impl ChainSpec {
         }
     }
 
-    /// Whether a block is past the merge, by its number and the total difficulty of the chain up
-    /// to its parent.
+    /// Whether a block is past the merge, given its number and its parent's total difficulty.
     pub fn is_post_merge(&self, number: u64, parent_total_difficulty: U256) -> bool {
         match self.terminal_total_difficulty {
             Some(terminal) => parent_total_difficulty >= terminal,
@@ -215,7 +214,7 @@ impl ChainSpec {
         }
     }
 
-    /// The latest fork in force for a block.
+    /// The latest fork that is active at a block.
     pub fn fork_at(&self, number: u64, timestamp: u64, post_merge: bool) -> Fork {
         let by_time = [
             (self.amsterdam_time, Fork::Amsterdam),
@@ -250,13 +249,13 @@ impl ChainSpec {
         latest(&by_number, number).unwrap_or(Fork::Frontier)
     }
 
-    /// Whether signatures must be of the lower half (EIP-2) in a block. One without difficulty is
-    /// past the merge.
+    /// Whether signatures in a block must have `s` in the lower half (EIP-2). A block without
+    /// difficulty is past the merge.
     pub(crate) fn has_low_signatures(&self, header: &Header) -> bool {
         header.difficulty.is_zero() || self.fork_at(header.number, 0, false) >= Fork::Homestead
     }
 
-    /// Blob parameters in force at a time, `None` before Cancun.
+    /// Blob parameters at a timestamp; `None` before Cancun.
     pub fn blob_params_at(&self, timestamp: u64) -> Option<BlobParams> {
         if !at(self.cancun_time, timestamp) {
             return None;
@@ -281,7 +280,7 @@ impl ChainSpec {
         .unwrap_or(BlobParams::cancun());
         params.max_blobs_per_tx = params.max_blob_count;
         params.blob_base_cost = 0;
-        // A price curve divides by this.
+        // The blob base fee is computed by dividing by this.
         params.update_fraction = params.update_fraction.max(1);
         if at(self.osaka_time, timestamp) || at(self.amsterdam_time, timestamp) {
             params.max_blobs_per_tx = params.max_blob_count.min(MAX_BLOBS_PER_TX_FUSAKA);
@@ -290,7 +289,7 @@ impl ChainSpec {
         Some(params)
     }
 
-    /// The rules that a block is executed by.
+    /// The rules for executing a block.
     pub fn rules_at(&self, number: u64, timestamp: u64, post_merge: bool) -> Rules {
         let fork = self.fork_at(number, timestamp, post_merge);
         Rules {
@@ -310,7 +309,7 @@ impl ChainSpec {
         }
     }
 
-    /// What an executor is given of a block.
+    /// The executor's input for a block.
     pub(crate) fn input<'a>(
         &self,
         block: &'a Block,
@@ -322,7 +321,7 @@ impl ChainSpec {
         BlockInput::of_block(rules, block, senders)
     }
 
-    /// The fork as revm names it.
+    /// revm's id of a fork.
     fn spec_id(&self, fork: Fork) -> SpecId {
         match fork {
             Fork::Amsterdam if self.amsterdam_rules == AmsterdamRules::Whole => SpecId::AMSTERDAM,
@@ -330,12 +329,12 @@ impl ChainSpec {
         }
     }
 
-    /// Whether headers of a fork have `slotNumber` (EIP-7843).
+    /// Whether headers of a fork have the field `slotNumber` (EIP-7843).
     pub(crate) fn has_slot_number(&self, fork: Fork) -> bool {
         self.spec_id(fork) == SpecId::AMSTERDAM
     }
 
-    /// Blocks by which the difficulty bomb is set back at a block before the merge.
+    /// Number of blocks by which the difficulty bomb is delayed at a block before the merge.
     pub fn bomb_delay_blocks(&self, number: u64) -> u64 {
         let delays = [
             (self.gray_glacier_block, 11_400_000),
@@ -351,15 +350,15 @@ impl ChainSpec {
         delay.map_or(0, |(_, blocks)| *blocks)
     }
 
-    /// Whether a block's extra data must be the DAO fork's mark, `dao-hard-fork`, or, on a chain that
-    /// opposes the fork, must not be. `None` where it may be anything.
+    /// Whether a block's extra data must be the DAO fork's mark `dao-hard-fork` (true), or must not
+    /// be because the chain opposes the fork (false). `None` if the block is unrestricted.
     pub fn dao_mark(&self, number: u64) -> Option<bool> {
         let since = number.checked_sub(self.dao_fork_block?)?;
         (since < DAO_EXTRA_DATA_BLOCKS).then_some(self.dao_fork_support)
     }
 
-    /// Two forks, by their names in a genesis file, of which the first is to come after the other
-    /// and comes before it. A fork that is left out comes with the next that is not.
+    /// Two forks in the wrong order, by their names in a genesis file: the first must not activate
+    /// before the second, but does. A fork that is `None` activates with the next one that is not.
     pub fn forks_out_of_order(&self) -> Option<(&'static str, &'static str)> {
         let by_number = [
             ("homesteadBlock", self.homestead_block),
@@ -407,13 +406,12 @@ fn out_of_order(forks: &[(&'static str, Option<u64>)]) -> Option<(&'static str, 
     None
 }
 
-/// Whether a fork that comes at `activation` has come at `point`.
+/// Whether a fork with this activation is active at `point`, a block number or timestamp.
 fn at(activation: Option<u64>, point: u64) -> bool {
     activation.is_some_and(|activation| activation <= point)
 }
 
-/// The fork as revm names it. Amsterdam here is Osaka with block access lists (EIP-7928), which
-/// are no concern of revm's.
+/// revm's id of a fork. Amsterdam with access lists alone is Osaka to revm.
 fn spec_id(fork: Fork) -> SpecId {
     match fork {
         Fork::Frontier => SpecId::FRONTIER,

@@ -1,9 +1,10 @@
-//! A block with its witness: executed again, and its post-root computed, with no database.
+//! Stateless execution: a block is executed from its witness, without a database, and its state
+//! root computed.
 //!
-//! Nothing in a witness is believed: the state's nodes hang together by hash from the parent's
-//! state root, codes are found by their hash, and earlier headers by the hashes that the next one
-//! names. What binds the parent is the block's own header. The rules of its chain are the
-//! verifier's to say ([`StatelessRules`]), and so is which block the parent is.
+//! A witness is untrusted. Trie nodes are linked by hash from the parent's state root, codes are
+//! found by hash, and each earlier header by the parent hash in the next one. The parent itself is
+//! only bound by the block's header. The verifier provides the fork rules, and the parent's hash if
+//! it knows it ([`StatelessRules`]).
 
 use crate::{
     BlockFault, Chain, ChainError, ChainSpec, Fork, HeaderError,
@@ -29,36 +30,37 @@ use revm::{
 };
 use serde::Serialize;
 
-/// More gas than blocks have by far: executing it takes minutes at most, not hours.
+/// Default of [`StatelessRules::gas_limit_max`]: far more gas than real blocks have, which takes
+/// minutes to execute, not hours.
 pub const STATELESS_GAS_LIMIT_MAX: u64 = 1_000_000_000;
 
-/// A block, and all that is needed to execute it. See [`BlockWitness::from_json`] for the forms
-/// that others write.
+/// A block with its execution witness. [`BlockWitness::from_json`] also reads the formats of other
+/// clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockWitness {
     /// RLP of the block.
     pub block: Bytes,
-    /// In the form of `debug_executionWitness`.
+    /// The witness, as in `debug_executionWitness`.
     pub witness: Witness,
 }
 
-/// What a verifier goes by, and no witness brings with it.
+/// What the verifier trusts. None of it comes from the witness.
 #[derive(Clone, Copy, Debug)]
 pub struct StatelessRules<'a> {
-    /// The fork rules of the chain that the block claims to be of.
+    /// Fork rules of the block's chain.
     pub spec: &'a ChainSpec,
-    /// The hash of its parent, where that is known. Otherwise what is shown is that the block
-    /// follows from the parent which it names, whatever that is.
+    /// Hash of the parent, if the verifier knows it. Without it, execution shows only that the
+    /// block follows from the parent in its header, which may not exist.
     pub parent: Option<B256>,
-    /// Difficulty of the parent and of all before it, where that is known. Otherwise a block on a
-    /// parent with proof of work is past the merge if it has no difficulty itself.
+    /// Total difficulty of the parent, if the verifier knows it. Without it, a child of a
+    /// proof-of-work block counts as past the merge if its own difficulty is zero.
     pub parent_total_difficulty: Option<U256>,
-    /// A block with a higher gas limit is not executed.
+    /// Maximum gas limit of a block: others are not executed.
     pub gas_limit_max: u64,
 }
 
 impl<'a> StatelessRules<'a> {
-    /// The rules of a chain, and nothing known of the parent.
+    /// The rules of a chain, without knowledge of the parent.
     pub const fn of(spec: &'a ChainSpec) -> Self {
         Self {
             spec,
@@ -75,7 +77,7 @@ impl<'a> StatelessRules<'a> {
         };
         match self.parent_total_difficulty {
             Some(difficulty) => self.spec.is_post_merge(number, difficulty),
-            // Proof of work never comes back.
+            // A chain never returns to proof of work.
             None => {
                 let parent_is_post_merge = parent.difficulty.is_zero() && parent.number > 0;
                 terminal.is_zero() || parent_is_post_merge || header.difficulty.is_zero()
@@ -84,91 +86,91 @@ impl<'a> StatelessRules<'a> {
     }
 }
 
-/// What executing a block from its witness showed.
+/// Result of stateless execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatelessReport {
     /// The block.
     pub id: BlockId,
-    /// Its parent, from whose state it follows.
+    /// The parent.
     pub parent: BlockId,
-    /// The chain whose rules it was executed by.
+    /// Chain id of the fork rules.
     pub chain_id: u64,
-    /// The fork whose rules it was executed by.
+    /// Fork whose rules apply to the block.
     pub fork: Fork,
-    /// State root before it, by the parent's header.
+    /// State root before the block, from the parent's header.
     pub pre_root: B256,
-    /// State root after it: computed, and equal to the header's.
+    /// State root after the block, which was computed and equals that in the header.
     pub state_root: B256,
-    /// Its transactions.
+    /// Number of transactions.
     pub transactions: usize,
-    /// Gas used: counted, and equal to the header's.
+    /// Gas used, which was computed and equals that in the header.
     pub gas_used: u64,
-    /// False before Byzantium: receipts hold states' roots in mid-block, for which witnesses have
-    /// no nodes.
+    /// Whether the receipts root was verified. False before Byzantium, when receipts contain state
+    /// roots in mid-block, for which a witness has no nodes.
     pub receipts_checked: bool,
-    /// Nodes of the witness that nothing named.
+    /// Number of nodes in the witness that are not linked from the state root.
     pub unused_nodes: usize,
 }
 
-/// Why a block does not follow from its witness.
+/// Why stateless execution of a block failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StatelessError {
-    /// The block's bytes.
+    /// The bytes of the block do not encode one.
     #[error("{0}")]
     Block(String),
-    /// The block is not a child of the one that is known to be its parent.
-    #[error("the block's parent is {got}, and not {expected}")]
+    /// The block's parent is not the expected one.
+    #[error("the block's parent is {got}, expected {expected}")]
     OtherParent {
-        /// The block's parent.
+        /// Parent hash in the block's header.
         got: B256,
-        /// The one that was given.
+        /// [`StatelessRules::parent`].
         expected: B256,
     },
-    /// More gas than the verifier spends.
-    #[error("the block's gas limit is {got}, over the {max} that are executed")]
+    /// The block's gas limit exceeds that of the verifier.
+    #[error("the block's gas limit is {got}, over the verifier's limit of {max}")]
     GasLimit {
-        /// The block's gas limit.
+        /// Gas limit of the block.
         got: u64,
-        /// The most that the verifier spends: [`StatelessRules::gas_limit_max`].
+        /// [`StatelessRules::gas_limit_max`].
         max: u64,
     },
-    /// A header's bytes.
-    #[error("header {index} of the witness is no RLP of a header: {source}")]
+    /// A header in the witness is malformed.
+    #[error("header {index} of the witness is malformed: {source}")]
     Header {
-        /// Its place in the list.
+        /// Index of the header in the witness, from 0.
         index: usize,
-        /// What is wrong.
+        /// The error of decoding it.
         source: alloy_rlp::Error,
     },
-    /// The parent's header is not there.
+    /// The witness lacks the parent's header.
     #[error("the witness lacks the parent's header, {0}")]
     NoParent(B256),
-    /// The state's nodes.
+    /// The trie nodes of the witness are malformed or inconsistent.
     #[error("the witness's state: {0}")]
     State(#[from] WitnessError),
-    /// Something that the block reads or changes is not there.
-    #[error("the witness lacks something: {0}")]
+    /// The witness lacks something that the block reads or changes.
+    #[error("the witness lacks {0}")]
     Lacks(WitnessGap),
-    /// The block itself is wrong.
+    /// The block is invalid.
     #[error("block {id} is invalid: {fault}")]
     Invalid {
         /// The block.
         id: BlockId,
-        /// What is wrong.
+        /// Why it is invalid.
         fault: Box<BlockFault>,
     },
 }
 
-/// Something that a witness lacks.
+/// Data that a witness lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WitnessGap {
     /// A trie node.
-    #[error("{0}")]
+    #[error("a trie node: {0}")]
     Node(#[from] Missing),
-    /// A code.
+    /// A contract code, by its hash.
     #[error("the code {0}")]
     Code(B256),
-    /// An earlier block's header.
+    /// The header of an earlier block.
     #[error("the header of block {0}")]
     Header(BlockNumber),
 }
@@ -176,7 +178,11 @@ pub enum WitnessGap {
 impl DBErrorMarker for WitnessGap {}
 
 impl Chain {
-    /// The witness of a canonical block: executes it again on its parent's state.
+    /// Builds the witness of a canonical block, by executing it again on its parent's state.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such block, it is the first one, or the database can't be read.
     pub fn witness(&self, number: BlockNumber) -> Result<BlockWitness, ChainError> {
         let head = self.db().head();
         let parent_number = number
@@ -227,7 +233,7 @@ impl Chain {
     }
 }
 
-/// The leaves that execution asked for.
+/// The trie keys of everything that execution read.
 fn keys_of(touched: &Touched) -> Keys {
     let hashed = touched.accounts.iter().map(|(address, slots)| {
         let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
@@ -250,8 +256,12 @@ fn raw_keys(touched: &Touched) -> Vec<Bytes> {
 }
 
 impl BlockWitness {
-    /// Executes the block from the witness alone, and checks all that its header claims. Uncles
-    /// are checked by hash only: their ancestors are no part of a witness.
+    /// Executes the block from the witness alone, and verifies it against its header. Ommers are
+    /// verified by their hash only, since a witness does not contain their ancestors.
+    ///
+    /// # Errors
+    ///
+    /// If the block is invalid, or the witness is malformed or incomplete.
     pub fn execute(&self, rules: &StatelessRules<'_>) -> Result<StatelessReport, StatelessError> {
         let spec = rules.spec;
         let header = decode_header(&self.block).map_err(StatelessError::Block)?;
@@ -325,7 +335,8 @@ impl BlockWitness {
         })
     }
 
-    /// The parent's header, and the hashes of as many ancestors as the headers link up to.
+    /// The parent's header, and the hashes of all ancestors that the headers of the witness link
+    /// to.
     fn ancestors(
         &self,
         header: &Header,
@@ -341,7 +352,7 @@ impl BlockWitness {
         let mut hashes = HashMap::default();
         let mut hash = header.parent_hash;
         let mut number = header.number;
-        // Each header vouches for its parent's hash. Taking them out ends any loop.
+        // Each header proves its parent's hash. Removing headers prevents endless loops.
         while let Some(before) = number.checked_sub(1) {
             number = before;
             hashes.insert(number, hash);
@@ -354,7 +365,7 @@ impl BlockWitness {
     }
 }
 
-/// The state before a block, as far as its witness has it.
+/// The part of a block's pre-state that its witness contains.
 struct WitnessState {
     trie: PartialTrie,
     codes: HashMap<B256, Bytes>,

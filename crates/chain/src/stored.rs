@@ -1,4 +1,4 @@
-//! What a database keeps of a block besides its state.
+//! The data that the database stores with a block.
 
 use crate::{Block, ChainError, error::unreadable};
 use alloy_consensus::Header;
@@ -7,7 +7,7 @@ use alloy_rlp::Decodable;
 use cambium_primitives::{AccessList, BlockId};
 use cambium_state::BlockMeta;
 
-/// What validation looks at of earlier blocks.
+/// The data of a block that validation of its descendants needs.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownBlock {
     pub(crate) header: Header,
@@ -16,7 +16,7 @@ pub(crate) struct KnownBlock {
 }
 
 impl KnownBlock {
-    /// The block, whose chain is as difficult as `total_difficulty` says with it.
+    /// The data of a block. `total_difficulty` includes the block.
     pub(crate) fn new(block: &Block, total_difficulty: U256) -> Self {
         Self {
             header: block.header.clone(),
@@ -25,20 +25,20 @@ impl KnownBlock {
         }
     }
 
-    /// The block, whose parent is known.
+    /// The data of a child of `parent`.
     pub(crate) fn child_of(parent: &Self, block: &Block) -> Self {
         let added = block.header.difficulty;
         Self::new(block, parent.total_difficulty.saturating_add(added))
     }
 }
 
-/// What the engine keeps of a block. The body:
+/// Builds the metadata that the engine stores with a block. Its body:
 ///
 /// | offset | size | meaning |
 /// |---|---|---|
-/// | 0 | 32 | total difficulty up to and with this block, big-endian |
+/// | 0 | 32 | total difficulty including this block, big-endian |
 /// | 32 | | the block's RLP |
-/// | then | | the RLP of its access list, if its header names one |
+/// | then | | the RLP of its access list, if its header has the list's hash |
 pub(crate) fn meta(
     known: &KnownBlock,
     hash: B256,
@@ -56,12 +56,12 @@ pub(crate) fn meta(
     }
 }
 
-/// The reverse of [`meta`], with nothing decoded.
+/// A block as stored by [`meta`], not decoded.
 pub(crate) struct StoredBlock {
     pub(crate) id: BlockId,
     pub(crate) total_difficulty: U256,
     pub(crate) rlp: Bytes,
-    /// Empty if none was kept.
+    /// Empty if none was stored.
     pub(crate) access_list: Bytes,
 }
 
@@ -82,7 +82,7 @@ impl StoredBlock {
         })
     }
 
-    /// The block.
+    /// Decodes the block.
     pub(crate) fn block(&self) -> Result<Block, ChainError> {
         Block::decode(&mut &self.rlp[..]).map_err(|error| unreadable(self.id, error))
     }

@@ -1,11 +1,11 @@
-//! What execution gave, against what the header claims.
+//! Verification of an outcome against the block's header.
 
 use alloy_consensus::{Header, proofs::calculate_receipt_root};
 use alloy_primitives::{B256, Bloom, keccak256};
 use cambium_evm::Outcome;
 use cambium_primitives::{AccessList, AccessListDifference, AccessListLimits};
 
-/// A header's claim that execution does not bear out.
+/// A field of the header, or the block's access list, differs from the result of execution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum VerifyError {
@@ -13,7 +13,7 @@ pub enum VerifyError {
     GasUsed { got: u64, expected: u64 },
     #[error("blobGasUsed is {got} in the header, {expected} by execution")]
     BlobGasUsed { got: u64, expected: u64 },
-    #[error("logsBloom has hash {got} in the header, {expected} by execution")]
+    #[error("logsBloom hashes to {got} in the header, {expected} by execution")]
     LogsBloom { got: B256, expected: B256 },
     #[error("receiptsRoot is {got} in the header, {expected} by execution")]
     ReceiptsRoot { got: B256, expected: B256 },
@@ -21,32 +21,37 @@ pub enum VerifyError {
     RequestsHash { got: B256, expected: B256 },
     #[error("blockAccessListHash is {got} in the header, {expected} by execution")]
     BlockAccessListHash { got: B256, expected: B256 },
-    #[error("execution touches {items} accounts and slots, the gas limit allows {max}")]
+    #[error("execution touches {items} accounts and slots, but the gas limit allows {max}")]
     BlockAccessListItems { items: u64, max: u64 },
     #[error("access list: {0}")]
     AccessList(Box<AccessListDifference>),
-    #[error("execution was not told to record the access list")]
+    #[error("execution did not record the access list")]
     NoAccessList,
     #[error("stateRoot is {got} in the header, {expected} by execution")]
     StateRoot { got: B256, expected: B256 },
 }
 
-/// What [`verify_outcome`] could check.
+/// What [`verify_outcome`] has verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the receipts' root may be unchecked"]
-pub struct Verified {
-    /// False before Byzantium if execution was given no roots for its receipts.
+#[must_use = "the receipts root may be unverified"]
+pub struct VerifiedOutcome {
+    /// Whether the receipts root was verified. False before Byzantium if execution could not
+    /// compute the state roots in receipts.
     pub receipts_root: bool,
 }
 
-/// Compares everything that execution gives, but for the state's root, with the header, and the
-/// access list with one that came with the block. That one is the header's:
-/// [`validate_access_list`](crate::validate_access_list) found its hash there.
+/// Verifies an outcome, without the state root, against the block's header, and its access list
+/// against `given`, the list that came with the block. `given` must have been validated by
+/// [`validate_access_list`](crate::validate_access_list), which compares its hash with the header.
+///
+/// # Errors
+///
+/// If something differs: the first difference found.
 pub fn verify_outcome(
     header: &Header,
     outcome: &Outcome,
     given: Option<&AccessList>,
-) -> Result<Verified, VerifyError> {
+) -> Result<VerifiedOutcome, VerifyError> {
     if let Some(given) = given {
         compare_access_lists(outcome.access_list.as_ref(), given)?;
     }
@@ -78,19 +83,18 @@ pub fn verify_outcome(
             return Err(VerifyError::RequestsHash { got, expected });
         }
     }
-    // One that was given has that hash, and is the same.
+    // A given list is known to have this hash, and to equal the outcome's.
     if given.is_none()
         && let Some(got) = header.block_access_list_hash
     {
         verify_access_list_hash(header, outcome.access_list.as_ref(), got)?;
     }
-    Ok(Verified {
+    Ok(VerifiedOutcome {
         receipts_root: outcome.receipts_complete,
     })
 }
 
-/// What goes wrong where a list is believed goes wrong because of the list: so it is looked at
-/// first.
+/// Compared first: where execution relies on the list, a wrong list causes all other differences.
 fn compare_access_lists(
     expected: Option<&AccessList>,
     given: &AccessList,
@@ -102,7 +106,7 @@ fn compare_access_lists(
     }
 }
 
-/// A hash alone does not tell what is wrong: so it is looked at last.
+/// Compared last: a different hash does not show what is wrong.
 fn verify_access_list_hash(
     header: &Header,
     list: Option<&AccessList>,
@@ -131,7 +135,11 @@ fn verify_bloom(got: Bloom, expected: Bloom) -> Result<(), VerifyError> {
     })
 }
 
-/// Compares the state's root after the block with the header's.
+/// Verifies the state root after a block against its header.
+///
+/// # Errors
+///
+/// If the roots differ.
 pub fn verify_state_root(header: &Header, expected: B256) -> Result<(), VerifyError> {
     let got = header.state_root;
     if got != expected {

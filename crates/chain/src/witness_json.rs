@@ -1,12 +1,12 @@
-//! Witnesses as JSON: our own form, and those of `debug_executionWitness`.
+//! JSON formats of witnesses: Cambium's own, and those of `debug_executionWitness`.
 //!
-//! | form | block | headers | keys |
+//! | format | block | headers | keys |
 //! |---|---|---|---|
-//! | own | beside the witness, as RLP | RLP | yes |
-//! | reth's `debug_executionWitness`, EIP-8025's fixtures | elsewhere | RLP | perhaps |
-//! | geth's `debug_executionWitness` | elsewhere | objects | no |
+//! | own | included, as RLP | RLP | yes |
+//! | reth's `debug_executionWitness`, EIP-8025's fixtures | separate | RLP | optional |
+//! | geth's `debug_executionWitness` | separate | objects | no |
 //!
-//! All of them are read without being told which one it is.
+//! Reading recognizes the format by itself.
 
 use crate::{
     BlockWitness,
@@ -26,18 +26,18 @@ use serde::{
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A form of a witness as JSON.
+/// JSON format of a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WitnessForm {
-    /// With the block, for [`BlockWitness`] alone.
+    /// Cambium's own format, which includes the block.
     Own,
-    /// As reth answers to `debug_executionWitness`, and as EIP-8025's fixtures have it.
+    /// The response of reth to `debug_executionWitness`, and the format of EIP-8025's fixtures.
     Reth,
-    /// As geth answers to `debug_executionWitness`.
+    /// The response of geth to `debug_executionWitness`.
     Geth,
 }
 
-/// Whatever a file of a witness may hold. A field that comes twice is an error.
+/// The fields of all formats. A duplicate field is an error.
 #[derive(Default)]
 struct WitnessFile {
     block: Option<Hex>,
@@ -84,7 +84,7 @@ impl<'de> Fields<'de> for Lists {
     }
 }
 
-/// Takes a field's value; nothing where there is `null`.
+/// Reads a field that must not be a duplicate; `None` if it is `null`.
 fn take_once<'de, T: Deserialize<'de>, M: MapAccess<'de>>(
     place: &mut Option<T>,
     field: &'static str,
@@ -97,7 +97,7 @@ fn take_once<'de, T: Deserialize<'de>, M: MapAccess<'de>>(
     Ok(())
 }
 
-/// Bytes in hex.
+/// Bytes as a hex string.
 struct Hex(Bytes);
 
 impl<'de> Deserialize<'de> for Hex {
@@ -116,12 +116,12 @@ impl Visitor<'_> for HexVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Hex, E> {
-        // Its error has the position in the string, and no more of the string than a character.
+        // The error quotes a single character of the string, with its position.
         text.parse().map(Hex).map_err(E::custom)
     }
 }
 
-/// A header's RLP, given as such or as an object.
+/// A header's RLP, read from hex or from a header object.
 struct HeaderRlp(Bytes);
 
 impl<'de> Deserialize<'de> for HeaderRlp {
@@ -146,17 +146,17 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<HeaderRlp, M::Error> {
         let header = Header::deserialize(MapAccessDeserializer::new(map))?;
         let rlp = alloy_rlp::encode(&header);
-        // RLP knows fields by their order: one that is left out is taken for the next.
+        // RLP identifies fields by their order, so a missing field shifts those after it.
         if !Header::decode(&mut &rlp[..]).is_ok_and(|again| again == header) {
             return Err(M::Error::custom(
-                "a header that lacks a field, and has one of a later fork",
+                "a header that lacks a field but has one of a later fork",
             ));
         }
         Ok(HeaderRlp(rlp.into()))
     }
 }
 
-/// A header as a node tells it.
+/// A header object with its hash, as in JSON-RPC.
 #[derive(Serialize)]
 struct HeaderObject {
     hash: B256,
@@ -176,23 +176,27 @@ fn read_file(text: &str) -> Result<WitnessFile, serde_json::Error> {
 }
 
 impl BlockWitness {
-    /// Reads a witness in any of the forms. `block` is the block's RLP, where the file has none; of
-    /// a file that has one, it must be the same. An error names the field that is missing, or the line
-    /// and column of what is wrong.
+    /// Reads a witness in any of the formats. `block` is the RLP of the block, for formats without
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// If the text is malformed, lacks a field, or if `block` is missing or differs from the block
+    /// in the text. The error names the field, or the line and column.
     pub fn from_json(text: &str, block: Option<Bytes>) -> Result<Self, serde_json::Error> {
         let file = read_file(text).map_err(brief_json_error)?;
         let fail = |what: &str| serde_json::Error::custom(what);
         let lists = file.witness.unwrap_or(file.lists);
         let block = match (file.block, block) {
             (Some(own), Some(given)) if own.0 != given => {
-                return Err(fail("it has a block with it, which is not the one given"));
+                return Err(fail("it includes a block other than the one given"));
             }
             (Some(Hex(block)), _) | (None, Some(block)) => block,
-            (None, None) => return Err(fail("it has no block with it, and none is given")),
+            (None, None) => return Err(fail("it does not include the block, and none is given")),
         };
         let bytes = |list: Vec<Hex>| list.into_iter().map(|hex| hex.0).collect();
         let there = |list: Option<Vec<Hex>>, name: &str| {
-            let list = list.ok_or_else(|| fail(&format!("it has no field `{name}`")))?;
+            let list = list.ok_or_else(|| fail(&format!("it lacks the field `{name}`")))?;
             Ok(bytes(list))
         };
         let headers = lists.headers.unwrap_or_default().into_iter();
@@ -207,7 +211,7 @@ impl BlockWitness {
         })
     }
 
-    /// The witness in a form. Headers that are no headers are left as they are.
+    /// Writes the witness in a format. Headers that can't be decoded are written as hex.
     pub fn to_json(&self, form: WitnessForm) -> Value {
         let Witness {
             state,

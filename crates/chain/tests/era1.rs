@@ -209,14 +209,14 @@ fn a_file_that_contradicts_itself_is_refused() {
     assert_failure(
         &era,
         2,
-        "block 1000002 of difficulty 1000002 takes the total from ",
+        "block 1000002 has difficulty 1000002, but the total goes from ",
     );
 
     let era = Era {
         first: FIRST + 1,
         ..Era::new(3)
     };
-    assert_failure(&era, 0, "a header of number 1000000, not 1000001");
+    assert_failure(&era, 0, "the header has number 1000000, expected 1000001");
     assert_failure(
         &Era {
             first: u64::MAX,
@@ -231,7 +231,7 @@ fn a_file_that_contradicts_itself_is_refused() {
             ..Era::new(3)
         },
         0,
-        "block 1000000 is at byte 8, the index has it at 16",
+        "block 1000000 is at byte 8, but the index has it at 16",
     );
     assert_failure(
         &Era {
@@ -239,7 +239,7 @@ fn a_file_that_contradicts_itself_is_refused() {
             ..Era::new(3)
         },
         0,
-        "outside of the file",
+        "outside the file",
     );
     assert_failure(
         &Era {
@@ -247,7 +247,7 @@ fn a_file_that_contradicts_itself_is_refused() {
             ..Era::new(3)
         },
         0,
-        "outside of the file",
+        "outside the file",
     );
     assert_failure(&Era::new(0), 0, "it does not end with a block index");
 }
@@ -268,7 +268,7 @@ fn a_record_out_of_order_or_of_another_form_is_refused() {
 
     let mut era = Era::new(3);
     era.blocks[1][1] = record(4, &snappy(b"\x80"));
-    assert_failure(&era, 1, "a body that is no RLP list");
+    assert_failure(&era, 1, "the body is not an RLP list");
 
     let mut era = Era::new(3);
     era.blocks[1][0] = record(3, b"not snappy");
@@ -276,7 +276,7 @@ fn a_record_out_of_order_or_of_another_form_is_refused() {
 
     let mut era = Era::new(3);
     era.blocks[1][0] = record(3, &snappy(&[0xc0]));
-    assert_failure(&era, 1, "no valid header");
+    assert_failure(&era, 1, "invalid header");
 
     let mut era = Era::new(3);
     era.blocks[0][0][6] = 1;
@@ -288,11 +288,11 @@ fn a_record_that_unpacks_to_more_than_the_limit_is_refused() {
     // 100 MB of zeros, in 5 MB.
     let mut era = Era::new(2);
     era.blocks[1][1] = record(4, &snappy(&vec![0; 100 << 20]));
-    assert_failure(&era, 1, "the limit is 67108864");
+    assert_failure(&era, 1, "over the limit of 67108864");
 
     let mut era = Era::new(2);
     era.blocks[1][0] = record(3, &snappy(&vec![0; 1 << 20]));
-    assert_failure(&era, 1, "the limit is 65536");
+    assert_failure(&era, 1, "over the limit of 65536");
 
     // A claim of 4 GiB that isn't there.
     let mut era = Era::new(2);

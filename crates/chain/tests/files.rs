@@ -139,7 +139,7 @@ fn an_error_names_the_file_the_byte_and_the_block_before() {
     let (offset, there) = (3 * one, one - 7);
     let expected = format!(
         "{name}: block at byte {offset} (after block 2): \
-         cut short: header claims {one} bytes, {there} are there"
+         cut short: its header claims {one} bytes, but the file has {there}"
     );
     assert_eq!(failure(&path), (3, expected));
 
@@ -147,7 +147,7 @@ fn an_error_names_the_file_the_byte_and_the_block_before() {
     assert!(
         failure(&path)
             .1
-            .ends_with("cut short: header claims 3 bytes, 2 are there")
+            .ends_with("cut short: its header claims 3 bytes, but the file has 2")
     );
 
     let path = write(&dir, "absent.rlp", b"");
@@ -170,14 +170,14 @@ fn a_huge_claim_is_refused_before_it_costs_memory() {
     for (name, bytes) in [("a.rlp", bytes.clone()), ("a.gz", gzip(&bytes))] {
         let (blocks, message) = failure(&write(&dir, name, &bytes));
         assert_eq!(blocks, 1);
-        assert!(message.ends_with("the limit is 67108864"), "{message}");
+        assert!(message.ends_with("over the limit of 67108864"), "{message}");
     }
     // Below the limit, but not there: what is held grows with what is read.
     let path = write(&dir, "b.rlp", &[0xfb, 0x03, 0xff, 0xff, 0xfb, 1, 2, 3]);
     assert!(
         failure(&path)
             .1
-            .ends_with("header claims 67108864 bytes, 8 are there")
+            .ends_with("its header claims 67108864 bytes, but the file has 8")
     );
     let path = write(&dir, "c.rlp", &small_chain(1));
     let mut reader = ChainReader::open(path).unwrap().with_limit(100);

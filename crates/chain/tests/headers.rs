@@ -264,7 +264,7 @@ fn the_difficulty_is_the_parents_and_the_times() {
     assert_eq!(error, HeaderError::Difficulty { got, expected });
 }
 
-/// Ten blocks, newest first, and a block on top with these uncles.
+/// Ten blocks, newest first, and a block on top with these ommers.
 fn with_ommers(make: impl FnOnce(&[Ancestor]) -> Vec<Header>) -> Result<(), BodyError> {
     let mut ancestors = vec![Ancestor {
         hash: work(None, b"").hash_slow(),
@@ -296,23 +296,23 @@ fn with_ommers(make: impl FnOnce(&[Ancestor]) -> Vec<Header>) -> Result<(), Body
 }
 
 #[test]
-fn uncles_branch_off_two_to_seven_blocks_back() {
+fn ommers_branch_off_two_to_seven_blocks_back() {
     for back in 0..9 {
-        let good = with_ommers(|chain| vec![work(Some(&chain[back].header), b"uncle")]);
+        let good = with_ommers(|chain| vec![work(Some(&chain[back].header), b"ommer")]);
         assert_eq!(good.is_ok(), (1..7).contains(&back), "{back}: {good:?}");
     }
 }
 
 #[test]
-fn uncles_are_few_new_and_valid() {
-    let uncle = |chain: &[Ancestor], name: &[u8]| work(Some(&chain[2].header), name);
+fn ommers_are_few_new_and_valid() {
+    let ommer = |chain: &[Ancestor], name: &[u8]| work(Some(&chain[2].header), name);
     assert_eq!(
-        with_ommers(|chain| vec![uncle(chain, b"a"), uncle(chain, b"b")]),
+        with_ommers(|chain| vec![ommer(chain, b"a"), ommer(chain, b"b")]),
         Ok(())
     );
-    let three = with_ommers(|c| vec![uncle(c, b"a"), uncle(c, b"b"), uncle(c, b"c")]);
+    let three = with_ommers(|c| vec![ommer(c, b"a"), ommer(c, b"b"), ommer(c, b"c")]);
     assert_eq!(three, Err(BodyError::OmmerCount { got: 3, max: 2 }));
-    let twice = with_ommers(|chain| vec![uncle(chain, b"a"), uncle(chain, b"a")]);
+    let twice = with_ommers(|chain| vec![ommer(chain, b"a"), ommer(chain, b"a")]);
     assert!(matches!(twice, Err(BodyError::OmmerTwice { .. })));
     let used = with_ommers(|chain| vec![work(Some(&chain[3].header), b"used")]);
     assert!(matches!(used, Err(BodyError::OmmerUsed { .. })));
@@ -321,7 +321,7 @@ fn uncles_are_few_new_and_valid() {
     let invalid = with_ommers(|chain| {
         vec![Header {
             gas_limit: 1,
-            ..uncle(chain, b"a")
+            ..ommer(chain, b"a")
         }]
     });
     assert!(matches!(invalid, Err(BodyError::OmmerHeader { .. })));

@@ -1,10 +1,11 @@
-//! Accounts as the state has them, and as revm has them.
+//! Conversions between the state's accounts and revm's.
 
 use alloy_primitives::KECCAK256_EMPTY;
 use cambium_primitives::Account;
 use revm::state::AccountInfo;
 
-/// The account that revm describes by `info`. revm may leave the code hash zero where there is no code.
+/// Converts revm's account to the state's. revm may leave the code hash zero for an account without
+/// code; the result then has the hash of empty code.
 pub fn account(info: &AccountInfo) -> Account {
     let code_hash = match info.code_hash.is_zero() {
         true => KECCAK256_EMPTY,
@@ -17,7 +18,7 @@ pub fn account(info: &AccountInfo) -> Account {
     }
 }
 
-/// An account as revm takes it, without its code.
+/// Converts an account of the state to revm's, without its code.
 pub fn account_info(account: Account) -> AccountInfo {
     AccountInfo {
         nonce: account.nonce,

@@ -1,11 +1,12 @@
-//! Several blocks at once, by their access lists.
+//! Execution of several blocks at once, by their access lists.
 //!
-//! Lists say what each block leaves. So the state that a block finds is known before those before
-//! it have run: that of the first one's parent, with the last values of all lists in between over
-//! it. Each block is executed in sequence on that, many of them at the same time.
+//! An access list contains every value that its block changes. So the pre-state of a block is known
+//! before the blocks before it have run: the pre-state of the first block, with the last values of
+//! all lists in between on top. Each block is executed sequentially on its pre-state, and blocks
+//! run at the same time.
 //!
-//! A block's outcome is right if the lists of all blocks before it are true: so outcomes are to be
-//! believed in order, each after those before it were compared with their lists.
+//! A block's outcome is correct if the lists of all blocks before it are correct. The caller must
+//! therefore verify outcomes in order, each against its block's list, before it trusts the next.
 
 use crate::{
     BlockInput, Executor, Hooks, Outcome, Sequential, StateRead,
@@ -29,17 +30,20 @@ use std::{
 /// A block of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchBlock<'a> {
-    /// The block, which must have its access list.
+    /// The block, with its access list.
     pub input: BlockInput<'a>,
-    /// Its hash.
+    /// The block's hash, for BLOCKHASH in the blocks after it.
     pub hash: B256,
 }
 
-/// Executes blocks, each the child of the one before, at the same time. `db` is the state that the
-/// first one finds. `take` gets each block's place and outcome, and how long executing it took, in
-/// order, while later ones are executed; if it gives false, it gets no more. An outcome has the block's access list, and is
-/// what sequential execution gives if all blocks before it are what their lists say. There is none
-/// where that can't be told, or the block fails: it must be executed by itself then.
+/// Executes consecutive blocks at the same time on up to `threads` threads. `db` is the pre-state
+/// of the first block.
+///
+/// Calls `take` with each block's index, outcome and execution time, in order, while later blocks
+/// run. If `take` returns false, the rest of the batch is dropped. An outcome includes the block's
+/// access list, and equals that of sequential execution if the lists of all blocks before it are
+/// correct. It is `None` if the block fails or its pre-state can't be derived from the lists: the
+/// caller then executes the block by itself.
 pub fn execute_batch<DB: StateRead>(
     blocks: &[BatchBlock<'_>],
     db: &DB,
@@ -69,26 +73,26 @@ pub fn execute_batch<DB: StateRead>(
             scope.spawn(|| work(sender));
         }
         drop(sender);
-        let (mut waiting, mut turn) = (BTreeMap::new(), 0);
+        let (mut waiting, mut expected) = (BTreeMap::new(), 0);
         for (index, outcome) in done {
             waiting.insert(index, outcome);
-            while let Some((outcome, elapsed)) = waiting.remove(&turn) {
-                if !take(turn, outcome, elapsed) {
+            while let Some((outcome, elapsed)) = waiting.remove(&expected) {
+                if !take(expected, outcome, elapsed) {
                     stopped.store(true, Ordering::Relaxed);
                     return;
                 }
-                turn += 1;
+                expected += 1;
             }
         }
     });
 }
 
-/// What the blocks of a batch are said to leave.
+/// The access lists of a batch.
 struct Lists<'a> {
     blocks: &'a [BatchBlock<'a>],
-    /// Those of the first blocks, up to one that has none, or none that can be true.
+    /// The lists of the first blocks, up to a block without a list, or with an impossible one.
     lists: Vec<Given<'a>>,
-    /// Places of the blocks that change an account, in order.
+    /// Positions of the blocks that change an account, in order.
     changing: HashMap<Address, Vec<usize>>,
 }
 
@@ -127,11 +131,11 @@ impl<'a> Lists<'a> {
         let mut input = self.blocks[index].input;
         input.rules.block_access_list = true;
         let outcome = Sequential.execute(&input, state, Hooks::default()).ok()?;
-        // That touching an empty account removes it is in no list.
+        // Touching an empty account deletes it, which no list says.
         (!cache.has_empty_account()).then_some(outcome)
     }
 
-    /// The lists of blocks before one that change an account, the newest first.
+    /// The lists of earlier blocks that change an account, newest first.
     fn before(
         &self,
         index: usize,
@@ -143,14 +147,14 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// More than any index of a block: what is left when all of it has run.
+/// Above every index of a block: selects the values after the block.
 const AT_THE_END: u64 = u64::MAX;
 
-/// The state that a block of a batch finds.
+/// The pre-state of a block of a batch.
 struct AfterLists<'a, DB> {
     lists: &'a Lists<'a>,
     cache: &'a BlockCache<'a, DB>,
-    /// The block's place.
+    /// Position of the block.
     index: usize,
 }
 

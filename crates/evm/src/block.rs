@@ -1,4 +1,4 @@
-//! What goes into executing a block, and what comes out.
+//! Input and outcome of executing a block.
 
 use crate::Rules;
 use alloy_consensus::{EthereumTxEnvelope, Header, ReceiptEnvelope, TxEip4844};
@@ -7,38 +7,38 @@ use alloy_primitives::{Address, B256, Bloom, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
 use revm::context::result::InvalidTransaction;
 
-/// A signed transaction as blocks hold it: blob transactions without their blobs.
+/// A signed transaction as it appears in a block. Blob transactions come without their blobs.
 pub type Transaction = EthereumTxEnvelope<TxEip4844>;
 
-/// A block: header, transactions, uncles, withdrawals.
+/// A block: header, transactions, ommers, withdrawals.
 pub type Block = alloy_consensus::Block<Transaction>;
 
-/// A transaction's receipt, logs bloom included.
+/// A transaction's receipt, including its logs bloom.
 pub type Receipt = ReceiptEnvelope;
 
 /// A block to execute.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockInput<'a> {
-    /// The rules in force.
+    /// Fork rules in force.
     pub rules: Rules,
-    /// The block's header. Its results (roots, bloom, gas used) are not looked at.
+    /// The block's header. Fields that follow from execution (roots, bloom, gas used) are ignored.
     pub header: &'a Header,
     /// The transactions, in order.
     pub transactions: &'a [Transaction],
-    /// Who signed each, as [`recover_senders`](crate::recover_senders) finds.
+    /// The sender of each transaction, as [`recover_senders`](crate::recover_senders) returns them.
     pub senders: &'a [Address],
-    /// Uncles, for their reward.
+    /// Headers of the ommers, which are rewarded before the merge.
     pub ommers: &'a [Header],
-    /// Withdrawals; none before Shanghai.
+    /// Withdrawals; empty before Shanghai.
     pub withdrawals: &'a [Withdrawal],
-    /// The access list that came with the block, which may lie; its indices are within the block.
+    /// The block's access list, with every index in range. Untrusted: its contents may be wrong.
     pub access_list: Option<&'a AccessList>,
-    /// What the block is said to find at all that its access list names.
-    pub found: Option<&'a FoundValues>,
+    /// Pre-state values for every key in the block's access list. Untrusted, too.
+    pub pre_state: Option<&'a FoundValues>,
 }
 
 impl<'a> BlockInput<'a> {
-    /// A block without uncles, withdrawals and access list.
+    /// A block without ommers, withdrawals and access list.
     pub const fn new(
         rules: Rules,
         header: &'a Header,
@@ -53,11 +53,11 @@ impl<'a> BlockInput<'a> {
             ommers: &[],
             withdrawals: &[],
             access_list: None,
-            found: None,
+            pre_state: None,
         }
     }
 
-    /// A block with all that is in its body, without an access list.
+    /// A block with its whole body, without an access list.
     pub fn of_block(rules: Rules, block: &'a Block, senders: &'a [Address]) -> Self {
         let body = &block.body;
         Self {
@@ -68,30 +68,32 @@ impl<'a> BlockInput<'a> {
     }
 }
 
-/// What a block does.
+/// The result of executing a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// One for each transaction.
+    /// One receipt for each transaction.
     pub receipts: Vec<Receipt>,
-    /// False if receipts hold states' roots (before Byzantium) and the caller had none to give:
-    /// those are zero, so that the receipts' root means nothing.
+    /// False if receipts contain state roots (before Byzantium) and the caller did not provide
+    /// [`Hooks::roots`](crate::Hooks::roots). The roots are then zero, and the receipts root is
+    /// meaningless.
     pub receipts_complete: bool,
-    /// Gas of all transactions, refunds taken off.
+    /// Gas used by the block, in gas: that of all transactions after refunds; from Amsterdam on the
+    /// larger of regular gas and state gas (EIP-8037).
     pub gas_used: u64,
-    /// Blob gas of all transactions.
+    /// Blob gas used by all transactions.
     pub blob_gas_used: u64,
-    /// Requests to the consensus layer (EIP-7685); none before Prague.
+    /// Requests to the consensus layer (EIP-7685); empty before Prague.
     pub requests: Requests,
-    /// All that changes in the state.
+    /// The state diff between the block's parent and the block.
     pub changes: Changes,
-    /// Code that `changes` names and the state may not have yet, by its hash.
+    /// Code that `changes` refers to and the state may not have yet, with its hash.
     pub codes: Vec<(B256, Bytes)>,
-    /// The block's access list (EIP-7928), if the rules ask for one.
+    /// The block's access list (EIP-7928), if [`Rules::block_access_list`] is set.
     pub access_list: Option<AccessList>,
 }
 
 impl Outcome {
-    /// The bloom of all logs.
+    /// The bloom of the logs of all receipts.
     pub fn logs_bloom(&self) -> Bloom {
         let mut bloom = Bloom::ZERO;
         for receipt in &self.receipts {
@@ -101,47 +103,47 @@ impl Outcome {
     }
 }
 
-/// Why a block could not be executed. Only [`Database`](Self::Database) says nothing about the
-/// block: every other error condemns it.
+/// Why a block could not be executed. Every variant but [`Database`](Self::Database) means that the
+/// block is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutionError<E> {
-    /// A transaction may not be in this block.
+    /// A transaction is invalid in this block.
     #[error("transaction {index} is invalid: {reason}")]
     InvalidTransaction {
-        /// Its place in the block.
+        /// Index of the transaction in the block, from 0.
         index: usize,
-        /// What it breaks.
+        /// The rule that it breaks.
         reason: TransactionFault,
     },
-    /// A call that the protocol demands at a block's end fails.
+    /// A system call that must succeed at the end of the block failed.
     #[error("system call to {contract} fails: {reason}")]
     SystemCall {
-        /// The contract called.
+        /// The contract that was called.
         contract: Address,
-        /// How it failed.
+        /// How the call failed.
         reason: String,
     },
-    /// A deposit was logged in a form that EIP-6110 forbids.
+    /// A log of the deposit contract does not have the layout that EIP-6110 requires.
     #[error("a log of the deposit contract is malformed")]
     MalformedDeposit,
-    /// As many senders as transactions are needed.
+    /// The number of senders is not the number of transactions.
     #[error("{senders} senders for {transactions} transactions")]
     SenderCount {
-        /// Senders given.
+        /// Number of senders.
         senders: usize,
-        /// Transactions given.
+        /// Number of transactions.
         transactions: usize,
     },
-    /// The header lacks what the rules need.
+    /// The header lacks a field that the rules require.
     #[error("the header can't be executed under the rules in force: {0}")]
     Header(String),
-    /// The state could not be read.
+    /// Reading the state failed. This says nothing about the block.
     #[error("reading state: {0}")]
     Database(E),
 }
 
 impl<E> ExecutionError<E> {
-    /// The same error over another state.
+    /// Converts the error of the state.
     pub(crate) fn map_database<F>(self, map: impl FnOnce(E) -> F) -> ExecutionError<F> {
         match self {
             Self::InvalidTransaction { index, reason } => {
@@ -164,32 +166,32 @@ impl<E> ExecutionError<E> {
     }
 }
 
-/// What a transaction breaks.
+/// The rule that an invalid transaction breaks.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionFault {
-    /// It could use more gas than the block has left.
+    /// The gas limit is higher than the gas left in the block.
     #[error("gas limit {limit} is over the {left} gas left in the block")]
     BlockGas {
-        /// Its gas limit.
+        /// Most gas that the transaction can use.
         limit: u64,
         /// Gas left in the block.
         left: u64,
     },
-    /// Its blobs do not fit into the block.
-    #[error("the block's blob gas comes to {used}, over the limit of {max}")]
+    /// The transaction's blobs do not fit into the block.
+    #[error("the block's blob gas is {used}, over the limit of {max}")]
     BlobGas {
-        /// Blob gas of the block up to and with this transaction.
+        /// Blob gas of the block including this transaction.
         used: u64,
-        /// The most that a block may have.
+        /// Maximum blob gas of a block.
         max: u64,
     },
-    /// Its signature is bound to a chain id before EIP-155.
-    #[error("a signature bound to a chain id before EIP-155")]
+    /// The signature commits to a chain id, before EIP-155 allows it.
+    #[error("the signature commits to a chain id before EIP-155")]
     EarlyChainId,
-    /// The EVM refuses it.
+    /// The EVM rejects the transaction.
     #[error("{0}")]
     Evm(InvalidTransaction),
-    /// The EVM could not finish it.
+    /// The EVM could not finish the transaction.
     #[error("{0}")]
     Fatal(String),
 }

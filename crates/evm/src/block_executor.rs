@@ -1,4 +1,4 @@
-//! The executors by name, and an executor of any kind.
+//! Choice of an executor at run time.
 
 use crate::{
     BlockInput, ExecutionError, Executor, Hooks, ListReads, Listed, Optimistic, Outcome,
@@ -8,24 +8,24 @@ use alloy_consensus::Transaction as _;
 use alloy_primitives::map::HashMap;
 use std::{num::NonZeroUsize, thread};
 
-/// Which executor.
+/// How a block's transactions are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ExecutorKind {
-    /// One transaction after another.
+    /// One after another.
     #[default]
     Sequential,
-    /// Transactions in parallel, given what they change and all values that they find.
+    /// In parallel, given an access list and pre-state values for all keys in it.
     Full,
-    /// Transactions in parallel, given what they change and all keys that they touch.
+    /// In parallel, given an access list with the changes and all keys that the block touches.
     Batched,
-    /// Transactions in parallel, given what they change.
+    /// In parallel, given the changes of an access list.
     Parallel,
-    /// Transactions ahead of their turn, given nothing.
+    /// In parallel without an access list: speculatively, before their commit position.
     Optimistic,
 }
 
 impl ExecutorKind {
-    /// All of them.
+    /// Every kind, the sequential executor first.
     pub const ALL: [Self; 5] = [
         Self::Sequential,
         Self::Full,
@@ -38,22 +38,22 @@ impl ExecutorKind {
 /// An executor of any kind.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockExecutor {
-    /// Which.
+    /// The kind of executor.
     pub kind: ExecutorKind,
-    /// Threads that transactions run on, besides the caller's.
+    /// Number of threads that transactions run on.
     pub threads: NonZeroUsize,
-    /// Blocks whose transactions' gas limits come to less are executed sequentially whatever the
-    /// kind. If it is zero, nothing else is looked at either to tell whether the kind is worth it.
+    /// A block whose transactions have lower gas limits in sum is executed sequentially, whatever
+    /// the kind. Zero also turns off every other heuristic that prefers sequential execution.
     pub gas_min: u64,
 }
 
-/// Blocks of less are not worth waking threads for: that takes some 0.2 ms, in which a thread
-/// executes about 300,000 gas of real blocks whose state is in memory, and about half of what
-/// limits allow is used.
+/// Default of [`BlockExecutor::gas_min`], in gas. Waking threads takes about 0.2 ms. In that time
+/// one thread executes about 300,000 gas of real blocks whose state is in memory, and blocks use
+/// about half of what their limits allow.
 pub const PARALLEL_GAS_MIN: u64 = 1_000_000;
 
 impl BlockExecutor {
-    /// On as many threads as there are processors.
+    /// An executor with as many threads as there are processors.
     pub fn new(kind: ExecutorKind) -> Self {
         let threads = thread::available_parallelism();
         Self {
@@ -63,13 +63,13 @@ impl BlockExecutor {
         }
     }
 
-    /// On so many threads.
+    /// Sets the number of threads.
     #[must_use]
     pub fn with_threads(self, threads: NonZeroUsize) -> Self {
         Self { threads, ..self }
     }
 
-    /// Executes smaller blocks in parallel, too, or fewer.
+    /// Sets [`Self::gas_min`].
     #[must_use]
     pub const fn with_gas_min(self, gas_min: u64) -> Self {
         Self { gas_min, ..self }
@@ -109,8 +109,8 @@ impl Executor for BlockExecutor {
     }
 }
 
-/// Whether one sender's transactions have more than half of the gas limits. They wait for each
-/// other, and there is not enough besides to make up for running it ahead.
+/// Whether one sender's transactions have more than half of the block's gas limits. They depend on
+/// each other, and the rest of the block does not make up for the cost of running ahead.
 fn is_one_senders(input: &BlockInput<'_>, limits: u64) -> bool {
     let mut by_sender = HashMap::<_, u64>::default();
     let transactions = input.senders.iter().zip(input.transactions);
@@ -121,7 +121,7 @@ fn is_one_senders(input: &BlockInput<'_>, limits: u64) -> bool {
     })
 }
 
-/// Gas that a block's transactions may use together.
+/// Sum of the transactions' gas limits.
 fn gas_limits(input: &BlockInput<'_>) -> u64 {
     let limits = input
         .transactions

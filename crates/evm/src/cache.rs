@@ -1,4 +1,4 @@
-//! The parent's state, read once for a block however many threads want it.
+//! A cache of the parent's state for one block, shared by threads: each value is read once.
 
 use crate::{ManyRead, StateRead};
 use alloy_primitives::{Address, B256, U256, map::HashMap};
@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// Keys to read at once.
+/// Keys of accounts and slots to read in one batch.
 #[derive(Default)]
 pub(crate) struct Keys {
     pub(crate) accounts: Vec<Address>,
@@ -20,7 +20,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// All that an access list names, in its order, of each account those slots first that change.
+    /// All keys in an access list, in its order. Of each account the changed slots come first.
     pub(crate) fn of(list: &AccessList) -> Self {
         let mut keys = Self::default();
         for account in list.accounts() {
@@ -31,7 +31,7 @@ impl Keys {
         keys
     }
 
-    /// Those of which the value before must be known to tell what the block of a list changes.
+    /// The keys whose pre-state values decide what a list's block changes.
     pub(crate) fn for_changes(list: &AccessList) -> Self {
         let mut keys = Self::default();
         let changed = |account: &&AccountChanges| AccessList::is_changed(account);
@@ -46,7 +46,7 @@ impl Keys {
     }
 }
 
-/// What a block has read of its parent's state.
+/// Values of the parent's state that a block has read.
 pub(crate) struct BlockCache<'a, DB> {
     db: &'a DB,
     accounts: Shards<Address, Option<AccountInfo>>,
@@ -74,7 +74,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         self.accounts.get(address, || self.read_account(address))
     }
 
-    /// Reads an account, and keeps nothing but whether it is an empty one.
+    /// Reads an account without caching it. Notes whether it is empty.
     pub(crate) fn read_account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
         let account = self.db.basic_ref(address)?;
         self.look_at(account.as_ref());
@@ -90,7 +90,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         self.codes.get(hash, || self.db.code_by_hash_ref(hash))
     }
 
-    /// Reads many keys at once.
+    /// Reads many keys in one batch.
     pub(crate) fn read(&self, keys: &Keys) -> Result<(), DB::Error> {
         let (accounts, slots) = self.read_all(keys)?;
         for (address, account) in keys.accounts.iter().zip(accounts) {
@@ -102,7 +102,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         Ok(())
     }
 
-    /// Reads many keys at once, and keeps nothing but whether there is an empty account.
+    /// Reads many keys in one batch without caching them. Notes whether an account is empty.
     pub(crate) fn read_all(&self, keys: &Keys) -> Result<ManyRead, DB::Error> {
         let (accounts, slots) = self.db.read_all(&keys.accounts, &keys.slots)?;
         for account in &accounts {
@@ -111,8 +111,8 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         Ok((accounts, slots))
     }
 
-    /// Whether the parent's state has an account that is empty though it exists, which none came
-    /// to be since EIP-161. That touching it removes it is in no list.
+    /// Whether an account that was read exists and is empty. No such account has come into being
+    /// since EIP-161. Touching one deletes it, which an access list does not say.
     pub(crate) fn has_empty_account(&self) -> bool {
         self.empty_account.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
     }
 }
 
-/// So many maps under locks of their own that threads hardly meet.
+/// Number of maps, each with a lock of its own, so that threads rarely contend.
 const SHARDS: usize = 64;
 
 struct Shards<K, V>([RwLock<HashMap<K, Arc<Cell<V>>>>; SHARDS]);
@@ -151,12 +151,12 @@ impl<V> Default for Cell<V> {
 }
 
 impl<V: Clone> Cell<V> {
-    /// The value; whoever is first reads it.
+    /// Returns the value. The first caller reads it; others wait for that.
     pub(crate) fn get<E>(&self, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         if let Some(value) = self.value.get() {
             return Ok(value.clone());
         }
-        // Others that want the same wait here.
+        // Other readers of the same value wait here.
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = self.value.get() {
             return Ok(value.clone());
@@ -166,14 +166,14 @@ impl<V: Clone> Cell<V> {
         Ok(value)
     }
 
-    /// Has others that want the value wait until this is dropped. `None` if it is known, or
-    /// somebody reads it.
+    /// Makes other readers wait until the guard is dropped. `None` if the value is known or being
+    /// read.
     pub(crate) fn claim(&self) -> Option<MutexGuard<'_, ()>> {
         let claim = self.reading.try_lock().ok()?;
         self.value.get().is_none().then_some(claim)
     }
 
-    /// Sets the value, if it is not known.
+    /// Sets the value, unless it is known.
     pub(crate) fn put(&self, value: V) {
         let _ = self.value.set(value);
     }
@@ -201,7 +201,7 @@ impl<K: Shard, V: Clone> Shards<K, V> {
     }
 }
 
-/// A key that says which shard it goes to.
+/// A key that selects a shard.
 trait Shard: Copy + Eq + Hash {
     fn shard(&self) -> usize;
 }

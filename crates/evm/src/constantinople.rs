@@ -1,8 +1,8 @@
-//! Constantinople's price of storage writes (EIP-1283), in force on chains where Petersburg
-//! comes later. revm goes from Byzantium straight to Petersburg, which took it back.
+//! Constantinople's gas cost of storage writes (EIP-1283), for chains on which Petersburg comes
+//! later. revm goes from Byzantium straight to Petersburg, which reverted it.
 //!
-//! Istanbul's price (EIP-2200) is the same formula with a dearer read and a gas floor, so the
-//! formula is revm's own with EIP-1283's numbers.
+//! Istanbul's cost (EIP-2200) has the same formula with a higher read cost and a gas floor, so
+//! revm's formula is used with EIP-1283's constants.
 
 use revm::{
     context_interface::{
@@ -20,7 +20,7 @@ const NO_CHANGE: u64 = 200;
 const SET: u64 = 20_000;
 const RESET: u64 = 5_000;
 
-/// Gas prices to go with [`sstore`].
+/// Gas parameters for [`sstore`].
 pub(crate) fn gas_params() -> GasParams {
     let mut params = GasParams::new_spec(SpecId::PETERSBURG);
     params.override_gas([

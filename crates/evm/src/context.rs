@@ -1,4 +1,4 @@
-//! revm's types over a database.
+//! The revm types that all other modules build on.
 
 use crate::state_gas::Refunds;
 use revm::{
@@ -6,8 +6,8 @@ use revm::{
     context::{BlockEnv, CfgEnv, Journal, TxEnv},
 };
 
-/// revm's context over a database. Its chain is what Amsterdam keeps of a transaction's state gas.
+/// revm's context over a database. Its `chain` field holds the state gas refunds of Amsterdam.
 pub(crate) type EvmContext<DB> = Context<BlockEnv, TxEnv, CfgEnv, DB, Journal<DB>, Refunds>;
 
-/// revm over a database.
+/// revm's EVM over a database.
 pub(crate) type Evm<DB> = MainnetEvm<EvmContext<DB>>;

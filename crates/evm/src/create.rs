@@ -1,9 +1,8 @@
-//! revm, but for contracts created where there is storage already (EIP-7610).
+//! revm's EVM with two changes.
 //!
-//! revm refuses to create a contract over code or a nonce, and knows nothing of storage. So for
-//! the time of such a creation the account gets a nonce.
-//!
-//! This is also where the gas of frames is settled otherwise than by revm ([`crate::amsterdam`]).
+//! - Creating a contract at an account that has storage fails (EIP-7610). revm checks for code and
+//!   a nonce only, so during such a creation it sees a nonce of one.
+//! - In Amsterdam the gas of frames is settled as the fixture release does ([`crate::amsterdam`]).
 
 use crate::{
     StateRead, amsterdam,
@@ -34,7 +33,8 @@ impl<DB: StateRead> BlockEvm<DB> {
         &mut self.0.ctx.journaled_state.database
     }
 
-    /// Where a frame is about to create a contract, if there is storage and nothing else.
+    /// The address at which a frame is about to create a contract, if the account there has storage
+    /// but neither code nor nonce.
     fn storage_in_the_way(&mut self, frame: &FrameInit) -> Result<Option<Address>, DB::Error> {
         let FrameInput::Create(inputs) = &frame.frame_input else {
             return Ok(None);
@@ -46,7 +46,7 @@ impl<DB: StateRead> BlockEvm<DB> {
         Ok(self.overlay().has_bare_storage(address)?.then_some(address))
     }
 
-    /// Gives an account a nonce of one in the eyes of the EVM, or takes it back.
+    /// Makes the EVM see a nonce of one for an account, or undoes that.
     fn feign_nonce(&mut self, address: Address, feign: bool) {
         self.overlay().feign_nonce(feign.then_some(address));
         if let Some(account) = self.0.ctx.journaled_state.state.get_mut(&address) {

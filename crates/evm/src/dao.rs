@@ -2,10 +2,10 @@
 
 use alloy_primitives::{Address, address};
 
-/// Gets the balances of all of [`DRAINED`].
+/// Receives the balances of all accounts in [`DRAINED`].
 pub(crate) const REFUND_CONTRACT: Address = address!("bf4ed7b27f1d666546e30d74d50d173d20bca754");
 
-/// The DAO, its extra balance, and all its children with theirs.
+/// The DAO, its extra-balance account, and all child DAOs with theirs.
 #[rustfmt::skip]
 pub(crate) const DRAINED: [Address; 116] = [
     address!("d4fe7bc31cedb7bfb8a345f31e668033056b2728"),

@@ -1,4 +1,4 @@
-//! Blocks, transactions and rules as revm takes them.
+//! Conversion of blocks, transactions and rules to revm's environment.
 
 use crate::{
     BlockInput, Rules, Transaction, amsterdam, constantinople,
@@ -15,7 +15,7 @@ use revm::{
     primitives::hardfork::SpecId,
 };
 
-/// An EVM for the transactions of one block.
+/// Builds an EVM for the transactions of one block.
 pub(crate) fn evm<DB: Database>(input: &BlockInput<'_>, db: DB) -> Evm<DB> {
     let rules = &input.rules;
     let cfg = config(rules, input.header.gas_limit);
@@ -75,7 +75,7 @@ fn block(header: &Header, rules: &Rules) -> BlockEnv {
     }
 }
 
-/// A transaction for revm.
+/// Converts a transaction.
 pub(crate) fn transaction(transaction: &Transaction, sender: Address) -> TxEnv {
     TxEnv {
         tx_type: transaction.ty(),

@@ -1,13 +1,17 @@
-//! What all executors have in common.
+//! The interface of executors.
 
 use crate::{BlockInput, ExecutionError, Outcome, StateRead};
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::Changes;
 use std::time::Duration;
 
-/// Executes blocks. All executors give equal outcomes, and equal errors.
+/// Executes blocks. All executors return the same outcomes and the same errors.
 pub trait Executor {
-    /// Executes a block on its parent's state.
+    /// Executes a block on its parent's state `db`.
+    ///
+    /// # Errors
+    ///
+    /// If the block is invalid, or the state can't be read.
     fn execute<DB: StateRead>(
         &self,
         input: &BlockInput<'_>,
@@ -16,26 +20,26 @@ pub trait Executor {
     ) -> Result<Outcome, ExecutionError<DB::Error>>;
 }
 
-/// What an executor calls while it executes.
+/// Callbacks of an executor.
 pub struct Hooks<'a, E> {
-    /// Asked for the state's root after each transaction if receipts hold it, so before Byzantium.
+    /// Computes the state root after each transaction, which receipts contain before Byzantium.
     pub roots: Option<RootAfter<'a, E>>,
-    /// Told, while transactions still run, what the block's access list says that it changes.
-    pub foretold: Option<Foretold<'a>>,
-    /// Where to add what executing in parallel came to.
+    /// Receives the state diff claimed by the block's access list while transactions still run.
+    pub claimed: Option<ClaimedChanges<'a>>,
+    /// Counters to add to.
     pub counts: Option<&'a mut ExecutionCounts>,
-    /// Told of each transaction executed by an access list how long that took, by its place in
-    /// the block: on the thread that executed it.
+    /// Receives the execution time of each transaction that is executed by access list.
     pub timed: Option<Timed<'a>>,
 }
 
-/// What executing in parallel came to. Transactions that were executed in sequence from the start
-/// are in neither count.
+/// Counts of transactions that were executed in parallel. A transaction that was executed in
+/// sequence from the start is in neither count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionCounts {
-    /// Transactions executed in parallel with others.
+    /// Transactions whose parallel execution was used.
     pub parallel: u64,
-    /// Transactions executed again in sequence, since that was in vain.
+    /// Transactions that were executed again in sequence, because their parallel execution could
+    /// not be used.
     pub again: u64,
 }
 
@@ -46,22 +50,23 @@ impl std::ops::AddAssign for ExecutionCounts {
     }
 }
 
-/// Gives the state's root in mid-block, for receipts before Byzantium. It is told what has
-/// changed since it was last asked, first since the block's parent.
+/// Computes the state root after a transaction, for receipts before Byzantium. It receives the
+/// changes since the previous call; the first call receives those since the block's parent.
 pub type RootAfter<'a, E> = &'a mut dyn FnMut(&Changes) -> Result<B256, E>;
 
-/// Takes all that a block changes, and codes that come with it, as far as its access list tells:
-/// it may lie. If the outcome has the same changes, it did not.
-pub type Foretold<'a> = &'a mut dyn FnMut(&Changes, &[(B256, Bytes)]);
+/// Receives the state diff claimed by the block's access list, and the codes in it. The list is
+/// untrusted: the claim holds only if the [`Outcome`] has the same changes and codes.
+pub type ClaimedChanges<'a> = &'a mut dyn FnMut(&Changes, &[(B256, Bytes)]);
 
-/// Takes how long the transaction at a place took.
+/// Receives the index of a transaction in the block and its execution time, on the thread that
+/// executed it.
 pub type Timed<'a> = &'a (dyn Fn(usize, Duration) + Sync);
 
 impl<E> Default for Hooks<'_, E> {
     fn default() -> Self {
         Self {
             roots: None,
-            foretold: None,
+            claimed: None,
             counts: None,
             timed: None,
         }

@@ -1,8 +1,8 @@
-//! How a transaction is handled: as revm does, but for the miner's fee, which may be kept apart,
-//! and for what the release of Amsterdam's fixtures has otherwise ([`crate::amsterdam`]).
+//! revm's transaction handler with two changes: it can withhold the beneficiary's fee, and it
+//! follows the fixture release of Amsterdam ([`crate::amsterdam`]).
 //!
-//! Every transaction adds to the beneficiary's balance. If that were a write like any other, each
-//! transaction would depend on the one before.
+//! Every transaction adds to the beneficiary's balance. As an ordinary write, that would make each
+//! transaction depend on the one before.
 
 use crate::{StateRead, amsterdam, create::BlockEvm};
 use alloy_primitives::U256;
@@ -31,7 +31,7 @@ pub(crate) struct TransactionHandler<DB> {
 }
 
 impl<DB> TransactionHandler<DB> {
-    /// `fee_is_apart`: whether the beneficiary is not paid.
+    /// `fee_is_apart`: whether to withhold the beneficiary's fee.
     pub(crate) fn new(fee_is_apart: bool) -> Self {
         Self {
             fee_is_apart,
@@ -42,18 +42,18 @@ impl<DB> TransactionHandler<DB> {
         }
     }
 
-    /// What the transaction would have paid the beneficiary.
+    /// The beneficiary's fee in wei, if it was withheld.
     pub(crate) fn fee(&self) -> U256 {
         self.fee.get()
     }
 
-    /// Regular gas that the transaction costs before it runs.
+    /// Regular intrinsic gas of the transaction.
     pub(crate) fn intrinsic_gas(&self) -> u64 {
         self.intrinsic_gas.get()
     }
 
-    /// State gas that came back for authorizations by accounts that were there already. The block
-    /// counts it as used (EIP-8037).
+    /// State gas refunded for authorizations by accounts that already exist. The block counts it as
+    /// used (EIP-8037).
     pub(crate) fn authorizations_refund(&self) -> u64 {
         self.authorizations_refund.get()
     }
@@ -68,8 +68,8 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
     type Error = EVMError<DB::Error>;
     type HaltReason = HaltReason;
 
-    /// As revm's, but that from Amsterdam on a transaction's gas limit, of which a part is state gas,
-    /// may be more than the block's. Whether it fits is looked at before.
+    /// As in revm, except that from Amsterdam on a transaction's gas limit may exceed the block's,
+    /// since a part of it is state gas. `BlockResults::check_limits` checks that it fits.
     fn validate_env(&self, evm: &mut Self::Evm) -> Result<(), Self::Error> {
         if !is_amsterdam(evm) {
             return validation::validate_env(evm.ctx());
@@ -136,7 +136,7 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
         Ok(Some(0))
     }
 
-    /// As revm's, but that state gas comes back to the reservoir wherever it was taken from.
+    /// As in revm, except that state gas returns to the reservoir wherever it was taken from.
     fn last_frame_result(
         &mut self,
         evm: &mut Self::Evm,
@@ -168,7 +168,7 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
         Ok(())
     }
 
-    /// The sum is revm's (`post_execution::reward_beneficiary`).
+    /// Computes the fee as revm's `post_execution::reward_beneficiary` does.
     fn reward_beneficiary(
         &self,
         evm: &mut Self::Evm,
@@ -191,7 +191,7 @@ impl<DB: StateRead> Handler for TransactionHandler<DB> {
         Ok(())
     }
 
-    /// As revm's, but for the logs of ether that is burned.
+    /// As in revm, with logs for burned ether added.
     fn execution_result(
         &mut self,
         evm: &mut Self::Evm,

@@ -1,9 +1,9 @@
-//! From a block to its state changes: block execution on revm.
+//! Block execution on revm: from a block to its state changes.
 //!
-//! [`recover_senders`] finds who signed what, an [`Executor`] runs a block on its parent's state
-//! (any [`StateRead`]) and gives its [`Outcome`]: receipts, gas,
-//! requests, and the [`Changes`](cambium_primitives::Changes) for the state. What a header claims
-//! of these is compared elsewhere.
+//! [`recover_senders`] recovers the signer of each transaction. An [`Executor`] runs a block on its
+//! parent's state (any [`StateRead`]) and returns the [`Outcome`]: receipts, gas, requests, and the
+//! [`Changes`](cambium_primitives::Changes) to the state. Comparing the outcome with the block's
+//! header is left to the caller.
 
 mod rules;
 mod read;
@@ -40,7 +40,7 @@ pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
 pub use block_executor::{BlockExecutor, ExecutorKind, PARALLEL_GAS_MIN};
-pub use executor::{ExecutionCounts, Executor, Foretold, Hooks, RootAfter, Timed};
+pub use executor::{ClaimedChanges, ExecutionCounts, Executor, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;
 pub use read::{ManyRead, StateRead};

@@ -1,9 +1,9 @@
-//! The state in the middle of a block: what was read and written so far, over the parent's.
+//! The state in the middle of a block: reads and writes so far, over the parent's state.
 //!
-//! One transaction's writes come in whole through [`Overlay::commit`]; what leaves at the end is
-//! the difference to the parent, as [`Changes`]. Before EIP-161 an account may exist and be
-//! empty; revm marks the accounts that stay so as created, so that deleting every other touched
-//! empty account is right in all forks.
+//! [`Overlay::commit`] applies the writes of one transaction as a whole. [`Overlay::finish`]
+//! returns the difference to the parent as [`Changes`]. Before EIP-161 an account may exist and be
+//! empty; revm marks the accounts that stay so as created, so deleting every other touched empty
+//! account is correct in all forks.
 
 use crate::{
     Rules, StateRead,
@@ -21,35 +21,35 @@ use revm::{
 };
 use std::collections::hash_map::Entry as MapEntry;
 
-/// A state database with a block's writes on top.
+/// A state with a block's writes on top.
 pub(crate) struct Overlay<DB> {
     db: DB,
     accounts: HashMap<Address, Entry>,
     codes: HashMap<B256, Bytecode>,
-    /// What changed since [`Overlay::take_step`], if somebody asks for steps.
+    /// Changes since the last [`Overlay::take_step`], if [`OverlayMode::steps`] is set.
     step: Option<Changes>,
-    /// An account that the EVM is to see with a nonce of one.
+    /// The account that the EVM sees with a nonce of one.
     feigned: Option<Address>,
     recorder: Option<StepRecorder>,
-    /// Codes of the state below, so that each is looked up once.
+    /// Codes of the state below that have been read.
     loaded: HashMap<B256, Bytecode>,
     mode: OverlayMode,
 }
 
-/// What an overlay is asked for, besides what execution reads.
+/// What an overlay keeps besides the block's writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OverlayMode {
-    /// Whether [`Overlay::take_step`] will be called.
+    /// Keep the changes of each step, for [`Overlay::take_step`].
     pub(crate) steps: bool,
-    /// Whether [`Overlay::end_access_step`] will be.
+    /// Record what each step touches, for [`Overlay::end_access_step`].
     pub(crate) record: bool,
-    /// Whether storage may vanish from under an account that stays, so before Cancun. Later only
-    /// an empty account (EIP-161) with storage could lose that and come back.
+    /// Whether an account can lose its storage and still exist, which is so before Cancun. Later
+    /// only an empty account (EIP-161) with storage could lose it and be created again.
     pub(crate) wipes: bool,
 }
 
 impl OverlayMode {
-    /// What a block's rules ask for.
+    /// The mode that a block's rules require.
     pub(crate) fn of(rules: &Rules) -> Self {
         Self {
             steps: false,
@@ -59,7 +59,7 @@ impl OverlayMode {
     }
 }
 
-/// An account and slots of it as they were read.
+/// An account and some of its slots, as they were read.
 pub(crate) struct AccountRead {
     pub(crate) address: Address,
     pub(crate) account: Option<AccountInfo>,
@@ -70,7 +70,7 @@ pub(crate) struct AccountRead {
 struct Entry {
     before: Option<AccountInfo>,
     now: Option<AccountInfo>,
-    /// Whether the storage before the block is gone.
+    /// Whether the block deleted the storage that the account had before.
     wiped: bool,
     slots: HashMap<U256, Slot>,
 }
@@ -82,7 +82,7 @@ struct Slot {
 }
 
 impl<DB: StateRead> Overlay<DB> {
-    /// Nothing on top of `db` yet.
+    /// An overlay on `db` without any writes.
     pub(crate) fn new(db: DB, mode: OverlayMode) -> Self {
         Self {
             db,
@@ -96,8 +96,7 @@ impl<DB: StateRead> Overlay<DB> {
         }
     }
 
-    /// Nothing on top of `db` again, a state of the same chain: what a code's hash stands for
-    /// stays known.
+    /// Discards all writes and continues on `db`, a state of the same chain. Loaded codes are kept.
     pub(crate) fn begin_again(&mut self, db: DB) {
         self.db = db;
         self.accounts.clear();
@@ -140,13 +139,13 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(!entry.wiped && self.db.has_storage(address)?)
     }
 
-    /// Names the account that [`Database::basic`] gives a nonce of one, if any.
+    /// Sets the account for which [`Database::basic`] returns a nonce of one.
     pub(crate) fn feign_nonce(&mut self, address: Option<Address>) {
         self.feigned = address;
     }
 
-    /// Sets a balance outside any transaction. `keep_empty`: whether an account that is left
-    /// empty exists (before EIP-161) or not.
+    /// Sets a balance outside any transaction. `keep_empty`: whether an account that is left empty
+    /// continues to exist (before EIP-161).
     pub(crate) fn set_balance(
         &mut self,
         address: Address,
@@ -170,7 +169,7 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(())
     }
 
-    /// Takes in what one transaction or system call did.
+    /// Applies the writes of one transaction or system call.
     pub(crate) fn commit(&mut self, state: EvmState) -> Result<(), DB::Error> {
         let mut step = Vec::new();
         let stepwise = self.step.is_some();
@@ -262,7 +261,7 @@ impl<DB: StateRead> Overlay<DB> {
         }
     }
 
-    /// What changed since this was last called.
+    /// Returns the changes since the previous call.
     pub(crate) fn take_step(&mut self) -> Changes {
         self.step.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -278,7 +277,7 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(())
     }
 
-    /// Ends a step of the block, and gives what it touched, if that is recorded.
+    /// Ends a step of the block and returns what it touched, if that is recorded.
     pub(crate) fn end_access_step(&mut self) -> Option<StepAccesses> {
         let mut recorder = self.recorder.take()?;
         let accesses = recorder.end(self);
@@ -286,7 +285,7 @@ impl<DB: StateRead> Overlay<DB> {
         Some(accesses)
     }
 
-    /// What was read of the state below, if nothing was taken in: all that a step depends on.
+    /// The reads from the state below, if nothing was applied: everything that a step depends on.
     pub(crate) fn into_reads(self) -> Vec<AccountRead> {
         let reads = self.accounts.into_iter().map(|(address, entry)| {
             let slots = entry.slots.into_iter();
@@ -299,8 +298,8 @@ impl<DB: StateRead> Overlay<DB> {
         reads.collect()
     }
 
-    /// Whether all these reads would give the same here. `below`: whether they are known to be of
-    /// the state below, so that nobody has to ask that again.
+    /// Whether all `reads` return the same values here. `below`: whether they are known to come
+    /// from the state below, which then need not be read again.
     pub(crate) fn agrees_with(
         &mut self,
         reads: &[AccountRead],
@@ -325,7 +324,7 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(true)
     }
 
-    /// What changed since the parent, and the code that came with it.
+    /// The difference to the parent's state, and the codes of created contracts, by hash.
     pub(crate) fn finish(self) -> (Changes, Vec<(B256, Bytes)>) {
         let changes = self.accounts.iter();
         let changes = changes.filter_map(|(address, entry)| {
@@ -344,7 +343,7 @@ impl<DB: StateRead> Overlay<DB> {
 }
 
 impl Entry {
-    /// As the state below has it.
+    /// An account of the state below.
     fn found(account: Option<AccountInfo>) -> Self {
         Self {
             before: account.clone(),
@@ -354,7 +353,7 @@ impl Entry {
         }
     }
 
-    /// Takes in what the state below has for a slot, unless the block has another value.
+    /// Sets the value that a slot has in the state below, unless the block has written the slot.
     fn found_below(&mut self, slot: U256, value: U256) {
         if !self.wiped && self.now.is_some() {
             let (before, now) = (value, value);
@@ -362,7 +361,7 @@ impl Entry {
         }
     }
 
-    /// The account as it is now, zero if it does not exist.
+    /// The account as it is now; the default account if it does not exist.
     fn account(&self) -> Account {
         self.now.as_ref().map_or_else(Account::default, account)
     }
@@ -414,14 +413,14 @@ impl Entry {
     }
 }
 
-/// An [`AccountChange`] whose paths are not known yet: slots by number.
+/// An [`AccountChange`] before hashing, with slots by number.
 struct EntryChange {
     account: AccountUpdate,
     wipe: bool,
     slots: Vec<(U256, U256)>,
 }
 
-/// Changes by path. All keys are hashed together.
+/// Converts changes to changes by path, hashing all keys in one batch.
 fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
     let paths = keccak256_each(changes.iter().map(|(address, _)| address));
     let slots = changes.iter().flat_map(|(_, change)| &change.slots);
@@ -433,7 +432,7 @@ fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
             path,
             account: change.account,
             wipe: change.wipe,
-            // The values first: they say how many paths to take.
+            // The values come first: their number decides how many paths are taken.
             slots: values
                 .zip(&mut slots)
                 .map(|(value, slot)| (slot, value))
@@ -443,7 +442,7 @@ fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
     changes.into_iter().zip(paths).map(with_path).collect()
 }
 
-/// Whether an account that a transaction touched is no more: destroyed, or empty (EIP-161).
+/// Whether an account that a transaction touched no longer exists: destroyed, or empty (EIP-161).
 pub(crate) fn is_gone(touched: &TouchedAccount) -> bool {
     touched.is_selfdestructed() || touched.is_empty() && !touched.is_created()
 }

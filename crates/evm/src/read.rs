@@ -1,21 +1,29 @@
-//! What execution asks of a state.
+//! The state that execution reads.
 
 use alloy_primitives::{Address, U256};
 use revm::{DatabaseRef, state::AccountInfo};
 use std::sync::Arc;
 
-/// Accounts and values of slots, in the order in which they were asked for.
+/// Accounts and slot values, in the order of the request.
 pub type ManyRead = (Vec<Option<AccountInfo>>, Vec<U256>);
 
-/// A state to execute blocks on: revm's reads and some more.
+/// A state to execute blocks on: revm's reads, and what Cambium needs besides.
 pub trait StateRead: DatabaseRef + Sync {
-    /// Whether an account has any storage. Asked of accounts that a contract is about to be
-    /// created at, if they have no code and no nonce: with storage, creation fails (EIP-7610).
-    /// No such account has come to be since EIP-161.
+    /// Whether an account has any storage. Called before a contract is created at an account that
+    /// has neither code nor nonce: with storage, creation fails (EIP-7610). No such account has
+    /// come into being since EIP-161.
+    ///
+    /// # Errors
+    ///
+    /// If the state can't be read.
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error>;
 
-    /// Reads many accounts and slots. A state on a disk has all these reads in flight together;
-    /// others read one after another.
+    /// Reads many accounts and slots. A state on disk issues all the reads together; the default
+    /// reads one after another.
+    ///
+    /// # Errors
+    ///
+    /// If the state can't be read.
     fn read_all(
         &self,
         accounts: &[Address],

@@ -1,4 +1,4 @@
-//! What execution reads: the raw material of a witness.
+//! Recording of what execution reads, from which a witness is made.
 
 use crate::StateRead;
 use alloy_primitives::{Address, B256, U256};
@@ -8,20 +8,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// All that was asked of a database. Whatever execution writes it reads first, but for slots of
-/// accounts that it creates, under which there is nothing yet.
+/// Everything that was read from a database. Execution reads what it writes, except slots of
+/// accounts that it creates, which are empty before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Accounts, whether they exist or not, each with its slots.
+    /// Accounts with their slots, including accounts that do not exist.
     pub accounts: BTreeMap<Address, BTreeSet<U256>>,
-    /// Hashes of code.
+    /// Hashes of contract codes.
     pub codes: BTreeSet<B256>,
-    /// Hashes of earlier blocks, by height.
+    /// Hashes of earlier blocks, by number.
     pub block_hashes: BTreeMap<u64, B256>,
 }
 
-/// A database that notes what it is asked. It costs a lock for each read: for execution that
-/// ends in a witness only.
+/// A database that records what is read from it. Every read takes a lock, so it is meant for
+/// making witnesses only.
 #[derive(Debug, Default)]
 pub struct Recorder<DB> {
     db: DB,
@@ -29,7 +29,7 @@ pub struct Recorder<DB> {
 }
 
 impl<DB> Recorder<DB> {
-    /// Nothing asked yet.
+    /// Starts recording reads from `db`.
     pub fn new(db: DB) -> Self {
         Self {
             db,
@@ -37,7 +37,7 @@ impl<DB> Recorder<DB> {
         }
     }
 
-    /// All that was asked.
+    /// Returns what was read.
     pub fn into_touched(self) -> Touched {
         self.touched
             .into_inner()

@@ -1,4 +1,4 @@
-//! What the steps of a block come to, put together in their order.
+//! Assembly of a block's outcome from the results of its steps, in order.
 
 use crate::{
     BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
@@ -13,14 +13,14 @@ use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 
-/// So many receipts are made together, as their blooms are hashed together.
+/// Number of receipts that are made together, so that their blooms are hashed in one batch.
 const RECEIPTS_TOGETHER: usize = 64;
 
-/// Takes in the steps of a block, in order, wherever they were executed.
+/// Collects the results of a block's steps in order, wherever they were executed.
 pub(crate) struct BlockResults<'a> {
     input: &'a BlockInput<'a>,
     receipts: Vec<Receipt>,
-    /// Transactions taken in that have no receipt yet, with the state's root after each.
+    /// Results without a receipt yet, with the state root after each transaction.
     waiting: Vec<(TransactionResult, B256)>,
     gas_used: BlockGas,
     blob_gas_used: u64,
@@ -29,7 +29,7 @@ pub(crate) struct BlockResults<'a> {
 }
 
 impl<'a> BlockResults<'a> {
-    /// Nothing taken in yet. An error if the block can't be executed as it was given.
+    /// Starts with no results. Fails if the numbers of senders and transactions differ.
     pub(crate) fn new<E>(input: &'a BlockInput<'a>) -> Result<Self, ExecutionError<E>> {
         let (senders, transactions) = (input.senders.len(), input.transactions.len());
         if senders != transactions {
@@ -49,8 +49,8 @@ impl<'a> BlockResults<'a> {
         })
     }
 
-    /// What the EVM does not check of the next transaction: limits of the block, and of the
-    /// signature's form.
+    /// Checks of the next transaction what the EVM does not: the block's gas and blob gas limits,
+    /// and whether its signature may have a chain id.
     pub(crate) fn check_limits<E>(&mut self) -> Result<(), ExecutionError<E>> {
         let index = self.receipts.len() + self.waiting.len();
         let transaction = &self.input.transactions[index];
@@ -77,8 +77,8 @@ impl<'a> BlockResults<'a> {
         Ok(())
     }
 
-    /// The most gas that a transaction can use, and what the block has used: of the only
-    /// dimension, or from Amsterdam on of both (EIP-8037).
+    /// The most gas that a transaction can use and the gas that the block has used, in each
+    /// dimension (EIP-8037). Before Amsterdam both are the same.
     fn most_gas(&self, transaction: &Transaction) -> [(u64, u64); 2] {
         let BlockGas { regular, state } = self.gas_used;
         if !self.input.rules.is(SpecId::AMSTERDAM) {
@@ -88,8 +88,8 @@ impl<'a> BlockResults<'a> {
         [(most.0, regular), (most.1, state)]
     }
 
-    /// Takes in the next transaction. `root`: the state's after it, which receipts hold before
-    /// Byzantium.
+    /// Adds the next transaction. `root` is the state root after it, which its receipt contains
+    /// before Byzantium.
     pub(crate) fn add(&mut self, result: TransactionResult, root: B256) {
         self.gas_used.regular += result.block_gas.regular;
         self.gas_used.state += result.block_gas.state;
@@ -121,19 +121,19 @@ impl<'a> BlockResults<'a> {
         }
     }
 
-    /// Takes in what the next step touched, if that is recorded.
+    /// Adds what the next step touched, if that is recorded.
     pub(crate) fn add_accesses(&mut self, step: Option<StepAccesses>) {
         if let Some(step) = step {
             self.access_list.add(step);
         }
     }
 
-    /// Says what the steps have touched and changed, instead of step by step.
+    /// Sets the access list as a whole, instead of step by step.
     pub(crate) fn set_access_list(&mut self, list: AccessList) {
         self.known_access_list = Some(list);
     }
 
-    /// Requests by deposits, from the logs.
+    /// The deposit requests in the logs.
     pub(crate) fn deposits<E>(&mut self) -> Result<Bytes, ExecutionError<E>> {
         self.make_receipts();
         match self.input.rules.is(SpecId::PRAGUE) {
@@ -142,7 +142,7 @@ impl<'a> BlockResults<'a> {
         }
     }
 
-    /// All that the block does. `complete`: whether receipts are, before Byzantium.
+    /// Builds the outcome. `complete`: whether receipts have their state roots, before Byzantium.
     pub(crate) fn finish(
         mut self,
         deposits: Bytes,

@@ -1,23 +1,27 @@
-//! Who signed each transaction.
+//! Recovery of senders from signatures.
 
 use crate::Transaction;
 use alloy_consensus::transaction::SignerRecoverable;
 use alloy_primitives::Address;
 use rayon::prelude::*;
 
-/// A transaction whose signature is nobody's.
+/// No sender can be recovered from a transaction's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("transaction {index} has an invalid signature")]
 pub struct SignatureError {
-    /// Its place in the block.
+    /// Index of the transaction in the block, from 0.
     pub index: usize,
 }
 
-/// Transactions worth handing to another thread together: recovery takes some 30 us each.
+/// Minimum number of transactions per task: recovery takes about 30 us each.
 const BATCH: usize = 4;
 
-/// Recovers all senders in parallel. From Homestead on a signature's `s` must be in the lower
-/// half (EIP-2): `homestead` says whether to demand it.
+/// Recovers the senders of all transactions in parallel, in order. `homestead` requires the `s` of
+/// each signature to be in the lower half of the curve's order (EIP-2).
+///
+/// # Errors
+///
+/// If a signature is invalid.
 pub fn recover_senders(
     transactions: &[Transaction],
     homestead: bool,
@@ -43,7 +47,7 @@ mod tests {
     use alloy_primitives::{Signature, U256, uint};
     use secp256k1::{Message, SECP256K1, SecretKey};
 
-    /// The order of the curve's group.
+    /// The order of the curve.
     const ORDER: U256 =
         uint!(0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141_U256);
 
@@ -61,7 +65,7 @@ mod tests {
         legacy.into_signed(signature).into()
     }
 
-    /// The other signature of the same: `s` in the upper half.
+    /// The same signature with `s` in the upper half.
     fn malleated(transaction: &Transaction) -> Transaction {
         let Transaction::Legacy(legacy) = transaction else {
             panic!("not a legacy transaction")

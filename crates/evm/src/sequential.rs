@@ -1,4 +1,4 @@
-//! Transactions one after another: the executor that all others must equal.
+//! Sequential execution: the reference for all other executors.
 
 use crate::{
     BlockInput, ExecutionError, Executor, Hooks, Outcome, StateRead,

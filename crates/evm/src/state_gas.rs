@@ -1,30 +1,31 @@
-//! State gas that comes back while a frame runs, by EIP-8037 as the release has it.
+//! Refunds of state gas while frames run (EIP-8037, as in the fixture release).
 //!
-//! What a frame gets back for a slot that is zero again, or for a contract that was not created,
-//! goes to the reservoir at once, up to what the frame has paid. The rest waits for the frame to
-//! succeed, and goes to its caller on the same terms. If a frame fails, its caller gets all state
-//! gas back that it paid, less what had come back: that is lost.
+//! A frame is refunded for a slot that is zero again and for a contract that was not created. The
+//! refund goes to the reservoir immediately, up to the state gas that the frame has paid. The rest
+//! stays pending until the frame succeeds, and then goes to its caller on the same terms. If a
+//! frame fails, its caller gets back the state gas that it paid, less the refunds so far, which are
+//! lost.
 
 use revm::interpreter::GasTracker;
 
-/// The refunds of all frames that run, by their depth.
+/// Refunds of all running frames, by call depth.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refunds {
     frames: Vec<FrameRefunds>,
     lost: u64,
 }
 
-/// The refunds of one frame, and of those that it called and that succeeded.
+/// Refunds of one frame, including those of its callees that succeeded.
 #[derive(Clone, Copy, Debug, Default)]
 struct FrameRefunds {
-    /// State gas that has come back to the frame so far.
+    /// State gas refunded to the frame so far.
     applied: u64,
-    /// What is more than the frame has paid.
+    /// Refunds beyond the state gas that the frame has paid.
     pending: u64,
 }
 
 impl Refunds {
-    /// A frame begins.
+    /// Starts a frame.
     pub(crate) fn begin(&mut self, depth: usize) {
         if depth == 0 {
             self.lost = 0;
@@ -33,7 +34,7 @@ impl Refunds {
         self.frames.resize(depth + 1, FrameRefunds::default());
     }
 
-    /// Gives state gas back to the frame at a depth.
+    /// Refunds state gas to the frame at `depth`.
     pub(crate) fn credit(&mut self, depth: usize, gas: &mut GasTracker, amount: u64) {
         let paid = u64::try_from(gas.state_gas_spent()).unwrap_or(0);
         let applied = amount.min(paid);
@@ -43,8 +44,8 @@ impl Refunds {
         refill(gas, applied);
     }
 
-    /// The frame at a depth succeeds: its caller takes over. Returns what is left to give back to
-    /// that.
+    /// Ends the frame at `depth` with success: its caller takes over its refunds. Returns the
+    /// pending refund, which is due to the caller.
     pub(crate) fn succeed(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, pending } = self.frames[depth];
         if let Some(caller) = depth.checked_sub(1) {
@@ -54,20 +55,20 @@ impl Refunds {
         pending
     }
 
-    /// The frame at a depth fails. Returns what came back to it, which is lost.
+    /// Ends the frame at `depth` with failure. Returns its refunds, which are lost.
     pub(crate) fn fail(&mut self, depth: usize) -> u64 {
         let FrameRefunds { applied, .. } = self.frames[depth];
         self.lost = self.lost.saturating_add(applied);
         applied
     }
 
-    /// Gas that the transaction paid and the block counts in neither dimension.
+    /// State gas that the transaction paid and that counts in neither dimension of the block's gas.
     pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// Puts state gas into the reservoir, wherever it was taken from.
+/// Returns state gas to the reservoir, wherever it was taken from.
 pub(crate) fn refill(gas: &mut GasTracker, amount: u64) {
     gas.set_state_gas_spilled(0);
     gas.refill_reservoir(amount);

@@ -1,8 +1,8 @@
-//! The steps of a block: what the protocol does before the transactions, each transaction, and
-//! what it does after them.
+//! The steps of a block: the system calls before the transactions, each transaction, and the system
+//! calls, withdrawals and rewards after them.
 //!
-//! A step knows of others only what the state below its overlay says. So all steps may run on one
-//! overlay, in order, or each on one of its own, wherever and whenever its state is known.
+//! A step depends on other steps only through the state below its overlay. So all steps may run in
+//! order on one overlay, or each on an overlay of its own as soon as its state is known.
 //!
 //! The `alloy-evm` crate has the same steps, but only inside a block executor that runs them one
 //! after another on revm's `State`. Its parts can't be taken alone, so rewards, system calls and
@@ -32,26 +32,26 @@ use revm::{
 };
 use std::iter;
 
-/// What a transaction's receipt is made of.
+/// The result of a transaction, from which its receipt is made.
 pub(crate) struct TransactionResult {
-    /// Gas used, refunds taken off.
+    /// Gas used after refunds.
     pub(crate) gas_used: u64,
-    /// Gas that counts towards the block's.
+    /// Gas that counts towards the block's gas.
     pub(crate) block_gas: BlockGas,
     pub(crate) success: bool,
     pub(crate) logs: Vec<Log>,
-    /// Of the logs, once [`set_blooms`] has been here.
+    /// Bloom of `logs`, set by [`set_blooms`].
     pub(crate) bloom: Option<Bloom>,
 }
 
-/// Gas by its two dimensions (EIP-8037). Before Amsterdam all gas is regular.
+/// Gas in its two dimensions (EIP-8037). Before Amsterdam all gas is regular.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockGas {
     pub(crate) regular: u64,
     pub(crate) state: u64,
 }
 
-/// Sets the blooms of results that have none yet. What goes into them is hashed together.
+/// Sets the blooms of results that have none yet, hashing all their inputs in one batch.
 pub(crate) fn set_blooms<'a>(results: impl Iterator<Item = &'a mut TransactionResult>) {
     let mut without: Vec<_> = results.filter(|result| result.bloom.is_none()).collect();
     let logs = without.iter().flat_map(|result| &result.logs);
@@ -87,7 +87,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         self.evm.overlay()
     }
 
-    /// Goes on with another state, and leaves this one.
+    /// Exchanges the runner's overlay for another one.
     pub(crate) fn swap_overlay(&mut self, overlay: &mut Overlay<DB>) {
         std::mem::swap(self.overlay(), overlay);
     }
@@ -96,12 +96,12 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         self.evm.0.ctx.journaled_state.database
     }
 
-    /// Ends a step, and gives what it touched, if that is recorded.
+    /// Ends a step and returns what it touched, if that is recorded.
     pub(crate) fn end(&mut self) -> Option<StepAccesses> {
         self.overlay().end_access_step()
     }
 
-    /// The step before the transactions.
+    /// Runs the step before the transactions.
     pub(crate) fn before(&mut self) -> Result<(), ExecutionError<DB::Error>> {
         if self.input.rules.dao_change {
             for address in DRAINED {
@@ -113,7 +113,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         system::before_block(&mut self.evm, self.input)
     }
 
-    /// A transaction. Limits of the block are not looked at.
+    /// Runs a transaction. Does not check the limits of the block.
     pub(crate) fn transaction(
         &mut self,
         index: usize,
@@ -123,13 +123,13 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         Ok(result)
     }
 
-    /// Takes in what a transaction did.
+    /// Applies a transaction's writes to the overlay.
     pub(crate) fn commit(&mut self, state: EvmState) -> Result<(), ExecutionError<DB::Error>> {
         let committed = self.overlay().commit(state);
         committed.map_err(ExecutionError::Database)
     }
 
-    /// A transaction, and what it does to the state, which is not taken in.
+    /// Runs a transaction and returns its writes, without applying them.
     pub(crate) fn transaction_state(
         &mut self,
         index: usize,
@@ -137,7 +137,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         self.run(index, &mut TransactionHandler::new(false))
     }
 
-    /// As [`Self::transaction_state`], but for the miner's fee, which is told instead.
+    /// As [`Self::transaction_state`], but withholds the beneficiary's fee and returns it.
     pub(crate) fn transaction_and_fee(
         &mut self,
         index: usize,
@@ -176,8 +176,8 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         Ok((result, state))
     }
 
-    /// What the block counts of a transaction's gas: from Amsterdam on refunds stay in (EIP-7778),
-    /// and state gas is apart (EIP-8037).
+    /// The gas of a transaction that counts towards the block's. From Amsterdam on refunds are not
+    /// subtracted (EIP-7778), and state gas is counted separately (EIP-8037).
     fn block_gas(&self, result: &ExecutionResult, handler: &TransactionHandler<DB>) -> BlockGas {
         let gas = result.gas();
         if !self.input.rules.is(SpecId::AMSTERDAM) {
@@ -188,7 +188,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         }
         let state = gas.state_gas_spent_final();
         let regular = match result {
-            // The gas that is burned counts for the sender only.
+            // Gas burned by a collision is paid by the sender, but does not count for the block.
             ExecutionResult::Halt {
                 reason: HaltReason::CreateCollision,
                 ..
@@ -206,7 +206,7 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         }
     }
 
-    /// The step after the transactions: withdrawals, requests of contracts, rewards.
+    /// Runs the step after the transactions: withdrawals, contract requests, rewards.
     pub(crate) fn after(&mut self) -> Result<Vec<ContractRequest>, ExecutionError<DB::Error>> {
         for withdrawal in self.input.withdrawals {
             self.add_balance(withdrawal.address, withdrawal.amount_wei())?;
@@ -216,8 +216,8 @@ impl<'a, DB: StateRead> StepRunner<'a, DB> {
         Ok(requests)
     }
 
-    /// Uncles and the miner get an eighth less for each block that the uncle is late, and a
-    /// thirty-second for each uncle.
+    /// Pays the block rewards. An ommer's miner receives an eighth less for each block that the
+    /// ommer is older, the block's miner a thirty-second more for each ommer.
     fn rewards(&mut self) -> Result<(), ExecutionError<DB::Error>> {
         let (header, reward) = (self.input.header, self.input.rules.block_reward);
         if reward.is_zero() {

@@ -1,5 +1,4 @@
-//! Calls that the protocol makes around a block's transactions, and the requests that come of
-//! them.
+//! System calls before and after a block's transactions, and execution layer requests (EIP-7685).
 
 use crate::{BlockInput, ExecutionError, Receipt, StateRead, create::BlockEvm};
 use alloy_eips::{
@@ -20,13 +19,13 @@ use revm::{
     state::EvmState,
 };
 
-/// A request's type, and what its contract returned.
+/// The request type and the data that its contract returned.
 pub(crate) type ContractRequest = (u8, Bytes);
 
-/// Type of requests by deposits.
+/// Request type of deposits.
 pub(crate) const DEPOSITS: u8 = DEPOSIT_REQUEST_TYPE;
 
-/// Types of requests that contracts return, each with its contract, in order.
+/// Request types that are returned by system contracts, with the contract, in order of type.
 const CONTRACTS: [(u8, Address); 2] = [
     (
         WITHDRAWAL_REQUEST_TYPE,
@@ -38,21 +37,21 @@ const CONTRACTS: [(u8, Address); 2] = [
     ),
 ];
 
-/// Gas of a system call; it counts towards nothing.
+/// Gas limit of a system call. It does not count towards the block's gas.
 const SYSTEM_GAS: u64 = 30_000_000;
 
 /// keccak("DepositEvent(bytes,bytes,bytes,bytes,bytes)").
 const DEPOSIT_EVENT: B256 =
     b256!("649bbc62d0e31342afea4e5cd82d4049e7e1ee912fc0889aa790803be39038c5");
 
-/// Where a deposit's log keeps its fields: offset of the length word, and the length.
+/// Fields of a deposit log: offset of the length word, and length in bytes.
 const DEPOSIT_FIELDS: [(usize, usize); 5] = [(160, 48), (256, 32), (320, 8), (384, 96), (512, 8)];
 
-/// Size of a deposit's log.
+/// Size of the data of a deposit log.
 const DEPOSIT_LOG_BYTES: usize = 576;
 
-/// Before the first transaction: the parent beacon block's root (EIP-4788) and the parent's hash
-/// (EIP-2935) go into their contracts. Where a contract is missing or fails, nothing happens.
+/// Runs the system calls before the first transaction: stores the parent beacon block root
+/// (EIP-4788) and the parent hash (EIP-2935). A missing or failing contract is ignored.
 pub(crate) fn before_block<DB: StateRead>(
     evm: &mut BlockEvm<DB>,
     input: &BlockInput<'_>,
@@ -71,9 +70,9 @@ pub(crate) fn before_block<DB: StateRead>(
     Ok(())
 }
 
-/// After the last transaction, from Prague on: what the contracts of withdrawals (EIP-7002) and
-/// consolidations (EIP-7251) return. Without those contracts, or if they fail, the block is
-/// invalid.
+/// Runs the system calls after the last transaction, from Prague on, and returns the withdrawal
+/// (EIP-7002) and consolidation (EIP-7251) requests. If a contract is missing or fails, the block
+/// is invalid.
 pub(crate) fn contract_requests<DB: StateRead>(
     evm: &mut BlockEvm<DB>,
     input: &BlockInput<'_>,
@@ -88,7 +87,7 @@ pub(crate) fn contract_requests<DB: StateRead>(
     Ok(requests)
 }
 
-/// Calls a contract that must be there and must succeed.
+/// Calls a contract that must exist and succeed.
 fn demand<DB: StateRead>(
     evm: &mut BlockEvm<DB>,
     contract: Address,
@@ -151,7 +150,7 @@ fn commit<DB: StateRead>(
         .map_err(ExecutionError::Database)
 }
 
-/// All deposits that the receipts' logs speak of (EIP-6110), each 192 bytes.
+/// The deposits in the logs of `receipts` (EIP-6110), 192 bytes each.
 pub(crate) fn deposits<E>(
     contract: Address,
     receipts: &[Receipt],
@@ -166,7 +165,8 @@ pub(crate) fn deposits<E>(
     Ok(deposits.into())
 }
 
-/// A deposit's log: five byte strings, as Solidity's ABI lays them out.
+/// Appends the deposit in a log's data: five byte strings in Solidity's ABI encoding. `None` if the
+/// layout differs.
 ///
 /// | offset | size | meaning |
 /// |---|---|---|

@@ -39,7 +39,7 @@ const HEADERS: &[Class] = &[
             "1559BlockImportImpossible_HeaderIsLegacy",
             "BlockException.IMPORT_IMPOSSIBLE_LONDON_WRONG_PARENT",
         ],
-        &["baseFeePerGas is there, though the fork"],
+        &["baseFeePerGas is present, but the block's fork"],
     ),
     class(
         &[
@@ -65,21 +65,21 @@ const HEADERS: &[Class] = &[
     ),
     class(
         &["3675PreParis1559BlockRejected"],
-        &["a proof-of-stake block has no uncles", "difficulty is "],
+        &["a proof-of-stake block has no ommers", "difficulty is "],
     ),
     class(
         &[
             "BlockException.IMPORT_IMPOSSIBLE_UNCLES_OVER_PARIS",
             "PostParisUncleHashIsNotEmpty",
         ],
-        &["a proof-of-stake block has no uncles"],
+        &["a proof-of-stake block has no ommers"],
     ),
     class(
         &[
             "BlockException.EXTRA_DATA_INVALID_DAO",
             "ExtraDataIncorrectDAO",
         ],
-        &["the DAO fork demands"],
+        &["the DAO fork requires"],
     ),
     class(
         &["BlockException.EXTRA_DATA_TOO_BIG", "ExtraDataTooBig"],
@@ -95,7 +95,7 @@ const HEADERS: &[Class] = &[
         &[
             "gasLimit is ",
             "over the gasLimit of ",
-            "baseFeePerGas is there, though the fork",
+            "baseFeePerGas is present, but the block's fork",
         ],
     ),
     class(&["BlockException.GASLIMIT_TOO_BIG"], &["gasLimit is "]),
@@ -115,7 +115,7 @@ const HEADERS: &[Class] = &[
             "BlockException.IMPORT_IMPOSSIBLE_SHANGHAI",
             "ShanghaiBlockImportImpossible",
         ],
-        &["withdrawalsRoot is there, though the fork"],
+        &["withdrawalsRoot is present, but the block's fork"],
     ),
     class(
         &["BlockException.INCORRECT_EXCESS_BLOB_GAS"],
@@ -159,7 +159,7 @@ const BODIES: &[Class] = &[
             "BlockException.RLP_WITHDRAWALS_NOT_READ",
             "RLP_ExpectedAsList",
         ],
-        &["the block no withdrawals"],
+        &["the block has no withdrawals"],
     ),
     class(
         &[
@@ -176,16 +176,16 @@ const BODIES: &[Class] = &[
         &["withdrawalsRoot is "],
     ),
     class(&["InvalidUnclesHash"], &["sha3Uncles is "]),
-    class(&["TooManyUncles"], &[" uncles, over the "]),
+    class(&["TooManyUncles"], &[" ommers, over the "]),
     class(
         &[
             "BlockException.UNCLE_PARENT_INCORRECT",
             "InvalidUncleParentHash",
             "UncleParentIsNotAncestor",
         ],
-        &["which is none of the ancestors"],
+        &["which is not an ancestor"],
     ),
-    class(&["UncleInChain"], &["is an uncle of an ancestor already"]),
+    class(&["UncleInChain"], &["is already an ommer of an ancestor"]),
     class(&["UncleIsAncestor"], &["is an ancestor"]),
     class(&["UncleIsBrother"], &["is listed twice"]),
     class(
@@ -203,11 +203,7 @@ const BODIES: &[Class] = &[
     // A list out of order, or a field of another fork.
     class(
         &["BlockException.INCORRECT_BLOCK_FORMAT"],
-        &[
-            "access list: account ",
-            "though the fork of the block",
-            "overflow",
-        ],
+        &["access list: account ", "but the block's fork", "overflow"],
     ),
 ];
 
@@ -222,7 +218,7 @@ const OUTCOMES: &[Class] = &[
     ),
     class(
         &["BlockException.INVALID_LOG_BLOOM", "InvalidLogBloom"],
-        &["logsBloom has "],
+        &["logsBloom hashes to "],
     ),
     class(
         &[
@@ -389,7 +385,7 @@ pub(crate) fn compare(
             .flatten()
     };
     // Of a field that is there by mistake, or missing, it says no value.
-    let is_field = error.contains(", though the fork");
+    let is_field = error.contains(", but the block's fork");
     for name in reason.split('|').filter(|name| *name != ANY) {
         let Some(class) = classes().find(|class| class.names.contains(&name)) else {
             return Err(format!(
@@ -405,7 +401,7 @@ pub(crate) fn compare(
             allowed.push("blockAccessListHash is ");
         }
         let is_meant = |words: &&str| {
-            let of_field = words.contains("though the fork") || words.contains(" is missing");
+            let of_field = words.contains("but the block's fork") || words.contains(" is missing");
             error.contains(*words) && of_field == is_field
         };
         if allowed.iter().any(is_meant) {
@@ -441,23 +437,22 @@ mod tests {
     #[test]
     fn a_field_that_is_missing_has_no_wrong_value() {
         let of = |name: &str, refusal: &str| compare(Pack::Eest, true, name, refusal);
-        let missing = "header: baseFeePerGas is missing, though the fork of the block has it";
-        let there =
-            "header: baseFeePerGas is there, though the fork of the block has no such field";
-        let wrong = "header: baseFeePerGas is 7, the parent makes it 8";
+        let missing = "header: baseFeePerGas is missing, but the block's fork requires it";
+        let there = "header: baseFeePerGas is present, but the block's fork does not have it";
+        let wrong = "header: baseFeePerGas is 7, expected 8 from the parent";
         let name = "BlockException.INVALID_BASEFEE_PER_GAS";
         assert!(of(name, missing).is_err() && of(name, there).is_err());
         assert_eq!(of(name, wrong), Ok(()));
         assert_eq!(of("LegacyBlockImportImpossible", missing), Ok(()));
         assert!(of("LegacyBlockImportImpossible", there).is_err());
-        let others = "body: the block has withdrawals, its header no withdrawalsRoot";
+        let others = "body: the block has withdrawals, but its header has no withdrawalsRoot";
         assert!(of("TooManyUncles", others).is_err());
         assert!(of("TooManyUncles|BlockException.NEW", others).is_err());
     }
 
     #[test]
     fn roots_without_a_transaction_are_of_one_pack() {
-        let refusal = "block 1: body: transactionsRoot is 0x01, the transactions' is 0x02";
+        let refusal = "block 1: body: transactionsRoot is 0x01, but the transactions have 0x02";
         let of = |pack| compare(pack, false, "TR_NoFunds", refusal);
         assert_eq!(of(Pack::EthereumTests), Ok(()));
         assert!(of(Pack::Eest).is_err());

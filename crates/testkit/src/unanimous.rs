@@ -52,7 +52,7 @@ impl Unanimous {
         for kind in kinds {
             let found = input.access_list.map(|list| found_values(list, db));
             let input = BlockInput {
-                found: found.as_ref(),
+                pre_state: found.as_ref(),
                 ..*input
             };
             let mut seen = Seen::default();
@@ -71,9 +71,9 @@ impl Unanimous {
                 }
                 self.0.listed.fetch_add(1, Ordering::Relaxed);
                 let outcome = expected.as_ref().expect("it has a list");
-                let foretold = seen.foretold.expect("a list tells what changes");
-                assert_eq!(foretold.0, outcome.changes, "changes by the list, {kind:?}");
-                assert_eq!(foretold.1, outcome.codes, "codes by the list, {kind:?}");
+                let claimed = seen.claimed.expect("the list claims changes");
+                assert_eq!(claimed.0, outcome.changes, "changes by the list, {kind:?}");
+                assert_eq!(claimed.1, outcome.codes, "codes by the list, {kind:?}");
             }
             if *kind == ExecutorKind::Parallel
                 && let Some(list) = true_list.filter(|_| input.rules.is(SpecId::CANCUN))
@@ -107,7 +107,7 @@ fn has_empty_account<DB: StateRead>(list: Option<&AccessList>, db: &DB) -> bool 
 
 #[derive(Default)]
 struct Seen {
-    foretold: Option<(Changes, Vec<(B256, Bytes)>)>,
+    claimed: Option<(Changes, Vec<(B256, Bytes)>)>,
     counts: ExecutionCounts,
 }
 
@@ -118,11 +118,11 @@ fn run<DB: StateRead>(
     seen: &mut Seen,
 ) -> Result<Outcome, ExecutionError<DB::Error>> {
     let executor = BlockExecutor::new(kind).with_threads(THREADS);
-    let mut foretold = |changes: &Changes, codes: &[(B256, Bytes)]| {
-        seen.foretold = Some((changes.clone(), codes.to_vec()));
+    let mut claimed = |changes: &Changes, codes: &[(B256, Bytes)]| {
+        seen.claimed = Some((changes.clone(), codes.to_vec()));
     };
     let hooks = Hooks {
-        foretold: Some(&mut foretold),
+        claimed: Some(&mut claimed),
         counts: Some(&mut seen.counts),
         ..Hooks::default()
     };

@@ -170,7 +170,7 @@ fn a_list_is_the_one_that_the_header_names() {
     let (block, list) = &made.blocks[0];
     let said = |block, list| import(&chain, block, list).unwrap_err().to_string();
     let (hash, other) = (keccak256(list), keccak256(&made.blocks[1].1));
-    let expected = format!("body: blockAccessListHash is {hash}, the access list's is {other}");
+    let expected = format!("body: blockAccessListHash is {hash}, but the access list has {other}");
     assert!(said(block, Some(&made.blocks[1].1)).ends_with(&expected));
     let mut false_block = block.clone();
     false_block.header.block_access_list_hash = Some(B256::ZERO);
@@ -224,7 +224,7 @@ fn a_file_of_lists_that_does_not_fit_is_refused() {
     let said = || with_lists(dir.path()).unwrap_err().to_string();
     made.write(dir.path(), [2, 1].into_iter());
     let expected = format!(
-        "lists: it has an access list for block {}, which did not come",
+        "lists: it has an access list for block {}, which is not among the blocks",
         made.id(1)
     );
     assert!(said().ends_with(&expected), "{}", said());
@@ -239,7 +239,7 @@ fn a_file_of_lists_that_does_not_fit_is_refused() {
     assert!(said().contains(&expected), "{}", said());
     fs::write(&lists, [0xc2, 1, 2]).unwrap();
     assert!(
-        said().contains("access list at byte 0 (the file's first): no number"),
+        said().contains("access list at byte 0 (the file's first): not the number"),
         "{}",
         said()
     );

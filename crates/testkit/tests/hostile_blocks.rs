@@ -132,7 +132,7 @@ fn large_blocks_are_refused_by_what_is_outside() {
         &with_transactions(&long, &[]),
     );
     assert!(
-        error.to_string().contains("no valid header: it has"),
+        error.to_string().contains("invalid header: it has"),
         "{error}"
     );
     assert!(most < 3 * BLOCK_BYTES, "{most}");
@@ -153,7 +153,10 @@ fn large_blocks_are_refused_by_what_is_outside() {
     let (workload, _) = chain(Fork::Osaka);
     let of_osaka = with_transactions(&blocks(&workload)[0].header, &zeros);
     let (error, _) = refused(Fork::Osaka, "blocks of Osaka", &of_osaka);
-    assert!(error.to_string().contains("over the 8388608"), "{error}");
+    assert!(
+        error.to_string().contains("over the limit of 8388608"),
+        "{error}"
+    );
 
     // As many bytes as it pays for, of far too many transactions.
     let zeros = vec![0; 1 << 20];

@@ -370,15 +370,15 @@ fn a_claim_costs_what_is_there_and_not_what_is_claimed() {
     for (claim, words) in [
         (
             [0xfb, 0x03, 0xff, 0xff, 0xfb],
-            "cut short: header claims 67108864 bytes",
+            "cut short: its header claims 67108864 bytes",
         ),
         (
             [0xfb, 0x03, 0xff, 0xff, 0xfc],
-            "header claims 67108865 bytes, the limit is 67108864",
+            "header claims 67108865 bytes, over the limit of 67108864",
         ),
         (
             inner,
-            "header claims 1000000005 bytes, the limit is 67108864",
+            "header claims 1000000005 bytes, over the limit of 67108864",
         ),
     ] {
         for is_packed in [false, true] {

@@ -438,7 +438,7 @@ fn assert_place(changed: &ChangedJson, error: &str) {
         "comes before",
         "not an object of target",
         "has no field",
-        " blobs, of which",
+        " blobs, over the limit of",
         "UpdateFraction: 0",
     ];
     if is_of_all.iter().any(|words| error.contains(words)) {

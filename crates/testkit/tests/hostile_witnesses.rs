@@ -116,8 +116,8 @@ impl Honest {
             Err(error) => {
                 let error = brief(&error, case);
                 let is_placed = error.contains(" at line ");
-                let is_named = error.contains("has no field `")
-                    || error.contains(" block with it")
+                let is_named = error.contains("lacks the field `")
+                    || error.contains(" block")
                     || error == "null";
                 assert!(is_placed || is_named, "{case}: {error}");
                 return Some(error);

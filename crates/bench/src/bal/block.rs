@@ -137,7 +137,7 @@ impl BalBlock {
             post_merge: true,
             senders: &senders,
             access_list: None,
-            found: None,
+            pre_state: None,
         };
         let view = chain.db().view()?;
         let executor = BlockExecutor::new(ExecutorKind::Sequential);
@@ -176,7 +176,7 @@ impl BalBlock {
             post_merge: true,
             senders: &self.senders,
             access_list: Some(self.given.list_for(executor.kind)),
-            found: Some(&self.given.found),
+            pre_state: Some(&self.given.found),
         };
         let start = Instant::now();
         let outcome = chain.dry_run(run, view, executor, hooks)?;
@@ -194,7 +194,7 @@ impl BalBlock {
         Ok(Rooted { root, elapsed })
     }
 
-    /// Executes the block with its root computed meanwhile, from what its list foretells.
+    /// Executes the block with its root computed meanwhile, from the changes that its list claims.
     pub(crate) fn execute_with_root(
         &self,
         chain: &Chain,
@@ -202,17 +202,17 @@ impl BalBlock {
     ) -> Result<Rooted, Box<dyn Error>> {
         let mut session = Some(chain.db().view()?.session());
         let mut staged = None;
-        let mut foretold = |changes: &Changes, codes: &[_]| {
+        let mut claimed = |changes: &Changes, codes: &[_]| {
             if let Some(session) = session.take() {
                 staged = Some(session.finish(changes.clone(), codes.to_vec()));
             }
         };
         let hooks = Hooks {
-            foretold: Some(&mut foretold),
+            claimed: Some(&mut claimed),
             ..Hooks::default()
         };
         let elapsed = self.execute(chain, executor, hooks)?.elapsed;
-        let root = staged.ok_or("the executor foretold nothing")??.root();
+        let root = staged.ok_or("the executor claimed no changes")??.root();
         Ok(Rooted { root, elapsed })
     }
 

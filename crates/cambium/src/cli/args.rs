@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! Command line arguments, with their help texts.
 
 use cambium::{
     Address, B256, ChainSpec, ExecutorKind, Fork, STATELESS_GAS_LIMIT_MAX, Spread, StorageKey,
@@ -10,32 +10,32 @@ use std::{num::NonZeroUsize, path::PathBuf};
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
-  1  could not be done: input or output, a lock, permissions, a full disk, another chain
+  1  failed: input or output, a lock, permissions, a full disk, another chain
   2  wrong usage
-  3  a block, or the file it came in, is invalid
+  3  a block, or the file that contains it, is invalid
   4  the database is damaged
   5  a proof or a witness does not hold
 
 Environment:
-  CAMBIUM_LOG  what is logged to standard error: error, warn (default), info, debug, trace
+  CAMBIUM_LOG  log level for standard error: error, warn (default), info, debug, trace
 
-A first look: cambium demo";
+To get started: cambium demo";
 
 const WORKLOAD_HELP: &str = "\
-What --erc20, --swaps and --slot-reads leave of 100 percent are payments of ether.
+--erc20, --swaps and --slot-reads are percentages. All other transactions are payments of ether.
 
-  payment        21,000 gas: from a sender to anybody
-  ERC-20         34,000 gas, or 51,000 if the receiver holds none: the same with a token
-  swap           87,000 gas: one token of the sender's for another, through a router, in a pool as
-                 Uniswap V2 has them (constant product, fee of 0.3 %)
+  payment        21,000 gas: ether from a sender to any account
+  ERC-20         34,000 gas, or 51,000 if the receiver holds none: tokens instead of ether
+  swap           87,000 gas: one token for another, through a router, in a pool like Uniswap V2's
+                 (constant product, fee of 0.3 %)
   slot read      all of --slot-read-gas: the worst case. A contract reads one of its --slots after
                  another, each found by hashing, 7,154 with 16M gas; all exist, all are cold
 
 Spreads, for accounts and for pools:
-  uniform        every one as often as any other
-  zipf           number n about n times as rarely as the first
-  hot:PCT        so many percent of receivers, or of swaps, fall on the first; senders are uniform
-  distinct       none twice in a block: its transactions are independent of each other
+  uniform        all equally likely
+  zipf           number n is 1/n times as likely as the first
+  hot:PCT        this percentage of receivers, or of swaps, is the first; senders are uniform
+  distinct       each at most once in a block: its transactions are independent of each other
 
 Examples:
   cambium workload --out erc20 --accounts 1000000 --holders 1000000 --erc20 100 --fresh 0 --gas 60M
@@ -43,15 +43,14 @@ Examples:
   cambium workload --out swaps --senders 2000 --swaps 100 --pools 100 --pool-spread zipf
   cambium workload --out worst --slot-reads 100 --slots 10000000 --transactions 4
 
-All of the genesis state is in genesis.json, some 150 bytes for each slot. With --access-lists, and
-of Amsterdam in any case, the blocks' access lists are in access-lists.rlp, as
-`import --access-lists` takes them. Headers of Amsterdam have their hashes, earlier ones do not.
+genesis.json contains the whole genesis state, about 150 bytes for each slot. With --access-lists,
+and always for Amsterdam, access-lists.rlp contains the blocks' access lists for
+`import --access-lists`. Only headers of Amsterdam contain the hashes of access lists.
 
 With --json: genesis, chain, access_lists (null if not written), accounts, slots, blocks,
 transactions, gas, head_number, head_hash.";
 
-/// A state engine for EVM blockchains: imports chains with every root checked, and proves what
-/// they hold.
+/// A state engine for EVM blockchains: imports chains, verifies every root, and proves state
 #[derive(Debug, Parser)]
 #[command(name = "cambium", version, after_help = AFTER_HELP, propagate_version = true)]
 pub(crate) struct Args {
@@ -64,49 +63,49 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a database from a genesis file
+    /// Create a database from a genesis file
     Init(InitArgs),
-    /// Execute blocks from files, check all that their headers claim, and keep them
+    /// Import blocks from files: execute them and verify them against their headers
     #[command(after_help = "\
-Files are told apart by their content: concatenated block RLP as `geth export` writes it, the same
-gzipped, or era1. Blocks that are there already are skipped, so an import that was interrupted is
-resumed by running it again. Ctrl-C is safe at any moment, and so is a power loss: the database
-opens again at a block that was committed.
+The format of a file is recognized by its content: concatenated block RLP as `geth export` writes
+it, the same gzipped, or era1. Blocks that are in the database already are skipped, so an
+interrupted import is resumed by running it again. Ctrl-C and power loss are safe at any moment:
+the database opens at a committed block.
 
 With --json: blocks, transactions, gas, seconds, skipped, applied (blocks not executed), parallel
-and again (transactions executed in parallel, and in vain), head_number, head_hash, state_root,
-timings (seconds spent in each stage; stages run side by side) and counters.")]
+(transactions executed in parallel), again (transactions executed again in sequence), head_number,
+head_hash, state_root, timings (seconds spent in each stage; stages run concurrently) and counters.")]
     Import(ImportArgs),
-    /// Write blocks to a file that `import`, and other clients, read
+    /// Write blocks to a file that `import` and other clients can read
     Export(ExportArgs),
-    /// Take the head back to an earlier block
+    /// Move the head back to an earlier block
     Unwind(UnwindArgs),
     /// Print an account, or one of its slots
     Get(GetArgs),
-    /// Print a block's access list: what it touches, and what each of its steps changes
+    /// Print a block's access list: the keys that it touches, and the changes of each step
     #[command(after_help = "\
-A list is kept with a block from Amsterdam on (EIP-7928). That of an earlier block is made by
-executing it again. Index 0 stands for what comes before the transactions, 1 for the first of them,
-and one more than there are for what comes after them.
+From Amsterdam on the access list is stored with the block (EIP-7928). That of an earlier block is
+computed by executing the block again. Index 0 is the step before the transactions, index 1 the
+first transaction, and the last index the step after the transactions.
 
 With --json: number, hash, kept, access_list_hash, counts, items, items_max (null before Amsterdam),
 bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives it.")]
     Bal(BalArgs),
-    /// Print a proof of an account and its slots, as `eth_getProof` gives it
+    /// Print a proof of an account and its slots, in the format of `eth_getProof`
     Prove(ProveArgs),
-    /// Check a proof against a state root, without a database
+    /// Verify a proof against a state root, without a database
     Verify(VerifyArgs),
-    /// Print a block with all that is needed to execute it without a database
+    /// Print a block's witness, which is enough to execute the block without a database
     Witness(WitnessArgs),
-    /// Execute a block from its witness alone
+    /// Execute a block from its witness, without a database
     Stateless(StatelessArgs),
-    /// Look at the database itself
+    /// Inspect, check, back up or repair the database
     #[command(subcommand)]
     Db(DbCommand),
     /// Generate a chain of payments, token transfers, swaps and slot reads, for any client
     #[command(after_help = WORKLOAD_HELP)]
     Workload(WorkloadArgs),
-    /// Make a small chain, import it, and prove and re-execute parts of it
+    /// Generate a small chain, import it, and prove and re-execute parts of it
     Demo(DemoArgs),
 }
 
@@ -114,21 +113,20 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
 pub(crate) enum DbCommand {
     /// Print sizes and counts
     Stats(DbArgs),
-    /// Read everything, hash the state from its leaves, and compare with the roots
+    /// Read everything, hash the state from its leaves, and compare it with the roots
     Check(DbArgs),
-    /// Copy the database to a new directory, whether or not another process writes to it
+    /// Copy the database to a new directory, even while another process writes to it
     ///
-    /// Files that nobody writes to any more are shared where both directories are of one file
-    /// system: that takes no time and no space. The copy is opened to see that it is whole
+    /// If both directories are on one file system, files that are no longer written to are hard
+    /// linked, which takes no time and no space. The copy is opened to check that it is complete
     Backup(BackupArgs),
-    /// Bring back what is damaged from what the other files tell, and say what is to be imported
-    /// again
+    /// Restore damaged files from the others, and print which blocks must be imported again
     Repair(RepairArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BackupArgs {
-    /// Directory of the copy: empty, or not there
+    /// Directory of the copy, which must be empty or not exist
     #[arg(value_name = "DIR")]
     pub(crate) to: PathBuf,
     #[command(flatten)]
@@ -139,7 +137,7 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
-    /// Change nothing: say what is damaged, what would be done about it, and what it would cost
+    /// Change nothing: print what is damaged, what a repair would do, and what would be lost
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -156,22 +154,22 @@ pub(crate) struct DbArgs {
     pub(crate) files: FileArgs,
 }
 
-/// A database that is written to.
+/// A database that the command writes to.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) db: DbArgs,
-    /// Keep so many blocks below the head: older ones leave the directory, with what they changed,
-    /// and states before them can't be had any more [default: all]
+    /// Keep this many blocks below the head: older blocks are removed with their changesets, and
+    /// states before them are no longer available [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) keep_blocks: Option<u64>,
-    /// Keep what was removed readable for processes that read the database, until they are so many
+    /// Keep removed data readable for processes that read the database, until they are this many
     /// checkpoints behind
     #[arg(long, value_name = "N", default_value_t = READER_LAG)]
     pub(crate) reader_lag: u64,
 }
 
-/// Checkpoints that readers may be behind, if nobody says otherwise.
+/// Default of `--reader-lag`, in checkpoints.
 const READER_LAG: u64 = 16;
 
 impl From<DbArgs> for WriteArgs {
@@ -184,16 +182,16 @@ impl From<DbArgs> for WriteArgs {
     }
 }
 
-/// How large files get: for tests, which are after what happens to files.
+/// File sizes, for tests that exercise file rotation.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct FileArgs {
-    /// Another segment is begun when one would be larger than this
+    /// Maximum size of a segment
     #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) segment_size: Option<u64>,
-    /// Pages are written when they are so many bytes together
+    /// Size of the buffer in which pages are collected before they are written
     #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) segment_buffer: Option<u64>,
-    /// Another file of the block log is begun when one is larger than this
+    /// Size after which the block log continues in a new file
     #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
     pub(crate) log_file_size: Option<u64>,
 }
@@ -212,25 +210,25 @@ pub(crate) struct ImportArgs {
     /// Files of blocks, in order
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Make the database from this genesis file if there is none; else check that it is the
-    /// same chain's
+    /// Create the database from this genesis file if there is none; otherwise check that the
+    /// database is of the same chain
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
-    /// File of the blocks' access lists, which are then checked, too
+    /// File of the blocks' access lists, which are verified as well
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,
     /// How transactions are executed; the results are the same
     #[arg(long, value_enum, default_value = "sequential")]
     pub(crate) executor: ExecutorName,
-    /// Threads that transactions run on [default: as many as processors]
+    /// Number of threads that transactions run on [default: number of processors]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Execute up to so many consecutive blocks at once, each in sequence, if they come with their
+    /// Execute up to this many consecutive blocks at once, each sequentially, if they come with
     /// access lists, from Cancun on: for catching up
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_threads)]
     pub(crate) batch: NonZeroUsize,
-    /// Don't execute blocks that come with their access lists, from Cancun on: go forward by what
-    /// the lists say, and check state roots alone
+    /// Do not execute blocks that come with access lists, from Cancun on: apply the changes in the
+    /// lists, and verify only state roots
     #[arg(long)]
     pub(crate) apply: bool,
     #[command(flatten)]
@@ -242,13 +240,13 @@ pub(crate) struct ImportArgs {
 pub(crate) enum ExecutorName {
     /// One transaction after another
     Sequential,
-    /// In parallel by access lists, from Cancun on; all that a list names is read at once
+    /// In parallel by access lists, from Cancun on: all keys of a list are read in one batch first
     Batched,
-    /// In parallel by access lists, from Cancun on; what a list says changes is read ahead, and
-    /// transactions read what else they come to
+    /// In parallel by access lists, from Cancun on: keys that change are read ahead, other keys
+    /// when a transaction reads them
     Parallel,
-    /// In parallel without access lists, from Byzantium on: transactions run ahead of their turn,
-    /// and again if they then find something else
+    /// In parallel without access lists, from Byzantium on: transactions run speculatively, and
+    /// again if they have read outdated values
     Optimistic,
 }
 
@@ -263,7 +261,7 @@ impl From<ExecutorName> for ExecutorKind {
     }
 }
 
-/// More threads than a system is sure to give are refused.
+/// Maximum number of threads, which any system can be expected to provide.
 const THREADS_MAX: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
@@ -285,11 +283,11 @@ pub(crate) struct ExportArgs {
     /// Last block [default: the head]
     #[arg(long, value_name = "N")]
     pub(crate) to: Option<u64>,
-    /// Write the blocks' access lists, those that are kept, to this file; gzipped if its name
+    /// Write the access lists that are stored with the blocks to this file; gzipped if its name
     /// ends in .gz
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,
-    /// Write over the files if they exist
+    /// Overwrite the files if they exist
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -298,17 +296,17 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UnwindArgs {
-    /// The block to go back to
+    /// Number of the block that becomes the head
     #[arg(long, value_name = "N")]
     pub(crate) to: u64,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }
 
-/// A state of the database.
+/// A state in the database.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StateArgs {
-    /// The state after this block [default: the head]
+    /// Use the state after this block [default: the head]
     #[arg(long, value_name = "N")]
     pub(crate) block: Option<u64>,
     #[command(flatten)]
@@ -319,7 +317,7 @@ pub(crate) struct StateArgs {
 pub(crate) struct GetArgs {
     /// Address of the account
     pub(crate) address: Address,
-    /// A slot of it: hex after 0x, else decimal
+    /// Storage slot of the account: hex with 0x, otherwise decimal
     #[arg(value_parser = parse_slot)]
     pub(crate) slot: Option<StorageKey>,
     #[command(flatten)]
@@ -328,7 +326,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BalArgs {
-    /// The block
+    /// Number of the block
     #[arg(value_name = "N")]
     pub(crate) block: u64,
     #[command(flatten)]
@@ -339,7 +337,7 @@ pub(crate) struct BalArgs {
 pub(crate) struct ProveArgs {
     /// Address of the account
     pub(crate) address: Address,
-    /// Slots of it: hex after 0x, else decimal
+    /// Storage slots of the account: hex with 0x, otherwise decimal
     #[arg(value_name = "SLOT", value_parser = parse_slot)]
     pub(crate) slots: Vec<StorageKey>,
     #[command(flatten)]
@@ -348,20 +346,20 @@ pub(crate) struct ProveArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct VerifyArgs {
-    /// File with the proof, or - for standard input; a whole JSON-RPC response will do
+    /// File with the proof or a JSON-RPC response that contains it, or - for standard input
     #[arg(value_name = "PROOF.json")]
     pub(crate) proof: PathBuf,
-    /// State root of a block that is trusted
+    /// State root of a trusted block
     #[arg(long)]
     pub(crate) root: B256,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WitnessArgs {
-    /// The block
+    /// Number of the block
     #[arg(value_name = "N")]
     pub(crate) block: u64,
-    /// As whom to write it: `own` has the block with it, the others are what nodes answer to
+    /// Format: `own` includes the block, the others are responses of clients to
     /// debug_executionWitness
     #[arg(long, value_name = "FORM", value_enum, default_value_t = WitnessFormArg::Own)]
     pub(crate) form: WitnessFormArg,
@@ -371,9 +369,9 @@ pub(crate) struct WitnessArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum WitnessFormArg {
-    /// The block beside its witness
+    /// The block with its witness
     Own,
-    /// State, codes, keys, and headers as RLP: also EIP-8025's form
+    /// State, codes, keys, and headers as RLP: also the format of EIP-8025
     Reth,
     /// State, codes, and headers as objects
     Geth,
@@ -391,30 +389,30 @@ impl From<WitnessFormArg> for WitnessForm {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatelessArgs {
-    /// File with a witness in any form that `cambium witness` writes, or - for standard input
+    /// File with a witness in any format of `cambium witness`, or - for standard input
     pub(crate) witness: PathBuf,
-    /// File with the block, if the witness has none with it: RLP, in bytes or in hex
+    /// File with the RLP of the block, binary or hex, if the witness does not include it
     #[arg(long, value_name = "FILE")]
     pub(crate) block: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
-    /// Hash that the block's parent must have. Without it the block follows from the parent that
-    /// it names, whatever that is
+    /// Hash of the block's parent. Without it, execution shows only that the block follows from the
+    /// parent in its header, which may not exist
     #[arg(long, value_name = "HASH")]
     pub(crate) parent: Option<B256>,
-    /// Refuse blocks with a higher gas limit: executing them may take long
+    /// Reject blocks with a higher gas limit, which may take long to execute
     #[arg(long, value_name = "GAS", default_value_t = STATELESS_GAS_LIMIT_MAX)]
     pub(crate) gas_limit_max: u64,
 }
 
-/// Where fork rules come from. Never from what is to be verified.
+/// Source of the fork rules, which must not come from what is verified.
 #[derive(Debug, ClapArgs)]
 #[group(required = true, multiple = false)]
 pub(crate) struct RulesArgs {
-    /// Public chain whose fork rules hold
+    /// Public chain whose fork rules apply
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ChainSpec::PUBLIC.map(|(name, _)| name)))]
     pub(crate) chain: Option<String>,
-    /// Genesis file of the chain whose fork rules hold
+    /// Genesis file of the chain whose fork rules apply
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
 }
@@ -424,44 +422,43 @@ pub(crate) struct WorkloadArgs {
     /// Directory for genesis.json, chain.rlp and access-lists.rlp
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Accounts at genesis
+    /// Number of accounts at genesis
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) accounts: u64,
-    /// How many of them send [default: 50000, or all]
+    /// Number of accounts that send [default: 50000, or all]
     #[arg(long, value_name = "N")]
     pub(crate) senders: Option<u64>,
-    /// How many of them hold tokens [default: those that send]
+    /// Number of accounts that hold tokens [default: number of senders]
     #[arg(long, value_name = "N")]
     pub(crate) holders: Option<u64>,
-    /// Pools to swap in, each with a token of its own that all senders hold
+    /// Number of pools for swaps, each with a token of its own that all senders hold
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) pools: u64,
-    /// Slots of the contract that slots are read of
+    /// Number of slots of the contract that slot reads call
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) slots: u64,
-    /// Blocks after genesis
+    /// Number of blocks after genesis
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) blocks: u64,
-    /// Transactions in each block
+    /// Number of transactions in each block
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) transactions: u64,
-    /// As many transactions in each block as take about so much gas: 60M
+    /// Approximate gas of the transactions in each block, instead of their number: 60M
     #[arg(long, value_name = "GAS", value_parser = parse_gas, conflicts_with = "transactions")]
     pub(crate) gas: Option<u64>,
-    /// Share of the transactions that are ERC-20 transfers, in percent [default: 20, or 0 with
-    /// --swaps or --slot-reads]
+    /// Percentage of ERC-20 transfers [default: 20, or 0 with --swaps or --slot-reads]
     #[arg(long, value_name = "PCT")]
     pub(crate) erc20: Option<u8>,
-    /// Share that are swaps, in percent
+    /// Percentage of swaps
     #[arg(long, value_name = "PCT", default_value_t = 0)]
     pub(crate) swaps: u8,
-    /// Share that read slots until their gas is used up, in percent
+    /// Percentage of slot reads, which read slots until their gas is used up
     #[arg(long, value_name = "PCT", default_value_t = 0)]
     pub(crate) slot_reads: u8,
-    /// Gas of each of these: up to 16777216
+    /// Gas of each slot read: up to 16777216
     #[arg(long, value_name = "GAS", default_value = "16M", value_parser = parse_gas)]
     pub(crate) slot_read_gas: u64,
-    /// Share of payments and ERC-20 transfers that go to new accounts, in percent
+    /// Percentage of payments and ERC-20 transfers that go to new accounts
     #[arg(long, value_name = "PCT", default_value_t = 25)]
     pub(crate) fresh: u8,
     /// How senders and receivers are chosen: uniform, zipf, distinct or hot:PCT
@@ -470,19 +467,19 @@ pub(crate) struct WorkloadArgs {
     /// How pools are chosen: uniform, zipf, distinct or hot:PCT
     #[arg(long, value_name = "SPREAD", default_value_t)]
     pub(crate) pool_spread: Spread,
-    /// The same seed, with the same other parameters, gives the same chain
+    /// Seed of everything random: the same arguments give the same chain
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// The fork in force from genesis on
+    /// The fork that is active from genesis
     #[arg(long, value_enum, default_value = "osaka")]
     pub(crate) fork: WorkloadFork,
-    /// Write the blocks' access lists, too, as is done for Amsterdam in any case
+    /// Also write the blocks' access lists, as is always done for Amsterdam
     #[arg(long)]
     pub(crate) access_lists: bool,
     /// EIP-155 chain id
     #[arg(long, value_name = "ID", default_value_t = 4_093)]
     pub(crate) chain_id: u64,
-    /// Write over the files if they exist
+    /// Overwrite the files if they exist
     #[arg(long)]
     pub(crate) force: bool,
     /// Memory for caches and recent blocks together: 512M, 4G
@@ -499,7 +496,7 @@ pub(crate) enum WorkloadFork {
 }
 
 impl WorkloadFork {
-    /// Whether headers have the hash of the block's access list.
+    /// Whether headers contain the hash of the block's access list.
     pub(crate) const fn has_access_lists(self) -> bool {
         matches!(self, Self::Amsterdam)
     }
@@ -517,27 +514,27 @@ impl From<WorkloadFork> for Fork {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
-    /// Keep all that is made in this directory [default: a temporary one]
+    /// Keep all files in this directory [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Accounts at genesis
+    /// Number of accounts at genesis
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) accounts: u64,
-    /// Blocks after genesis
+    /// Number of blocks after genesis
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) blocks: u64,
 }
 
-/// The least memory that a database is opened with.
+/// Minimum memory for opening a database, in bytes.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// A size of a file, of which none is smaller than a block of the device.
+/// Parses the size of a file, which is at least one block of the device.
 fn parse_file_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text, 4096, "the least is 4K")
+    parse_bytes(text, 4096, "the minimum is 4K")
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text, MEMORY_BYTES_MIN, "the least is 1M")
+    parse_bytes(text, MEMORY_BYTES_MIN, "the minimum is 1M")
 }
 
 fn parse_bytes(text: &str, min: u64, too_few: &str) -> Result<u64, String> {
@@ -549,20 +546,20 @@ fn parse_bytes(text: &str, min: u64, too_few: &str) -> Result<u64, String> {
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
         "T" | "TB" | "TIB" => 40,
-        _ => return Err("a size is a number and K, M, G or T: 512M, 4G".to_owned()),
+        _ => return Err("a size is a number with K, M, G or T: 512M, 4G".to_owned()),
     };
     let number: u64 = digits
         .parse()
-        .map_err(|_| "a size is a number and K, M, G or T: 512M, 4G".to_owned())?;
+        .map_err(|_| "a size is a number with K, M, G or T: 512M, 4G".to_owned())?;
     match number.checked_mul(1 << shift) {
         Some(bytes) if bytes >= min => Ok(bytes),
         Some(_) => Err(too_few.to_owned()),
-        None => Err("that is more than any machine has".to_owned()),
+        None => Err("the size does not fit into 64 bits".to_owned()),
     }
 }
 
 fn parse_gas(text: &str) -> Result<u64, String> {
-    let bad = || "gas is a number, perhaps with K, M or G for thousands, millions, 10^9".to_owned();
+    let bad = || "gas is a number, optionally with K, M or G: 60M is 60,000,000".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" => 1,
@@ -575,13 +572,14 @@ fn parse_gas(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(bad)
 }
 
-/// Hex after `0x`, else decimal. Shorter than 32 bytes it stays a number in proofs.
+/// Parses a slot: hex after `0x`, otherwise decimal. Unless it has 32 bytes of hex, proofs show it
+/// as a number.
 fn parse_slot(text: &str) -> Result<StorageKey, String> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(hex) => (hex, 16),
         None => (text, 10),
     };
-    let bad = || "a slot is a number of at most 256 bits: hex after 0x, else decimal".to_owned();
+    let bad = || "a slot is a number of at most 256 bits: hex with 0x, or decimal".to_owned();
     let too_long = radix == 16 && digits.len() > 64;
     if digits.is_empty() || too_long || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad());

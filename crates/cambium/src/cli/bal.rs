@@ -1,4 +1,4 @@
-//! A block's access list, for people and for machines.
+//! The bal command: prints a block's access list.
 
 use super::{
     args::BalArgs,
@@ -74,12 +74,12 @@ impl Found {
     fn summary(&self) -> Table {
         let (counts, sizes) = (&self.counts, &self.sizes);
         let from = match self.kept {
-            true => "kept with the block",
-            false => "made by executing the block again: its header names none",
+            true => "stored with the block",
+            false => "computed by executing the block again: its header has no hash of a list",
         };
         let items = match self.items_max {
             Some(max) => format!(
-                "{}, of {} that the gas limit allows",
+                "{} of {} allowed by the gas limit",
                 count(counts.items()),
                 count(max)
             ),
@@ -93,7 +93,7 @@ impl Found {
             .row(
                 "accounts",
                 format!(
-                    "{}, {} of them changed",
+                    "{} accessed, {} changed",
                     count(counts.accounts),
                     count(counts.accounts_changed)
                 ),
@@ -114,7 +114,7 @@ impl Found {
                 ),
             )
             .section("Size")
-            .row("full", size(sizes.full, "changes, and all values read"))
+            .row("full", size(sizes.full, "changes, and values of all keys"))
             .row(
                 "batched",
                 size(sizes.batched, "changes, and all keys read: EIP-7928"),
@@ -138,8 +138,8 @@ impl Display for Found {
     }
 }
 
-/// As `eth_getBlockAccessList` gives it: slots and their values are 32 bytes, numbers have no
-/// leading zeros.
+/// An account in the format of `eth_getBlockAccessList`: slots and their values have 32 bytes,
+/// numbers no leading zeros.
 fn account_json(account: &AccountChanges) -> Value {
     let word = |word: &U256| B256::from(*word);
     let index = |index: BlockAccessIndex| format!("{index:#x}");
@@ -170,7 +170,7 @@ fn account_json(account: &AccountChanges) -> Value {
     })
 }
 
-/// One line for each change and each slot read: what, at which index, its value.
+/// Writes one line for each change and each slot read: field, index, value.
 fn write_account(f: &mut fmt::Formatter<'_>, account: &AccountChanges) -> fmt::Result {
     let mut lines = Vec::new();
     for slot in &account.storage_changes {

@@ -18,17 +18,17 @@ use std::{iter, path::Path};
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     let (chain, there) = open_or_init(&args.genesis, &args.db.clone().into(), out)?;
     let (state_root, title) = match there {
-        None => (chain.db().view()?.state_root(), "Made a database."),
+        None => (chain.db().view()?.state_root(), "Created a database."),
         Some(state_root) => (
             state_root,
-            "This database is there already, from the same genesis: nothing to do.",
+            "The database exists already, with the same genesis: nothing to do.",
         ),
     };
     Ok(described(&chain, state_root, title))
 }
 
-/// Makes a database; or opens the one that is there, which must be from the same genesis, and gives
-/// the state root of that.
+/// Creates a database, or opens an existing one, which must have the same genesis. Returns the
+/// genesis state root of an existing one.
 pub(crate) fn open_or_init(
     genesis: &Path,
     args: &WriteArgs,
@@ -38,7 +38,7 @@ pub(crate) fn open_or_init(
         return Ok((make(genesis, args, out)?, None));
     }
     match open::chain_to_write(args, out) {
-        // Its making was cut short, before it had any block: it is made again.
+        // Initialization was interrupted before the first block was stored: start again.
         Err(Failure::Chain(error))
             if matches!(*error, ChainError::State(StateError::Unfinished)) =>
         {
@@ -68,7 +68,7 @@ fn make(genesis: &Path, args: &WriteArgs, out: &Output) -> Result<Chain, Failure
 
 pub(crate) const INIT_BAR: &str = "{bar:30} {percent}%  {msg}";
 
-/// Shows on a bar of the form [`INIT_BAR`] how far the making of a database is.
+/// Shows the progress of initializing a database on a bar with the template [`INIT_BAR`].
 pub(crate) fn init_progress(bar: &ProgressBar) -> impl FnMut(InitProgress) {
     |progress| {
         let (done, of, what) = match progress {
@@ -109,7 +109,7 @@ fn described(chain: &Chain, state_root: B256, title: &str) -> Report {
     )
 }
 
-/// Refuses to write over a file. What is no regular file (a pipe, a terminal) is not harmed.
+/// Fails if writing `file` would overwrite a regular file. Pipes and terminals are allowed.
 pub(crate) fn refuse_to_overwrite(file: &Path, force: bool) -> Result<(), Failure> {
     match file.metadata() {
         Ok(there) if there.is_file() && !force => Err(Failure::Exists(file.to_owned())),
@@ -124,7 +124,7 @@ pub(crate) fn export(args: &ExportArgs, out: &Output) -> Result<Report, Failure>
     if from > to {
         return Err(Failure::NothingToExport { from, to });
     }
-    // Both ends are looked for before anything is written.
+    // Both ends must exist before anything is written.
     chain.block_rlp(from)?;
     chain.block_rlp(to)?;
     for file in iter::once(&args.file).chain(&args.access_lists) {
@@ -181,7 +181,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
         .row("head", head)
         .row("state root", state_root);
     Ok(Report::new(
-        format!("Took back {} blocks.\n{table}", count(taken)),
+        format!("Unwound {} blocks.\n{table}", count(taken)),
         json!({
             "blocks": taken,
             "head_number": head.number,

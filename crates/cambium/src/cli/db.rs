@@ -10,7 +10,7 @@ use cambium::{BlockId, Chain, CheckProgress, CheckReport, RepairProgress, Repair
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 
-/// Parts of the state that a check goes through.
+/// Number of parts of the state that a check reports.
 const STATE_PARTS: u64 = 256;
 
 pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn stats(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
 
 fn stats_table(stats: &Stats, genesis: BlockId, chain_id: Option<u64>) -> Table {
     let rules = chain_id.map_or_else(
-        || "none: made with the library, without a chain's rules".to_owned(),
+        || "none: created with the library, without fork rules".to_owned(),
         |id| id.to_string(),
     );
     let merging = stats.merging.map(|merging| {
@@ -57,11 +57,11 @@ fn stats_table(stats: &Stats, genesis: BlockId, chain_id: Option<u64>) -> Table 
             "being merged",
             merging.unwrap_or_else(|| "nothing".to_owned()),
         )
-        .row("entry cache", bytes(stats.entry_cache_bytes as u64))
+        .row("value cache", bytes(stats.entry_cache_bytes as u64))
         .row("code cache", bytes(stats.code_cache_bytes))
         .row("page cache", bytes(stats.page_cache_bytes))
         .row("kept by views", bytes(stats.pinned_bytes as u64))
-        .section("Since it was opened")
+        .section("Since opening")
 }
 
 fn stats_json(
@@ -116,7 +116,7 @@ fn stats_json(
     })
 }
 
-/// The part of the segments' bytes that is in use.
+/// Fraction of the segments' bytes that is in use.
 fn live_share(stats: &Stats) -> f64 {
     match stats.segment_bytes {
         0 => 1.0,
@@ -124,7 +124,7 @@ fn live_share(stats: &Stats) -> f64 {
     }
 }
 
-/// Which blocks can be gone back to.
+/// The blocks that are kept: their number, and the first one.
 fn kept(stats: &Stats) -> String {
     match stats.head.number.checked_sub(stats.kept_from) {
         Some(blocks) => format!("{}, from {}", count(blocks + 1), count(stats.kept_from)),
@@ -132,7 +132,7 @@ fn kept(stats: &Stats) -> String {
     }
 }
 
-/// The memory of the index, and whether it should have more.
+/// The memory of the index, and the size of its part on disk.
 fn index(stats: &Stats) -> String {
     let memory = bytes(stats.index_bytes as u64);
     match stats.index_bytes_on_disk {
@@ -144,7 +144,7 @@ fn index(stats: &Stats) -> String {
     }
 }
 
-/// How many segments, and how full they are: most that are not full are told by tenths.
+/// Number and size of the segments. Those that are less than 90 % in use are counted by tenths.
 fn segments(stats: &Stats) -> String {
     let size = bytes(stats.segment_bytes);
     let by_live = (0..).step_by(10).zip(stats.segments_by_live);
@@ -191,7 +191,7 @@ fn checked(report: &CheckReport) -> Report {
         .row("codes", count(report.codes))
         .row("blocks", count(report.blocks));
     let mut text = if sound {
-        "The database is sound: all roots follow from what is stored.".to_owned()
+        "The database is sound: all roots match the stored data.".to_owned()
     } else {
         let number = count(report.damage.len() as u64 + report.more_damage);
         let mut damage = report.damage.join("\n  ");
@@ -200,8 +200,8 @@ fn checked(report: &CheckReport) -> Report {
         }
         format!(
             "The database is DAMAGED in {number} places:\n  {damage}\n\
-             `cambium db repair --dry-run` says what can be brought back, and what is to be \
-             imported again. What was read:"
+             `cambium db repair --dry-run` shows what can be restored, and what must be imported \
+             again. Data read:"
         )
     };
     text.push_str(&format!("\n{table}"));
@@ -267,13 +267,13 @@ pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure>
         bar.finish_and_clear();
         repaired
     };
-    // What it will cost is said before it is done.
+    // The plan is printed before anything is changed.
     let mut plan = run(true)?;
     if args.dry_run || plan.is_sound() {
         plan.is_trial = args.dry_run;
         return Ok(repaired(&plan));
     }
-    out.note(format!("about to be done:\n{}", findings(&plan)));
+    out.note(format!("the repair will do this:\n{}", findings(&plan)));
     Ok(repaired(&run(false)?))
 }
 
@@ -289,15 +289,15 @@ fn findings(report: &RepairReport) -> String {
     let next = report.head.number + 1;
     lines.push(match &report.missing {
         Some(missing) => format!(
-            "The head is block {}. Import blocks {} to {} again: those after them are there, and \
+            "The head is block {}. Import blocks {} to {} again: later blocks are still stored, and \
              are used then.",
             report.head,
             missing.start(),
             missing.end()
         ),
         None if report.lost_blocks => format!(
-            "The head is block {}. Import the chain again from block {next} on: what is still \
-             there is skipped.",
+            "The head is block {}. Import the chain again from block {next} on: blocks that are \
+             still stored are skipped.",
             report.head
         ),
         None => format!("The head is block {}.", report.head),
@@ -309,8 +309,8 @@ fn findings(report: &RepairReport) -> String {
             false => format!("{} to {}", range.start(), range.end()),
         });
         lines.push(format!(
-            "The records of blocks {} are lost: the state does not need them, but neither these \
-             blocks nor the states before them can be had, unless the chain is imported into a new \
+            "The records of blocks {} are lost. The state does not need them, but these blocks and \
+             the states before them are unavailable, unless the chain is imported into a new \
              directory.",
             ranges.collect::<Vec<_>>().join(", ")
         ));
@@ -318,7 +318,7 @@ fn findings(report: &RepairReport) -> String {
     if !report.copies.is_empty() {
         let copies = report.copies.join("\n  ");
         lines.push(format!(
-            "What is cut off or overwritten is kept in:\n  {copies}"
+            "Data that is cut off or overwritten is kept in:\n  {copies}"
         ));
     }
     lines.join("\n")
@@ -331,10 +331,10 @@ fn repaired(report: &RepairReport) -> Report {
             report.head
         ),
         (false, true) => format!(
-            "This is damaged, and this is what would be done (nothing was changed):\n{}",
+            "Damage, and what a repair would do (nothing was changed):\n{}",
             findings(report)
         ),
-        (false, false) => format!("This was damaged:\n{}", findings(report)),
+        (false, false) => format!("Damage, and what was done:\n{}", findings(report)),
     };
     let found = report.findings.iter().map(|finding| {
         json!({

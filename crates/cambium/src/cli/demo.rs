@@ -1,4 +1,5 @@
-//! The demonstration: the main job end to end, on a chain of its own, with a word to each step.
+//! The demo command: generates a chain, imports it, and proves and re-executes parts of it, with an
+//! explanation of each step.
 
 use super::{
     args::DemoArgs,
@@ -35,9 +36,7 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     if db.exists() {
         return Err(Failure::DemoExists(db));
     }
-    out.say(
-        "Cambium keeps the state of an EVM blockchain. This is what it does, in five steps.\n",
-    )?;
+    out.say("Cambium stores the state of an EVM blockchain. This demonstration has five steps.\n")?;
     let (workload, made) = make_chain(args, dir, out)?;
     let (chain, summary) = import_chain(&made, &db, out)?;
     let imported = import::json(&summary, chain.db());
@@ -54,7 +53,7 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
 /// Step 1.
 fn make_chain(args: &DemoArgs, dir: &Path, out: &Output) -> Result<(Workload, Generated), Failure> {
     out.say(
-        "1. Make a chain: signed payments and token transfers, as any client would import it.",
+        "1. Generate a chain of signed payments and token transfers that any client can import.",
     )?;
     let params = WorkloadParams {
         accounts: args.accounts,
@@ -87,7 +86,7 @@ fn import_chain(
 ) -> Result<(Chain, ImportSummary), Failure> {
     out.say(
         "2. Import it into a new database: every block is executed, and its gas, receipts and\n   \
-         state root are held against its header, before it is made durable.",
+         state root are verified against its header, before it is made durable.",
     )?;
     let disk = Arc::new(StdDisk::new(db));
     let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
@@ -101,7 +100,7 @@ fn import_chain(
 
 /// Step 3.
 fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Value, Failure> {
-    out.say("3. Prove what a sender owns, against the state root alone.")?;
+    out.say("3. Prove a sender's balances against the state root.")?;
     let (address, view) = (workload.address(0), chain.db().view()?);
     let token_slot = StorageKey::from(token_balance_slot(&address));
     let tokens = account_proof(&view, TOKEN, &[token_slot])?;
@@ -123,9 +122,9 @@ fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Va
     let mut forged = ether;
     forged.balance += U256::from(1);
     match verify_account_proof(root, &forged) {
-        Ok(_) => return Err(Failure::Demo("a forged proof was taken for good")),
+        Ok(_) => return Err(Failure::Demo("a forged proof was accepted")),
         Err(error) => out.say(format_args!(
-            "   With one wei more in it, it is refused: {error}.\n"
+            "   With one wei more in the proof it is rejected: {error}.\n"
         ))?,
     }
     Ok(json!({ "root": root, "address": address, "balance": account.balance.to_string() }))
@@ -140,7 +139,7 @@ fn nodes(proof: &AccountProof) -> String {
 
 /// Step 4.
 fn execute_from_witness(chain: &Chain, head: BlockId, out: &Output) -> Result<Value, Failure> {
-    out.say("4. Execute the last block again from its witness, with no database at all.")?;
+    out.say("4. Execute the last block again from its witness, without the database.")?;
     let witness = chain.witness(head.number)?;
     let json = witness.to_json(WitnessForm::Own).to_string();
     let witness = BlockWitness::from_json(&json, None)
@@ -163,7 +162,7 @@ fn execute_from_witness(chain: &Chain, head: BlockId, out: &Output) -> Result<Va
     Ok(json!({ "block": report.id.number, "json_bytes": json.len() }))
 }
 
-/// Step 5. Closes the database, so that it is opened anew.
+/// Step 5. Closes the database and opens it again.
 fn merge_and_check(
     chain: Chain,
     db: &Path,
@@ -171,14 +170,14 @@ fn merge_and_check(
     out: &Output,
 ) -> Result<Value, Failure> {
     out.say(
-        "5. Merge all blocks into pages, open the database again, and hash it from its leaves.",
+        "5. Merge all blocks into pages, reopen the database, and hash the state from its leaves.",
     )?;
     chain.db().flush(0)?;
     drop(chain);
     let (chain, _) = Chain::open(Arc::new(StdDisk::new(db)), Options::default())?;
     let check = chain.db().check(&mut |_| {})?;
     if !check.damage.is_empty() || chain.db().view()?.state_root() != state_root {
-        return Err(Failure::Demo("the database is not as it was left"));
+        return Err(Failure::Demo("the database changed when it was reopened"));
     }
     let table = Table::default()
         .row("accounts", count(check.accounts))
@@ -192,13 +191,14 @@ fn merge_and_check(
 fn what_next(args: &DemoArgs, dir: &Path) -> String {
     match &args.dir {
         Some(_) => format!(
-            "All is kept. Next, for example:\n  \
+            "All files are kept. Next, for example:\n  \
              cambium get {TOKEN} --datadir {db}\n  \
              cambium witness 1 --datadir {db}",
             db = dir.join("db").display()
         ),
-        None => "Nothing is left behind: with --dir DIR all of it is kept. `cambium --help` tells \
-                 the rest."
-            .to_owned(),
+        None => {
+            "All files have been removed: use --dir DIR to keep them. See also `cambium --help`."
+                .to_owned()
+        }
     }
 }

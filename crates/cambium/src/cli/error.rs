@@ -1,4 +1,4 @@
-//! What goes wrong, by what its reader has to do: the exit codes.
+//! Failures of commands and their exit codes, which are classified by what the user can do.
 
 use cambium::{
     B256, BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
@@ -10,8 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-/// How the program ended, for those who only look at its exit code. 2, wrong usage, is the
-/// argument parser's.
+/// Exit codes. The argument parser exits with 2 on wrong usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -27,20 +26,22 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Chain(Box<ChainError>),
-    /// An import that ended early, with all good blocks before kept.
-    #[error("{error}\nThe database is at block {head}: all blocks up to it are good and kept.")]
+    /// An import ended early. All valid blocks before the failure are committed.
+    #[error(
+        "{error}\nThe database is at block {head}: all blocks up to it are valid and committed."
+    )]
     Import {
         error: Box<ChainError>,
         head: BlockId,
     },
     #[error("the proof does not hold for state root {root}: {error}")]
     Proof { root: B256, error: Box<ProofError> },
-    #[error("{file}: this is no {what}: {source}")]
+    #[error("{file}: not a valid {what}: {source}")]
     NoSuchJson {
         file: String,
         what: &'static str,
@@ -52,7 +53,7 @@ pub(crate) enum Failure {
     Workload(#[from] WorkloadError),
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
-    #[error("there is nothing to export: block {from} comes after block {to}")]
+    #[error("nothing to export: block {from} comes after block {to}")]
     NothingToExport { from: u64, to: u64 },
     #[error("{file}: can't be {what}: {source}")]
     Io {
@@ -60,9 +61,9 @@ pub(crate) enum Failure {
         what: &'static str,
         source: io::Error,
     },
-    #[error("{} exists already: give the demonstration a directory of its own", .0.display())]
+    #[error("{} exists already: choose another directory for the demonstration", .0.display())]
     DemoExists(PathBuf),
-    /// A part of the demonstration went otherwise than it must.
+    /// A step of the demonstration had a wrong result.
     #[error("the demonstration failed: {0}")]
     Demo(&'static str),
 }
@@ -125,12 +126,12 @@ impl Failure {
         }
     }
 
-    /// Whether whoever read standard output has gone: nothing to complain about.
+    /// Whether the reader of standard output has closed it, which is not reported as an error.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The head, if blocks before the failure were kept.
+    /// The head after an import that ended early.
     pub(crate) const fn head(&self) -> Option<BlockId> {
         match self {
             Self::Import { head, .. } => Some(*head),
@@ -155,14 +156,12 @@ impl Failure {
         }
     }
 
-    /// What to do next, where the message does not say it.
+    /// Advice on what to do next, if the message does not include it.
     pub(crate) fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Import { error, .. } => import_advice(error),
             Self::Chain(error) => database_advice(error),
-            Self::Exists(_) => {
-                Some("name another one, or allow it to be written over with --force")
-            }
+            Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
             _ => None,
         }
     }
@@ -170,25 +169,25 @@ impl Failure {
 
 fn import_advice(error: &ChainError) -> Option<&'static str> {
     match error {
-        ChainError::Block { .. } => {
-            Some("get the block from another source; importing goes on from where the database is")
-        }
+        ChainError::Block { .. } => Some(
+            "get the block from another source; the import continues after the database's head",
+        ),
         ChainError::File(
             FileError::CutShort { .. }
             | FileError::TooLong { .. }
             | FileError::Malformed { .. }
             | FileError::BadFile { .. }
             | FileError::Read { .. },
-        ) => Some("get the file again, and run the same command: it goes on from there"),
+        ) => Some("get the file again and run the same command: the import continues at the head"),
         error => database_advice(error),
     }
 }
 
 const fn database_advice(error: &ChainError) -> Option<&'static str> {
     match error {
-        ChainError::State(StateError::Store(StoreError::NotADatabase { .. })) => Some(
-            "`cambium init --genesis FILE` makes one, and so does `cambium import --genesis FILE`",
-        ),
+        ChainError::State(StateError::Store(StoreError::NotADatabase { .. })) => {
+            Some("create one with `cambium init --genesis FILE` or `cambium import --genesis FILE`")
+        }
         _ => None,
     }
 }
@@ -216,7 +215,7 @@ fn state_exit(error: &StateError) -> Exit {
         | StateError::Broken { .. }
         | StateError::Trie(_) => Exit::Damaged,
         StateError::Store(error) if error.is_corruption() => Exit::Damaged,
-        // A file of the database's own that is gone or too short.
+        // A file of the database is missing or too short.
         StateError::Store(StoreError::Disk(error))
             if error.is_not_found() || error.source.kind() == io::ErrorKind::UnexpectedEof =>
         {
@@ -232,7 +231,7 @@ fn file_exit(error: &FileError) -> Exit {
         | FileError::TooLong { .. }
         | FileError::Malformed { .. }
         | FileError::BadFile { .. } => Exit::InvalidBlock,
-        // Compressed data that can't be unpacked, as against a disk that can't be read.
+        // Corrupt compressed data, not a failure of the disk.
         FileError::Read { source, .. } if source.raw_os_error().is_none() => Exit::InvalidBlock,
         FileError::Read { .. } | FileError::Open { .. } | FileError::Write { .. } => {
             Exit::CouldNotBeDone
@@ -240,7 +239,7 @@ fn file_exit(error: &FileError) -> Exit {
     }
 }
 
-/// A failure as it is printed: the message, and what to do.
+/// Prints a failure: the message, and advice.
 pub(crate) struct Told<'a>(pub(crate) &'a Failure);
 
 impl fmt::Display for Told<'_> {

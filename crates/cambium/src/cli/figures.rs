@@ -1,17 +1,17 @@
-//! What the engine counts, for people and for machines.
+//! The engine's counters, for people and for machines.
 
 use super::output::{Table, bytes, count, seconds};
 use cambium::{CounterValues, Db, Latency};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Adds what the engine did since it was opened to a table. What did not happen is left out.
+/// Adds rows for the engine's counters since it was opened. Counters that are zero are left out.
 pub(crate) fn rows(db: &Db, table: Table) -> Table {
     let counters = db.counters();
     let rows = [
         ("reads", reads(&counters)),
         (
-            "entry cache",
+            "value cache",
             hits(counters.entry_cache_hits, counters.entry_cache_misses),
         ),
         (
@@ -38,9 +38,9 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
     happened.fold(table, |table, (name, text)| table.row(name, text))
 }
 
-/// The same for machines.
+/// The counters as JSON.
 pub(crate) struct Json {
-    /// By name.
+    /// Counters by name.
     pub(crate) counters: Value,
     pub(crate) commit_latency: Value,
     pub(crate) seal_waits: Value,
@@ -75,7 +75,7 @@ fn percent(part: u64, of: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / of.max(1) as f64)
 }
 
-/// The parts that are not zero, by name.
+/// Lists the parts that are not zero, with their names.
 fn parts(parts: &[(&str, u64)], show: impl Fn(u64) -> String) -> String {
     let shown = parts.iter().filter(|(_, value)| *value > 0);
     let shown: Vec<_> = shown
@@ -124,7 +124,7 @@ fn pages_read(counters: &CounterValues) -> Option<String> {
 fn index_read(counters: &CounterValues) -> Option<String> {
     let reads = some(counters.index_reads)?;
     let size = bytes(counters.index_bytes_read);
-    Some(format!("{} ({size}) of parts on disk", count(reads)))
+    Some(format!("{} index parts from disk ({size})", count(reads)))
 }
 
 fn pages_written(counters: &CounterValues) -> Option<String> {

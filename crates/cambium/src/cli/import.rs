@@ -1,4 +1,4 @@
-//! The import command: files in, progress on the way, and where the time went.
+//! The import command: imports files, shows progress, and reports the time spent in each stage.
 
 use super::{
     args::ImportArgs,
@@ -24,7 +24,7 @@ use std::{
 };
 
 const BAR: &str = "{percent:>3}% {wide_bar} {msg}  ETA {eta}";
-/// Rates are those of so much time.
+/// Time over which rates are averaged.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure> {
@@ -49,8 +49,8 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     chain::open_or_init(genesis, &args.db, out).map(|(chain, _)| chain)
 }
 
-/// Imports files one after the other, with a bar; their blocks with the access lists of another
-/// file, if there is one. After an error all good blocks before are kept, and the failure says so.
+/// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access
+/// lists. After an error all valid blocks before are committed, and the failure says so.
 pub(crate) fn import_files(
     chain: &Chain,
     files: &[PathBuf],
@@ -69,7 +69,7 @@ pub(crate) fn import_files(
     };
     meter.bar.finish_and_clear();
     summary.map_err(|error| match error {
-        // What makes the database itself doubtful says so by itself.
+        // Other errors concern the database itself, so nothing is said about its blocks.
         error @ (ChainError::Block { .. } | ChainError::File(_)) => Failure::Import {
             error: Box::new(error),
             head: chain.db().head(),
@@ -88,7 +88,7 @@ struct Files {
 }
 
 impl Files {
-    /// Looks for all files before any is read.
+    /// Checks that all files exist before any is read.
     fn new(files: &[PathBuf]) -> Result<Self, Failure> {
         let mut bytes_total = 0;
         for file in files {
@@ -133,11 +133,11 @@ impl Iterator for Files {
     }
 }
 
-/// Feeds the bar.
+/// Updates the progress bar.
 struct Meter {
     bar: ProgressBar,
     bytes_read: Arc<AtomicU64>,
-    /// What was done when, for the rates.
+    /// Recent progress with its times, for the rates.
     before: VecDeque<(Instant, ImportProgress)>,
 }
 
@@ -173,7 +173,7 @@ impl Meter {
     }
 }
 
-/// What an import did, as a table.
+/// The result of an import, as a table.
 pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
     let (done, time) = (&summary.done, summary.elapsed);
     let timings = &summary.timings;
@@ -190,34 +190,36 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
         );
     if done.applied > 0 {
         let applied = count(done.applied);
-        table = table.row("applied", format!("{applied} of the blocks, not executed"));
+        table = table.row(
+            "applied",
+            format!("{applied} blocks by access list, not executed"),
+        );
     }
     let (parallel, again) = (done.parallel.parallel, done.parallel.again);
-    let mut reading = "of that, state";
+    let mut reading = "reading state, part of execute";
     if parallel + again > 0 {
-        reading = "of that, state, added up over threads";
+        reading = "reading state, part of execute, summed over threads";
         let (parallel, again) = (count(parallel), count(again));
-        let text = format!("{parallel} transactions, and {again} in vain");
+        let text = format!("{parallel} transactions; {again} were executed again");
         table = table.row("in parallel", text);
     }
     if done.skipped > 0 {
-        table = table.row("skipped", format!("{}, there already", count(done.skipped)));
+        table = table.row(
+            "skipped",
+            format!("{}, already imported", count(done.skipped)),
+        );
     }
     table = table
         .row("time", seconds(time))
         .row(
             "  recover",
-            stage(
-                timings.recover,
-                time,
-                "decoding, and senders from signatures",
-            ),
+            stage(timings.recover, time, "decoding, and recovering senders"),
         )
         .row("  execute", stage(timings.execute, time, "transactions"))
         .row("    read", stage(timings.read, time, reading))
         .row(
             "  root",
-            stage(timings.root, time, "the trie and its hashes"),
+            stage(timings.root, time, "updating and hashing the trie"),
         )
         .row(
             "  commit",
@@ -227,7 +229,7 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
         .row("state root", summary.state_root)
         .section("The engine");
     let table = figures::rows(db, table);
-    format!("{table}\nRecovering, executing and committing run side by side: their times overlap.")
+    format!("{table}\nRecovering, executing and committing run concurrently: their times overlap.")
 }
 
 fn with_rate(number: u64, time: Duration, unit: &str) -> String {
@@ -235,7 +237,7 @@ fn with_rate(number: u64, time: Duration, unit: &str) -> String {
     format!("{} ({rate} {unit})", count(number))
 }
 
-/// A rate with as many digits as tell something: blocks of a billion gas are few a second.
+/// Formats a rate, with a decimal below 10: there are few blocks of a billion gas per second.
 fn rate_text(rate: f64) -> String {
     match rate {
         0.0..10.0 => format!("{rate:.1}"),
@@ -248,7 +250,7 @@ fn stage(part: Duration, whole: Duration, what: &str) -> String {
     format!("{:>8} {percent:>4.0} %  {what}", seconds(part))
 }
 
-/// The same for machines.
+/// The result of an import, as JSON.
 pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
     let (done, timings) = (&summary.done, &summary.timings);
     let figures = figures::json(db);

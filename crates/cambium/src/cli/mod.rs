@@ -1,8 +1,8 @@
-//! The program: arguments in, one command, one report or one failure out.
+//! The command line program: runs one command and prints one report or one failure.
 //!
-//! A command returns a [`Report`](output::Report), which is printed as text or, with `--json`, as
-//! one JSON object; nothing else goes to standard output. Notes, progress and errors go to
-//! standard error. What went wrong decides the exit code: see [`error`].
+//! A command returns a [`Report`](output::Report), which is printed to standard output as text or,
+//! with `--json`, as one JSON object. Notes, progress and errors go to standard error. [`error`]
+//! defines the exit codes.
 
 mod args;
 mod error;
@@ -25,12 +25,12 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) fn main() -> ExitCode {
-    // Prints help and usage errors itself; those exit with 2.
+    // clap prints help and usage errors; the latter exit with 2.
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Nobody is left to tell if standard error is gone.
+            // Ignored: there is no way to report that standard error is closed.
             let _ = error.print();
             return ExitCode::from(code);
         }

@@ -1,4 +1,4 @@
-//! Opening databases, and saying what came to light.
+//! Opening databases, and printing the notes of their recovery.
 
 use super::{
     args::{DbArgs, WriteArgs},
@@ -33,7 +33,7 @@ pub(crate) fn options(args: &DbArgs) -> Options {
     }
 }
 
-/// As [`options`], of one that is written to.
+/// As [`options`], for a database that the command writes to.
 pub(crate) fn options_to_write(args: &WriteArgs) -> Options {
     Options {
         keep_blocks: args.keep_blocks,
@@ -46,7 +46,8 @@ pub(crate) fn exists(args: &DbArgs) -> Result<bool, Failure> {
     Ok(Db::exists(&*disk(&args.datadir))?)
 }
 
-/// Refuses a directory that is no database before anything is made in it.
+/// Opens the disk of a database. Fails if the directory is not a database, without creating
+/// anything.
 pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     let disk = disk(&args.datadir);
     if Db::exists(&*disk)? {
@@ -56,22 +57,22 @@ pub(crate) fn existing(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     Err(StoreError::NotADatabase { dir }.into())
 }
 
-/// As [`db_to_write`], of a chain.
+/// As [`db_to_write`], for the database of a chain.
 pub(crate) fn chain_to_write(args: &WriteArgs, out: &Output) -> Result<Chain, Failure> {
     Ok(Chain::of(db_to_write(args, out)?)?)
 }
 
-/// Opens a database, be it a chain's or not.
+/// Opens a database for writing, whether or not it is a chain's.
 pub(crate) fn db_to_write(args: &WriteArgs, out: &Output) -> Result<Db, Failure> {
     opened(Db::open(existing(&args.db)?, options_to_write(args)), out)
 }
 
-/// Opens a database for reading alone: another process may have it open.
+/// Opens a database for reading, while another process may write to it.
 pub(crate) fn db_to_read(args: &DbArgs, out: &Output) -> Result<Db, Failure> {
     opened(Db::open_read_only(disk_to_read(args)?, options(args)), out)
 }
 
-/// A database's disk, on which nothing is written to.
+/// Opens the disk of a database for reading only.
 pub(crate) fn disk_to_read(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     existing(args)?;
     let read_only = StdDiskOptions {
@@ -82,7 +83,7 @@ pub(crate) fn disk_to_read(args: &DbArgs) -> Result<Arc<dyn Disk>, Failure> {
     Ok(Arc::new(disk))
 }
 
-/// As [`db_to_read`], of a chain.
+/// As [`db_to_read`], for the database of a chain.
 pub(crate) fn chain_to_read(args: &DbArgs, out: &Output) -> Result<Chain, Failure> {
     Ok(Chain::of(db_to_read(args, out)?)?)
 }

@@ -1,4 +1,4 @@
-//! What people and machines get to see.
+//! Output for people and for machines.
 
 use super::error::{Exit, Failure, Told};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// What a command found out: for people, and for machines.
+/// The result of a command, as text for people and as JSON for machines.
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) json: Value,
@@ -26,7 +26,7 @@ impl Report {
         }
     }
 
-    /// A report that is JSON for people, too.
+    /// A report whose text is the JSON.
     pub(crate) fn of_json(json: Value) -> Self {
         Self::new(format!("{json:#}"), json)
     }
@@ -42,7 +42,7 @@ impl Output {
         Self { json }
     }
 
-    /// Prints a report, in the form that was asked for.
+    /// Prints a report as text or JSON.
     pub(crate) fn print(&self, report: &Report) -> Result<Exit, Failure> {
         if self.json {
             write_line(&report.json)?;
@@ -52,7 +52,7 @@ impl Output {
         Ok(report.exit)
     }
 
-    /// Prints why there is no report. Machines get an object here, too.
+    /// Prints a failure to standard error and, with `--json`, as an object to standard output.
     pub(crate) fn print_failure(&self, failure: &Failure) -> Exit {
         if failure.is_broken_pipe() {
             return Exit::Done;
@@ -66,24 +66,24 @@ impl Output {
                 object.insert("head_number".to_owned(), head.number.into());
                 object.insert("head_hash".to_owned(), json!(head.hash));
             }
-            // The exit code says it already if standard output is gone.
+            // Ignored: the exit code reports the failure even if standard output is closed.
             let _ = write_line(&Value::Object(object));
         }
         failure.exit()
     }
 
-    /// Tells people what is going on, ahead of the report.
+    /// Prints text ahead of the report, unless the output is JSON.
     pub(crate) fn say(&self, text: impl Display) -> Result<(), Failure> {
         if self.json { Ok(()) } else { write_line(&text) }
     }
 
-    /// A remark beside the report.
+    /// Prints a note to standard error.
     pub(crate) fn note(&self, text: impl Display) {
         eprint_line(&format_args!("note: {text}"));
     }
 
-    /// A bar over `total` steps, on standard error, if that is a terminal; without a `total` it
-    /// only shows that there is work going on.
+    /// A progress bar of `total` steps on standard error, if that is a terminal. If `total` is 0, a
+    /// spinner.
     pub(crate) fn bar(&self, total: u64, template: &str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(
             (total > 0).then_some(total),
@@ -109,16 +109,16 @@ fn write_line(text: &dyn Display) -> Result<(), Failure> {
 }
 
 fn eprint_line(text: &dyn Display) {
-    // Nobody is left to tell if standard error is gone.
+    // Ignored: there is no way to report that standard error is closed.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Lines of a name and a value, in two columns, and headings.
+/// A table of names and values in two columns, with headings.
 #[derive(Default)]
 pub(crate) struct Table(Vec<(String, Option<String>)>);
 
 impl Table {
-    /// Begins a part with a heading of its own.
+    /// Starts a section with a heading.
     pub(crate) fn section(mut self, title: &str) -> Self {
         self.0.push((title.to_owned(), None));
         self
@@ -145,7 +145,7 @@ impl Display for Table {
     }
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 pub(crate) fn count(number: impl Into<u128>) -> String {
     let digits = number.into().to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -158,7 +158,7 @@ pub(crate) fn count(number: impl Into<u128>) -> String {
     text
 }
 
-/// Bytes in the largest unit that leaves a number of at least 1.
+/// Formats bytes in the largest unit that gives a number of at least 1.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     for (unit, shift) in UNITS {
@@ -187,7 +187,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     text
 }
 
-/// `amount` in `time`, by the second.
+/// `amount` per second.
 pub(crate) fn rate(amount: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 {

@@ -1,4 +1,4 @@
-//! Proofs and witnesses: made from a database, held against hashes without one.
+//! Proofs and witnesses: built from a database, verified without one.
 
 use super::{
     args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
@@ -34,7 +34,7 @@ pub(crate) fn account_proof(
 ) -> Result<AccountProof, Failure> {
     let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
     let keys = Keys::new(vec![(keccak256(address), paths)]);
-    // All that the proof needs is there once it is extracted: nothing is left to resolve.
+    // The extracted trie has all nodes of the proof, so there is nothing to resolve.
     let mut trie = view.extract(&keys)?;
     trie.prove_account(address, slots, &mut NoResolve)
         .map_err(|error| {
@@ -125,7 +125,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         "The block follows from its witness{}.\n{}",
         match args.parent {
             Some(_) => "",
-            None => ", if its parent is one of the chain: see --parent",
+            None => ", provided that its parent is a block of the chain: see --parent",
         },
         stateless_table(&report)
     );
@@ -135,7 +135,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
 pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
     let receipts = match report.receipts_checked {
         true => "checked",
-        false => "not checked: before Byzantium they need more than a witness holds",
+        false => "not checked: before Byzantium a witness lacks nodes for them",
     };
     Table::default()
         .row("block", report.id)
@@ -151,7 +151,7 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         .row("root after", report.state_root)
 }
 
-/// The rules that an operator names.
+/// The fork rules that the arguments select.
 fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
     if let Some(path) = &args.genesis {
         let genesis = Genesis::stream(path, |_| Ok::<_, GenesisError>(()))?;
@@ -162,25 +162,25 @@ fn fork_rules(args: &RulesArgs) -> Result<ChainSpec, Failure> {
     let named = ChainSpec::PUBLIC
         .iter()
         .find(|(name, _)| Some(*name) == args.chain.as_deref());
-    // The parser lets no other name pass.
+    // The argument parser rejects other names.
     Ok(named.map(|(_, rules)| rules()).unwrap_or_default())
 }
 
-/// Reads the RLP of a block: in bytes, in hex, or in a node's answer to `debug_getRawBlock`.
+/// Reads the RLP of a block: binary, hex, or in a response to `debug_getRawBlock`.
 fn read_block(path: &Path) -> Result<Bytes, Failure> {
     let bytes = fs::read(path).map_err(Failure::io(path, "read"))?;
     let text = std::str::from_utf8(&bytes).map(str::trim).unwrap_or("");
     if let Ok(response) = serde_json::from_str::<Response<Bytes>>(text) {
         return Ok(response.result);
     }
-    // RLP of a list begins with no letter or digit.
+    // The RLP of a list does not start with a letter or digit.
     match text.parse::<Bytes>() {
         Ok(rlp) if !rlp.is_empty() => Ok(rlp),
         _ => Ok(bytes.into()),
     }
 }
 
-/// Reads a file, or standard input for `-`. Also gives its name.
+/// Reads a file, or standard input for `-`. Returns its name and text.
 fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failure> {
     let mut text = String::new();
     let (file, read) = if path == Path::new("-") {
@@ -191,7 +191,7 @@ fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failur
         (path.display().to_string(), read)
     };
     match read {
-        // Bytes that are no text are no JSON.
+        // Bytes that are not UTF-8 are not JSON.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             let error = serde::de::Error::custom(error);
             return Err(Failure::no_json(file, what)(error));
@@ -201,8 +201,8 @@ fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failur
     Ok((file, text))
 }
 
-/// Reads JSON of a file, or of standard input for `-`. A JSON-RPC response is opened: lines and columns
-/// in errors are then those of its `result`.
+/// Reads JSON from a file, or from standard input for `-`. Of a JSON-RPC response the `result` is
+/// read; lines and columns in errors then refer to it.
 fn read_json<T>(
     path: &Path,
     what: &'static str,
@@ -222,7 +222,7 @@ fn read_json<T>(
     }
 }
 
-/// What a node answers.
+/// A JSON-RPC response.
 #[derive(serde::Deserialize)]
 struct Response<T> {
     result: T,

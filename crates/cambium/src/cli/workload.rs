@@ -1,4 +1,4 @@
-//! The workload command: a generated chain as two files that any client imports.
+//! The workload command: generates a chain as files that any client can import.
 
 use super::{
     args::WorkloadArgs,
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// A generated chain in files.
+/// The files of a generated chain, and what is in it.
 pub(crate) struct Generated {
     pub(crate) genesis: PathBuf,
     pub(crate) chain: PathBuf,
@@ -29,10 +29,10 @@ pub(crate) struct Generated {
     pub(crate) gas: u64,
 }
 
-/// How a chain is generated.
+/// Options of generating a chain.
 pub(crate) struct How {
     pub(crate) memory_bytes: u64,
-    /// Whether files that exist are written over.
+    /// Whether existing files are overwritten.
     pub(crate) force: bool,
     pub(crate) access_lists: bool,
 }
@@ -104,8 +104,8 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
     ))
 }
 
-/// Writes genesis and blocks into `dir`. Headers need execution: that goes on in a database of its
-/// own beside them, which is removed at the end.
+/// Writes genesis, blocks and access lists to `dir`. The blocks are executed in a temporary
+/// database in `dir`, which is removed at the end.
 pub(crate) fn generate(
     workload: &Workload,
     dir: &Path,
@@ -171,10 +171,10 @@ pub(crate) fn generate(
     })
 }
 
-/// Gas of all blocks together, and of one.
+/// Formats the total gas, and the average per block.
 fn gas(gas: u64, blocks: u64) -> String {
     match gas.checked_div(blocks) {
-        Some(each) => format!("{}, {} a block", count(gas), count(each)),
+        Some(each) => format!("{}, {} per block", count(gas), count(each)),
         None => count(gas),
     }
 }

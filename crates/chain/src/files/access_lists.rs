@@ -1,13 +1,14 @@
-//! Files of access lists, beside a file of blocks: blocks themselves do not hold theirs.
+//! Files of access lists. A block does not contain its access list, so lists have files of their
+//! own, each beside a file of blocks.
 //!
-//! A file is a row of RLP lists, one for each block in the order of the blocks, perhaps gzipped as
-//! a whole. Blocks without a list are left out.
+//! A file is a sequence of RLP lists, one for each block that has an access list, in the order of
+//! the blocks, optionally gzipped as a whole.
 //!
 //! | item | RLP |
 //! |---|---|
 //! | number | the block's number |
 //! | hash | the block's hash |
-//! | access list | the list itself, as its hash in the header is of |
+//! | access list | the RLP of the access list |
 
 use super::{ChainReader, ChainWriter, FileError, RawBlock, input::open_file};
 use alloy_primitives::{B256, Bytes, keccak256};
@@ -17,17 +18,25 @@ use std::path::Path;
 
 /// Writes a file of access lists, gzipped if its name ends in `.gz`.
 ///
-/// The file is whole only after [`finish`](Self::finish).
+/// The file is complete only after [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct AccessListWriter(ChainWriter);
 
 impl AccessListWriter {
-    /// Creates `path`, or empties it.
+    /// Creates `path`, or truncates it.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be created.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, FileError> {
         ChainWriter::create(path).map(Self)
     }
 
-    /// Appends the RLP of a block's list.
+    /// Appends a block's access list, given as RLP.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
     pub fn write(&mut self, block: BlockId, access_list: &[u8]) -> Result<(), FileError> {
         let payload_length = block.number.length() + block.hash.length() + access_list.len();
         let mut record = Vec::with_capacity(payload_length + 9);
@@ -42,20 +51,28 @@ impl AccessListWriter {
         self.0.write_rlp(&record)
     }
 
-    /// Ends the file and syncs it; the number of lists in it.
+    /// Completes and syncs the file. Returns the number of lists in it.
+    ///
+    /// # Errors
+    ///
+    /// If writing or syncing fails.
     pub fn finish(self) -> Result<u64, FileError> {
         self.0.finish()
     }
 }
 
-/// Reads a file of access lists one by one, in memory for one list.
+/// Reads a file of access lists one by one, holding one list in memory.
 ///
 /// After an error the iterator ends.
 #[derive(Debug)]
 pub struct AccessListReader(ChainReader);
 
 impl AccessListReader {
-    /// Opens `path`; gzip is told by its magic number.
+    /// Opens `path`, recognizing gzip by its magic number.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
         let opened = open_file(path.as_ref())?;
         let number = |record: &[u8]| Some(decode(record)?.0.number);
@@ -69,7 +86,7 @@ impl Iterator for AccessListReader {
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.0.next()?;
         let list = record.and_then(|record| {
-            let what = || "no number, hash and access list of a block".to_owned();
+            let what = || "not the number, hash and access list of a block".to_owned();
             let (id, list) = decode(&record.rlp).ok_or_else(|| record.malformed(what()))?;
             Ok((id, record.rlp.slice_ref(list)))
         });
@@ -89,23 +106,27 @@ fn decode(mut record: &[u8]) -> Option<(BlockId, &[u8])> {
     (record.is_empty() && fields.is_empty()).then_some((BlockId::new(number, hash), list))
 }
 
-/// Blocks, each with its access list from a file of these.
+/// Blocks, joined with their access lists from a file.
 ///
-/// A list that is of none of the blocks, though they have come past its number, is an error. Lists
-/// of later blocks are left.
+/// A list that belongs to none of the blocks is an error, unless its number is above those of all
+/// blocks: such lists are ignored.
 #[derive(Debug)]
 pub struct WithAccessLists<I> {
     blocks: I,
     lists: AccessListReader,
-    /// The next list, or the error in its place, which comes after the last block that has a list.
+    /// The next list, or the error of reading it.
     next: Option<Result<(BlockId, Bytes), FileError>>,
-    /// The highest number of a block so far.
+    /// The highest block number so far.
     number_max: u64,
     ended: bool,
 }
 
 impl<I> WithAccessLists<I> {
-    /// Gives `blocks` the lists that are of them.
+    /// Joins `blocks` with their access lists.
+    ///
+    /// # Errors
+    ///
+    /// If the first list can't be read.
     pub fn new(blocks: I, mut lists: AccessListReader) -> Result<Self, FileError> {
         let next = lists.next().transpose()?;
         Ok(Self {
@@ -131,13 +152,15 @@ impl<I> WithAccessLists<I> {
         Ok(Some(list.1))
     }
 
-    /// What is wrong with the list that is left when the blocks have ended.
+    /// The error of a list that is left after the last block, if it is one.
     fn left_over(&mut self) -> Option<FileError> {
         match self.next.take()? {
             Err(error) => Some(error),
             Ok((id, _)) => (id.number <= self.number_max).then(|| FileError::BadFile {
                 file: self.lists.0.file_name(),
-                what: format!("it has an access list for block {id}, which did not come"),
+                what: format!(
+                    "it has an access list for block {id}, which is not among the blocks"
+                ),
             }),
         }
     }
@@ -163,7 +186,7 @@ impl<I: Iterator<Item = Result<RawBlock, FileError>>> Iterator for WithAccessLis
     }
 }
 
-/// The hash of the header in a block's RLP.
+/// Hash of the header in a block's RLP.
 fn header_hash(mut rlp: &[u8]) -> Option<B256> {
     let block = Header::decode_bytes(&mut rlp, true).ok()?;
     let mut rest = block;

@@ -1,15 +1,15 @@
-//! Era1 archives: up to 8,192 blocks from before the merge, with receipts and total difficulty,
+//! Era1 archives: up to 8,192 blocks from before the merge, with receipts and total difficulties,
 //! under one accumulator root.
 //!
-//! An era1 file is a run of e2store records:
+//! An era1 file is a sequence of e2store records:
 //!
 //! ```text
 //! Version | (Header Body Receipts TotalDifficulty)* | Accumulator | BlockIndex
 //! ```
 //!
-//! Records of types not listed are skipped. The index is read and checked first; each block must
-//! lie where it says. The accumulator (an SSZ list of block hashes and total difficulties) can be
-//! checked only when every header has been seen, so a wrong one is the error after the last block.
+//! Records of other types are skipped. The index is read and checked first, and each block must be
+//! at its indexed offset. The accumulator (an SSZ list of block hashes and total difficulties) can
+//! be verified only after every header, so a wrong one is the error after the last block.
 
 use super::{
     BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
@@ -27,7 +27,7 @@ use std::{
     sync::Arc,
 };
 
-/// The most blocks in an era1 file.
+/// Maximum number of blocks in an era1 file.
 pub const ERA1_BLOCKS_MAX: usize = 8192;
 
 // An e2store record:
@@ -45,7 +45,7 @@ pub const ERA1_BLOCKS_MAX: usize = 8192;
 // |---|---|---|
 // | 0x3265 | version | none |
 // | 0x03 | header | snappy of its RLP |
-// | 0x04 | body | snappy of the RLP list of transactions, uncles |
+// | 0x04 | body | snappy of the RLP list of transactions, ommers |
 // | 0x05 | receipts | snappy of their RLP list |
 // | 0x06 | total difficulty | 32 bytes |
 // | 0x07 | accumulator | root, 32 bytes |
@@ -59,7 +59,7 @@ const TOTAL_DIFFICULTY: u16 = 0x06;
 const ACCUMULATOR: u16 = 0x07;
 const BLOCK_INDEX: u16 = 0x3266;
 
-/// Reads an era1 file block by block, in memory for one block.
+/// Reads an era1 file block by block, holding one block in memory.
 ///
 /// After an error the iterator ends.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub struct Era1Reader {
     /// Offset of the last record that was not skipped.
     matched: u64,
     index: Index,
-    /// Blocks read.
+    /// Number of blocks read.
     read: u64,
     total_difficulty: Option<U256>,
     /// Root of each block's record in the accumulator.
@@ -97,6 +97,10 @@ struct Record {
 
 impl Era1Reader {
     /// Opens `path` and checks its index.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, is a pipe, or is not an era1 file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Self::from_opened(open_file(path.as_ref())?)
     }
@@ -143,27 +147,27 @@ impl Era1Reader {
         };
         let version = reader.record()?;
         if version.kind != VERSION || !version.data.is_empty() {
-            return Err(reader.bad("no era1 file: it does not begin with a version record"));
+            return Err(reader.bad("not an era1 file: it does not begin with a version record"));
         }
         Ok(reader)
     }
 
-    /// The first block's number.
+    /// Number of the first block.
     pub const fn first_number(&self) -> u64 {
         self.index.first
     }
 
-    /// How many blocks the file has, by its index.
+    /// Number of blocks in the file, according to its index.
     pub const fn blocks(&self) -> u64 {
         self.index.offsets.len() as u64
     }
 
-    /// The accumulator root, once all blocks have been read and it has been found right.
+    /// The accumulator root, once all blocks have been read and it has been verified.
     pub const fn accumulator(&self) -> Option<B256> {
         self.accumulator
     }
 
-    /// How far the file has been read.
+    /// Progress of reading.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -291,26 +295,26 @@ impl Era1Reader {
         let place = self.place();
         let number = self.index.first + self.read;
         let header_rlp = self.expect_snappy(COMPRESSED_HEADER, "header", HEADER_BYTES_MAX)?;
-        // Where its first record is: records that are skipped may come before it.
+        // Skipped records may precede the block's first record.
         let (start, indexed) = (self.matched, self.index.offsets[self.read as usize]);
         if start != indexed {
             return Err(self.malformed(format!(
-                "block {number} is at byte {start}, the index has it at {indexed}"
+                "block {number} is at byte {start}, but the index has it at {indexed}"
             )));
         }
         let body_rlp = self.expect_snappy(COMPRESSED_BODY, "body", BLOCK_BYTES_MAX)?;
         let receipts =
             self.expect_snappy(COMPRESSED_RECEIPTS, "list of receipts", BLOCK_BYTES_MAX)?;
-        // Snappy passes over chunks of types that it does not know.
+        // Snappy skips chunks of unknown types, so the unpacked data need not be a list.
         if whole_list(&receipts).is_none() {
-            return Err(self.malformed("a list of receipts that is no RLP list"));
+            return Err(self.malformed("the receipts are not an RLP list"));
         }
         let total = U256::from_le_bytes(self.expect_32(TOTAL_DIFFICULTY, "total difficulty")?);
 
         let header = whole_header(&header_rlp).map_err(|error| self.malformed(error))?;
         if header.number != number {
             let found = header.number;
-            return Err(self.malformed(format!("a header of number {found}, not {number}")));
+            return Err(self.malformed(format!("the header has number {found}, expected {number}")));
         }
         let before = match self.total_difficulty {
             None if number == 0 => Some(U256::ZERO),
@@ -321,11 +325,11 @@ impl Era1Reader {
         {
             let added = header.difficulty;
             return Err(self.malformed(format!(
-                "block {number} of difficulty {added} takes the total from {before} to {total}"
+                "block {number} has difficulty {added}, but the total goes from {before} to {total}"
             )));
         }
         let rlp = join(&header_rlp, &body_rlp)
-            .ok_or_else(|| self.malformed("a body that is no RLP list"))?;
+            .ok_or_else(|| self.malformed("the body is not an RLP list"))?;
 
         self.records
             .push(hash_pair(&keccak256(&header_rlp).0, &total.to_le_bytes()));
@@ -345,7 +349,7 @@ impl Era1Reader {
         while self.position < self.index.start {
             let record = self.record()?;
             if matches!(record.kind, COMPRESSED_HEADER..=ACCUMULATOR) {
-                return Err(self.bad("more blocks than its index has"));
+                return Err(self.bad("it has more blocks than its index"));
             }
         }
         if self.position != self.index.start {
@@ -354,7 +358,7 @@ impl Era1Reader {
         let root = accumulator_root(std::mem::take(&mut self.records));
         if root != claimed {
             return Err(self.bad(format!(
-                "its accumulator root is {claimed}, but its blocks give {root}: it is corrupt"
+                "its accumulator root is {claimed}, but its blocks have {root}: it is corrupt"
             )));
         }
         self.accumulator = Some(root);
@@ -382,7 +386,7 @@ impl Iterator for Era1Reader {
 fn record_head(head: [u8; 8]) -> Result<(u16, u32), String> {
     let [k0, k1, l0, l1, l2, l3, reserved @ ..] = head;
     if reserved != [0; 2] {
-        return Err("no e2store record: its reserved bytes are not zero".into());
+        return Err("not an e2store record: its reserved bytes are not zero".into());
     }
     Ok((
         u16::from_le_bytes([k0, k1]),
@@ -390,9 +394,10 @@ fn record_head(head: [u8; 8]) -> Result<(u16, u32), String> {
     ))
 }
 
-/// Reads the index at the file's end. The outer error is the disk's, the inner one the file's.
+/// Reads the index at the end of the file. The outer error is that of reading, the inner one says
+/// what is wrong with the file.
 fn read_index(file: &mut File, bytes: u64) -> io::Result<Result<Index, String>> {
-    let truncated = || "no whole era1 file: it does not end with a block index".to_string();
+    let truncated = || "not a complete era1 file: it does not end with a block index".to_string();
     let mut number = [0; 8];
     if bytes < 2 * RECORD_HEAD + 16 {
         return Ok(Err(truncated()));
@@ -430,7 +435,7 @@ fn read_index(file: &mut File, bytes: u64) -> io::Result<Result<Index, String>> 
             Some(offset) if offset < start => offsets.push(offset),
             _ => {
                 return Ok(Err(format!(
-                    "its index has block {number} outside of the file"
+                    "its index has block {number} outside the file"
                 )));
             }
         }
@@ -443,21 +448,21 @@ fn read_index(file: &mut File, bytes: u64) -> io::Result<Result<Index, String>> 
 }
 
 fn whole_header(mut rlp: &[u8]) -> Result<Header, String> {
-    let header = Header::decode(&mut rlp).map_err(|error| format!("no valid header: {error}"))?;
+    let header = Header::decode(&mut rlp).map_err(|error| format!("invalid header: {error}"))?;
     if rlp.is_empty() {
         Ok(header)
     } else {
-        Err("no valid header: surplus bytes".into())
+        Err("invalid header: surplus bytes".into())
     }
 }
 
-/// What is in an RLP list, if it is one and nothing else.
+/// The payload of an RLP list. `None` if the bytes are not exactly one list.
 fn whole_list(mut rlp: &[u8]) -> Option<&[u8]> {
     let inside = alloy_rlp::Header::decode_bytes(&mut rlp, true).ok()?;
     rlp.is_empty().then_some(inside)
 }
 
-/// A block's RLP out of its header's and its body's.
+/// Joins the RLP of a header and of a body to that of a block.
 fn join(header: &[u8], body: &[u8]) -> Option<Bytes> {
     let fields = whole_list(body)?;
     let payload_length = header.len() + fields.len();

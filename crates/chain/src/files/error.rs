@@ -1,20 +1,19 @@
-//! What goes wrong with files of blocks, and where.
+//! Errors of files of blocks, with their location.
 
 use std::{fmt, io, sync::Arc};
 
-/// Where a block, or an access list, was found: names it in errors.
+/// Location of a block or an access list in a file, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What the file is a row of: `block` or `access list`.
+    /// Kind of item: `block` or `access list`.
     pub item: &'static str,
-    /// The file, as it was named to the reader.
+    /// Name of the file as it was given to the reader.
     pub file: Arc<str>,
-    /// Bytes before the item; of the unpacked data if the file is compressed as a whole.
+    /// Offset of the item in bytes; in the unpacked data if the file is compressed as a whole.
     pub offset: u64,
-    /// Items of this file before it.
+    /// Number of items before this one in the file.
     pub index: u64,
-    /// The number of the block before it, or of the list before it, if there is one and it could
-    /// be read.
+    /// Block number of the previous item, if there is one and its number could be read.
     pub after: Option<u64>,
     /// Whether `offset` counts unpacked bytes.
     pub unpacked: bool,
@@ -35,7 +34,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a file of blocks can't be read on, or written.
+/// Why a file of blocks or access lists can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file can't be opened or created.
@@ -43,46 +42,46 @@ pub enum FileError {
     Open {
         /// The file.
         file: Arc<str>,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Reading failed, or the compressed data is corrupt.
     #[error("{place}: can't be read: {source}")]
     Read {
-        /// The block being read.
+        /// Location of the item being read.
         place: Box<Place>,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// The file ends within a block.
-    #[error("{place}: cut short: header claims {claimed} bytes, {there} are there")]
+    /// The file ends within an item.
+    #[error("{place}: cut short: its header claims {claimed} bytes, but the file has {there}")]
     CutShort {
-        /// The block being read.
+        /// Location of the item being read.
         place: Box<Place>,
-        /// Bytes claimed by its length prefix, the prefix included.
+        /// Bytes claimed by the item's length prefix, including the prefix.
         claimed: u64,
-        /// Bytes that are there.
+        /// Bytes available.
         there: u64,
     },
-    /// A length prefix over the limit.
-    #[error("{place}: header claims {claimed} bytes, the limit is {limit}")]
+    /// A length prefix exceeds the limit.
+    #[error("{place}: its header claims {claimed} bytes, over the limit of {limit}")]
     TooLong {
-        /// The block being read.
+        /// Location of the item being read.
         place: Box<Place>,
-        /// Bytes claimed by its length prefix.
+        /// Bytes claimed by the item's length prefix.
         claimed: u64,
-        /// Bytes that the reader takes.
+        /// Maximum size that the reader accepts, in bytes.
         limit: u64,
     },
-    /// The bytes are no block.
+    /// The bytes do not encode an item.
     #[error("{place}: {what}")]
     Malformed {
-        /// The block being read.
+        /// Location of the item being read.
         place: Box<Place>,
         /// What is wrong.
         what: String,
     },
-    /// The file as a whole is not what it says it is.
+    /// The file as a whole is malformed or inconsistent.
     #[error("{file}: {what}")]
     BadFile {
         /// The file.
@@ -95,7 +94,7 @@ pub enum FileError {
     Write {
         /// The file.
         file: Arc<str>,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
 }

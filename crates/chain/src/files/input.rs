@@ -1,4 +1,4 @@
-//! A file that is read: opened, looked at, and counted.
+//! Opening a file, recognizing its format, and counting the bytes read.
 
 use super::FileError;
 use std::{
@@ -11,11 +11,10 @@ use std::{
     },
 };
 
-/// Bytes that are read, or written, at once.
+/// Size of the buffer for reading and writing, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
-/// How far a file has been read; clones count together, so that a progress bar can watch from
-/// another thread.
+/// Progress of reading a file. Clones share the count, so a progress bar can run on another thread.
 #[derive(Clone, Debug)]
 pub struct Progress {
     read: Arc<AtomicU64>,
@@ -30,18 +29,18 @@ impl Progress {
         }
     }
 
-    /// Bytes of the file read so far, compressed if it is.
+    /// Bytes of the file read so far. For a compressed file these are compressed bytes.
     pub fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// The file's size; 0 if it is a pipe.
+    /// Size of the file in bytes; 0 for a pipe.
     pub const fn bytes_total(&self) -> u64 {
         self.total
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read.
 #[derive(Debug)]
 pub(crate) struct Counted {
     file: File,
@@ -56,19 +55,19 @@ impl Read for Counted {
     }
 }
 
-/// An opened file whose first bytes have been looked at.
+/// An open file whose first bytes are known.
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
-    /// The first two bytes, or as many as there are.
+    /// The first two bytes, or fewer if the file is shorter.
     pub(super) magic: Vec<u8>,
     pub(super) file: File,
-    /// Its size; of a pipe 0, which can't be read twice: there `magic` is gone from `file`.
+    /// Size in bytes. 0 for a pipe, which can't be rewound: `magic` has been consumed from `file`.
     pub(super) bytes: u64,
     pub(super) is_pipe: bool,
 }
 
 impl Opened {
-    /// What must be read before `file`.
+    /// Bytes to read before `file`.
     pub(super) fn unread(&self) -> Vec<u8> {
         if self.is_pipe {
             self.magic.clone()
@@ -117,8 +116,8 @@ pub(crate) fn buffered(file: File, progress: &Progress) -> BufReader<Counted> {
     )
 }
 
-/// Reads exactly `len` bytes if they are there, else what is there; grows with what it reads, so
-/// that a claim alone costs no memory.
+/// Reads `len` bytes, or fewer if the source ends. The buffer grows with the bytes read, so a false
+/// length costs no memory.
 pub(super) fn read_claimed(
     source: &mut impl Read,
     len: usize,

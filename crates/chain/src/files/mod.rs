@@ -1,13 +1,12 @@
-//! Files of blocks: what they have in common.
+//! Files of blocks and of access lists.
 //!
-//! A chain file is a stranger's: it may be cut short, corrupt, or claim sizes meant to exhaust
-//! memory. Every reader here streams, checks each claimed length against a limit and against what
-//! is really there before it holds that much, and names the file, the byte and the block in its
-//! errors.
+//! A file is untrusted: it may be cut short, corrupt, or claim sizes meant to exhaust memory. Every
+//! reader streams, checks each claimed length against a limit and against the bytes available
+//! before it allocates that much, and names the file, the byte and the block in its errors.
 //!
-//! [`BlockSource::open`] tells the kinds apart by their first bytes:
+//! [`BlockSource::open`] recognizes the format by the first bytes:
 //!
-//! | first bytes | kind |
+//! | first bytes | format |
 //! |---|---|
 //! | `65 32` | era1 ([`Era1Reader`]) |
 //! | `1f 8b` | gzip of concatenated RLP ([`ChainReader`]) |

@@ -1,4 +1,4 @@
-//! A block as a file has it, and its decoding.
+//! Encoded blocks, and their decoding.
 
 use super::{FileError, Place};
 use alloy_consensus::{Header, ReceiptEnvelope};
@@ -6,49 +6,61 @@ use alloy_primitives::{Bytes, U256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_evm::Block;
 
-/// The longest encoding of one block (or of its receipts) that a reader takes: 64 MiB.
+/// Maximum size of one encoded block, or of its receipts, that a reader accepts: 64 MiB.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
 
-/// The longest encoding of a header: ten times what one in use has.
+/// Maximum size of an encoded header: ten times the size of real headers.
 pub(super) const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// A block's bytes, not looked into beyond their length.
+/// An encoded block, of which only the length has been checked.
 #[derive(Clone, Debug)]
 pub struct RawBlock {
-    /// RLP of the block: a list of header, transactions, uncles and, from Shanghai, withdrawals.
+    /// RLP of the block: a list of header, transactions, ommers and, from Shanghai, withdrawals.
     pub rlp: Bytes,
-    /// RLP of the list of its receipts, where the file has them.
+    /// RLP of the list of receipts, if the file has them.
     pub receipts: Option<Bytes>,
-    /// Total difficulty up to and with it, where the file has it.
+    /// Total difficulty including this block, if the file has it.
     pub total_difficulty: Option<U256>,
-    /// RLP of its access list, where that came with it.
+    /// RLP of the access list, if it came with the block.
     pub access_list: Option<Bytes>,
-    /// Where it was found.
+    /// Location in the file.
     pub place: Place,
 }
 
 impl RawBlock {
-    /// The block's number, read from its header without decoding the rest.
+    /// The block's number, read without decoding the rest. `None` if it can't be read.
     pub fn number(&self) -> Option<u64> {
         peek_number(&self.rlp)
     }
 
-    /// Decodes the block, accepting only its one canonical encoding.
+    /// Decodes the block.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not the canonical encoding of a block.
     pub fn decode(&self) -> Result<Block, FileError> {
         decode_block(&self.rlp).map_err(|what| self.malformed(what))
     }
 
-    /// Decodes the block's header, and nothing else of it.
+    /// Decodes only the block's header.
+    ///
+    /// # Errors
+    ///
+    /// If the header is malformed or too large.
     pub fn header(&self) -> Result<Header, FileError> {
         decode_header(&self.rlp).map_err(|what| self.malformed(what))
     }
 
-    /// Decodes the receipts, if the file has any.
+    /// Decodes the receipts, if the file has them.
+    ///
+    /// # Errors
+    ///
+    /// If the receipts are malformed.
     pub fn decode_receipts(&self) -> Result<Option<Vec<ReceiptEnvelope>>, FileError> {
         let Some(receipts) = &self.receipts else {
             return Ok(None);
         };
-        let decoded = decode_whole(receipts, "no valid receipts");
+        let decoded = decode_whole(receipts, "invalid receipts");
         decoded.map(Some).map_err(|what| self.malformed(what))
     }
 
@@ -60,34 +72,34 @@ impl RawBlock {
     }
 }
 
-/// Decodes a block, accepting only its one canonical encoding. An error says what is wrong.
+/// Decodes a block from its canonical encoding. The error says what is wrong.
 pub(crate) fn decode_block(rlp: &[u8]) -> Result<Block, String> {
-    let block: Block = decode_whole(rlp, "no valid block")?;
-    // Decoding alone would let pass what the peer-to-peer network tolerates, such as a typed
+    let block: Block = decode_whole(rlp, "invalid block")?;
+    // The decoder also accepts forms that the peer-to-peer network tolerates, such as a typed
     // transaction without its string header.
     let mut again = Vec::with_capacity(rlp.len());
     block.encode(&mut again);
     if again != rlp {
-        return Err("no valid block: not in its canonical encoding".to_owned());
+        return Err("invalid block: not in its canonical encoding".to_owned());
     }
     Ok(block)
 }
 
-/// Decodes the header of a block's RLP, and nothing else of it.
+/// Decodes only the header in a block's RLP. The error says what is wrong.
 pub(crate) fn decode_header(mut rlp: &[u8]) -> Result<Header, String> {
-    let no_block = |error: alloy_rlp::Error| format!("no valid block: {error}");
+    let no_block = |error: alloy_rlp::Error| format!("invalid block: {error}");
     let mut block = alloy_rlp::Header::decode_bytes(&mut rlp, true).map_err(no_block)?;
     let whole = block;
-    let no_header = |error: alloy_rlp::Error| format!("no valid header: {error}");
+    let no_header = |error: alloy_rlp::Error| format!("invalid header: {error}");
     alloy_rlp::Header::decode_bytes(&mut block, true).map_err(no_header)?;
     let got = whole.len() - block.len();
     if got > HEADER_BYTES_MAX {
         let max = HEADER_BYTES_MAX;
         return Err(format!(
-            "no valid header: it has {got} bytes, over the {max} allowed"
+            "invalid header: it has {got} bytes, over the limit of {max}"
         ));
     }
-    decode_whole(&whole[..got], "no valid header")
+    decode_whole(&whole[..got], "invalid header")
 }
 
 fn decode_whole<T: Decodable>(mut rlp: &[u8], what: &str) -> Result<T, String> {

@@ -1,7 +1,6 @@
-//! Chain files as `geth export` writes them: the RLP of block after block, perhaps gzipped.
+//! Chain files as `geth export` writes them: concatenated RLP of blocks, optionally gzipped.
 //!
-//! There is no index and no count: the file ends where the last block ends, and anything else is
-//! a file cut short.
+//! There is no index and no count. A file that does not end at the end of a block is cut short.
 
 use super::{
     BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
@@ -21,13 +20,13 @@ use std::{
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads a chain file block by block, in memory for one block.
+/// Reads a chain file block by block, holding one block in memory.
 ///
 /// After an error the iterator ends.
 #[derive(Debug)]
 pub struct ChainReader {
     item: &'static str,
-    /// The block number in an item.
+    /// Reads the block number of an item.
     peek: fn(&[u8]) -> Option<u64>,
     file: Arc<str>,
     source: Source,
@@ -39,7 +38,7 @@ pub struct ChainReader {
     done: bool,
 }
 
-/// The file's bytes as they are, after those that were looked at in a pipe.
+/// The bytes of the file, preceded by those consumed from a pipe to recognize the format.
 type Plain = io::Chain<io::Cursor<Vec<u8>>, BufReader<Counted>>;
 
 #[derive(Debug)]
@@ -58,7 +57,11 @@ impl Read for Source {
 }
 
 impl ChainReader {
-    /// Opens `path`; gzip is told by its magic number.
+    /// Opens `path`, recognizing gzip by its magic number.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Ok(Self::from_opened(open_file(path.as_ref())?))
     }
@@ -67,7 +70,7 @@ impl ChainReader {
         Self::of_items("block", peek_number, opened)
     }
 
-    /// Reads a file that is a row of other lists than blocks.
+    /// Reads a file of other RLP lists than blocks.
     pub(super) fn of_items(
         item: &'static str,
         peek: fn(&[u8]) -> Option<u64>,
@@ -96,7 +99,7 @@ impl ChainReader {
         }
     }
 
-    /// Takes blocks of at most `bytes_max` bytes instead of [`BLOCK_BYTES_MAX`].
+    /// Sets the maximum size of a block to `bytes_max` bytes instead of [`BLOCK_BYTES_MAX`].
     #[must_use]
     pub const fn with_limit(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -108,7 +111,7 @@ impl ChainReader {
         matches!(self.source, Source::Gzip(_))
     }
 
-    /// How far it has been read.
+    /// Progress of reading.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -163,7 +166,7 @@ impl ChainReader {
                     .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
                 if rlp[1] == 0 || payload < 56 {
                     let item = self.item;
-                    let what = format!("no {item}: its length is not in its shortest form");
+                    let what = format!("invalid {item}: its length is not in its shortest form");
                     return Err(FileError::Malformed {
                         place: boxed(),
                         what,
@@ -173,7 +176,7 @@ impl ChainReader {
             }
             _ => {
                 let item = self.item;
-                let what = format!("no {item}: begins with 0x{prefix:02x}, which is no RLP list");
+                let what = format!("invalid {item}: 0x{prefix:02x} does not start an RLP list");
                 return Err(FileError::Malformed {
                     place: boxed(),
                     what,
@@ -228,7 +231,7 @@ impl Iterator for ChainReader {
 
 /// Writes a chain file, gzipped if its name ends in `.gz`.
 ///
-/// The file is whole only after [`finish`](Self::finish).
+/// The file is complete only after [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct ChainWriter {
     file: Arc<str>,
@@ -244,7 +247,11 @@ enum Sink {
 }
 
 impl ChainWriter {
-    /// Creates `path`, or empties it.
+    /// Creates `path`, or truncates it.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be created.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();
@@ -267,6 +274,10 @@ impl ChainWriter {
     }
 
     /// Appends a block.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
     pub fn write(&mut self, block: &Block) -> Result<(), FileError> {
         let mut rlp = std::mem::take(&mut self.scratch);
         rlp.clear();
@@ -276,7 +287,11 @@ impl ChainWriter {
         written
     }
 
-    /// Appends a block that is already encoded.
+    /// Appends an encoded block.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
     pub fn write_rlp(&mut self, rlp: &[u8]) -> Result<(), FileError> {
         let written = match &mut self.sink {
             Sink::Plain(sink) => sink.write_all(rlp),
@@ -290,7 +305,11 @@ impl ChainWriter {
         Ok(())
     }
 
-    /// Ends the file and syncs it; the number of blocks in it.
+    /// Completes and syncs the file. Returns the number of blocks in it.
+    ///
+    /// # Errors
+    ///
+    /// If writing or syncing fails.
     pub fn finish(self) -> Result<u64, FileError> {
         let finish = |sink: Sink| -> io::Result<()> {
             let plain = match sink {
@@ -299,7 +318,7 @@ impl ChainWriter {
             };
             let file = plain.into_inner().map_err(io::IntoInnerError::into_error)?;
             match file.sync_all() {
-                // Pipes and terminals can't be synced, and need not be.
+                // Pipes and terminals can't be synced.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
                 synced => synced,
             }

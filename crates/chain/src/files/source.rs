@@ -1,11 +1,11 @@
-//! Blocks out of a file of any kind.
+//! Reading blocks from a file of any format.
 
 use super::{ChainReader, Era1Reader, FileError, Progress, RawBlock, input::open_file};
 use std::path::Path;
 
 const ERA1_MAGIC: [u8; 2] = [0x65, 0x32];
 
-/// What kind of file a [`BlockSource`] reads.
+/// Format of a file of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// Concatenated block RLP.
@@ -16,7 +16,7 @@ pub enum FileKind {
     Era1,
 }
 
-/// Blocks out of a file of any kind that is known here.
+/// Reads blocks from a file of any supported format.
 ///
 /// After an error the iterator ends.
 #[derive(Debug)]
@@ -32,7 +32,11 @@ enum Reader {
 }
 
 impl BlockSource {
-    /// Opens `path`, telling its kind by its first bytes.
+    /// Opens `path`, recognizing its format by the first bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened, or is an era1 file with a bad index.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
         let opened = open_file(path.as_ref())?;
         if opened.magic == ERA1_MAGIC {
@@ -54,12 +58,12 @@ impl BlockSource {
         })
     }
 
-    /// What the file turned out to be.
+    /// Format of the file.
     pub const fn kind(&self) -> FileKind {
         self.kind
     }
 
-    /// How far it has been read.
+    /// Progress of reading.
     pub fn progress(&self) -> &Progress {
         match &self.reader {
             Reader::Rlp(reader) => reader.progress(),

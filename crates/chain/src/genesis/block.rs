@@ -1,4 +1,4 @@
-//! The genesis block: its header's fields, and its accounts.
+//! The genesis block: header fields and accounts.
 
 use crate::{ChainSpec, Fork};
 use alloy_consensus::{
@@ -9,79 +9,79 @@ use alloy_eips::{eip1559::INITIAL_BASE_FEE, eip7685::EMPTY_REQUESTS_HASH};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use std::sync::Arc;
 
-/// An account as a genesis file gives it.
+/// An account of a genesis file.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GenesisAccount {
     /// Balance in wei.
     pub balance: U256,
     /// Nonce.
     pub nonce: u64,
-    /// Code; empty for most.
+    /// Contract code; empty for other accounts.
     pub code: Bytes,
-    /// Slots and values in the order of the file; a zero value is a slot that isn't there.
+    /// Slots and values in the order of the file. A slot with value zero does not exist.
     pub storage: Vec<(B256, U256)>,
 }
 
-/// A piece of a genesis block's accounts.
+/// A piece of the genesis state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GenesisPart {
-    /// An account, with its slots or some of them.
+    /// An account with all or some of its slots.
     Account(Address, GenesisAccount),
-    /// More slots of an account, which comes next to them: before or after.
+    /// More slots of the account that directly precedes or follows.
     Slots(Address, Vec<(B256, U256)>),
 }
 
-/// All of a genesis file but its accounts.
+/// A genesis file without its accounts.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Genesis {
-    /// The file, as it was named.
+    /// Name of the file as it was given.
     pub file: Arc<str>,
-    /// The fork rules, if the file has any: see [`spec`](Self::spec).
+    /// The fork rules, if the file has any. [`spec`](Self::spec) also covers files without.
     pub config: Option<ChainSpec>,
     /// Nonce of the header.
     pub nonce: u64,
     /// Timestamp of the header.
     pub timestamp: u64,
-    /// Extra data, of any length.
+    /// Extra data of the header, of any length.
     pub extra_data: Bytes,
     /// Gas limit of the header.
     pub gas_limit: u64,
-    /// Gas used, as the header says it.
+    /// Gas used in the header.
     pub gas_used: u64,
     /// Difficulty of the header.
     pub difficulty: U256,
-    /// Mix hash, or previous randao.
+    /// Mix hash of the header, or previous RANDAO.
     pub mix_hash: B256,
     /// Beneficiary of the header.
     pub coinbase: Address,
-    /// Number: 0 but in some tests.
+    /// Block number; 0 except in some tests.
     pub number: u64,
-    /// Parent: zero but in some tests.
+    /// Parent hash; zero except in some tests.
     pub parent_hash: B256,
-    /// Base fee, used from London on; 1 gwei if not given.
+    /// Base fee in wei, used from London on; 1 gwei if `None`.
     pub base_fee_per_gas: Option<u64>,
-    /// Excess blob gas, used from Cancun on.
+    /// Excess blob gas, used from Cancun on; zero if `None`.
     pub excess_blob_gas: Option<u64>,
-    /// Blob gas used, used from Cancun on.
+    /// Blob gas used, used from Cancun on; zero if `None`.
     pub blob_gas_used: Option<u64>,
-    /// Root of the parent beacon block, used from Cancun on; zero if not given.
+    /// Parent beacon block root, used from Cancun on; zero if `None`.
     pub parent_beacon_block_root: Option<B256>,
-    /// Of the beacon chain (EIP-7843).
+    /// Slot number of the beacon chain (EIP-7843), used with all EIPs of Amsterdam; zero if `None`.
     pub slot_number: Option<u64>,
-    /// How many accounts there were.
+    /// Number of accounts in the file.
     pub accounts: u64,
-    /// Fields of `config` that make other rules than those known here: `clique`. A database is not
-    /// made from such a file.
+    /// Fields of `config`, such as `clique`, for rules that Cambium does not implement.
+    /// Initializing a database from such a file is refused.
     pub refused: Vec<String>,
-    /// Fields that were passed over: `config.verkleTime`, `alloc.*.comment`.
+    /// Fields that were skipped, such as `config.verkleTime` and `alloc.*.comment`.
     pub ignored: Vec<String>,
 }
 
 impl Genesis {
-    /// The header of the genesis block, given the root of its accounts.
+    /// Builds the header of the genesis block.
     pub fn header(&self, spec: &ChainSpec, state_root: B256) -> Header {
-        // A genesis block is past the merge if its forks say so; its difficulty may say otherwise. A
-        // fork brings what the forks before it bring, those too that the file leaves out.
+        // The forks decide whether a genesis block is past the merge, not its difficulty. A fork
+        // includes the forks before it, even those that the file leaves out.
         let fork = spec.fork_at(self.number, self.timestamp, false);
         let london = fork >= Fork::London;
         let fork = match london {
@@ -111,7 +111,7 @@ impl Genesis {
             parent_beacon_block_root: cancun
                 .then(|| self.parent_beacon_block_root.unwrap_or_default()),
             requests_hash: prague.then_some(EMPTY_REQUESTS_HASH),
-            // Both are the hash of an empty RLP list.
+            // The hash of an empty RLP list, as of no ommers.
             block_access_list_hash: amsterdam.then_some(EMPTY_OMMER_ROOT_HASH),
             slot_number: spec
                 .has_slot_number(fork)

@@ -1,4 +1,4 @@
-//! The `config` object: a chain's fork rules.
+//! The `config` object of a genesis file: the chain's fork rules.
 
 use super::values::{Ignored, optional, required, shown};
 use crate::{
@@ -9,10 +9,9 @@ use alloy_eips::{eip4844::DATA_GAS_PER_BLOB, eip7840::BlobParams};
 use alloy_primitives::Address;
 use serde::de::{Error, IgnoredAny, MapAccess};
 
-/// Fields of `config` that say nothing about the rules, or only what other fields say.
+/// Fields of `config` that do not affect the rules, or follow from other fields.
 const SILENT: [&str; 2] = ["eip150hash", "terminaltotaldifficultypassed"];
-/// Fields of `config` that make rules which are not known here: other ways to agree on blocks, other
-/// limits.
+/// Fields of `config` for rules that Cambium does not implement: other consensus, other limits.
 const REFUSED: [&str; 10] = [
     "aura",
     "bor",
@@ -26,7 +25,7 @@ const REFUSED: [&str; 10] = [
     "qbft",
 ];
 
-/// The gas of more blobs is over 64 bits.
+/// Maximum number of blobs whose gas fits into 64 bits.
 const BLOBS_MAX: u64 = u64::MAX / DATA_GAS_PER_BLOB;
 
 #[derive(Default)]
@@ -38,12 +37,12 @@ pub(super) struct ConfigFields {
     ignored: Ignored,
 }
 
-/// What a `config` says.
+/// The contents of a `config`.
 pub(super) struct Config {
     pub(super) spec: ChainSpec,
-    /// Fields that make other rules.
+    /// Fields for rules that are not supported.
     pub(super) refused: Vec<String>,
-    /// Fields that were passed over.
+    /// Fields that were skipped.
     pub(super) ignored: Vec<String>,
 }
 
@@ -106,7 +105,7 @@ impl<'de> Fields<'de> for ConfigFields {
 }
 
 impl ConfigFields {
-    /// A field that is not a fork's block or time.
+    /// Reads a field that is not a fork's block or time.
     fn take_other<'de, M: MapAccess<'de>>(
         &mut self,
         lower: &str,
@@ -147,7 +146,7 @@ impl ConfigFields {
     }
 }
 
-/// Passes over a field that makes other rules, unless it is `null`, and notes it.
+/// Skips a field for rules that are not supported, and notes it unless it is `null`.
 fn refuse<'de, M: MapAccess<'de>>(
     map: &mut M,
     field: String,
@@ -160,7 +159,7 @@ fn refuse<'de, M: MapAccess<'de>>(
     Ok(())
 }
 
-/// How blocks are sealed with proof of work: seals are not looked at, but difficulties are.
+/// The `ethash` object. Seals are not verified, but difficulties are.
 struct EthashFields<'a> {
     refused: &'a mut Vec<String>,
 }
@@ -213,7 +212,7 @@ impl<'de> Fields<'de> for ScheduleFields<'_> {
             let most = target.max(max);
             if most > BLOBS_MAX {
                 return Err(M::Error::custom(format_args!(
-                    "{key}: {most} blobs, of which at most {BLOBS_MAX} can be counted in gas"
+                    "{key}: {most} blobs, over the limit of {BLOBS_MAX} whose gas fits into 64 bits"
                 )));
             }
             if fraction == 0 {

@@ -11,18 +11,18 @@ pub enum GenesisError {
     Open {
         /// The file.
         file: Arc<str>,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is no JSON, or a field has a value that it can't have, or reading failed.
+    /// The file is not JSON, a field has an invalid value, or reading failed.
     #[error("{file}: {source}")]
     Parse {
         /// The file.
         file: Arc<str>,
-        /// What is wrong, with field, line and column.
+        /// The cause, with field, line and column.
         source: serde_json::Error,
     },
-    /// The file gives one account twice.
+    /// The file has an account twice.
     #[error("{file}: alloc has account {address} twice")]
     Twice {
         /// The file.
@@ -30,7 +30,7 @@ pub enum GenesisError {
         /// The account.
         address: Address,
     },
-    /// The file gives one slot of an account twice.
+    /// The file has a slot of an account twice.
     #[error("{file}: alloc has a slot of account {address} twice")]
     SlotTwice {
         /// The file.
@@ -38,9 +38,9 @@ pub enum GenesisError {
         /// The account.
         address: Address,
     },
-    /// The file's `config` has fields that make other rules.
+    /// The file's `config` has fields for rules that Cambium does not implement.
     #[error(
-        "{file}: config has {}: blocks of such a chain follow rules that are not known here",
+        "{file}: config has {}: blocks of such a chain follow rules that are not supported",
         list(fields)
     )]
     OtherRules {
@@ -49,8 +49,8 @@ pub enum GenesisError {
         /// The fields.
         fields: Vec<String>,
     },
-    /// The file has no fork rules, and is of no chain whose rules are known.
-    #[error("{file}: has no `config`, and is not the genesis of a public chain known here")]
+    /// The file has no fork rules, and is not the genesis of a public chain with built-in rules.
+    #[error("{file}: has no `config`, and is not the genesis of a known public chain")]
     NoConfig {
         /// The file.
         file: Arc<str>,

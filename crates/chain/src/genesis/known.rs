@@ -1,13 +1,13 @@
-//! Genesis files of public chains, some of which go about without a `config`.
+//! Recognition of genesis files of public chains, some of which circulate without a `config`.
 //!
-//! A file without one is told by the hash of the block that it gives under the chain's own rules, so
-//! that no other chain can be mistaken for it.
+//! Such a file is recognized by the hash of its genesis block under the chain's rules, so that no
+//! other chain can be mistaken for it.
 
 use super::Genesis;
 use crate::ChainSpec;
 use alloy_primitives::{B256, b256};
 
-/// The rules of the chain whose genesis block this is.
+/// The rules of the public chain with this genesis block.
 pub(super) fn spec_of(genesis: &Genesis, state_root: B256) -> Option<ChainSpec> {
     [
         (

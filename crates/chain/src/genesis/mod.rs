@@ -1,14 +1,14 @@
 //! Genesis files, as geth, reth and hive write them.
 //!
 //! A genesis file is one JSON object: `config` (the fork rules), the fields of block 0's header,
-//! and `alloc`, the accounts that there are from the start. `alloc` may hold millions of accounts
-//! and may come before `config`, so the file is streamed: [`Genesis::stream`] hands over account
-//! by account, those with many slots in pieces, and keeps none.
+//! and `alloc` (the initial accounts). `alloc` may have millions of accounts and may precede
+//! `config`, so the file is streamed: [`Genesis::stream`] passes on one account at a time, accounts
+//! with many slots in pieces, and keeps none.
 //!
-//! Names of fields are matched without regard to case, as geth does (`mixhash` is common).
-//! Numbers may be JSON numbers, decimal strings or hex strings. Fields that are not known are
-//! passed over and listed in [`Genesis::ignored`]. One of them is `stateRoot`: the accounts decide
-//! the root, and there are files in use in which it is wrong.
+//! Field names are case-insensitive, as in geth (`mixhash` is common). Numbers may be JSON numbers,
+//! decimal strings or hex strings. Unknown fields are skipped and listed in [`Genesis::ignored`].
+//! `stateRoot` is among them: the accounts determine the root, and some files in use have a wrong
+//! one.
 
 mod error;
 mod block;
@@ -25,11 +25,12 @@ use alloy_primitives::{Address, B256};
 use std::{collections::HashSet, fs::File, io, path::Path};
 
 impl Genesis {
-    /// Reads `path`, handing each account to `on_part` as it comes: many slots in pieces before
-    /// it.
+    /// Reads the file `path` and passes its accounts to `on_part` in order. Slots of an account
+    /// with many slots are passed in pieces before the account. Duplicate addresses are passed on.
     ///
-    /// An address that the file gives twice comes twice. An error of `on_part` ends the reading and
-    /// is returned.
+    /// # Errors
+    ///
+    /// If the file can't be opened or is malformed, or if `on_part` fails, which ends the reading.
     pub fn stream<E: From<GenesisError>>(
         path: impl AsRef<Path>,
         on_part: impl FnMut(GenesisPart) -> Result<(), E>,
@@ -47,7 +48,11 @@ impl Genesis {
         )
     }
 
-    /// As [`stream`](Self::stream), from anything that can be read; `name` is for errors.
+    /// As [`stream`](Self::stream), from any reader. `name` is used in errors.
+    ///
+    /// # Errors
+    ///
+    /// If the input is malformed, or if `on_part` fails.
     pub fn stream_from<E: From<GenesisError>>(
         name: &str,
         reader: impl io::Read,
@@ -56,7 +61,11 @@ impl Genesis {
         parse::parse(name, reader, on_part)
     }
 
-    /// Reads `path` whole: for small files.
+    /// Reads the file `path` into memory: for small files.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be opened, is malformed, or has an account twice.
     pub fn read(
         path: impl AsRef<Path>,
     ) -> Result<(Self, Vec<(Address, GenesisAccount)>), GenesisError> {
@@ -83,8 +92,12 @@ impl Genesis {
         }
     }
 
-    /// The fork rules: the file's own or, of a file without, those of the public chain of which
-    /// this is the genesis block, given the root of its accounts.
+    /// The fork rules of the file. A file without any gets the built-in rules of the public chain
+    /// whose genesis block it describes, given its state root.
+    ///
+    /// # Errors
+    ///
+    /// If the file has no rules, and is not the genesis of a public chain known here.
     pub fn spec(&self, state_root: B256) -> Result<ChainSpec, GenesisError> {
         let known = || known::spec_of(self, state_root);
         let spec = self.config.clone().or_else(known);
@@ -93,7 +106,11 @@ impl Genesis {
         })
     }
 
-    /// Refuses a chain whose rules are not known here.
+    /// Rejects a chain whose rules Cambium does not implement.
+    ///
+    /// # Errors
+    ///
+    /// If there are [`refused`](Self::refused) fields.
     pub fn check_rules(&self) -> Result<(), GenesisError> {
         match self.refused.is_empty() {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! The genesis file's own object: header fields, `config`, and `alloc` piece by piece.
+//! The top-level object of a genesis file: header fields, `config`, and `alloc` piece by piece.
 
 use super::{
     Genesis, GenesisAccount, GenesisError, GenesisPart,
@@ -10,7 +10,7 @@ use alloy_primitives::{Address, B256, U256};
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use std::io;
 
-/// Slots of an account that are handed over together.
+/// Maximum number of slots in a piece of an account.
 const PART_SLOTS: usize = 1 << 16;
 
 pub(super) fn parse<E: From<GenesisError>>(
@@ -130,7 +130,7 @@ where
     }
 }
 
-/// Sets `value` unless there is `null`.
+/// Reads `value`, unless the field is `null`.
 fn set<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     key: &str,
@@ -142,10 +142,10 @@ fn set<'de, T: Value, M: MapAccess<'de>>(
     Ok(())
 }
 
-/// Who takes the pieces.
+/// The receiver of the pieces.
 struct Parts<E, F> {
     on_part: F,
-    /// What `on_part` said when it stopped the reading.
+    /// The error of `on_part` that ended the reading.
     failure: Option<E>,
 }
 

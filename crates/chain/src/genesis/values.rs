@@ -1,4 +1,4 @@
-//! Values in genesis files, in every form that is in use.
+//! Values in genesis files, in all forms in use.
 
 use crate::json::named;
 use alloy_primitives::{Address, B256, Bytes, U256, hex};
@@ -6,7 +6,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, Unexpected};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-/// A value that knows how genesis files write it.
+/// A value that can be read from a genesis file.
 pub(super) trait Value: Sized {
     const EXPECTED: &'static str;
 
@@ -31,7 +31,7 @@ impl Value for U256 {
                 Self::from_str_radix(digits, 16).ok()
             }
             Some(_) => None,
-            // As geth has it, no text is zero.
+            // An empty string is zero, as in geth.
             None if text.is_empty() => Some(Self::ZERO),
             None if text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Self::from_str_radix(text, 10).ok()
@@ -99,18 +99,18 @@ impl Value for Bytes {
     }
 }
 
-/// The next value of `map`, its errors saying which `field` it is; nothing where there is `null`.
+/// Reads the next value of `map`; `None` if it is `null`. Errors name the `field`.
 pub(super) fn optional<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
 ) -> Result<Option<T>, M::Error> {
-    // As it is written: parsed as JSON, a number over 64 bits is a floating-point one, and rounded.
+    // Read as text: the JSON parser would round a number over 64 bits to a floating-point number.
     map.next_value::<Box<RawValue>>()
         .and_then(|raw| value_of(raw.get()))
         .map_err(|error| named(field, error))
 }
 
-/// The value of a JSON text; nothing of `null`.
+/// Parses a JSON text; `None` if it is `null`.
 fn value_of<T: Value, E: Error>(json: &str) -> Result<Option<T>, E> {
     let invalid = |what: Unexpected<'_>| E::invalid_value(what, &T::EXPECTED);
     let known = match json.as_bytes().first() {
@@ -121,8 +121,8 @@ fn value_of<T: Value, E: Error>(json: &str) -> Result<Option<T>, E> {
         }
         Some(b'"') => {
             let text = serde_json::from_str::<Cow<'_, str>>(json);
-            let text = text.map_err(|_| invalid(Unexpected::Other("a string that is no text")))?;
-            // A stranger's text: quoted, and no more of it than helps.
+            let text = text.map_err(|_| invalid(Unexpected::Other("a malformed string")))?;
+            // Untrusted text is quoted and shortened.
             T::from_text(&text).ok_or_else(|| invalid(Unexpected::Str(&shown(&text))))
         }
         Some(b'[') => Err(E::invalid_type(Unexpected::Seq, &T::EXPECTED)),
@@ -135,7 +135,7 @@ fn value_of<T: Value, E: Error>(json: &str) -> Result<Option<T>, E> {
     known.map(Some)
 }
 
-/// A JSON number that is a whole one of at most 256 bits, also if it is written as `7.0` or `5875e19`.
+/// Parses a JSON number that is an integer of at most 256 bits, including `7.0` and `5875e19`.
 fn whole_number(text: &str) -> Option<U256> {
     const DIGITS_MAX: usize = 78;
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -155,7 +155,7 @@ fn whole_number(text: &str) -> Option<U256> {
     U256::from_str_radix(&format!("{significant}{}", "0".repeat(zeros)), 10).ok()
 }
 
-/// As [`optional`], but `null` is an error.
+/// Reads the next value of `map`, which must not be `null`. Errors name the `field`.
 pub(super) fn required<'de, T: Value, M: MapAccess<'de>>(
     map: &mut M,
     field: impl fmt::Display,
@@ -166,14 +166,14 @@ pub(super) fn required<'de, T: Value, M: MapAccess<'de>>(
     }
 }
 
-/// The fields that were passed over: each once, and no more than help a reader.
+/// Names of skipped fields, without duplicates, up to a maximum.
 #[derive(Debug, Default)]
 pub(super) struct Ignored(pub(super) Vec<String>);
 
 impl Ignored {
     const MAX: usize = 64;
 
-    /// Passes over the next value of `map`.
+    /// Skips the next value of `map` and notes the field.
     pub(super) fn pass<'de, M: MapAccess<'de>>(
         &mut self,
         map: &mut M,
@@ -188,7 +188,8 @@ impl Ignored {
     }
 }
 
-/// A key out of the file, cut to what fits into a message and can't command a terminal.
+/// A key from the file, shortened for messages, with control characters replaced so that it can't
+/// control a terminal.
 pub(super) fn shown(key: &str) -> String {
     let harmless = |letter: char| match letter.is_control() {
         true => char::REPLACEMENT_CHARACTER,

@@ -1,4 +1,4 @@
-//! A workload, and the accounts and pools that it is about.
+//! A workload with its accounts and pools.
 
 use super::{
     TOKEN, WorkloadError, WorkloadParams,
@@ -7,41 +7,46 @@ use super::{
 };
 use alloy_primitives::{Address, B256};
 
-/// A chain in the making: see the module's description.
+/// A generated chain: its genesis state and its transactions.
 #[derive(Debug)]
 pub struct Workload {
     params: WorkloadParams,
     senders: Vec<Sender>,
 }
 
-/// A pool to swap in.
+/// A pool for swaps between [`TOKEN`] and a token of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The token that it has beside [`TOKEN`].
+    /// Address of the pool's own token.
     pub token: Address,
-    /// The contract that holds its reserves of both.
+    /// Address of the pair contract, which holds the reserves of both tokens.
     pub pair: Address,
 }
 
 impl Workload {
-    /// Checks the parameters and derives the senders' keys, some 25 us of processor time each.
+    /// Checks the parameters and derives the senders' keys, which takes about 25 us of processor
+    /// time each.
+    ///
+    /// # Errors
+    ///
+    /// If a parameter is out of range.
     pub fn new(params: WorkloadParams) -> Result<Self, WorkloadError> {
         params.check()?;
         let senders = derive_senders(params.seed, params.senders());
         Ok(Self { params, senders })
     }
 
-    /// What this was made from.
+    /// The parameters of the workload.
     pub const fn params(&self) -> &WorkloadParams {
         &self.params
     }
 
-    /// The accounts that have keys, by index.
+    /// The accounts with keys, by index.
     pub(super) fn senders(&self) -> &[Sender] {
         &self.senders
     }
 
-    /// The address of account `index`, below [`WorkloadParams::accounts`].
+    /// Address of account `index`, which is below [`WorkloadParams::accounts`].
     pub fn address(&self, index: u64) -> Address {
         let sender = usize::try_from(index)
             .ok()
@@ -52,13 +57,13 @@ impl Workload {
         )
     }
 
-    /// The secret key of account `index`, if it has one.
+    /// Secret key of account `index`, if it has one.
     pub fn secret(&self, index: u64) -> Option<B256> {
         let sender = self.senders.get(usize::try_from(index).ok()?)?;
         Some(B256::new(sender.secret.secret_bytes()))
     }
 
-    /// Pool `index`, below [`WorkloadParams::pools`].
+    /// Pool `index`, which is below [`WorkloadParams::pools`].
     pub fn pool(&self, index: u64) -> Pool {
         let token = Address::from_word(hash("token", self.params.seed, index));
         let pair = pair_address(&[TOKEN, token]);

@@ -1,4 +1,4 @@
-//! Blocks out of a workload's transactions.
+//! Generation of blocks from a workload's transactions.
 
 use super::{
     Workload,
@@ -19,22 +19,26 @@ use alloy_primitives::Bytes;
 use cambium_primitives::AccessList;
 
 const BLOCK_SECONDS: u64 = 12;
-/// Blocks whose transactions are signed ahead of execution.
+/// Number of blocks whose transactions are signed ahead of execution.
 const SIGNED_AHEAD_BLOCKS: usize = 2;
 
-/// Executes drafts of blocks, each on the one before.
+/// Executes drafts of blocks and completes their headers.
 pub trait BlockSealer {
-    /// Why a draft can't be executed.
+    /// Error of executing a draft.
     type Error;
 
-    /// Executes `draft`, fills in its header's state root, receipts root, logs bloom, gas used and
-    /// requests hash and, in Amsterdam, the access list's hash, and keeps the state after it for
-    /// the next. The rest of the header is final.
+    /// Executes `draft` on the previous block. Fills in the header's state root, receipts root,
+    /// logs bloom, gas used and requests hash and, in Amsterdam, the access list's hash. The other
+    /// fields are final. Keeps the state for the next draft.
+    ///
+    /// # Errors
+    ///
+    /// If the draft can't be executed.
     fn seal(&mut self, draft: Block) -> Result<Block, Self::Error>;
 }
 
 impl Workload {
-    /// Drafts the child of `parent`: all of a block but what execution tells.
+    /// Drafts the child of `parent`, without the fields that follow from execution.
     fn draft(&self, parent: &Header, transactions: Vec<Transaction>) -> Block {
         let number = parent.number + 1;
         let base_fee = calc_next_block_base_fee(
@@ -74,9 +78,13 @@ impl Workload {
         )
     }
 
-    /// Makes the chain on `genesis`, the header of this workload's genesis block: each block is
-    /// executed by `sealer` and handed to `on_block`. Transactions are signed on all cores while
-    /// earlier blocks execute. The last block's header is returned.
+    /// Generates the chain on `genesis`, the header of the workload's genesis block. `sealer`
+    /// executes each block, which is then passed to `on_block`. Transactions are signed on all
+    /// cores while earlier blocks execute. Returns the header of the last block.
+    ///
+    /// # Errors
+    ///
+    /// If `sealer` or `on_block` fails, which ends the generation.
     pub fn generate<S: BlockSealer>(
         &self,
         genesis: &Header,

@@ -1,4 +1,4 @@
-//! The genesis state of a workload.
+//! Generation of a workload's genesis state.
 
 use super::{
     ROUTER, SLOT_READER, TOKEN, Workload,
@@ -19,27 +19,27 @@ use alloy_eips::{
 use alloy_primitives::{Address, B256, Bytes, U256, address, uint};
 use rayon::prelude::*;
 
-/// Who gets the tips.
+/// Beneficiary of all blocks.
 pub(super) const COINBASE: Address = address!("c01bba5e00000000000000000000000000000000");
 pub(super) const EXTRA_DATA: &[u8] = b"cambium workload";
 const GENESIS_TIMESTAMP: u64 = 1_700_000_000;
 
-/// Accounts, or slots, that are derived together, on all cores.
+/// Number of accounts or slots that are derived in one batch, on all cores.
 const CHUNK: u64 = 1 << 16;
 
 const ETHER: U256 = uint!(1_000_000_000_000_000_000_U256);
-/// A million ether for whoever sends.
+/// Minimum balance of a sender in wei: a million ether.
 const SENDER_BALANCE: U256 = uint!(1_000_000_000_000_000_000_000_000_U256);
-/// Of each token, what whoever holds it has of it, and a pool too.
+/// Token balance of each holder, and reserve of each pool.
 const TOKENS: u128 = 1_000_000_000_000_000_000_000_000;
 
 /// A contract of the genesis state.
 struct Contract<'a> {
     address: Address,
     code: Bytes,
-    /// How many slots it has.
+    /// Number of slots.
     slots: u64,
-    /// The slot, and its value, of an index.
+    /// Returns the slot with an index, and its value.
     slot: Box<dyn Fn(u64) -> (B256, U256) + Sync + 'a>,
 }
 
@@ -55,7 +55,7 @@ impl Contract<'_> {
 }
 
 impl Workload {
-    /// The genesis block's header fields and rules, without the accounts.
+    /// The genesis block's header fields and fork rules, without the accounts.
     pub fn genesis(&self) -> Genesis {
         Genesis {
             file: "workload".into(),
@@ -72,13 +72,17 @@ impl Workload {
         }
     }
 
-    /// How many slots all genesis accounts have together.
+    /// Total number of slots in the genesis state.
     pub fn genesis_slots(&self) -> u64 {
         self.contracts().map(|contract| contract.slots).sum()
     }
 
-    /// Hands over the genesis state piece by piece, in the order of the file: contracts first, then
-    /// accounts by index. An error of `on_part` ends it and is returned.
+    /// Passes the genesis state to `on_part` piece by piece, in the order of the genesis file:
+    /// contracts first, then accounts by index.
+    ///
+    /// # Errors
+    ///
+    /// If `on_part` fails, which ends the iteration.
     pub fn for_each_part<E>(
         &self,
         mut on_part: impl FnMut(GenesisPart) -> Result<(), E>,
@@ -158,8 +162,8 @@ impl Workload {
             .chain(system)
     }
 
-    /// A token: its supply, a balance for each of the first `holders` accounts and each of the
-    /// pairs of `pools`, and, if there are any of these, what each sender allows the router.
+    /// A token contract: its supply, a balance for each of the first `holders` accounts and each
+    /// pair of `pools`, and, if there are pools, each sender's allowance for the router.
     fn token(&self, address: Address, holders: u64, pools: std::ops::Range<u64>) -> Contract<'_> {
         let pairs = pools.end - pools.start;
         let allowances = match pairs {
@@ -208,7 +212,7 @@ impl Workload {
         let slot = move |index| match index {
             0 => (SLOT_READER_COUNT_SLOT, U256::from(slots)),
             index => {
-                // A hash, which is not zero.
+                // A hash, so never zero.
                 let value = hash("value", seed, index - 1);
                 (slot_reader_slot(index - 1), value.into())
             }
@@ -222,7 +226,8 @@ impl Workload {
     }
 }
 
-/// What `of` gives for each number below `count`, in order, in pieces made on all cores.
+/// Applies `of` to each number below `count`, on all cores, and returns the results in order, in
+/// chunks.
 fn chunks<T: Send>(count: u64, of: &(impl Fn(u64) -> T + Sync)) -> impl Iterator<Item = Vec<T>> {
     (0..count).step_by(CHUNK as usize).map(move |start| {
         let end = (start + CHUNK).min(count);

@@ -1,4 +1,4 @@
-//! The genesis file of a workload.
+//! Writing a workload's genesis file.
 
 use super::Workload;
 use crate::{ChainSpec, GenesisAccount, GenesisPart};
@@ -8,7 +8,11 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
 impl Workload {
-    /// Writes the genesis file, account by account. `out` had better be buffered.
+    /// Writes the genesis file, account by account. `out` should be buffered.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
     pub fn write_genesis(&self, out: &mut impl Write) -> io::Result<()> {
         let genesis = self.genesis();
         let fields = json!({
@@ -44,13 +48,13 @@ impl Workload {
     }
 }
 
-/// Writes accounts into the open `alloc` object.
+/// Writes accounts to the open `alloc` object.
 struct Alloc<'a, W> {
     out: &'a mut W,
     opened: Opened,
 }
 
-/// What is open within `alloc`.
+/// The innermost JSON object that is open within `alloc`.
 #[derive(Clone, Copy)]
 enum Opened {
     Nothing,
@@ -116,7 +120,7 @@ fn hex(number: u64) -> String {
     format!("{number:#x}")
 }
 
-/// The `config` object of the forks that workloads have.
+/// The `config` object of a workload's fork rules.
 fn config(spec: &ChainSpec) -> Map<String, Value> {
     let blocks = [
         ("homesteadBlock", spec.homestead_block),
@@ -163,7 +167,7 @@ fn config(spec: &ChainSpec) -> Map<String, Value> {
             ("terminalTotalDifficulty", json!(0)),
             ("terminalTotalDifficultyPassed", json!(true)),
             ("depositContractAddress", json!(spec.deposit_contract)),
-            // Besu wants to be told of a sealing engine, even past the merge.
+            // Besu requires a consensus engine, even past the merge.
             ("ethash", json!({})),
             ("blobSchedule", Value::Object(schedule)),
         ])

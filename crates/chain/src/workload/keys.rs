@@ -1,6 +1,6 @@
-//! Everything random of a workload: hashes of the seed, keys, and a generator of numbers.
+//! Randomness of a workload: hashes of the seed, keys, and a random number generator.
 //!
-//! All of it is integer arithmetic, so that every machine makes the same chain.
+//! Everything is integer arithmetic, so that every machine generates the same chain.
 
 use alloy_primitives::{Address, B256, keccak256};
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ pub(super) struct Sender {
     pub(super) address: Address,
 }
 
-/// keccak(purpose, seed, index): the root of all that a workload calls random.
+/// keccak(purpose, seed, index), from which everything random in a workload is derived.
 pub(super) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
     let mut input = Vec::with_capacity(64);
     input.extend_from_slice(b"cambium workload ");
@@ -23,7 +23,7 @@ pub(super) fn hash(purpose: &str, seed: u64, index: u64) -> B256 {
     keccak256(input)
 }
 
-/// The first `count` accounts, on all cores.
+/// Derives the first `count` accounts, on all cores.
 pub(super) fn derive_senders(seed: u64, count: u64) -> Vec<Sender> {
     (0..count)
         .into_par_iter()
@@ -33,7 +33,7 @@ pub(super) fn derive_senders(seed: u64, count: u64) -> Vec<Sender> {
 
 fn derive_sender(seed: u64, index: u64) -> Sender {
     let mut scalar = hash("key", seed, index);
-    // One hash in 2^128 is no key: then its hash is tried.
+    // One hash in 2^128 is not a valid key: then its hash is tried.
     let secret = loop {
         match SecretKey::from_byte_array(scalar.0) {
             Ok(secret) => break secret,
@@ -47,7 +47,7 @@ fn derive_sender(seed: u64, index: u64) -> Sender {
     }
 }
 
-/// SplitMix64: small, fast, and defined by its few lines.
+/// The SplitMix64 generator, which is small, fast, and fully defined here.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
@@ -67,12 +67,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `end`, which must not be 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// True `percent` times in 100.
+    /// Returns true with a probability of `percent` in 100.
     pub(super) fn percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)
     }

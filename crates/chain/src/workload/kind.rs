@@ -1,6 +1,6 @@
 //! The kinds of transactions.
 
-/// What a transaction does.
+/// The kind of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Payment,
@@ -10,7 +10,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Most slots that a transaction makes.
+    /// Maximum number of slots that a transaction creates.
     pub(super) const fn new_slots_max(self) -> u64 {
         match self {
             Self::Payment | Self::SlotRead => 0,
@@ -19,7 +19,7 @@ impl Kind {
         }
     }
 
-    /// More than a transaction takes in a block.
+    /// Upper bound of a transaction's encoded size in a block, in bytes.
     pub(super) const fn bytes_max(self) -> u64 {
         match self {
             Self::Payment => 144,

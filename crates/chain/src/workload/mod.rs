@@ -1,11 +1,10 @@
-//! The workload generator: a chain of payments, token transfers, swaps, and transactions that do
-//! nothing but read slots, the same to the byte for the same parameters, that other clients import
-//! too.
+//! The workload generator: a chain of payments, token transfers, swaps and slot reads, which any
+//! client can import. The same parameters give the same chain to the byte.
 //!
-//! A [`Workload`] is the genesis state, streamed at any size, and an endless row of signed
-//! transactions. Valid headers need execution, which is not the generator's: [`Workload::generate`] drafts
-//! block after block, and a [`BlockSealer`] (the state engine, or a model in a test) executes each
-//! draft and fills in what only execution tells.
+//! A [`Workload`] is a genesis state, streamed at any size, and an endless sequence of signed
+//! transactions. Valid headers need execution, which the generator leaves to a [`BlockSealer`] (the
+//! state engine, or a model in a test): [`Workload::generate`] drafts one block after another, and
+//! the sealer executes each draft and fills in the fields that follow from execution.
 //!
 //! ```
 //! use cambium_chain::{Workload, WorkloadParams};
@@ -17,18 +16,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All forks up to Prague, Osaka or Amsterdam are in force from genesis, so the chain is past the
+//! All forks up to Prague, Osaka or Amsterdam are active from genesis, so the chain is past the
 //! merge from its first block. Accounts below [`WorkloadParams::senders`] have keys, derived from
-//! the seed; all others have addresses straight from a hash, which nobody has a key to.
+//! the seed. All others have addresses that are hashes, without a known key.
 //!
-//! | transactions | what they do, from what the genesis has |
+//! | transactions | effect |
 //! |---|---|
-//! | payments | send ether |
-//! | token transfers | move units of one ERC-20 token, from a sender to anybody |
-//! | swaps | one token for another, through a router, in a pool like Uniswap V2's |
-//! | slot reads | read slot after slot, each found by hashing, until their gas is used up |
+//! | payments | send ether from a sender to any account |
+//! | token transfers | move units of one ERC-20 token from a sender to any account |
+//! | swaps | exchange one token for another, through a router, in a pool like Uniswap V2's |
+//! | slot reads | read one slot after another, each found by hashing, until their gas is used up |
 //!
-//! The contracts are Solidity's, in `contracts/`.
+//! The contracts are written in Solidity, in `contracts/`.
 
 mod contracts;
 mod keys;

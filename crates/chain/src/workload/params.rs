@@ -1,70 +1,71 @@
-//! What a workload is made from.
+//! Parameters of a workload.
 
 use super::{Spread, kind::Kind};
 use crate::{BlobSchedule, ChainSpec, Fork};
 use alloy_eips::eip7840::BlobParams;
 use cambium_evm::new_slot_gas;
 
-/// Accounts with keys, unless the parameters say otherwise.
+/// Default number of accounts with keys.
 const SENDERS_DEFAULT: u64 = 50_000;
 const SENDERS_MAX: u64 = 1 << 24;
-/// Keeps a block's transactions under Osaka's 8 MiB of RLP (EIP-7934).
+/// Keeps a block's transactions below Osaka's limit of 8 MiB of RLP (EIP-7934).
 const BLOCK_BYTES_MAX: u64 = 7 << 20;
-/// Keeps every sender solvent, even if one should send everything: it has a million ether, and gas
-/// is at 2 gwei.
+/// Keeps every sender solvent, even if it sends everything: it has a million ether, and gas costs
+/// at most 2 gwei.
 const GAS_MAX: u64 = 80_000 * 1_000_000_000;
 const BLOCKS_MAX: u64 = 1_000_000_000;
 const GAS_LIMIT_MIN: u64 = 36_000_000;
-/// Of a transaction, from Osaka on (EIP-7825).
+/// Maximum gas limit of a transaction from Osaka on (EIP-7825).
 const TRANSACTION_GAS_MAX: u64 = 1 << 24;
 
-/// How much is in a block.
+/// Size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSize {
-    /// So many transactions.
+    /// Number of transactions.
     Transactions(u64),
-    /// As many transactions as take about so much gas, and at least one.
+    /// Approximate gas used by the transactions, of which there is at least one.
     Gas(u64),
 }
 
-/// What a [`Workload`](super::Workload) is made from. The same parameters give the same bytes.
+/// Parameters of a [`Workload`](super::Workload). The same parameters give the same chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadParams {
-    /// Everything random follows from it.
+    /// Seed of everything random.
     pub seed: u64,
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// The fork in force from genesis: Prague, Osaka or Amsterdam.
+    /// The fork that is active from genesis: Prague, Osaka or Amsterdam.
     pub fork: Fork,
-    /// Accounts at genesis, contracts aside.
+    /// Number of accounts at genesis, without contracts.
     pub accounts: u64,
-    /// How many of them, the first ones, have keys and send: 50,000 or all, unless given.
+    /// Number of accounts, from the first, that have keys and send. Default: 50,000, or all.
     pub senders: Option<u64>,
-    /// How many of them, the first ones, hold tokens: the senders, unless given, and at least
-    /// these.
+    /// Number of accounts, from the first, that hold tokens; at least the senders, which are the
+    /// default.
     pub holders: Option<u64>,
-    /// Pools to swap in, each of the token and one of its own that all senders hold. Without
-    /// swaps there are none.
+    /// Number of pools, each of the token and a token of its own that all senders hold. Ignored
+    /// without swaps.
     pub pools: u64,
-    /// Slots of the contract that slots are read of. Without such reads there are none.
+    /// Number of slots of the slot reader contract. Ignored without slot reads.
     pub slots: u64,
-    /// Blocks after genesis.
+    /// Number of blocks after genesis.
     pub blocks: u64,
-    /// How much is in each.
+    /// Size of each block.
     pub block_size: BlockSize,
-    /// Transactions that transfer tokens, in 100. What these and the next two leave pays ether.
+    /// Percentage of transactions that are token transfers. The rest after these and the next two
+    /// kinds are payments.
     pub erc20_percent: u8,
-    /// Transactions that swap one token for another, in 100.
+    /// Percentage of transactions that are swaps.
     pub swap_percent: u8,
-    /// Transactions that read slots until their gas is used up, in 100: the worst case.
+    /// Percentage of transactions that are slot reads, the worst case.
     pub slot_read_percent: u8,
-    /// Gas of each of these.
+    /// Gas limit of each slot read, all of which it uses.
     pub slot_read_gas: u64,
-    /// Receivers that nothing was ever sent to and that are not in the genesis, in 100.
+    /// Percentage of receivers that are fresh: not in the genesis state, and never used before.
     pub fresh_percent: u8,
-    /// How senders, and receivers that are not fresh, are chosen.
+    /// Distribution of senders, and of receivers that are not fresh.
     pub spread: Spread,
-    /// How pools are chosen.
+    /// Distribution of pools.
     pub pool_spread: Spread,
 }
 
@@ -93,36 +94,36 @@ impl Default for WorkloadParams {
     }
 }
 
-/// Parameters of which no chain can be made.
+/// Why no chain can be generated from parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
-    /// A number out of its range.
+    /// A parameter is out of range.
     #[error("{name} is {value}: it must be from {min} to {max}")]
     Range {
-        /// Which.
+        /// Name of the parameter.
         name: &'static str,
-        /// What was given.
+        /// Its value.
         value: u64,
-        /// Least.
+        /// Minimum.
         min: u64,
-        /// Greatest.
+        /// Maximum.
         max: u64,
     },
-    /// Too few for none to be used twice in a block.
+    /// There are too few accounts or pools to use each at most once in a block.
     #[error(
-        "a block may have {needed} transactions, and there are {there} {name}: \
-         too few to use none twice"
+        "a block may have {needed} transactions, but there are only {there} {name} to use at most \
+         once each"
     )]
     TooFew {
-        /// What there is too little of.
+        /// Name of what is too few.
         name: &'static str,
-        /// Transactions in a block.
+        /// Maximum number of transactions in a block.
         needed: u64,
-        /// How many there are.
+        /// Number available.
         there: u64,
     },
-    /// A fork that workloads are not made for.
-    #[error("workloads are made for Prague, Osaka and Amsterdam, not for {0:?}")]
+    /// The fork is not supported.
+    #[error("workloads support Prague, Osaka and Amsterdam, not {0:?}")]
     Fork(Fork),
 }
 
@@ -131,7 +132,7 @@ impl WorkloadParams {
         let senders = self.senders();
         let slots_min = match self.slot_read_percent {
             0 => 0,
-            // None is read twice by a transaction: each takes 2,100 gas and more.
+            // A transaction reads no slot twice. Each read takes at least 2,100 gas.
             _ => self.slot_read_gas / 2_100,
         };
         let shares = u64::from(self.erc20_percent) + u64::from(self.swap_percent);
@@ -202,34 +203,34 @@ impl WorkloadParams {
         }
     }
 
-    /// How many accounts have keys.
+    /// Number of accounts with keys.
     pub fn senders(&self) -> u64 {
         self.senders.unwrap_or(SENDERS_DEFAULT.min(self.accounts))
     }
 
-    /// How many accounts hold tokens.
+    /// Number of accounts that hold tokens.
     pub fn holders(&self) -> u64 {
         self.holders.unwrap_or(self.senders())
     }
 
-    /// The gas limit of every block: twice what its transactions may use, so that the base fee
-    /// falls and every transaction stays valid.
+    /// Gas limit of every block: twice what its transactions may use, so that the base fee falls
+    /// and every transaction stays valid.
     pub fn gas_limit(&self) -> u64 {
         let most = self.largest(|kind| self.regular_gas_limit_of(kind));
         let gas = match self.block_size {
             BlockSize::Transactions(count) => count * most,
-            // No kind's limit is more than twice what is reckoned with.
+            // A transaction's gas limit is at most twice its estimated gas.
             BlockSize::Gas(gas) => 2 * gas + most,
         };
         (2 * gas).max(GAS_LIMIT_MIN)
     }
 
-    /// The gas limit of a transaction: enough wherever it goes.
+    /// Gas limit of a transaction of this kind, which is enough for any receiver.
     pub(super) fn gas_limit_of(&self, kind: Kind) -> u64 {
         self.regular_gas_limit_of(kind) + kind.new_slots_max() * self.new_slot_gas()
     }
 
-    /// The gas limit without state gas, which there is from Amsterdam on: at most twice
+    /// Gas limit without state gas, which is charged from Amsterdam on: at most twice
     /// [`Self::gas_of`].
     fn regular_gas_limit_of(&self, kind: Kind) -> u64 {
         match kind {
@@ -240,20 +241,20 @@ impl WorkloadParams {
         }
     }
 
-    /// About the gas that a transaction uses, without state gas.
+    /// Estimated gas of a transaction of this kind, without state gas.
     pub(super) fn gas_of(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Payment => 21_000,
-            // What a new slot takes is state gas.
+            // A new slot is charged as state gas.
             Kind::TokenTransfer if self.fork >= Fork::Amsterdam => 34_100,
-            // To who holds none it is 17,100 gas more.
+            // A transfer to an account without tokens takes 17,100 gas more.
             Kind::TokenTransfer => 34_100 + 171 * self.to_no_holder_percent(),
             Kind::Swap => 87_000,
             Kind::SlotRead => self.slot_read_gas,
         }
     }
 
-    /// State gas of a new slot: none before Amsterdam.
+    /// State gas of a new slot; zero before Amsterdam.
     fn new_slot_gas(&self) -> u64 {
         match self.fork >= Fork::Amsterdam {
             true => new_slot_gas(self.gas_limit()),
@@ -261,15 +262,15 @@ impl WorkloadParams {
         }
     }
 
-    /// Token transfers to who holds none, in 100.
+    /// Percentage of token transfers whose receiver holds no tokens.
     fn to_no_holder_percent(&self) -> u64 {
         let fresh = u64::from(self.fresh_percent);
         let others = self.accounts - self.holders();
         fresh + (100 - fresh) * others / self.accounts
     }
 
-    /// A block's state gas must stay under half of its gas limit, for the base fee to fall, and the
-    /// price of a slot grows with that limit.
+    /// Checks that a block's state gas stays below half of its gas limit, so that the base fee
+    /// falls. The cost of a slot grows with the gas limit.
     fn check_new_slots(&self) -> Result<(), WorkloadError> {
         let Some(max) = (self.gas_limit() / 2).checked_div(self.new_slot_gas()) else {
             return Ok(());
@@ -280,7 +281,7 @@ impl WorkloadParams {
         in_range([(name, expected + expected / 4, 0, max)])
     }
 
-    /// The kind of transaction that `percent`, below 100, falls on.
+    /// The kind of transaction that a random number below 100 selects.
     pub(super) fn kind(&self, percent: u64) -> Kind {
         let mut end = 0;
         for (kind, share) in self.shares() {
@@ -292,7 +293,7 @@ impl WorkloadParams {
         Kind::Payment
     }
 
-    /// How many transactions in 100 are of each kind.
+    /// Percentage of transactions of each kind.
     fn shares(&self) -> [(Kind, u64); 4] {
         let [tokens, swaps, reads] = [
             self.erc20_percent,
@@ -314,12 +315,12 @@ impl WorkloadParams {
         shares.filter_map(|(kind, share)| (share > 0).then_some(kind))
     }
 
-    /// The largest of what a kind of transaction that there is takes of something.
+    /// Maximum of `takes` over all kinds of transactions in the workload.
     fn largest(&self, takes: impl Fn(Kind) -> u64) -> u64 {
         self.kinds().map(takes).max().unwrap_or(1)
     }
 
-    /// The least gas that a transaction is reckoned with.
+    /// Minimum estimated gas over all kinds of transactions in the workload.
     fn least_gas(&self) -> u64 {
         let gas = self.kinds().map(|kind| self.gas_of(kind));
         gas.min().unwrap_or(1)
@@ -332,12 +333,12 @@ impl WorkloadParams {
         }
     }
 
-    /// The fork rules of the chain.
+    /// Fork rules of the chain.
     pub fn spec(&self) -> ChainSpec {
         ChainSpec {
             chain_id: self.chain_id,
             blob_schedule: BlobSchedule {
-                // Osaka and Amsterdam bring no other targets.
+                // Osaka and Amsterdam keep Prague's targets.
                 osaka: (self.fork >= Fork::Osaka).then(BlobParams::prague),
                 bpo: [None; 5],
                 ..BlobSchedule::mainnet()
@@ -347,7 +348,7 @@ impl WorkloadParams {
     }
 }
 
-/// Each number with its name, its least and its greatest.
+/// Checks numbers, each with its name, minimum and maximum.
 fn in_range<const N: usize>(
     numbers: [(&'static str, u64, u64, u64); N],
 ) -> Result<(), WorkloadError> {

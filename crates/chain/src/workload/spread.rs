@@ -1,4 +1,4 @@
-//! How what is used is spread over what there is.
+//! Distributions of accounts and pools over transactions.
 
 use super::keys::Random;
 use std::{
@@ -6,23 +6,23 @@ use std::{
     str::FromStr,
 };
 
-/// How the accounts and pools that transactions use are spread over all there are.
+/// Distribution of the accounts or pools that transactions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Spread {
-    /// Every one as often as any other.
+    /// All equally likely.
     #[default]
     Uniform,
-    /// Like Zipf's law: number n about n times as rarely as the first, so that few are hot.
+    /// Approximately Zipf's law: number n is 1/n times as likely as the first.
     Zipf,
-    /// So many in 100 are the first, which all transactions fight for; the others are uniform, and
-    /// so are senders.
+    /// The first with this percentage, so that transactions conflict; the others equally likely.
+    /// Senders are uniform.
     Hot(u8),
-    /// None twice in a block, so that its transactions do not depend on each other. Senders are
-    /// then no receivers.
+    /// Each at most once in a block, so that its transactions are independent. Senders are not
+    /// receivers.
     Distinct,
 }
 
-/// What is no [`Spread`].
+/// A text is not a [`Spread`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a spread is uniform, zipf, distinct, or hot:PCT with PCT from 0 to 100")]
 pub struct NoSpread;
@@ -58,12 +58,12 @@ impl Display for Spread {
     }
 }
 
-/// Chooses among so many, which must not be 0, within one block.
+/// Chooses numbers below `count`, which must not be 0, within one block.
 #[derive(Debug)]
 pub(super) struct Chooser {
     count: u64,
     spread: Spread,
-    /// The next, where none is to come twice.
+    /// The next number for [`Spread::Distinct`].
     next: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The row of signed transactions.
+//! Generation of signed transactions.
 
 use super::{
     BlockSize, Spread, Workload, WorkloadParams,
@@ -14,38 +14,38 @@ use rayon::prelude::*;
 use secp256k1::{Message, SECP256K1, SecretKey};
 
 const GWEI: u128 = 1_000_000_000;
-/// Over any base fee that a workload sees: genesis has 1 gwei, and it falls from there.
+/// Maximum fee per gas. Above any base fee of a workload, which starts at 1 gwei and falls.
 const FEE_MAX: u128 = 10 * GWEI;
 const TIP: u128 = GWEI;
-/// Most wei of a payment: a thousandth of an ether.
+/// Maximum value of a payment in wei: a thousandth of an ether.
 const PAYMENT_MAX: u64 = 1_000_000_000_000_000;
-/// Most units of a token transfer.
+/// Maximum units of a token transfer.
 const TOKENS_MAX: u64 = 1_000_000;
-/// Most units that a swap puts in: a millionth of what a pool begins with.
+/// Maximum units that a swap puts in: a millionth of a pool's initial reserve.
 const SWAP_MAX: u64 = 1_000_000_000_000_000_000;
 
 impl Workload {
-    /// The transactions of block after block, from block 1 on, without end.
+    /// The transactions of each block, from block 1 on, without end.
     pub fn transactions(&self) -> impl Iterator<Item = Vec<Transaction>> + Send + '_ {
         Stream::new(self)
     }
 }
 
-/// The transactions of block after block.
+/// Iterator over the transactions of each block.
 struct Stream<'a> {
     workload: &'a Workload,
-    /// Of each sender, the next.
+    /// Next nonce of each sender.
     nonces: Vec<u64>,
     random: Random,
-    /// Fresh receivers so far.
+    /// Number of fresh receivers so far.
     fresh: u64,
 }
 
-/// What a block's transactions choose from.
+/// Distributions for the transactions of one block.
 struct Choosers {
     senders: Chooser,
     receivers: Chooser,
-    /// The account that is the receivers' first.
+    /// Index of the first account that can be a receiver.
     first_receiver: u64,
     pools: Chooser,
 }
@@ -170,14 +170,15 @@ impl Iterator for Stream<'_> {
     }
 }
 
-/// A transaction yet to be signed.
+/// An unsigned transaction.
 struct Draw {
     sender: usize,
     kind: Kind,
     transaction: TxEip1559,
 }
 
-/// Signs with the nonce of RFC 6979, so that the same transaction has the same signature.
+/// Signs with the deterministic nonce of RFC 6979, so that a transaction always has the same
+/// signature.
 fn sign(transaction: &TxEip1559, secret: &SecretKey) -> Signature {
     let message = Message::from_digest(transaction.signature_hash().0);
     let (recovery, bytes) = SECP256K1

@@ -1,4 +1,4 @@
-//! What an access list says that its block changes, without execution.
+//! The state diff claimed by an access list, without execution.
 
 use crate::{
     StateRead,
@@ -7,8 +7,12 @@ use crate::{
 };
 use cambium_primitives::{AccessList, Changes};
 
-/// The changes of a block by its access list, on its parent's state, of which all that matters is
-/// read at once. See [`AccessList::changes`] for when that is all that the block changes.
+/// The state diff that an access list claims, relative to the parent's state `db`, which is read in
+/// one batch. [`AccessList::changes`] says when this is the whole state diff of the block.
+///
+/// # Errors
+///
+/// If the state can't be read.
 pub fn listed_changes<DB: StateRead>(list: &AccessList, db: &DB) -> Result<Changes, DB::Error> {
     let cache = BlockCache::new(db);
     cache.read(&Keys::for_changes(list))?;

@@ -1,4 +1,4 @@
-//! All steps of a block as its access list.
+//! Builds a block's access list from its steps.
 
 use super::{StepAccesses, step::AccountAccesses};
 use alloy_primitives::{Address, U256, map::HashMap};
@@ -7,17 +7,17 @@ use cambium_primitives::{
     NonceChange, SlotChanges, StorageChange,
 };
 
-/// Puts the steps of a block together.
+/// Collects the steps of a block.
 #[derive(Default)]
 pub(crate) struct AccessListBuilder {
     next: u64,
     accounts: HashMap<Address, Listed>,
 }
 
-/// What an account's entry will say.
+/// The entry of an account.
 #[derive(Default)]
 struct Listed {
-    /// Slots touched, those that no step changed with no changes.
+    /// Slots touched, with their changes; empty for slots that are only read.
     slots: HashMap<U256, Vec<StorageChange>>,
     balances: Vec<BalanceChange>,
     nonces: Vec<NonceChange>,
@@ -25,8 +25,8 @@ struct Listed {
 }
 
 impl AccessListBuilder {
-    /// Takes in the next step: first that before the transactions, then one for each of them,
-    /// then that after them.
+    /// Adds the next step: the one before the transactions, then one for each transaction, then the
+    /// one after them.
     pub(crate) fn add(&mut self, step: StepAccesses) {
         let at = BlockAccessIndex(self.next);
         for account in step.0 {
@@ -38,7 +38,7 @@ impl AccessListBuilder {
         self.next += 1;
     }
 
-    /// The list.
+    /// Builds the list.
     pub(crate) fn finish(self) -> AccessList {
         let accounts = sorted(self.accounts).into_iter();
         let accounts = accounts.map(|(address, listed)| listed.into_changes(address));
@@ -50,7 +50,7 @@ impl AccessListBuilder {
     }
 }
 
-/// What a map has, by key: sorting once is faster than keeping in order what comes one by one.
+/// The entries of a map, sorted by key. Sorting once is faster than a sorted map.
 fn sorted<K: Ord + Copy, V>(map: HashMap<K, V>) -> Vec<(K, V)> {
     let mut sorted: Vec<_> = map.into_iter().collect();
     sorted.sort_unstable_by_key(|(key, _)| *key);

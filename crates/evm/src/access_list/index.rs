@@ -1,4 +1,4 @@
-//! A given access list, as steps are looked up in it and held against it.
+//! An index of a given access list, in which steps are looked up and verified.
 
 use super::{StepAccesses, step::AccountAccesses};
 use alloy_primitives::{Address, U256, map::HashMap};
@@ -10,39 +10,38 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The index of an access list that a block came with, which may lie. What steps touch of it is
-/// noted, from any thread.
+/// An index of a block's access list, which is untrusted. Threads mark what their steps touch.
 pub(crate) struct ListIndex<'a> {
     list: &'a AccessList,
-    /// Places of accounts in the list.
+    /// Position of each account in the list.
     accounts: HashMap<Address, usize>,
-    /// Places of slots, by their account's.
+    /// Position of each slot, by the account's position.
     slots: HashMap<(usize, U256), usize>,
-    /// The place of each account's first slot.
+    /// Position of each account's first slot.
     first_slots: Vec<usize>,
     touched_accounts: Vec<AtomicBool>,
     touched_slots: Vec<AtomicBool>,
 }
 
-/// Where a slot is listed. Slots are numbered in the order of the list, of each account those that
-/// change first.
+/// Position of a slot. Slots are numbered in the order of the list; of each account the changed
+/// slots come first.
 #[derive(Clone, Copy)]
 pub(crate) struct SlotPlace {
     account: usize,
     pub(crate) slot: usize,
 }
 
-/// An account, or a slot of it, that is listed as changed.
+/// An account or slot that is listed as changed.
 pub(crate) struct ChangedKey {
     /// The first step that changes it.
     first: BlockAccessIndex,
-    /// The account's place.
+    /// Position of the account.
     pub(crate) account: usize,
-    /// The slot's place among all, and its number.
+    /// Position and number of the slot; `None` for the account itself.
     pub(crate) slot: Option<(usize, U256)>,
 }
 
-/// An account, or a slot of it, that a step touched, did not change, and does not find listed.
+/// An account or slot that a step touched without changing it, and that is not listed.
 pub(crate) type Unlisted = (Address, Option<U256>);
 
 impl<'a> ListIndex<'a> {
@@ -56,7 +55,7 @@ impl<'a> ListIndex<'a> {
             accounts.insert(account.address, place);
             first_slots.push(slots.len());
             for slot in account.storage_slots() {
-                // In a list's form no slot is there twice.
+                // A canonical list has no slot twice.
                 slots.insert((place, slot), slots.len());
             }
         }
@@ -75,17 +74,17 @@ impl<'a> ListIndex<'a> {
         self.list
     }
 
-    /// How many slots there are.
+    /// Number of listed slots.
     pub(crate) const fn slot_count(&self) -> usize {
         self.touched_slots.len()
     }
 
-    /// The place of an account.
+    /// Position of an account.
     pub(crate) fn account(&self, address: &Address) -> Option<usize> {
         self.accounts.get(address).copied()
     }
 
-    /// The place of a slot.
+    /// Position of a slot.
     pub(crate) fn slot(&self, address: &Address, slot: U256) -> Option<SlotPlace> {
         self.slot_of(self.account(address)?, slot)
     }
@@ -95,7 +94,7 @@ impl<'a> ListIndex<'a> {
         Some(SlotPlace { account, slot })
     }
 
-    /// The changes of a slot; none if it is only read.
+    /// The changes of a slot; empty if it is only read.
     pub(crate) fn changes(&self, place: SlotPlace) -> &'a [StorageChange] {
         let at = place.slot - self.first_slots[place.account];
         let account = &self.list.accounts()[place.account];
@@ -103,7 +102,7 @@ impl<'a> ListIndex<'a> {
         changed.map_or(&[], |changed| &changed.changes)
     }
 
-    /// All that is listed as changed, that first which the first steps change.
+    /// All keys that are listed as changed, in the order of the first step that changes them.
     pub(crate) fn changed(&self) -> Vec<ChangedKey> {
         let mut keys = Vec::new();
         let accounts = self.list.accounts().iter().zip(&self.first_slots);
@@ -135,8 +134,9 @@ impl<'a> ListIndex<'a> {
         keys
     }
 
-    /// How many changes a step made, if the list has each of them at index `at`. What the step
-    /// only touched, and is not listed, goes to `unlisted`.
+    /// Verifies a step's changes against index `at` of the list, and returns how many there are;
+    /// `None` if one differs from the list. Unlisted keys that the step only touched are added to
+    /// `unlisted`.
     pub(crate) fn changes_of(
         &self,
         step: &StepAccesses,
@@ -197,8 +197,8 @@ impl<'a> ListIndex<'a> {
         Some(changes)
     }
 
-    /// The list of a block whose steps made so many of the list's changes in all, and touched what
-    /// was noted and what is `unlisted`. `None` if the list has more changes.
+    /// The access list that execution gives, if its steps made `changes` of the list's changes in
+    /// all and touched the marked and the `unlisted` keys. `None` if the list has more changes.
     pub(crate) fn touched(&self, changes: u64, unlisted: Vec<Unlisted>) -> Option<AccessList> {
         if changes != self.list.counts().changes() {
             return None;
@@ -212,7 +212,7 @@ impl<'a> ListIndex<'a> {
         let listed = self.list.accounts().iter().zip(&self.touched_accounts);
         for ((listed, touched), first) in listed.zip(&self.first_slots) {
             let mut account = listed.clone();
-            // Slots that change were touched: all changes were made.
+            // All changes were made, so all changed slots were touched.
             let reads = &self.touched_slots[first + account.storage_changes.len()..];
             let mut reads = reads.iter();
             account
@@ -248,7 +248,7 @@ impl AccountAccesses {
     }
 }
 
-/// Written once: what many steps touch is not to travel between processors.
+/// Marks a key. Writes once, so that the cache lines of popular keys stay shared between cores.
 fn touch(touched: &AtomicBool) {
     if !touched.load(Ordering::Relaxed) {
         touched.store(true, Ordering::Relaxed);

@@ -1,16 +1,16 @@
 //! A block's access list (EIP-7928), built while the block executes.
 //!
 //! ```text
-//!   StepRecorder          what a step finds where it goes       one for each state that executes
-//!     -> StepAccesses     what it touched, what it left else    may go to another thread
-//!     -> AccessListBuilder  all steps, by index                 one for a block
-//!     -> AccessList       canonical; compared with the given one elsewhere
+//!   StepRecorder            values before the step              one per overlay
+//!     -> StepAccesses       keys touched, values changed        can move to another thread
+//!     -> AccessListBuilder  all steps, by index                 one per block
+//!     -> AccessList         canonical form; compared with the block's list by the caller
 //! ```
 //!
-//! Within a step only what was there before it counts: a value that goes and comes back, be it in
-//! several calls, is no change, and a slot so written is a read. What revm loads is what counts as
-//! touched: it loads nothing that is not paid for, and nothing for a transaction's own access
-//! list (EIP-2930).
+//! A step's changes are relative to the state before the step. A value that changes and changes
+//! back, even across several calls, is not a change, and such a slot counts as read. Whatever revm
+//! loads counts as touched: it loads nothing before its gas is paid, and nothing for a
+//! transaction's own access list (EIP-2930).
 
 mod step;
 mod builder;

@@ -1,33 +1,37 @@
-//! How large a block's access list is in the forms that executors may be given.
+//! Sizes of a block's access list in the forms that executors use.
 
 use crate::account::account;
 use cambium_primitives::{AccessList, FoundValues};
 use revm::DatabaseRef;
 
-/// Bytes of RLP of a block's access list in three forms.
+/// Sizes of a block's access list in three forms, in bytes of RLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessListSizes {
-    /// Changes, and what the block finds wherever it goes: nonce, balance and code hash of every
-    /// account, the value of every slot. Execution reads nothing of the state but code.
+    /// The list and the pre-state values of all its keys: nonce, balance and code hash of every
+    /// account, the value of every slot. Execution reads only code from the state.
     pub full: u64,
-    /// Changes, and the keys of all that is touched: the list as EIP-7928 has it. All reads are
-    /// known before execution.
+    /// The list of EIP-7928: changes, and the keys of everything touched. All reads are known
+    /// before execution.
     pub batched: u64,
-    /// Changes alone. What is only read is read when execution comes to it.
+    /// The changes alone. Keys that are only read are not known before execution.
     pub parallel: u64,
 }
 
 impl AccessListSizes {
-    /// Measures a list, `before` being the state that its block is executed on.
+    /// Measures a list. `before` is the pre-state of its block.
+    ///
+    /// # Errors
+    ///
+    /// If the state can't be read.
     pub fn measure<DB: DatabaseRef>(list: &AccessList, before: &DB) -> Result<Self, DB::Error> {
-        let found = FoundValues::read(
+        let pre_state = FoundValues::read(
             list,
             |address| Ok(before.basic_ref(address)?.as_ref().map(account)),
             |address, slot| before.storage_ref(address, slot),
         )?;
         let batched = list.encode().len();
         Ok(Self {
-            full: (batched + found.encode().len()) as u64,
+            full: (batched + pre_state.encode().len()) as u64,
             batched: batched as u64,
             parallel: list.changes_only().encode().len() as u64,
         })

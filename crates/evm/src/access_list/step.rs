@@ -1,10 +1,9 @@
-//! One step of a block: the calls before its transactions, a transaction, or all that comes
-//! after them.
+//! What one step of a block touches and changes.
 
 use alloy_primitives::{Address, Bytes, U256, map::HashMap};
 use cambium_primitives::Account;
 
-/// Notes what a step finds at the accounts and slots that it touches.
+/// Records the values that accounts and slots have when a step first touches them.
 #[derive(Default)]
 pub(crate) struct StepRecorder(HashMap<Address, Found>);
 
@@ -13,17 +12,17 @@ struct Found {
     slots: HashMap<U256, U256>,
 }
 
-/// What a step left at an account.
+/// The state after a step.
 pub(crate) trait Left {
-    /// Nonce, balance and code hash, zero if it does not exist.
+    /// Nonce, balance and code hash of an account; the default account if it does not exist.
     fn account(&self, address: &Address) -> Account;
-    /// Its code.
+    /// The code of an account whose code the step changed.
     fn code(&self, account: &Account) -> Bytes;
-    /// A slot that the step touched.
+    /// The value of a slot that the step touched.
     fn slot(&self, address: &Address, slot: &U256) -> U256;
 }
 
-/// What a step touched, and what it left different from what it found.
+/// The keys that a step touched, and the values that it changed.
 pub(crate) struct StepAccesses(pub(super) Vec<AccountAccesses>);
 
 pub(super) struct AccountAccesses {
@@ -31,12 +30,13 @@ pub(super) struct AccountAccesses {
     pub(super) balance: Option<U256>,
     pub(super) nonce: Option<u64>,
     pub(super) code: Option<Bytes>,
-    /// Slots touched, each with its value if that is another one.
+    /// Slots touched, each with its new value if it changed.
     pub(super) slots: Vec<(U256, Option<U256>)>,
 }
 
 impl StepRecorder {
-    /// Notes that an account is touched, which is `found` if this step did not touch it before.
+    /// Records that the step touches an account. `found` is its value, which is kept at the first
+    /// touch.
     pub(crate) fn touch(&mut self, address: Address, found: Account) {
         self.0.entry(address).or_insert(Found {
             account: found,
@@ -44,15 +44,15 @@ impl StepRecorder {
         });
     }
 
-    /// Notes that a slot of a touched account is, which is `found` if this step did not touch it
-    /// before.
+    /// Records that the step touches a slot of a touched account. `found` is its value, which is
+    /// kept at the first touch.
     pub(crate) fn touch_slot(&mut self, address: Address, slot: U256, found: U256) {
         if let Some(account) = self.0.get_mut(&address) {
             account.slots.entry(slot).or_insert(found);
         }
     }
 
-    /// Ends the step, and begins the next.
+    /// Ends the step and starts the next one.
     pub(crate) fn end(&mut self, left: &impl Left) -> StepAccesses {
         let accesses = self.0.drain().map(|(address, found)| {
             let (before, now) = (found.account, left.account(&address));

@@ -1,12 +1,13 @@
-//! The gas of a call or a creation, given back to the frame that made it.
+//! Settlement of gas when a call or creation returns to its caller.
 
 use crate::state_gas::Refunds;
 use revm::{
     context_interface::cfg::gas_params::GasParams, handler::FrameResult, interpreter::GasTracker,
 };
 
-/// Prepares what the frame at `depth` returns to `caller` for revm to settle, so that state gas
-/// goes to the reservoir wherever it was taken from. Returns what [`after_settling`] is to give back.
+/// Prepares the result of the frame at `depth` before revm settles it with `caller`, so that state
+/// gas goes to the reservoir wherever it was taken from. Returns the state gas that
+/// [`after_settling`] refunds.
 pub(crate) fn before_settling(
     result: &mut FrameResult,
     caller: &mut GasTracker,
@@ -24,7 +25,7 @@ pub(crate) fn before_settling(
         gas.set_state_gas_spent(0);
     }
     match result {
-        // The state gas of an account called stays charged.
+        // State gas for the called account stays charged.
         FrameResult::Call(call) => call.charged_new_account_state_gas = false,
         FrameResult::Create(_) if !is_ok => return params.new_account_state_gas(),
         FrameResult::Create(_) => {}
@@ -35,7 +36,7 @@ pub(crate) fn before_settling(
     }
 }
 
-/// Gives back to a caller, at `depth`, what [`before_settling`] returned.
+/// Refunds the result of [`before_settling`] to the caller, which is at `depth`.
 pub(crate) fn after_settling(
     caller: &mut GasTracker,
     refunds: &mut Refunds,

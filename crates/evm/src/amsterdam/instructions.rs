@@ -1,4 +1,4 @@
-//! Instructions that the release has otherwise than revm.
+//! Instructions that behave differently in the fixture release than in revm.
 
 use crate::context::EvmContext;
 use alloy_primitives::{Address, Log, LogData, U256};
@@ -16,7 +16,7 @@ use revm::{
     primitives::eip7708::{BURN_LOG_TOPIC, ETH_TRANSFER_LOG_ADDRESS},
 };
 
-/// Static gas of reading an account; revm has what EIP-8038 makes of it.
+/// Static gas of reading an account. revm uses the value of EIP-8038.
 const ACCOUNT_READ_GAS: u16 = 100;
 
 type EvmInstruction<DB> = Instruction<EthInterpreter, EvmContext<DB>>;
@@ -35,8 +35,8 @@ pub(crate) fn install<DB: Database>(table: &mut EthInstructions<EthInterpreter, 
     table.insert_gas(EXTCODECOPY, ACCOUNT_READ_GAS);
 }
 
-/// CREATE and CREATE2: the state gas of an account is charged whether there is one already or not,
-/// and comes back to the reservoir if nothing is created.
+/// CREATE and CREATE2: state gas for an account is charged whether or not the account exists, and
+/// returns to the reservoir if nothing is created.
 fn create<const IS_CREATE2: bool, DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
     let charge = step.host.cfg().gas_params().new_account_state_gas();
     let InstructionContext { interpreter, host } = step;
@@ -51,7 +51,7 @@ fn create<const IS_CREATE2: bool, DB: Database>(step: Step<'_, DB>) -> Instructi
     match created {
         Err(InstructionResult::Suspend) => {}
         Ok(()) => credit(interpreter, host, charge),
-        // The regular gas comes first, and was not there.
+        // Regular gas is charged first, and ran out.
         Err(_) => *interpreter.gas.tracker_mut() = before,
     }
     created
@@ -67,7 +67,7 @@ fn credit<DB: Database>(
     host.chain.credit(depth, gas, amount);
 }
 
-/// SSTORE: the state gas of a slot that is zero again comes back to the reservoir.
+/// SSTORE: the state gas of a slot that is zero again returns to the reservoir.
 fn sstore<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
     host::sstore_with_gas_accounting(step, |step, _, load| {
         let prices = step.host.cfg.gas_params();
@@ -85,7 +85,8 @@ fn sstore<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
     })
 }
 
-/// SELFDESTRUCT: a contract created in this transaction that names itself burns its balance.
+/// SELFDESTRUCT: a contract created in this transaction with itself as beneficiary burns its
+/// balance.
 fn selfdestruct<DB: Database>(step: Step<'_, DB>) -> InstructionExecResult {
     let InstructionContext { interpreter, host } = step;
     let address = interpreter.input.target_address();
@@ -112,7 +113,7 @@ fn burn<DB: Database>(context: &mut EvmContext<DB>, address: Address) -> Result<
     Ok(())
 }
 
-/// The log of a balance that is burned.
+/// The log of a burned balance (EIP-7708).
 pub(crate) fn burn_log(address: Address, balance: U256) -> Log {
     let data = balance.to_be_bytes::<32>().to_vec().into();
     Log {

@@ -1,4 +1,4 @@
-//! What a transaction costs before it runs: regular gas, and state gas (EIP-8037).
+//! Intrinsic gas of a transaction: regular gas and state gas (EIP-8037).
 
 use super::prices::gas_params;
 use crate::Transaction;
@@ -8,8 +8,8 @@ use revm::{
     interpreter::InitialAndFloorGas, primitives::eip7825::TX_GAS_LIMIT_CAP,
 };
 
-/// Adds the state gas of creating a contract or of authorizations, all of which are taken to make
-/// an account, to what revm makes of a transaction of that gas limit.
+/// Adds the state gas of a created contract and of authorizations to revm's intrinsic gas. Every
+/// authorization is charged for a new account. Fails if `gas_limit` is too low.
 pub(crate) fn add_state_gas(
     gas: &mut InitialAndFloorGas,
     params: &GasParams,
@@ -44,8 +44,8 @@ fn state_gas(params: &GasParams, is_create: bool, authorizations: u64) -> u64 {
     created.saturating_add(authorizations.saturating_mul(authorization))
 }
 
-/// The most regular gas, and the most state gas, that a transaction can use in a block of that
-/// gas limit.
+/// The most regular gas and the most state gas that a transaction can use in a block with this gas
+/// limit.
 pub(crate) fn most_gas(transaction: &Transaction, block_gas_limit: u64) -> (u64, u64) {
     let params = gas_params(block_gas_limit);
     let (addresses, slots) = transaction.access_list().map_or((0, 0), |list| {

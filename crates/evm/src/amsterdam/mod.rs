@@ -1,10 +1,11 @@
-//! Amsterdam as the release `bal@v5.7.0` of the public devnet fixtures has it.
+//! Amsterdam as in release `bal@v5.7.0` of the public devnet fixtures.
 //!
-//! revm implements a later devnet, in which EIP-2780, EIP-8038 and EIP-8246 have come and EIP-8037
-//! charges state gas elsewhere. So [`prices`] sets its prices, and where a price is not enough,
-//! [`instructions`] wraps its instructions, [`frames`] settles the gas of calls, [`settle`] that of
-//! contracts that are destroyed, and [`intrinsic`] says what a transaction costs before it runs. What
-//! comes back meanwhile is kept in [`crate::state_gas`]. `docs/AMSTERDAM.md` lists the differences.
+//! revm implements a later devnet, which includes EIP-2780, EIP-8038 and EIP-8246 and charges the
+//! state gas of EIP-8037 at other places. [`prices`] overrides its gas parameters. Where a
+//! parameter is not enough, [`instructions`] wraps instructions, [`frames`] settles the gas of
+//! calls, [`settle`] that of destroyed contracts, and [`intrinsic`] computes intrinsic gas.
+//! [`crate::state_gas`] holds the refunds of running frames. `docs/AMSTERDAM.md` lists the
+//! differences.
 
 mod prices;
 mod intrinsic;

@@ -1,4 +1,4 @@
-//! What becomes of contracts that were created and destroyed in one transaction, at its end.
+//! Contracts that are created and destroyed in one transaction: refunds and logs at its end.
 
 use super::instructions::burn_log;
 use crate::{context::EvmContext, state_gas::refill};
@@ -8,8 +8,8 @@ use revm::{
     interpreter::GasTracker,
 };
 
-/// Gives back the state gas of what is destroyed: the account, its code, and the slots that are not
-/// zero (EIP-8037). No more than was used.
+/// Refunds the state gas of destroyed accounts, their code and their nonzero slots (EIP-8037), up
+/// to the state gas used.
 pub(crate) fn refund_destroyed<DB: Database>(context: &mut EvmContext<DB>, gas: &mut GasTracker) {
     let params = context.cfg.gas_params();
     let mut refund = 0_u64;
@@ -30,7 +30,7 @@ pub(crate) fn refund_destroyed<DB: Database>(context: &mut EvmContext<DB>, gas: 
     refill(gas, refund.min(used));
 }
 
-/// Logs what destroyed contracts still hold, by address (EIP-7708).
+/// Logs the remaining balances of destroyed contracts, in order of address (EIP-7708).
 pub(crate) fn burn_logs<DB: Database>(context: &mut EvmContext<DB>) {
     let state = &context.journaled_state.state;
     let destroyed = state

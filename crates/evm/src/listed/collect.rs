@@ -1,4 +1,4 @@
-//! Steps put in order, as they come from threads.
+//! Collects the results of steps from worker threads, in order.
 
 use super::{
     given::Given,
@@ -8,8 +8,8 @@ use crate::{results::BlockResults, system::ContractRequest};
 use alloy_primitives::B256;
 use std::{convert::Infallible, sync::mpsc::Receiver};
 
-/// Takes in all `steps` of a block, in order. `None` if one is missing, or breaks a limit of the
-/// block, or if the list has changes that no step made.
+/// Collects the results of all `steps` of a block. `None` if a step is missing or exceeds a limit
+/// of the block, or if the list has a change that no step made.
 pub(super) fn collect<'a>(
     mut results: BlockResults<'a>,
     steps: usize,

@@ -1,20 +1,20 @@
-//! A block's access list, as steps look things up in it.
+//! A block's access list with its codes decoded, from which steps take their pre-state.
 
 use crate::access_list::{ListIndex, SlotPlace};
 use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
 use cambium_primitives::{AccessList, BlockAccessIndex};
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
-/// An access list that a block came with, which may lie.
+/// The access list of a block, which is untrusted.
 pub(crate) struct Given<'a> {
     index: ListIndex<'a>,
-    /// The codes in it, by account and in its order.
+    /// The codes in the list, by account, in the order of its changes.
     codes: HashMap<Address, Vec<(B256, Bytecode)>>,
     by_hash: HashMap<B256, Bytecode>,
 }
 
 impl<'a> Given<'a> {
-    /// `None` if it has what no block can have: code that the EVM does not take for code.
+    /// Indexes a list. `None` if it has a code that the EVM rejects, which no block can create.
     pub(crate) fn new(list: &'a AccessList) -> Option<Self> {
         let (mut codes, mut by_hash) = (HashMap::default(), HashMap::default());
         for account in list.accounts() {
@@ -43,17 +43,18 @@ impl<'a> Given<'a> {
         self.index.list()
     }
 
-    /// Codes that come with the block, by hash.
+    /// The codes that the block creates, with their hashes.
     pub(crate) fn new_codes(&self) -> Vec<(B256, Bytes)> {
         self.list().codes()
     }
 
-    /// A code that the list has.
+    /// The code with this hash, if the list has it.
     pub(crate) fn code(&self, hash: &B256) -> Option<&Bytecode> {
         self.by_hash.get(hash)
     }
 
-    /// The account at `place` that step `at` finds, `parent` being what the block finds.
+    /// The account at position `place` before step `at`. `parent` is the account in the parent's
+    /// state.
     pub(crate) fn account(
         &self,
         place: usize,
@@ -81,14 +82,14 @@ impl<'a> Given<'a> {
         (!info.is_empty()).then_some(info)
     }
 
-    /// The slot that step `at` finds; `None` if no step before it changes it.
+    /// The value of a slot before step `at`; `None` if no step before it changes the slot.
     pub(crate) fn slot(&self, place: SlotPlace, at: u64) -> Option<U256> {
         let changes = self.index.changes(place);
         let newest = before(changes, at, |c| c.block_access_index)?;
         Some(changes[newest].new_value)
     }
 
-    /// Whether a step before `at` changes any slot of the account.
+    /// Whether a step before `at` changes a slot of the account.
     pub(crate) fn has_slot_before(&self, address: &Address, at: u64) -> bool {
         let Some(place) = self.index.account(address) else {
             return false;
@@ -98,7 +99,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The place of the newest change before step `at`.
+/// Position of the newest change before step `at`.
 fn before<C>(changes: &[C], at: u64, index: impl Fn(&C) -> BlockAccessIndex) -> Option<usize> {
     changes
         .partition_point(|change| index(change).get() < at)

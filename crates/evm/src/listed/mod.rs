@@ -1,22 +1,23 @@
-//! Transactions in parallel, by the block's access list (EIP-7928).
+//! Parallel execution by the block's access list (EIP-7928).
 //!
-//! The list says what every step of the block leaves. So the state that a step finds is known
-//! before any step has run: the parent's, and over it the newest change of an earlier step.
+//! The list contains every value that a step of the block changes. So the pre-state of a step is
+//! known before any step has run: the parent's state, with the newest listed change of an earlier
+//! step on top.
 //!
 //! ```text
-//!   list + parent's state -> what step i finds     ListState      any step, on any thread
-//!   step i                -> what it touches       ListIndex      is that what the list says?
-//!   all steps, in order   -> receipts, gas, list   BlockResults
+//!   list + parent's state -> pre-state of step i     ListState      any step, on any thread
+//!   step i                -> its changes             ListIndex      equal to the listed ones?
+//!   all steps, in order   -> receipts, gas, list     BlockResults
 //! ```
 //!
-//! That is sound by induction: if every step before `i` changed what the list says, and nothing
-//! else, then step `i` found what it finds in sequence. So once all steps did, and the list has no
-//! change besides, the outcome is the sequential one. Whatever else comes up (a step that differs
-//! or fails, a list that can't be true, a state of which the list can't tell everything), the block
-//! is executed again, one transaction after another, and what that gives stands.
+//! This is sound by induction: if every step before `i` made exactly its listed changes, then step
+//! `i` ran on the pre-state of sequential execution. So if all steps did, and the list has no other
+//! change, the outcome is that of sequential execution. In all other cases (a step differs from the
+//! list or fails, the list is impossible, or the state can't be derived from it) the block is
+//! executed again sequentially, and that outcome counts.
 //!
-//! Before Cancun a list does not tell everything: SELFDESTRUCT removed storage that it does not
-//! name. Such blocks are executed in sequence.
+//! Before Cancun a list is incomplete, since SELFDESTRUCT deletes storage that it does not name.
+//! Such blocks are executed sequentially.
 
 mod given;
 mod parent;
@@ -26,7 +27,7 @@ mod collect;
 
 use crate::{
     BlockInput, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead, account::account,
-    executor::Foretold, results::BlockResults,
+    executor::ClaimedChanges, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{AccessList, Changes, FoundValues};
@@ -40,25 +41,27 @@ use workers::Work;
 pub(crate) use given::Given;
 pub(crate) use state::ListStateError;
 
-/// What is known of a block's reads before it runs.
+/// How the state is read for parallel execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListReads {
-    /// The values, if they came with the block: transactions wait for no read but of code. The
-    /// values are held against the state meanwhile. Without them as [`ListReads::Keys`].
+    /// Use the pre-state values that came with the block: transactions read only code from the
+    /// state. The values are verified against the state meanwhile. Without them as
+    /// [`ListReads::Keys`].
     Values,
-    /// The keys: all are read at once before transactions run.
+    /// Read all keys of the list in one batch before transactions run.
     Keys,
-    /// What changes: that is read ahead, beside transactions, which read what else they come to.
+    /// Read the keys that the list says are changed while transactions run. Transactions read all
+    /// other keys themselves.
     Changes,
 }
 
-/// Executes transactions in parallel if the block comes with its access list, from Cancun on.
+/// Executes transactions in parallel, if the block comes with its access list, from Cancun on.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
-    /// What of the list is used for reading.
+    /// How the state is read.
     pub reads: ListReads,
-    /// Threads that transactions run on. What waits for the disk wants more of them than there
-    /// are processors.
+    /// Number of threads that transactions run on. On a disk more threads than processors help,
+    /// since threads wait for reads.
     pub threads: NonZeroUsize,
 }
 
@@ -88,8 +91,8 @@ impl Executor for Listed {
     }
 }
 
-/// What is given up on is executed in sequence.
 impl Listed {
+    /// Executes a block in parallel. `None` if it must be executed sequentially.
     fn run<DB: StateRead>(
         &self,
         input: &BlockInput<'_>,
@@ -100,10 +103,10 @@ impl Listed {
         let results = BlockResults::new::<DB::Error>(input).ok()?;
         let given = Given::new(list)?;
         let parent = Parent::new(&given, db);
-        let found = input.found.filter(|found| found.is_of(list));
-        let found = found.filter(|_| self.reads == ListReads::Values);
-        match (self.reads, found) {
-            (_, Some(found)) => parent.believe(found),
+        let pre_state = input.pre_state.filter(|values| values.is_of(list));
+        let pre_state = pre_state.filter(|_| self.reads == ListReads::Values);
+        match (self.reads, pre_state) {
+            (_, Some(values)) => parent.trust(values),
             (ListReads::Changes, None) => {}
             (_, None) => parent.read_all().ok()?,
         }
@@ -118,7 +121,7 @@ impl Listed {
             }
             drop(sender);
             let collected = scope.spawn(|| collect(results, steps, done, &given));
-            let changes = self.foresee(&parent, found, &mut hooks.foretold);
+            let changes = self.claimed_changes(&parent, pre_state, &mut hooks.claimed);
             if changes.is_none() {
                 work.stop();
             }
@@ -136,26 +139,26 @@ impl Listed {
         Some(results.finish(deposits, contracts, changes, true))
     }
 
-    /// What the list says that the block changes, while transactions run.
-    fn foresee<DB: StateRead>(
+    /// Computes the state diff claimed by the list while transactions run. Verifies `pre_state`.
+    fn claimed_changes<DB: StateRead>(
         &self,
         parent: &Parent<'_, DB>,
-        found: Option<&FoundValues>,
-        foretold: &mut Option<Foretold<'_>>,
+        pre_state: Option<&FoundValues>,
+        claimed: &mut Option<ClaimedChanges<'_>>,
     ) -> Option<(Changes, Vec<(B256, Bytes)>)> {
         let given = parent.given();
         let list = given.list();
-        match (self.reads, found) {
-            (_, Some(found)) => {
-                // What they say must be true, but nothing has to wait for it.
-                if !parent.bears_out(found).ok()? {
+        match (self.reads, pre_state) {
+            (_, Some(values)) => {
+                // Transactions need not wait for this.
+                if !parent.verify(values).ok()? {
                     return None;
                 }
             }
             (ListReads::Changes, None) => parent.read_ahead().ok()?,
             (_, None) => {}
         }
-        // No step is before the first.
+        // At index 0 no change of the list applies.
         let before = ListState { parent, at: 0 };
         let changes = list.changes(
             |address| {
@@ -166,8 +169,8 @@ impl Listed {
             |address, slot| before.storage_ref(address, slot),
         );
         let changes = (changes.ok()?, given.new_codes());
-        if let Some(foretold) = foretold {
-            foretold(&changes.0, &changes.1);
+        if let Some(claimed) = claimed {
+            claimed(&changes.0, &changes.1);
         }
         Some(changes)
     }

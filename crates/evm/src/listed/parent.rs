@@ -1,5 +1,5 @@
-//! The parent's state, by the places of a block's access list: what is listed is found with one
-//! look into the list's index, and read once however many threads want it.
+//! The parent's state, by position in the block's access list. A listed key takes one look-up in
+//! the list's index, and is read once, however many threads need it.
 
 use super::given::Given;
 use crate::{
@@ -12,16 +12,16 @@ use alloy_primitives::{Address, B256, U256};
 use cambium_primitives::FoundValues;
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
-/// Keys that [`Parent::read_ahead`] reads at once: enough to keep a disk busy but for a moment
-/// in between, and a fifth of those of a block of a billion gas.
+/// Number of keys that [`Parent::read_ahead`] reads in one batch: enough to keep a disk busy nearly
+/// all the time, and a fifth of the keys of a block of a billion gas.
 const PORTION: usize = 16_384;
 
-/// What a block has read of its parent's state.
+/// Values of the parent's state that a block has read.
 pub(super) struct Parent<'a, DB> {
     given: &'a Given<'a>,
     accounts: Vec<Cell<Option<AccountInfo>>>,
     slots: Vec<Cell<U256>>,
-    /// Codes, and what the list does not name.
+    /// Codes, and keys that are not listed.
     rest: BlockCache<'a, DB>,
 }
 
@@ -45,13 +45,13 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         self.rest.db()
     }
 
-    /// The account at `place`.
+    /// The account at position `place`.
     pub(super) fn account(&self, place: usize) -> Result<Option<AccountInfo>, DB::Error> {
         let address = self.given.list().accounts()[place].address;
         self.accounts[place].get(|| self.rest.read_account(address))
     }
 
-    /// The slot at `place`.
+    /// The slot at position `place`.
     pub(super) fn slot(
         &self,
         place: SlotPlace,
@@ -61,7 +61,7 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         self.slots[place.slot].get(|| self.db().storage_ref(address, slot))
     }
 
-    /// An account that the list does not name.
+    /// An account that is not listed.
     pub(super) fn unlisted_account(
         &self,
         address: Address,
@@ -69,12 +69,12 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         self.rest.account(address)
     }
 
-    /// A slot that the list does not name.
+    /// A slot that is not listed.
     pub(super) fn unlisted_slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
         self.rest.slot(address, slot)
     }
 
-    /// Reads all that the list names at once.
+    /// Reads all listed keys in one batch.
     pub(super) fn read_all(&self) -> Result<(), DB::Error> {
         let (accounts, slots) = self.rest.read_all(&Keys::of(self.given.list()))?;
         for (cell, account) in self.accounts.iter().zip(accounts) {
@@ -86,9 +86,9 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         Ok(())
     }
 
-    /// Reads all that the list says is changed, for the first steps first: what a step changes it
-    /// reads as well. Many keys are read at once, of them those that nobody has read or is
-    /// reading: who wants one of them waits instead of reading it, and its page, a second time.
+    /// Reads all keys that are listed as changed, in the order of steps, since a step reads what it
+    /// changes. Keys are read in batches, without those that have been read or are being read. A
+    /// thread that needs a key of a batch waits for the batch, so that no page is read twice.
     pub(super) fn read_ahead(&self) -> Result<(), DB::Error> {
         let changed = self.given.index().changed();
         let mut portions = changed.chunks(PORTION);
@@ -127,28 +127,27 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
         Ok(())
     }
 
-    /// Takes values for those of the parent's state that somebody says are: one for each key of
-    /// the list.
-    pub(super) fn believe(&self, found: &FoundValues) {
-        for (cell, found) in self.accounts.iter().zip(found.accounts()) {
+    /// Uses pre-state values, one for each key of the list, without verifying them.
+    pub(super) fn trust(&self, values: &FoundValues) {
+        for (cell, found) in self.accounts.iter().zip(values.accounts()) {
             let exists = !found.account.is_empty();
             cell.put(exists.then(|| account_info(found.account)));
         }
-        let slots = found.accounts().iter().flat_map(|found| &found.slots);
+        let slots = values.accounts().iter().flat_map(|found| &found.slots);
         for (cell, value) in self.slots.iter().zip(slots) {
             cell.put(*value);
         }
     }
 
-    /// Whether the parent's state has these values.
-    pub(super) fn bears_out(&self, found: &FoundValues) -> Result<bool, DB::Error> {
+    /// Whether pre-state values equal those in the parent's state.
+    pub(super) fn verify(&self, values: &FoundValues) -> Result<bool, DB::Error> {
         let (accounts, slots) = self.rest.read_all(&Keys::of(self.given.list()))?;
         let accounts = accounts.iter();
         let accounts = accounts.map(|info| info.as_ref().map(account).unwrap_or_default());
-        let found_slots = found.accounts().iter().flat_map(|found| &found.slots);
+        let given_slots = values.accounts().iter().flat_map(|found| &found.slots);
         Ok(
-            accounts.eq(found.accounts().iter().map(|found| found.account))
-                && slots.iter().eq(found_slots),
+            accounts.eq(values.accounts().iter().map(|found| found.account))
+                && slots.iter().eq(given_slots),
         )
     }
 

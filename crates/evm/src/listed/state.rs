@@ -1,4 +1,4 @@
-//! What one step of a block finds, by the block's access list.
+//! The pre-state of one step of a block, derived from the block's access list.
 
 use super::parent::Parent;
 use crate::StateRead;
@@ -7,10 +7,10 @@ use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
 
-/// The parent's state with the newest changes of the steps before one.
+/// The parent's state with the newest listed changes of the steps before a step.
 pub(super) struct ListState<'a, DB> {
     pub(super) parent: &'a Parent<'a, DB>,
-    /// The step's index.
+    /// Index of the step.
     pub(super) at: u64,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct ListState<'a, DB> {
 pub(crate) enum ListStateError<E> {
     #[error(transparent)]
     State(E),
-    #[error("the access list does not tell whether an account without code has storage")]
+    #[error("the access list can't show whether an account without code has storage")]
     Untold,
 }
 

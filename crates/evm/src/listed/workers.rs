@@ -1,4 +1,4 @@
-//! Threads that take the steps of a block from one queue, the longest first.
+//! Worker threads that take the steps of a block from one queue, those with most gas first.
 
 use super::{
     parent::Parent,
@@ -22,29 +22,29 @@ use std::{
     time::Instant,
 };
 
-/// What a step gives besides its changes.
+/// The result of a step besides its changes.
 pub(super) enum StepResult {
     Before,
     Transaction(Box<TransactionResult>),
     After(Vec<ContractRequest>),
 }
 
-/// A step that changed only what the list says it changes.
+/// A step whose changes are all in the list.
 pub(super) struct Step {
     pub(super) result: StepResult,
-    /// How many of the list's changes it made.
+    /// Number of changes that it made.
     pub(super) changes: u64,
     pub(super) unlisted: Vec<Unlisted>,
 }
 
-/// Some steps' indices and what they gave: nothing if one is not as the list says.
+/// Indices of some steps with their results; `None` for a step that failed or differs from the
+/// list.
 pub(super) type StepsDone = Vec<(usize, Option<Step>)>;
 
-/// Steps that a thread hands on together: waking whoever waits for them costs as much as a short
-/// step takes.
+/// Number of steps that a thread sends together: waking the receiver takes as long as a short step.
 const STEPS_TOGETHER: usize = 64;
 
-/// A block's steps, to be taken by threads.
+/// The queue of a block's steps.
 pub(super) struct Work<'a, DB> {
     input: &'a BlockInput<'a>,
     parent: &'a Parent<'a, DB>,
@@ -65,7 +65,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
     ) -> Self {
         let last = input.transactions.len() + 1;
         let mut order: Vec<_> = (0..=last).collect();
-        // Nothing tells how long those around the transactions take: they go first.
+        // The steps around the transactions have no gas limit: they go first.
         order.sort_by_key(|at| {
             let transaction = at.checked_sub(1).and_then(|at| input.transactions.get(at));
             Reverse(transaction.map_or(u64::MAX, |transaction| transaction.gas_limit()))
@@ -80,17 +80,17 @@ impl<'a, DB: StateRead> Work<'a, DB> {
         }
     }
 
-    /// How many steps there are.
+    /// Number of steps.
     pub(super) const fn steps(&self) -> usize {
         self.order.len()
     }
 
-    /// No further step is begun.
+    /// Stops the workers: no further step starts.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Runs steps until there are no more.
+    /// Runs steps until none is left.
     pub(super) fn run(&'a self, done: &Sender<StepsDone>) {
         let (mut runner, mut together) = (None, Vec::new());
         while !self.stopped.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ impl<'a, DB: StateRead> Work<'a, DB> {
     }
 }
 
-/// Whether anybody waits for the steps.
+/// Sends steps. Returns whether there is a receiver.
 fn hand_on(together: &mut StepsDone, done: &Sender<StepsDone>) -> bool {
     let results = together.iter_mut().filter_map(|(_, step)| match step {
         Some(Step {

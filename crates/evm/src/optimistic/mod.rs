@@ -1,23 +1,28 @@
-//! Transactions ahead of their turn, without an access list: in the manner of Block-STM.
+//! Speculative parallel execution without an access list, in the manner of Block-STM.
+//!
+//! A transaction is at its *commit position* when all transactions before it are in the block's
+//! overlay.
 //!
 //! ```text
-//!   ahead   a transaction runs on a guess at what it will find      Versions, Below::Guess
-//!           and notes what it read                                  Overlay::into_reads
-//!   turn    all transactions before it are in the block's overlay:
-//!           has that what was read?  its result is taken in          Overlay::agrees_with
-//!           else                     it runs again, on the overlay
+//!   ahead    a transaction runs before its commit position,      Versions, Below::Guess
+//!            on guessed state, and its reads are recorded        Overlay::into_reads
+//!   commit   the reads are compared with the block's overlay     Overlay::agrees_with
+//!            equal: the transaction's writes are applied
+//!            else:  it runs again, on the overlay
 //! ```
 //!
-//! What a transaction does depends on what it reads, and on nothing else. So a result is right if
-//! all that was read is what the block's overlay has when the turn comes; guesses need not be
-//! consistent, or right. A turn that was not run ahead, or in vain, is run as sequential execution
-//! runs it, on the same overlay. So errors are sequential's, too.
+//! The effect of a transaction depends only on what it reads. So a result is correct if all its
+//! reads equal the block's overlay at the commit position; guesses need not be consistent or
+//! correct. A transaction that has not run ahead, or whose reads differ, runs on the block's
+//! overlay as in sequential execution, so errors are those of sequential execution, too.
 //!
-//! Fees of the beneficiary are kept apart, and paid at the turn ([`crate::handler`]). A transaction
-//! that reads the beneficiary waits for its turn, as does one that creates a contract where there
-//! is a balance already. One of the same sender waits until the one before has run.
+//! The beneficiary's fees are withheld, and paid at the commit position ([`crate::handler`]). A
+//! transaction that reads the beneficiary waits for its commit position, and so does one that
+//! creates a contract at an account with a balance. A transaction waits until the previous one of
+//! its sender has run.
 //!
-//! Before Byzantium receipts hold states in mid-block: such blocks are executed in sequence.
+//! Before Byzantium receipts contain state roots in mid-block, so such blocks are executed
+//! sequentially.
 
 mod schedule;
 mod versions;
@@ -46,26 +51,26 @@ use std::{
 };
 use versions::{Key, Versions};
 
-/// Executes transactions ahead of their turn, from Byzantium on.
+/// Executes transactions speculatively, before their commit position, from Byzantium on.
 #[derive(Clone, Copy, Debug)]
 pub struct Optimistic {
-    /// Threads that transactions run on.
+    /// Number of threads that transactions run on.
     pub threads: NonZeroUsize,
 }
 
-/// What running a transaction ahead gave.
+/// The result of running a transaction ahead.
 struct Ahead {
     result: TransactionResult,
     state: EvmState,
     fee: U256,
     reads: Vec<AccountRead>,
-    /// Whether all that was read is the parent's.
+    /// Whether all reads came from the parent's state.
     reads_parent: bool,
     left: Vec<Key>,
 }
 
-/// What has been taken in.
-struct Taken<'a, DB> {
+/// What has been committed so far.
+struct Committed<'a, DB> {
     overlay: Overlay<Below<'a, DB>>,
     results: BlockResults<'a>,
     counts: ExecutionCounts,
@@ -87,7 +92,7 @@ impl Executor for Optimistic {
         self.run(input, &db, hooks.counts).map_err(|error| {
             error.map_database(|error| match error {
                 BelowError::State(error) => error,
-                BelowError::InOrder => unreachable!("it is asked of guesses only"),
+                BelowError::InOrder => unreachable!("only guesses return this"),
             })
         })
     }
@@ -117,7 +122,7 @@ impl Optimistic {
                 input.transactions.iter().map(|tx| tx.gas_limit()),
                 self.threads.get(),
             ),
-            taken: Mutex::new(Ok(Taken {
+            committed: Mutex::new(Ok(Committed {
                 overlay,
                 results,
                 counts: counts.as_deref().copied().unwrap_or_default(),
@@ -129,13 +134,13 @@ impl Optimistic {
             }
             block.work();
         });
-        let taken = block.taken.into_inner();
-        let taken = taken.unwrap_or_else(PoisonError::into_inner)?;
-        let Taken {
+        let committed = block.committed.into_inner();
+        let committed = committed.unwrap_or_else(PoisonError::into_inner)?;
+        let Committed {
             overlay,
             mut results,
             counts: counted,
-        } = taken;
+        } = committed;
         if let Some(counts) = counts {
             *counts = counted;
         }
@@ -154,12 +159,12 @@ struct Block<'a, DB: StateRead> {
     cache: &'a BlockCache<'a, DB>,
     versions: &'a Versions,
     schedule: Schedule<Vec<Option<Ahead>>>,
-    /// What was taken in, or why the block is invalid.
-    taken: Mutex<Result<Taken<'a, DB>, BelowExecutionError<DB::Error>>>,
+    /// What has been committed, or why the block is invalid.
+    committed: Mutex<Result<Committed<'a, DB>, BelowExecutionError<DB::Error>>>,
 }
 
 impl<'a, DB: StateRead> Block<'a, DB> {
-    /// Does what there is to do, until there is nothing left.
+    /// Runs jobs until none is left.
     fn work(&self) {
         let _stop = StopOnPanic(&self.schedule);
         let below = Below::Parent(self.cache);
@@ -171,7 +176,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
                     let ahead = transactions.map(|index| self.ahead(&mut runner, index));
                     self.schedule.ran(portion, ahead.collect());
                 }
-                Job::Turn(transactions, ahead) => self.turn(&mut runner, transactions, ahead),
+                Job::Commit(transactions, ahead) => self.commit(&mut runner, transactions, ahead),
             }
         }
     }
@@ -187,7 +192,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         runner.swap_overlay(&mut overlay);
         let done = runner.transaction_and_fee(index);
         runner.swap_overlay(&mut overlay);
-        // What fails ahead of its turn may do well then.
+        // A transaction that fails here may succeed at its commit position.
         let (result, state, fee) = done.ok()?;
         let left = self.versions.put(index, &state);
         Some(Ahead {
@@ -200,43 +205,46 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         })
     }
 
-    fn turn(
+    fn commit(
         &self,
         runner: &mut Runner<'a, DB>,
         transactions: Range<usize>,
         ahead: Option<Vec<Option<Ahead>>>,
     ) {
-        let mut all = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(taken) = &mut *all else { return };
+        let mut state = self
+            .committed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Ok(committed) = &mut *state else { return };
         let mut ahead = ahead.into_iter().flatten();
-        let before = taken.counts;
+        let before = committed.counts;
         for index in transactions {
-            if let Err(error) = self.take(taken, runner, index, ahead.next().flatten()) {
-                *all = Err(error);
+            if let Err(error) = self.commit_one(committed, runner, index, ahead.next().flatten()) {
+                *state = Err(error);
                 self.schedule.stop();
                 return;
             }
         }
-        let vain = taken.counts.again - before.again;
-        let ran = taken.counts.parallel - before.parallel + vain;
-        self.schedule.turn_is_done(ran as usize, vain as usize);
+        let failed = committed.counts.again - before.again;
+        let ran = committed.counts.parallel - before.parallel + failed;
+        self.schedule.committed(ran as usize, failed as usize);
     }
 
-    fn take(
+    fn commit_one(
         &self,
-        taken: &mut Taken<'a, DB>,
+        committed: &mut Committed<'a, DB>,
         runner: &mut Runner<'a, DB>,
         index: usize,
         ahead: Option<Ahead>,
     ) -> Result<(), BelowExecutionError<DB::Error>> {
-        let Taken {
+        let Committed {
             overlay,
             results,
             counts,
-        } = taken;
+        } = committed;
         results.check_limits()?;
         let result = match ahead {
-            // A state that can't be read says so again.
+            // If the state can't be read, running the transaction again returns the error.
             Some(ahead)
                 if overlay
                     .agrees_with(&ahead.reads, ahead.reads_parent)
@@ -276,7 +284,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
         Ok(result)
     }
 
-    /// Adds to a transaction what the miner gets for it, as the EVM does.
+    /// Adds the beneficiary's fee to a transaction's writes, as the EVM does.
     fn pay(
         &self,
         overlay: &mut Overlay<Below<'a, DB>>,
@@ -297,7 +305,7 @@ impl<'a, DB: StateRead> Block<'a, DB> {
     }
 }
 
-/// Lets the other threads end if one panics.
+/// Stops the other threads if one panics.
 struct StopOnPanic<'a>(&'a Schedule<Vec<Option<Ahead>>>);
 
 impl Drop for StopOnPanic<'_> {

@@ -1,9 +1,8 @@
-//! Which transactions a thread runs next.
+//! The order in which threads run transactions.
 //!
-//! Transactions are handed out in *portions*: consecutive ones that together are worth meeting
-//! other threads for. The *turn* is the first portion that is not taken in. Whatever else threads
-//! do, one of them sees to the turn as soon as that can be done; the others run portions ahead of
-//! it.
+//! Transactions are scheduled in *portions*: consecutive transactions with enough gas in sum to be
+//! worth synchronizing for. The *commit position* is the first portion that has not been committed.
+//! One thread commits it as soon as possible; the other threads run portions ahead of it.
 
 use alloy_primitives::{Address, map::HashMap};
 use std::{
@@ -11,24 +10,25 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// How many portions ahead of the turn are run, for each thread, and half as many for each that
-/// ran in vain lately. What ran long ago is more likely to have run on what is no longer so.
+/// Number of portions run ahead of the commit position, per thread. It is halved for each recent
+/// portion that failed: the longer ago a transaction ran, the likelier its reads are outdated.
 const AHEAD_PER_THREAD: usize = 8;
 
-/// Gas limits of a portion, unless it is a single transaction. The more transactions have run
-/// side by side, the likelier is one to have run without what another left.
+/// Maximum sum of gas limits in a portion of several transactions. The more transactions run side
+/// by side, the likelier one misses what another writes.
 const PORTION_GAS: u64 = 400_000;
 
-/// After so many portions, less those that did well meanwhile, of which most ran ahead in vain ...
-const VAIN_MAX: usize = 4;
-/// ... none is run ahead for as many as this.
+/// Failed portions, less those that succeeded since, after which running ahead pauses. A portion
+/// fails if most of its transactions have to run again.
+const FAILED_MAX: usize = 4;
+/// Number of portions for which running ahead pauses.
 const PAUSE: usize = 32;
 
-/// What a thread is to do with the transactions of a range.
+/// A job for a thread.
 pub(super) enum Job<R> {
-    /// See to their turn, with what running them ahead gave, if that was done.
-    Turn(Range<usize>, Option<R>),
-    /// Run them ahead of their turn.
+    /// Commit these transactions, given the result of running them ahead, if they have run.
+    Commit(Range<usize>, Option<R>),
+    /// Run these transactions, which are the portion of this index, ahead.
     Ahead(usize, Range<usize>),
 }
 
@@ -41,19 +41,20 @@ pub(super) struct Schedule<R> {
 
 struct Portion {
     transactions: Range<usize>,
-    /// Portions before it with transactions of the same senders, on whose nonces it depends.
+    /// Earlier portions with transactions of the same senders, on whose nonces this one depends.
     depends_on: Vec<usize>,
 }
 
 struct State<R> {
-    turn: usize,
-    turn_is_taken: bool,
+    /// The commit position.
+    position: usize,
+    is_committing: bool,
     stopped: bool,
-    /// Portions that ran ahead in vain lately.
-    vain: usize,
+    /// Failed portions, less those that succeeded since.
+    failed: usize,
     /// Portions before this one are not run ahead.
     paused_until: usize,
-    /// Threads that wait for a change.
+    /// Number of threads that wait for a job.
     waiting: usize,
     stages: Vec<Stage<R>>,
 }
@@ -62,14 +63,14 @@ enum Stage<R> {
     Waiting,
     Running,
     Ran(R),
-    /// A thread has it that sees to its turn, or has seen to it.
-    Taken {
+    /// Committed, or being committed.
+    Committed {
         ran_ahead: bool,
     },
 }
 
 impl<R> Schedule<R> {
-    /// For transactions of these senders and gas limits.
+    /// A schedule for transactions of these senders and gas limits, in order.
     pub(super) fn new(
         senders: &[Address],
         gas_limits: impl Iterator<Item = u64>,
@@ -78,10 +79,10 @@ impl<R> Schedule<R> {
         let portions = portions(senders, gas_limits);
         Self {
             state: Mutex::new(State {
-                turn: 0,
-                turn_is_taken: false,
+                position: 0,
+                is_committing: false,
                 stopped: false,
-                vain: 0,
+                failed: 0,
                 paused_until: 0,
                 waiting: 0,
                 stages: portions.iter().map(|_| Stage::Waiting).collect(),
@@ -92,16 +93,16 @@ impl<R> Schedule<R> {
         }
     }
 
-    /// Waits for something to do. `None` if there is nothing left.
+    /// Waits for a job. `None` if none is left.
     pub(super) fn next(&self) -> Option<Job<R>> {
         let mut state = self.lock();
         loop {
-            if state.stopped || state.turn == self.portions.len() {
+            if state.stopped || state.position == self.portions.len() {
                 return None;
             }
-            if let Some(ran) = state.take_turn() {
-                let transactions = self.portions[state.turn].transactions.clone();
-                return Some(Job::Turn(transactions, ran));
+            if let Some(ran) = state.start_commit() {
+                let transactions = self.portions[state.position].transactions.clone();
+                return Some(Job::Commit(transactions, ran));
             }
             if let Some(portion) = self.take_ahead(&mut state) {
                 let transactions = self.portions[portion].transactions.clone();
@@ -122,57 +123,58 @@ impl<R> Schedule<R> {
 
     /// The first portion that can be run ahead.
     fn find_ahead(&self, state: &State<R>) -> Option<usize> {
-        let ahead_max = self.ahead_max >> state.vain;
-        let end = (state.turn + ahead_max).min(self.portions.len());
+        let ahead_max = self.ahead_max >> state.failed;
+        let end = (state.position + ahead_max).min(self.portions.len());
         let has_run = |portion: &usize| match state.stages[*portion] {
             Stage::Ran(_) => true,
-            Stage::Taken { ran_ahead } => ran_ahead || *portion < state.turn,
+            Stage::Committed { ran_ahead } => ran_ahead || *portion < state.position,
             Stage::Waiting | Stage::Running => false,
         };
-        let start = state.turn.max(state.paused_until);
+        let start = state.position.max(state.paused_until);
         (start..end).find(|portion| {
             matches!(state.stages[*portion], Stage::Waiting)
                 && self.portions[*portion].depends_on.iter().all(has_run)
         })
     }
 
-    /// A portion has run ahead of its turn.
+    /// Stores the result of running a portion ahead.
     pub(super) fn ran(&self, portion: usize, result: R) {
         let mut state = self.lock();
         state.stages[portion] = Stage::Ran(result);
         self.tell(state);
     }
 
-    /// The turn is seen to, of which `ran` transactions had run ahead, `vain` of them in vain.
-    pub(super) fn turn_is_done(&self, ran: usize, vain: usize) {
+    /// Advances the commit position past a portion of which `ran` transactions had run ahead and
+    /// `failed` of these had to run again.
+    pub(super) fn committed(&self, ran: usize, failed: usize) {
         let mut state = self.lock();
-        state.turn += 1;
+        state.position += 1;
         if ran > 0 {
-            state.vain = match 3 * vain > 2 * ran {
-                true => state.vain + 1,
-                false => state.vain.saturating_sub(1),
+            state.failed = match 3 * failed > 2 * ran {
+                true => state.failed + 1,
+                false => state.failed.saturating_sub(1),
             };
         }
-        if state.vain == VAIN_MAX {
-            // One more such portion afterwards is enough.
-            state.vain = VAIN_MAX - 1;
-            state.paused_until = state.turn + PAUSE;
+        if state.failed == FAILED_MAX {
+            // After the pause one more failed portion is enough for the next.
+            state.failed = FAILED_MAX - 1;
+            state.paused_until = state.position + PAUSE;
         }
-        state.turn_is_taken = false;
+        state.is_committing = false;
         self.tell(state);
     }
 
-    /// Nothing more is to be done.
+    /// Ends all threads' work.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
         self.tell(state);
     }
 
-    /// Wakes threads that wait, if there are any, and something for them to do: that takes as long
-    /// as a short transaction. The turn is nothing to wake for: this thread will see to it.
+    /// Wakes waiting threads if there is a job to run ahead, or none is left: waking takes as long
+    /// as a short transaction. Commits wake nobody, since the calling thread takes them.
     fn tell(&self, state: MutexGuard<'_, State<R>>) {
-        let is_over = state.stopped || state.turn == self.portions.len();
+        let is_over = state.stopped || state.position == self.portions.len();
         let is_wanted = state.waiting > 0 && (is_over || self.find_ahead(&state).is_some());
         drop(state);
         if is_wanted {
@@ -186,15 +188,16 @@ impl<R> Schedule<R> {
 }
 
 impl<R> State<R> {
-    /// The turn, if it can be seen to, with what running it ahead gave.
-    fn take_turn(&mut self) -> Option<Option<R>> {
-        let turn = &mut self.stages[self.turn];
-        if self.turn_is_taken || matches!(turn, Stage::Running) {
+    /// Starts committing the portion at the commit position. Returns its result if it has run
+    /// ahead; outer `None` if the portion is running or another thread commits it.
+    fn start_commit(&mut self) -> Option<Option<R>> {
+        let stage = &mut self.stages[self.position];
+        if self.is_committing || matches!(stage, Stage::Running) {
             return None;
         }
-        self.turn_is_taken = true;
-        let ran_ahead = matches!(turn, Stage::Ran(_));
-        match std::mem::replace(turn, Stage::Taken { ran_ahead }) {
+        self.is_committing = true;
+        let ran_ahead = matches!(stage, Stage::Ran(_));
+        match std::mem::replace(stage, Stage::Committed { ran_ahead }) {
             Stage::Ran(result) => Some(Some(result)),
             _ => Some(None),
         }
@@ -268,20 +271,20 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_comes_before_running_ahead_and_once() {
+    fn the_commit_comes_before_running_ahead_and_once() {
         let gas = [PORTION_GAS; 2];
         let schedule = schedule(&[1, 2], &gas);
-        assert!(matches!(schedule.next(), Some(Job::Turn(range, None)) if range == (0..1)));
+        assert!(matches!(schedule.next(), Some(Job::Commit(range, None)) if range == (0..1)));
         assert!(matches!(schedule.next(), Some(Job::Ahead(1, _))));
         schedule.ran(1, ());
-        schedule.turn_is_done(0, 0);
-        assert!(matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range == (1..2)));
-        schedule.turn_is_done(1, 0);
+        schedule.committed(0, 0);
+        assert!(matches!(schedule.next(), Some(Job::Commit(range, Some(()))) if range == (1..2)));
+        schedule.committed(1, 0);
         assert!(schedule.next().is_none());
     }
 
     #[test]
-    fn the_more_ran_in_vain_the_less_runs_ahead() {
+    fn the_more_portions_fail_the_fewer_run_ahead() {
         let count = 4 * AHEAD_PER_THREAD;
         let senders: Vec<_> = (0..count as u8).collect();
         let schedule = schedule(&senders, &vec![PORTION_GAS; count]);
@@ -293,44 +296,44 @@ mod tests {
         while ahead(&schedule).is_some() {}
         assert_eq!(farthest(), Some(AHEAD_PER_THREAD - 1));
         (0..AHEAD_PER_THREAD).for_each(|portion| schedule.ran(portion, ()));
-        for turn in 0..2 {
+        for at in 0..2 {
             assert!(
-                matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range.start == turn)
+                matches!(schedule.next(), Some(Job::Commit(range, Some(()))) if range.start == at)
             );
-            schedule.turn_is_done(10, 7);
+            schedule.committed(10, 7);
             assert_eq!(ahead(&schedule), None, "as many ran already");
         }
-        for turn in 2..AHEAD_PER_THREAD {
+        for at in 2..AHEAD_PER_THREAD {
             assert!(
-                matches!(schedule.next(), Some(Job::Turn(range, Some(()))) if range.start == turn)
+                matches!(schedule.next(), Some(Job::Commit(range, Some(()))) if range.start == at)
             );
-            schedule.turn_is_done(10, 0);
+            schedule.committed(10, 0);
         }
         while ahead(&schedule).is_some() {}
         assert_eq!(farthest(), Some(2 * AHEAD_PER_THREAD - 1));
     }
 
     #[test]
-    fn what_runs_ahead_in_vain_is_given_up_for_a_while() {
+    fn running_ahead_pauses_after_failed_portions() {
         let count = 2 * PAUSE;
         let senders: Vec<_> = (0..count as u8).collect();
         let schedule = schedule(&senders, &vec![PORTION_GAS; count]);
-        for turn in 0..VAIN_MAX {
-            assert_eq!(ahead(&schedule), Some(turn));
-            schedule.ran(turn, ());
-            assert!(matches!(schedule.next(), Some(Job::Turn(_, Some(())))));
-            schedule.turn_is_done(10, 7);
+        for at in 0..FAILED_MAX {
+            assert_eq!(ahead(&schedule), Some(at));
+            schedule.ran(at, ());
+            assert!(matches!(schedule.next(), Some(Job::Commit(_, Some(())))));
+            schedule.committed(10, 7);
         }
         let mut first = None;
-        for turn in VAIN_MAX..count {
+        for at in FAILED_MAX..count {
             first = first.or_else(|| ahead(&schedule));
             if first.is_some() {
                 break;
             }
-            assert!(matches!(schedule.next(), Some(Job::Turn(range, None)) if range.start == turn));
-            schedule.turn_is_done(0, 0);
+            assert!(matches!(schedule.next(), Some(Job::Commit(range, None)) if range.start == at));
+            schedule.committed(0, 0);
         }
-        assert_eq!(first, Some(VAIN_MAX + PAUSE));
-        schedule.ran(VAIN_MAX + PAUSE, ());
+        assert_eq!(first, Some(FAILED_MAX + PAUSE));
+        schedule.ran(FAILED_MAX + PAUSE, ());
     }
 }

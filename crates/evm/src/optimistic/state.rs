@@ -1,4 +1,4 @@
-//! The state that a transaction runs on, in order or ahead of it.
+//! The state that a transaction runs on, in order or ahead of its commit position.
 
 use super::versions::Versions;
 use crate::{StateRead, cache::BlockCache};
@@ -8,28 +8,28 @@ use revm::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is below an overlay.
+/// The state below an overlay.
 pub(super) enum Below<'a, DB> {
-    /// The parent's state, under the overlay of the block.
+    /// The parent's state, below the block's overlay.
     Parent(&'a BlockCache<'a, DB>),
-    /// That, and what transactions before one left that ran already.
+    /// The parent's state with the writes of earlier transactions that have run.
     Guess {
         cache: &'a BlockCache<'a, DB>,
         versions: &'a Versions,
-        /// The transaction.
+        /// Index of the transaction that runs.
         index: usize,
-        /// Whether anything was read that a transaction left.
+        /// Whether a transaction's write has been read.
         guessed: AtomicBool,
     },
 }
 
-/// Why something could not be read.
+/// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BelowError<E> {
     #[error(transparent)]
     State(E),
-    /// No guess is worth it: the transaction must wait for its turn.
-    #[error("this is read in order only")]
+    /// The value can't be guessed: the transaction must wait for its commit position.
+    #[error("this value is only read at the commit position")]
     InOrder,
 }
 
@@ -44,7 +44,7 @@ impl<'a, DB> Below<'a, DB> {
 }
 
 impl<DB> Below<'_, DB> {
-    /// Whether all accounts and slots that were read are the parent's.
+    /// Whether all accounts and slots that were read came from the parent's state.
     pub(super) fn is_parent(&self) -> bool {
         match self {
             Self::Parent(_) => true,

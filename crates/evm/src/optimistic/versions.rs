@@ -1,7 +1,6 @@
-//! What transactions left that ran already, in whatever order, for those that run ahead.
+//! Writes of transactions that have run, in any order, for transactions that run ahead.
 //!
-//! It is a guess at what a transaction will find, and nothing more: whether it was right is seen
-//! when the transaction's turn comes.
+//! They are a guess at a transaction's pre-state, which is verified at its commit position.
 
 use crate::overlay::is_gone;
 use alloy_primitives::{Address, B256, U256, map::HashMap};
@@ -11,13 +10,13 @@ use revm::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So many maps under locks of their own that threads hardly meet.
+/// Number of maps, each with a lock of its own, so that threads rarely contend.
 const SHARDS: usize = 64;
 
-/// Values by key, and by the transaction that left them.
+/// Values by key, and by the transaction that wrote them.
 pub(super) struct Versions {
     shards: [Mutex<Shard>; SHARDS],
-    /// What is read in order only.
+    /// The account that can't be guessed.
     beneficiary: Address,
 }
 
@@ -28,13 +27,13 @@ struct Shard {
     codes: HashMap<B256, Bytecode>,
 }
 
-/// What a transaction left somewhere.
+/// The key of a write.
 pub(super) enum Key {
     Account(Address),
     Slot(Address, U256),
 }
 
-/// Values by the transaction that left them, in order.
+/// Values by the transaction that wrote them, in order.
 struct ByIndex<V>(Vec<(usize, V)>);
 
 impl Versions {
@@ -45,30 +44,31 @@ impl Versions {
         }
     }
 
-    /// The account that transaction `index` will find: outer `None` if none before it that ran
-    /// changed it.
+    /// The account before transaction `index`; outer `None` if no earlier transaction that has run
+    /// wrote it.
     pub(super) fn account(&self, address: Address, index: usize) -> Option<Option<AccountInfo>> {
         let shard = self.shard(address.0[19]);
         shard.accounts.get(&address)?.before(index).cloned()
     }
 
-    /// The slot that transaction `index` will find. Not asked of accounts that there are not.
+    /// The slot before transaction `index`; `None` if no earlier transaction that has run wrote it.
+    /// Not called for accounts that do not exist.
     pub(super) fn slot(&self, address: Address, slot: U256, index: usize) -> Option<U256> {
         let shard = self.shard(address.0[19] ^ slot.byte(0));
         shard.slots.get(&(address, slot))?.before(index).copied()
     }
 
-    /// A code that came with a transaction.
+    /// A code that a transaction created.
     pub(super) fn code(&self, hash: &B256) -> Option<Bytecode> {
         self.shard(hash[31]).codes.get(hash).cloned()
     }
 
-    /// Whether an account is to be read in order only.
+    /// Whether an account is read at the commit position only.
     pub(super) fn is_in_order(&self, address: &Address) -> bool {
         *address == self.beneficiary
     }
 
-    /// Takes in what a transaction left, and says where.
+    /// Adds a transaction's writes and returns their keys.
     pub(super) fn put(&self, index: usize, state: &EvmState) -> Vec<Key> {
         let mut keys = Vec::new();
         let touched = state.iter().filter(|(_, account)| account.is_touched());
@@ -100,7 +100,7 @@ impl Versions {
         keys
     }
 
-    /// Takes back what a transaction left, which was wrong.
+    /// Removes a transaction's writes, which were wrong.
     pub(super) fn remove(&self, index: usize, keys: &[Key]) {
         for key in keys {
             match key {

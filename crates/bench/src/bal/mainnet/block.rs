@@ -151,7 +151,7 @@ impl RealBlock {
         let given = self.given.as_ref();
         let input = BlockInput {
             access_list: given.map(|given| given.list_for(executor.kind)),
-            found: given.map(|given| &given.found),
+            pre_state: given.map(|given| &given.found),
             ..self.sparse.input()
         };
         let hooks = Hooks {

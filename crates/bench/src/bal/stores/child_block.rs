@@ -97,7 +97,7 @@ impl ChildBlock {
             post_merge: true,
             senders: &self.senders,
             access_list: self.list.as_ref(),
-            found: None,
+            pre_state: None,
         }
     }
 }

@@ -1,9 +1,8 @@
-//! The contracts of workloads: their codes, where they are, and what their storage and their calls
-//! look like.
+//! The contracts of workloads: codes, addresses, storage layout and calls.
 //!
-//! They are written in Solidity, beside this file, and kept with the run-time code that `solc`
-//! makes of them; `./compile` makes it anew. Nothing deploys them: they are in the genesis block,
-//! so that their storage may be as large as a workload wants it.
+//! They are written in Solidity, in this folder, together with the run-time code that `solc`
+//! compiles; `./compile` compiles it again. They are not deployed but part of the genesis state, so
+//! that their storage may have any size.
 
 use alloy_primitives::{Address, B256, Bytes, FixedBytesSliceExt, U256, address, hex, keccak256};
 
@@ -24,39 +23,39 @@ pub(super) static PAIR_CODE: Bytes = code!("Pair");
 pub(super) static ROUTER_CODE: Bytes = code!("Router");
 pub(super) static SLOT_READER_CODE: Bytes = code!("SlotReader");
 
-/// Where the token of token transfers is. Every pool has it on one side.
+/// Address of the token of token transfers, which is also one of the two tokens of every pool.
 pub const TOKEN: Address = address!("70ce000000000000000000000000000000000000");
-/// Where the router is, which swaps.
+/// Address of the router, which executes swaps.
 pub const ROUTER: Address = address!("407e400000000000000000000000000000000000");
-/// Where the contract is whose slots are read until a transaction's gas is used up.
+/// Address of the slot reader, which reads its slots until a transaction's gas is used up.
 pub const SLOT_READER: Address = address!("5107000000000000000000000000000000000000");
 
-/// Where a token keeps its supply.
+/// Slot of a token's supply.
 pub(super) const TOKEN_SUPPLY_SLOT: B256 = number(2);
 
-/// The slot of a token in which `holder`'s balance is: keccak(holder, 0), as Solidity has it.
+/// Slot of a holder's balance in a token contract: keccak(holder, 0), as in Solidity.
 pub fn token_balance_slot(holder: &Address) -> B256 {
     mapping_slot(holder.into_word(), number(0))
 }
 
-/// The slot of a token in which it is how much of `owner`'s the spender may move.
+/// Slot of a spender's allowance in a token contract.
 pub(super) fn token_allowance_slot(owner: &Address, spender: &Address) -> B256 {
     let of_owner = mapping_slot(owner.into_word(), number(1));
     mapping_slot(spender.into_word(), of_owner)
 }
 
-/// The call `transfer(to, amount)` of a token.
+/// Encodes the call `transfer(to, amount)` of a token.
 pub(super) fn transfer_call(to: &Address, amount: U256) -> Bytes {
     const SELECTOR: [u8; 4] = [0xa9, 0x05, 0x9c, 0xbb];
     call(SELECTOR, [to.into_word(), amount.into()])
 }
 
-/// Where the pair of two tokens is, as the router finds it.
+/// Address of the pair contract of two tokens, as the router computes it.
 pub(super) fn pair_address(tokens: &[Address; 2]) -> Address {
     Address::from_word(keccak256(sorted(tokens).as_flattened()))
 }
 
-/// The slots of a pair that has `reserve` of both tokens, all of them those that a swap touches.
+/// Slots of a pair with `reserve` units of both tokens: all slots that a swap touches.
 pub(super) fn pair_slots(
     tokens: &[Address; 2],
     reserve: u128,
@@ -65,19 +64,19 @@ pub(super) fn pair_slots(
     let [token0, token1] = sorted(tokens).map(|token| U256::from_be_bytes(token.into_word().0));
     let reserve = U256::from(reserve);
     let reserves = reserve | (reserve << 112) | (U256::from(timestamp) << 224);
-    // Sums of prices that are not zero any more, as in every pair in use.
+    // Price sums that are not zero, as in every pair in use.
     let sum = U256::from(1) << 112;
     let unlocked = U256::from(1);
     let values = [token0, token1, reserves, sum, sum, unlocked];
     std::array::from_fn(|slot| (number(slot as u8), values[slot]))
 }
 
-/// The router's call `swapExactTokensForTokens(amount, 1, [from, to], receiver, deadline)`.
+/// Encodes the router's call `swapExactTokensForTokens(amount, 1, [from, to], receiver, deadline)`.
 pub(super) fn swap_call(amount: U256, path: &[Address; 2], receiver: &Address) -> Bytes {
     const SELECTOR: [u8; 4] = [0x38, 0xed, 0x17, 0x39];
-    /// Later than any block of a workload.
+    /// A timestamp after all blocks of a workload.
     const DEADLINE: U256 = U256::from_limbs([1 << 40, 0, 0, 0]);
-    /// Of the path's length, behind the five arguments.
+    /// Offset of the path's length, which follows the five arguments.
     const PATH_OFFSET: U256 = U256::from_limbs([5 * 32, 0, 0, 0]);
     let arguments = [
         amount.into(),
@@ -92,21 +91,21 @@ pub(super) fn swap_call(amount: U256, path: &[Address; 2], receiver: &Address) -
     call(SELECTOR, arguments)
 }
 
-/// Where the slot reader keeps how many values it has.
+/// Slot of the slot reader's number of values.
 pub(super) const SLOT_READER_COUNT_SLOT: B256 = number(0);
 
-/// The slot of the slot reader's value `index`.
+/// Slot of the slot reader's value `index`.
 pub(super) fn slot_reader_slot(index: u64) -> B256 {
     mapping_slot(U256::from(index).into(), number(1))
 }
 
-/// The slot reader's call `read(seed)`.
+/// Encodes the slot reader's call `read(seed)`.
 pub(super) fn read_call(seed: U256) -> Bytes {
     const SELECTOR: [u8; 4] = [0xed, 0x2e, 0x5a, 0x97];
     call(SELECTOR, [seed.into()])
 }
 
-/// Where Solidity's mapping at `slot` has the value of `key`.
+/// Slot of the value of `key` in the Solidity mapping at `slot`.
 fn mapping_slot(key: B256, slot: B256) -> B256 {
     keccak256([key, slot].as_flattened())
 }
