@@ -403,8 +403,8 @@ impl Maker<'_> {
             made.push(self.make(
                 "too many items",
                 format!(
-                    "access list: it has more than {items_max} accounts and slots, \
-                     which is all that the gas limit allows"
+                    "access list: more than the {items_max} accounts and slots that \
+                     the gas limit allows"
                 ),
                 |accounts| {
                     let start = U256::MAX - U256::from(items_max) - U256::ONE;

@@ -300,8 +300,8 @@ trait Edit {
     /// The path of the first `depth` nibbles of `key`.
     fn path(account: &B256, key: &Key, depth: usize) -> Path;
 
-    /// Applies the change to the leaf at `leaf`, which may be empty. Returns the new leaf, or an empty
-    /// link.
+    /// Applies the change to the leaf at `leaf`, which may be empty. Returns the new leaf, or an
+    /// empty link.
     fn settle<R: Resolve>(
         &self,
         trie: &mut PartialTrie,

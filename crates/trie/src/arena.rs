@@ -162,7 +162,8 @@ const CHUNK_ITEMS: usize = 1 << CHUNK_BITS;
 /// long-lived.
 #[derive(Clone)]
 pub(crate) struct Slab<T> {
-    /// All chunks except the last are full. The first grows like a vector, for the many small tries.
+    /// All chunks except the last are full. The first grows like a vector, for the many small
+    /// tries.
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
@@ -517,8 +518,8 @@ impl Arena {
         self.free_node(link);
     }
 
-    /// Returns the cached reference of a node, or [`NodeRef::UNKNOWN`] if it has none or the link is
-    /// empty.
+    /// Returns the cached reference of a node, or [`NodeRef::UNKNOWN`] if it has none or the link
+    /// is empty.
     #[inline(always)]
     pub(crate) fn memo(&self, link: Link) -> &NodeRef {
         match link.id() {

@@ -20,8 +20,8 @@ pub const SHARDS: usize = 256;
 /// Error of [`crown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CrownError {
-    /// The shard has no neighbours, so that its root moves up, but the root is blinded and its type is
-    /// unknown. The caller must load the root first.
+    /// The shard has no neighbours, so that its root moves up, but the root is blinded and its type
+    /// is unknown. The caller must load the root first.
     #[error("the root of shard {shard:#04x} moves up, but is not loaded")]
     Unresolved {
         /// Number of the shard: its two nibbles as a byte.
@@ -86,7 +86,8 @@ pub fn crown(shards: &[&PartialTrie]) -> Result<PartialTrie, CrownError> {
 }
 
 impl PartialTrie {
-    /// Copies the root of a shard without neighbours. A branch stays in its shard and is blinded here.
+    /// Copies the root of a shard without neighbours. A branch stays in its shard and is blinded
+    /// here.
     fn graft_lone_root(&mut self, shard: &Self) -> Result<Link, TrieError> {
         match shard.kind(shard.root) {
             Some(NodeKind::Branch) => self.stub_of(shard, shard.root),
@@ -107,12 +108,12 @@ impl PartialTrie {
         }
     }
 
-    /// Returns the reference that the root would have `prefix_nibbles` higher, with the last nibbles
-    /// of the base in its own path. It has this reference in a trie that has no other leaves below
-    /// that point.
+    /// Returns the reference that the root would have `prefix_nibbles` higher, with the last
+    /// nibbles of the base in its own path. It has this reference in a trie that has no other
+    /// leaves below that point.
     ///
-    /// Returns `None` if the trie is empty or not hashed, or if its root is blinded and not known to
-    /// be a branch.
+    /// Returns `None` if the trie is empty or not hashed, or if its root is blinded and not known
+    /// to be a branch.
     pub fn root_ref_with_prefix(&self, prefix_nibbles: usize) -> Option<NodeRef> {
         let to = self.base.len().checked_sub(prefix_nibbles)?;
         let mut alone = Self::new(self.base.prefix(to));

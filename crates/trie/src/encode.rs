@@ -1,5 +1,5 @@
-//! Serialization of tries and subtries, for checkpoints of the index. A trie can also be encoded as a
-//! difference to an older one, in which each unchanged subtrie takes one byte.
+//! Serialization of tries and subtries, for checkpoints of the index. A trie can also be encoded as
+//! a difference to an older one, in which each unchanged subtrie takes one byte.
 //!
 //! Nodes are in preorder: a node, then its children. Decoding checks every rule of the structure,
 //! but not that cached references are correct.
@@ -102,9 +102,9 @@ impl PartialTrie {
         self.encode_subtrie_to(self.root, &self.base, usize::MAX, out);
     }
 
-    /// Appends the encoded subtrie at `link`, which is at `path`, and returns true. If it takes more
-    /// than `bytes_max` bytes, appends nothing and returns false. A path of 64 nibbles must be that
-    /// of a storage root.
+    /// Appends the encoded subtrie at `link`, which is at `path`, and returns true. If it takes
+    /// more than `bytes_max` bytes, appends nothing and returns false. A path of 64 nibbles must be
+    /// that of a storage root.
     pub fn encode_subtrie_to(
         &self,
         link: Link,
@@ -136,7 +136,8 @@ impl PartialTrie {
         self.encode_structure(self.root, Some(Before::root(before)), usize::MAX, out);
     }
 
-    /// Returns whether the subtrie at `link` is unchanged, given the encoding `below` of its children.
+    /// Returns whether the subtrie at `link` is unchanged, given the encoding `below` of its
+    /// children.
     fn is_as_before(&self, link: Link, before: Before<'_>, below: &[u8]) -> bool {
         let nodes = (self.visit(link), before.trie.visit(before.link));
         let are_same = match nodes {
@@ -253,8 +254,8 @@ impl PartialTrie {
         out.len() <= len_max
     }
 
-    /// Decodes a trie from exactly `bytes`. A part of a storage trie can be read and copied from, but
-    /// not changed.
+    /// Decodes a trie from exactly `bytes`. A part of a storage trie can be read and copied from,
+    /// but not changed.
     ///
     /// # Errors
     ///
@@ -287,8 +288,8 @@ impl PartialTrie {
         Ok(trie)
     }
 
-    /// Decodes the subtrie at `path` from exactly `bytes`. Returns the link of its root, which no node
-    /// links to yet.
+    /// Decodes the subtrie at `path` from exactly `bytes`. Returns the link of its root, which no
+    /// node links to yet.
     ///
     /// # Errors
     ///
@@ -313,8 +314,8 @@ impl PartialTrie {
         Ok(root)
     }
 
-    /// Decodes the node at path `at`, of a storage trie or of the account trie. Recursion is bounded by
-    /// the path's 128 nibbles: each level takes one at least, or enters a storage trie.
+    /// Decodes the node at path `at`, of a storage trie or of the account trie. Recursion is
+    /// bounded by the path's 128 nibbles: each level takes one at least, or enters a storage trie.
     fn decode_structure(
         &mut self,
         reader: &mut Reader<'_>,

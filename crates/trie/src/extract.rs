@@ -120,8 +120,8 @@ fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Item = (usize,
 }
 
 impl PartialTrie {
-    /// Loads the absent subtries on the paths of `keys`, so that no lookup of them ends at a blinded
-    /// node.
+    /// Loads the absent subtries on the paths of `keys`, so that no lookup of them ends at a
+    /// blinded node.
     ///
     /// # Errors
     ///
@@ -172,8 +172,8 @@ impl PartialTrie {
         Ok(&keys.0)
     }
 
-    /// Loads the absent subtries between the node at `link`, at depth `depth`, and the targets. `held`
-    /// is its parent, empty for the root, and its nibble there.
+    /// Loads the absent subtries between the node at `link`, at depth `depth`, and the targets.
+    /// `held` is its parent, empty for the root, and its nibble there.
     fn load_names<N: Name, R: Resolve>(
         &mut self,
         resolver: &mut R,
@@ -263,9 +263,9 @@ impl PartialTrie {
     }
 
     /// Returns a new trie with all nodes that reading `keys` and applying `changes` need. Unlike
-    /// [`Self::extract`], it includes the sibling that remains where a deletion leaves a branch with
-    /// one child: the type of that sibling decides how the branch collapses, and a hash alone does
-    /// not show it. Loads absent subtries.
+    /// [`Self::extract`], it includes the sibling that remains where a deletion leaves a branch
+    /// with one child: the type of that sibling decides how the branch collapses, and a hash alone
+    /// does not show it. Loads absent subtries.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ pub enum LeafValue {
 
 impl PartialTrie {
     /// Copies the node at `link` of `from` with its cached reference. Its children become blinded
-    /// nodes with their reference, type and place. Returns the link of the copy, which no node links
-    /// to yet.
+    /// nodes with their reference, type and place. Returns the link of the copy, which no node
+    /// links to yet.
     ///
     /// Accounts at depth 64 are copied instead of blinded (see the head of `partial.rs`).
     ///
@@ -121,8 +121,8 @@ impl PartialTrie {
         Ok(self.push_stub(stub))
     }
 
-    /// Returns the node at `link` as a blinded node, with its place if it is blinded already. Returns
-    /// `None` if there is no node or it is not hashed.
+    /// Returns the node at `link` as a blinded node, with its place if it is blinded already.
+    /// Returns `None` if there is no node or it is not hashed.
     pub fn as_stub(&self, link: Link) -> Option<Stub> {
         if let NodeId::Stub(index) = link.id() {
             return Some(self.arena.stubs[index]);

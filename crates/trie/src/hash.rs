@@ -143,8 +143,8 @@ fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
     }
 }
 
-/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them may
-/// lie below another, `levels_below` is an empty map.
+/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them
+/// may lie below another, `levels_below` is an empty map.
 fn hash(
     tries: &mut [&mut PartialTrie],
     nodes: impl IntoIterator<Item = Node>,
@@ -352,9 +352,9 @@ impl Hasher<'_, '_> {
 }
 
 impl PartialTrie {
-    /// Computes the missing references of the nodes at `links` and of the nodes that they depend on.
-    /// The links may come in any order, and one may lie below another. Returns the number of nodes
-    /// hashed.
+    /// Computes the missing references of the nodes at `links` and of the nodes that they depend
+    /// on. The links may come in any order, and one may lie below another. Returns the number of
+    /// nodes hashed.
     pub fn hash_nodes(
         &mut self,
         links: impl IntoIterator<Item = Link>,
@@ -437,8 +437,8 @@ impl PartialTrie {
         self.memo(storage).map(|node| node.root_hash())
     }
 
-    /// Returns the root hash of the trie, or `None` if it is not hashed. It is a state root only if the
-    /// trie is based at the empty path.
+    /// Returns the root hash of the trie, or `None` if it is not hashed. It is a state root only if
+    /// the trie is based at the empty path.
     pub fn state_root(&self) -> Option<B256> {
         self.storage_root_at(self.root)
     }

@@ -33,8 +33,8 @@ impl PartialTrie {
         }
     }
 
-    /// Moves the node at `link` up from depth `from` to depth `to` of its trie, along `key`. Puts an
-    /// extension above a branch. A blinded node must be a branch.
+    /// Moves the node at `link` up from depth `from` to depth `to` of its trie, along `key`. Puts
+    /// an extension above a branch. A blinded node must be a branch.
     pub(crate) fn lift(
         &mut self,
         link: Link,

@@ -26,7 +26,8 @@ pub struct ProvedAccount {
     pub path: B256,
     /// The account, or `None` if it does not exist.
     pub account: Option<Account>,
-    /// `keccak(slot)` and value of each slot among the targets. The value is zero if there is no leaf.
+    /// `keccak(slot)` and value of each slot among the targets. The value is zero if there is no
+    /// leaf.
     pub slots: Vec<(B256, U256)>,
 }
 
@@ -53,7 +54,8 @@ pub enum MultiProofError {
 }
 
 impl PartialTrie {
-    /// Proves the values, or the absence, of all accounts and slots in `keys`. Loads absent subtries.
+    /// Proves the values, or the absence, of all accounts and slots in `keys`. Loads absent
+    /// subtries.
     ///
     /// # Errors
     ///
@@ -70,7 +72,8 @@ impl PartialTrie {
 }
 
 impl MultiProof {
-    /// Verifies the proof against the state root `root`. Returns the values at `keys`, in their order.
+    /// Verifies the proof against the state root `root`. Returns the values at `keys`, in their
+    /// order.
     ///
     /// # Errors
     ///

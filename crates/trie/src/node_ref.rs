@@ -8,8 +8,8 @@ use core::{fmt, num::NonZeroU64};
 pub const EMPTY_ROOT: B256 =
     b256!("56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
 
-/// Reference of a parent to a child: the Keccak-256 hash of the child's RLP, or the RLP itself if it
-/// is shorter than 32 bytes (Yellow Paper, appendix D).
+/// Reference of a parent to a child: the Keccak-256 hash of the child's RLP, or the RLP itself if
+/// it is shorter than 32 bytes (Yellow Paper, appendix D).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeRef {
     /// 32 if `bytes` is a hash, 1 to 31 if its first `len` bytes are RLP, 0 if unknown.
@@ -32,8 +32,8 @@ impl NodeRef {
         }
     }
 
-    /// Creates an inline reference to a node with RLP of 1 to 31 bytes. Returns `None` for any other
-    /// length.
+    /// Creates an inline reference to a node with RLP of 1 to 31 bytes. Returns `None` for any
+    /// other length.
     pub fn inline(rlp: &[u8]) -> Option<Self> {
         if !(1..32).contains(&rlp.len()) {
             return None;
@@ -61,8 +61,8 @@ impl NodeRef {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Returns 32 and the hash, or the length of an inlined node and its RLP padded with zeros, or 0
-    /// and zeros for [`Self::UNKNOWN`].
+    /// Returns 32 and the hash, or the length of an inlined node and its RLP padded with zeros, or
+    /// 0 and zeros for [`Self::UNKNOWN`].
     pub(crate) const fn parts(&self) -> (u8, &[u8; 32]) {
         (self.len, &self.bytes)
     }

@@ -206,8 +206,8 @@ impl PartialTrie {
         }
     }
 
-    /// Returns the kind of the node at `link`, or `None` if there is no node or it is blinded and its
-    /// kind is unknown.
+    /// Returns the kind of the node at `link`, or `None` if there is no node or it is blinded and
+    /// its kind is unknown.
     pub fn kind(&self, link: Link) -> Option<NodeKind> {
         match link.id() {
             NodeId::Empty => None,
@@ -218,8 +218,8 @@ impl PartialTrie {
         }
     }
 
-    /// Returns the cached reference of the node at `link`, or `None` if there is no node or it is not
-    /// hashed.
+    /// Returns the cached reference of the node at `link`, or `None` if there is no node or it is
+    /// not hashed.
     pub fn memo(&self, link: Link) -> Option<NodeRef> {
         self.arena.memo(link).known()
     }
@@ -328,8 +328,8 @@ impl PartialTrie {
         Some((link, depth))
     }
 
-    /// Returns the parent of the node that is exactly at `path`, or an empty link if it is the root,
-    /// and the node.
+    /// Returns the parent of the node that is exactly at `path`, or an empty link if it is the
+    /// root, and the node.
     pub(crate) fn find_parent(
         &self,
         link: Link,
@@ -387,8 +387,8 @@ impl PartialTrie {
         self.arena.add_branch(children)
     }
 
-    /// Adds an extension at depth `depth` that leads to `child` at path `to`, and that no node links
-    /// to yet.
+    /// Adds an extension at depth `depth` that leads to `child` at path `to`, and that no node
+    /// links to yet.
     ///
     /// # Panics
     ///

@@ -46,7 +46,8 @@ pub enum WitnessError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The trie would be far larger than the witness, since nodes refer to the same nodes repeatedly.
+    /// The trie would be far larger than the witness, since nodes refer to the same nodes
+    /// repeatedly.
     #[error("the nodes unfold to a trie of over {nodes_max} nodes")]
     TooBig {
         /// Maximum number of nodes.
@@ -60,8 +61,9 @@ const UNFOLDED_MAX: usize = 1 << 20;
 const UNFOLDED_MAX_EACH: usize = 16;
 
 impl PartialTrie {
-    /// Builds the trie with root hash `root` from the RLP of `nodes`, which are untrusted. Returns the
-    /// trie, based at the empty path, and the number of nodes that are not reachable from the root.
+    /// Builds the trie with root hash `root` from the RLP of `nodes`, which are untrusted. Returns
+    /// the trie, based at the empty path, and the number of nodes that are not reachable from the
+    /// root.
     ///
     /// # Errors
     ///
