@@ -1,133 +1,158 @@
-//! The two traits, and what passes through them.
+//! The traits of disks and files, and the types of their methods.
 
 use crate::{DiskError, DiskStats, LockError};
 use std::{any::Any, fmt, io, path::PathBuf, sync::Arc};
 
-/// Writes to files with direct access begin and end at multiples of this.
+/// Block size of direct access in bytes: writes begin and end at multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// How the bytes of a file travel.
+/// Access mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Through the system's page cache.
+    /// Reads and writes go through the page cache of the system.
     Cached,
-    /// Past the page cache, where the file system can. Any range can be read, which costs one read
-    /// of the device's blocks that it touches; what is written is whole blocks of [`BLOCK_BYTES`].
-    /// Where the file system can't, the same holds, through the cache.
+    /// Reads and writes bypass the page cache if the file system supports it, and use it otherwise.
+    /// A read of any range takes one device read of the blocks that it touches. Writes must consist
+    /// of whole blocks of [`BLOCK_BYTES`].
     Direct,
 }
 
-/// A place for files. Names are relative to its root; `""` is the root itself.
+/// A directory tree of files. Names are relative to its root, `""` is the root itself.
+///
+/// Methods that return a `Result` fail if the system refuses the operation.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Creates a file for reading and writing. An error if the name exists. The new name survives
-    /// a power loss only after [`Disk::sync_dir`] of its directory.
+    /// Creates a file for reading and writing. The new name is durable only after
+    /// [`Disk::sync_dir`] of its directory.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name exists.
     fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError>;
 
     /// Opens an existing file for reading and writing.
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError>;
 
-    /// [`Disk::create_with`] cached access.
+    /// Creates a file with cached access, like [`Disk::create_with`].
     fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.create_with(path, Access::Cached)
     }
 
-    /// [`Disk::open_with`] cached access.
+    /// Opens a file with cached access, like [`Disk::open_with`].
     fn open(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.open_with(path, Access::Cached)
     }
 
-    /// Whether the file or directory exists.
+    /// Returns whether the file or directory exists.
     fn exists(&self, path: &str) -> Result<bool, DiskError>;
 
-    /// Renames a file within its directory, in place of any file that has the name `to`.
+    /// Renames a file within its directory. Replaces any file named `to`, atomically.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
-    /// Gives the file `path` of another disk the name `to` on this one as well, and says whether that
-    /// can be: both names are then of one file. The new name is as durable as that of a new file.
+    /// Creates a hard link `to` on this disk to the file `path` of another disk. Returns false if
+    /// that is impossible. The new name is as durable as that of a new file.
     fn link(&self, from: &dyn Disk, path: &str, to: &str) -> Result<bool, DiskError> {
         let _ = (from, path, to);
         Ok(false)
     }
 
-    /// Where the file system has a file, if it is in one.
+    /// Returns the path of a file in the file system, if the disk is in one.
     fn real_path(&self, path: &str) -> Option<PathBuf> {
         let _ = path;
         None
     }
 
-    /// Removes a file. Those who have it open keep reading it.
+    /// Removes a file. Open handles stay readable.
     fn remove(&self, path: &str) -> Result<(), DiskError>;
 
-    /// The names in a directory, sorted, without the directory's own.
+    /// Returns the sorted names in a directory, relative to it.
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError>;
 
-    /// Creates a directory and those above it. No error if it exists.
+    /// Creates a directory and its parents. Succeeds if it exists.
     fn create_dir(&self, dir: &str) -> Result<(), DiskError>;
 
-    /// Makes the names in a directory survive a power loss.
+    /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError>;
 
-    /// Takes the lock that the file `path` stands for, creating the file at need, and leaves our
-    /// process id in it. An error if there is a symbolic link instead. Released when the guard is dropped, or the process ends in any way.
+    /// Locks the file `path`, creates it if it is missing, and writes the process id to it. The
+    /// lock is released when the guard is dropped or the process ends.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LockError::Held`] if another process has the lock, and an error of the disk if the
+    /// file is a symbolic link.
     fn lock(&self, path: &str) -> Result<DiskLock, LockError>;
 
-    /// Bytes that can still be written.
+    /// Returns the free space in bytes.
     fn free_bytes(&self) -> Result<u64, DiskError>;
 
-    /// `path` as its owner may look it up: for messages.
+    /// Returns `path` in the form for messages.
     fn display_path(&self, path: &str) -> String;
 
-    /// Reads many ranges of any files, as many at once as the disk can, leaving the outcome of each
-    /// in its request. Any number of threads may do so at once.
+    /// Reads many ranges of any files, in parallel where the disk supports it. Stores the outcome
+    /// of each read in its request. Any number of threads may call it concurrently.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
 
-    /// Memory that it holds for reads, in bytes.
+    /// Returns the memory held for reads, in bytes.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// What this disk did so far.
+    /// Returns the counters of operations so far.
     fn stats(&self) -> DiskStats;
 
-    /// How this disk does its work.
+    /// Describes how the disk reads and writes.
     fn describe(&self) -> DiskDescription;
 }
 
-/// An open file. All methods take `&self`: positions are explicit, and any number of threads may
+/// An open file. Positions are explicit, so all methods take `&self`, and any number of threads may
 /// read while one writes elsewhere in the file.
 pub trait DiskFile: Any + Send + Sync + fmt::Debug {
-    /// Fills `buf` with what is at `offset`. An error if the file ends before.
+    /// Fills `buf` with the bytes at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file ends before the last byte.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError>;
 
-    /// Writes all of `bytes` at `offset`. Beyond the end, the gap reads as zeros. An error if the
-    /// file's access is direct, and these are not whole blocks of [`BLOCK_BYTES`].
+    /// Writes all of `bytes` at `offset`. A gap between the end of the file and `offset` reads as
+    /// zeros.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if access is direct and the range is not whole blocks of [`BLOCK_BYTES`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError>;
 
-    /// How many names the file has: none once it is removed, and more than one if it is linked.
+    /// Returns the number of names of the file: 0 if it was removed, more than 1 if it is linked.
     fn names(&self) -> Result<u64, DiskError>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> Result<u64, DiskError>;
 
-    /// Whether the file has no bytes.
+    /// Returns whether the file is empty.
     fn is_empty(&self) -> Result<bool, DiskError> {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file to `len` bytes, or extends it with zeros.
     fn set_len(&self, len: u64) -> Result<(), DiskError>;
 
-    /// Gives the space of a range back to the file system: it reads as zeros from now on. The
-    /// file's length stays. Like a write, this survives a power loss for certain only after a sync.
-    /// [`DiskError::is_unsupported`] where the file system has no holes.
+    /// Frees the space of a range, which reads as zeros afterwards. The length does not change.
+    /// Like a write, the hole is durable only after a sync.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with [`DiskError::is_unsupported`] if the file system has no holes.
     fn punch_hole(&self, offset: u64, len: u64) -> Result<(), DiskError>;
 
-    /// Makes all that was written, and the length, survive a power loss. After an error the
-    /// unsynced writes may be lost for good, whatever later syncs return.
+    /// Makes all writes and the length durable.
+    ///
+    /// # Errors
+    ///
+    /// After an error the unsynced writes may be lost permanently, even if later syncs succeed.
     fn sync(&self) -> Result<(), DiskError>;
 }
 
-/// An error if a file with this access can't take a write of `len` bytes at `offset`.
+/// Returns an error if access is direct and `len` bytes at `offset` are not whole blocks.
 pub(crate) fn check_write(access: Access, len: usize, offset: u64) -> io::Result<()> {
     let is_whole = len.is_multiple_of(BLOCK_BYTES) && offset.is_multiple_of(BLOCK_BYTES as u64);
     if access == Access::Direct && !is_whole {
@@ -140,18 +165,18 @@ pub(crate) fn check_write(access: Access, len: usize, offset: u64) -> io::Result
 /// One read of a batch.
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// Where to read from.
+    /// The file to read.
     pub file: &'a (dyn DiskFile + 'static),
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// To be filled.
+    /// Buffer for the bytes.
     pub buf: &'a mut [u8],
-    /// What became of it. `Ok` before the read, too.
+    /// Outcome of the read. `Ok` before the read.
     pub outcome: Result<(), DiskError>,
 }
 
 impl<'a> ReadRequest<'a> {
-    /// A read of `buf.len()` bytes at `offset`.
+    /// Creates a request for `buf.len()` bytes at `offset`.
     pub const fn new(file: &'a (dyn DiskFile + 'static), offset: u64, buf: &'a mut [u8]) -> Self {
         Self {
             file,
@@ -162,16 +187,17 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// How a disk does its work: for reports. What was not needed yet may not be known yet.
+/// Description of how a disk reads and writes, for reports. Parts that were not used yet may be
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskDescription {
-    /// How batches are read: `io_uring`, `threads` or `memory`.
+    /// Method of batch reads: `io_uring`, `threads` or `memory`.
     pub batch_reads: &'static str,
-    /// Why not by io_uring.
+    /// Reason why io_uring is not used.
     pub no_uring_because: Option<String>,
-    /// Whether there are files that bypass the page cache.
+    /// Whether any file bypasses the page cache.
     pub is_direct: bool,
-    /// Why some file does not although it was asked to.
+    /// Reason why a file opened for direct access does not bypass the page cache.
     pub not_direct_because: Option<String>,
 }
 
@@ -189,11 +215,11 @@ impl fmt::Display for DiskDescription {
     }
 }
 
-/// A lock held until it is dropped.
+/// A lock that is held until it is dropped.
 pub struct DiskLock(#[expect(dead_code, reason = "held for its Drop")] Box<dyn Any + Send + Sync>);
 
 impl DiskLock {
-    /// A lock that dropping `guard` releases.
+    /// Creates a lock that is released by dropping `guard`.
     pub fn new(guard: impl Any + Send + Sync) -> Self {
         Self(Box::new(guard))
     }

@@ -1,22 +1,22 @@
-//! Errors of the disk: what was tried, on which file, where, and what may help.
+//! Errors of disk operations, with the file, the offset and a hint for the operator.
 
 use std::{fmt, io};
 
-/// An operation that the disk refused.
+/// A failed disk operation.
 #[derive(Debug)]
 pub struct DiskError {
-    /// What was tried, as a verb: "read", "write", "sync".
+    /// The operation as a verb, such as "read", "write" or "sync".
     pub op: &'static str,
-    /// The file or directory, as its owner may look it up.
+    /// The file or directory, in the form for messages.
     pub path: String,
-    /// Where in the file, if that matters.
+    /// Offset in the file in bytes, if relevant.
     pub offset: Option<u64>,
-    /// What the system says.
+    /// Error of the system.
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// An error of `op` on `path` as a whole.
+    /// Creates an error of `op` on the whole of `path`.
     pub fn new(op: &'static str, path: impl Into<String>, source: io::Error) -> Self {
         Self {
             op,
@@ -26,7 +26,7 @@ impl DiskError {
         }
     }
 
-    /// An error of `op` on `path` at byte `offset`.
+    /// Creates an error of `op` on `path` at byte `offset`.
     pub fn at(op: &'static str, path: impl Into<String>, offset: u64, source: io::Error) -> Self {
         Self {
             op,
@@ -36,23 +36,22 @@ impl DiskError {
         }
     }
 
-    /// Whether the file or directory does not exist.
+    /// Returns whether the file or directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
-    /// Whether something else is in the place of a directory.
+    /// Returns whether a directory was expected, and something else exists.
     pub fn is_not_a_directory(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotADirectory
     }
 
-    /// Whether the file ends before what was to be read.
+    /// Returns whether the file ends before the end of the read.
     pub fn is_end_of_file(&self) -> bool {
         self.source.kind() == io::ErrorKind::UnexpectedEof
     }
 
-    /// Whether the device can't give what was written: asked again and again it gives the same
-    /// answer, for all that is known.
+    /// Returns whether the device cannot read the data. Retries are expected to fail, too.
     pub fn is_unreadable(&self) -> bool {
         use rustix::io::Errno;
         let device = [
@@ -68,7 +67,7 @@ impl DiskError {
             .any(|error| code == Some(error.raw_os_error()))
     }
 
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(
             self.source.kind(),
@@ -76,13 +75,13 @@ impl DiskError {
         )
     }
 
-    /// Whether the system has no such operation, here or at all.
+    /// Returns whether the system or file system does not support the operation.
     pub fn is_unsupported(&self) -> bool {
         self.source.kind() == io::ErrorKind::Unsupported
             || self.source.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
     }
 
-    /// What the owner can do about it, where that is known.
+    /// Returns a hint for the operator, if there is one.
     fn hint(&self) -> Option<&'static str> {
         // The one kind without a name in the standard library: too many open files.
         let open_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
@@ -136,18 +135,18 @@ impl std::error::Error for DiskError {
     }
 }
 
-/// Why a lock was not obtained.
+/// Error of [`Disk::lock`](crate::Disk::lock).
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process or handle has the lock.
     #[error("{path} is locked{}", .pid.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
     Held {
-        /// The lock file.
+        /// Name of the lock file.
         path: String,
-        /// The holder, if it left its process id.
+        /// Process id of the holder, if the lock file has it.
         pid: Option<u32>,
     },
-    /// The disk refused.
+    /// The disk operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }

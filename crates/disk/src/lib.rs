@@ -1,10 +1,9 @@
-//! The disk as Cambium sees it: the system's, with io_uring and direct access where it has them,
-//! and a seeded faulty one for tests.
+//! Disk access: directories of the file system, with io_uring and direct I/O where available, and a
+//! seeded faulty disk for tests.
 //!
-//! Everything durable goes through [`Disk`] and [`DiskFile`]: positioned reads, alone or many at
-//! once, positioned writes and holes, an explicit sync of a file's data, an explicit sync of a
-//! directory's names, and nothing else. Names are relative to the disk's root, with `/` between
-//! directories.
+//! All durable data goes through [`Disk`] and [`DiskFile`]: positioned reads, single or in batches,
+//! positioned writes, holes, an explicit sync of a file's data, and an explicit sync of a
+//! directory's names. Names are relative to the root of the disk, with `/` between directories.
 //!
 //! ```
 //! use cambium_disk::{Disk, FaultyDisk};
@@ -25,24 +24,24 @@
 //! # }
 //! ```
 //!
-//! # What is assumed of the disk
+//! # Assumptions about the disk
 //!
-//! - **Sync is honest.** When [`DiskFile::sync`] returns, all that was written to the file before,
-//!   and its length, survive a power loss. A device that lies about flushing its cache breaks every
-//!   promise that is built on this one.
+//! - **Sync is honest.** When [`DiskFile::sync`] returns, the file's length and everything written
+//!   to it before survive a power loss. A device that does not flush its cache breaks all guarantees
+//!   of durability.
 //! - **No write is atomic.** Until synced, each write may be kept, lost, or torn at any byte, in
-//!   any order and independently of other writes. No sector size is relied on.
-//! - **Synced bytes stay put.** A write never damages bytes outside its own range, even when
+//!   any order and independently of other writes. No sector size is assumed.
+//! - **Synced bytes stay.** A write never damages bytes outside its own range, even when
 //!   power is lost during it.
-//! - **A failed sync may have lost data for good.** The unsynced writes may be gone although later
-//!   syncs succeed; so nothing may go on writing after one.
-//! - **A hole is a write of zeros.** Until synced it may be there, or not, block by block.
+//! - **A failed sync may lose data permanently.** Unsynced writes may be lost even if later syncs
+//!   succeed, so writing must stop after a failed sync.
+//! - **A hole is a write of zeros.** Until synced, each of its blocks may be kept or lost.
 //! - **Names are separate from content.** A created, renamed or removed name survives only once
-//!   [`Disk::sync_dir`] has returned for its directory. Several of them may survive independently.
+//!   [`Disk::sync_dir`] has returned for its directory. They survive independently of each other.
 //! - **Rename is atomic.** After a crash the target name is the old file or the new one.
 //! - **Bytes can rot.** Everything read is checksummed by its reader.
 //!
-//! The faulty disk does all of these, and injects errors besides.
+//! [`FaultyDisk`] does all of this, and injects errors.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cambium runs on Linux: direct I/O, io_uring and locks are used as they are there");

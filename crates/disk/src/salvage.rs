@@ -1,4 +1,4 @@
-//! A disk on which what can't be read is zeros: for repairs.
+//! A disk on which unreadable blocks read as zeros, for repairs.
 
 use crate::{
     Access, BLOCK_BYTES, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats,
@@ -11,35 +11,35 @@ use std::{
     time::Duration,
 };
 
-/// Reads of blocks that fail are tried again so often.
+/// Number of retries of a failed read of a block.
 const TRIES: u32 = 3;
-/// Pause between two of these.
+/// Pause between retries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So many unreadable ranges are remembered.
+/// Maximum number of unreadable ranges that are recorded.
 const RANGES_MAX: usize = 1000;
 
-/// Another disk, of which blocks that the device can't give, however often it is asked, read as
-/// zeros: whoever checks what it reads finds them damaged, and nothing else. They can be written
-/// again, in parts, too. All other errors stay errors.
+/// A wrapper of a disk on which blocks that the device cannot read, even after retries, read as
+/// zeros. A checksum then detects the damage, and the rest stays readable. Such blocks can be
+/// overwritten, also in parts. All other errors are passed on.
 #[derive(Clone)]
 pub struct SalvageDisk {
     disk: Arc<dyn Disk>,
     ranges: Arc<Mutex<Vec<UnreadableRange>>>,
 }
 
-/// A range of a file that the device can't give.
+/// A range of a file that the device cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRange {
     /// Name of the file.
     pub file: String,
-    /// Where it begins: a multiple of [`BLOCK_BYTES`].
+    /// Offset of the range in bytes, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
-    /// Its length.
+    /// Length of the range in bytes.
     pub len: u64,
 }
 
 impl SalvageDisk {
-    /// What can be read of `disk`.
+    /// Wraps `disk`.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
         Self {
             disk,
@@ -47,7 +47,7 @@ impl SalvageDisk {
         }
     }
 
-    /// What was found unreadable so far, in no order: of very many ranges the first alone.
+    /// Returns the unreadable ranges found so far, in no particular order. Their number is limited.
     pub fn unreadable(&self) -> Vec<UnreadableRange> {
         self.ranges().clone()
     }
@@ -65,7 +65,7 @@ impl SalvageDisk {
         })
     }
 
-    /// Notes the block at `offset`.
+    /// Records the block at `offset`.
     fn note(&self, file: &str, offset: u64) {
         let block = BLOCK_BYTES as u64;
         let mut ranges = self.ranges();
@@ -177,7 +177,7 @@ impl fmt::Debug for SalvageFile {
 }
 
 impl SalvageFile {
-    /// Reads, again and again if need be. False if the device can't give it.
+    /// Reads with retries. Returns false if the device cannot read the block.
     fn can_read(&self, buf: &mut [u8], offset: u64, tries: u32) -> Result<bool, DiskError> {
         for left in (0..tries).rev() {
             match self.file.read_at(buf, offset) {

@@ -1,21 +1,21 @@
-//! What a disk did, in numbers.
+//! Counters of disk operations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a disk did since it was made. Reads and writes that failed count, too.
+/// Counters of a disk since its creation. Failed reads and writes count, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// Reads asked for, alone or in a batch.
+    /// Number of reads, single or in batches.
     pub reads: u64,
-    /// Bytes that these took from the system: whole blocks where access is direct.
+    /// Bytes read from the system: whole blocks if access is direct.
     pub bytes_read: u64,
-    /// Batches of reads.
+    /// Number of batches of reads.
     pub batches: u64,
-    /// Writes asked for.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Syncs of files and of directories.
+    /// Number of syncs of files and directories.
     pub syncs: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts reads of so many bytes in all.
+    /// Counts reads with their total number of bytes.
     pub(crate) fn add_reads(&self, reads: u64, bytes: u64) {
         self.reads.fetch_add(reads, Relaxed);
         self.bytes_read.fetch_add(bytes, Relaxed);

@@ -1,4 +1,4 @@
-//! A disk on which changes can be tried: they stay in memory.
+//! A disk that keeps all changes in memory, for trials and for read-only use.
 
 use crate::{
     Access, BLOCK_BYTES, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats,
@@ -14,9 +14,8 @@ use std::{
     },
 };
 
-/// Another disk, to which nothing that is done here comes: what is written stays in memory, up to
-/// a limit. What others do to that disk meanwhile is seen, but in files that were written to or cut
-/// here.
+/// A wrapper of a disk that never changes it: writes stay in memory, up to a limit. Changes that
+/// others make to the disk are visible, except in files that were written or truncated here.
 #[derive(Clone)]
 pub struct TrialDisk(Arc<Shared>);
 
@@ -27,13 +26,13 @@ struct Shared {
     names: Mutex<Names>,
 }
 
-/// Names that are not as they are on the disk.
+/// Names that differ from those on the disk.
 #[derive(Default)]
 struct Names {
-    /// `None` for one that is gone.
+    /// `None` for a removed file.
     files: HashMap<String, Option<Arc<Changed>>>,
     dirs: BTreeSet<String>,
-    /// With so many files, those go that nobody has open and that were not changed.
+    /// Number of files from which on unchanged files without open handles are dropped.
     files_max: usize,
 }
 
@@ -52,11 +51,11 @@ impl Names {
     }
 }
 
-/// So many files may be open here alone.
+/// Smallest number of files from which on unchanged files without open handles are dropped.
 const FILES_MAX: usize = 64;
 
 impl TrialDisk {
-    /// Keeps at most so many bytes of changes: a write that is one too many fails.
+    /// Wraps `disk`. Keeps at most `bytes_max` bytes of changes in memory; writes beyond that fail.
     pub fn new(disk: Arc<dyn Disk>, bytes_max: u64) -> Self {
         Self(Arc::new(Shared {
             disk,
@@ -70,7 +69,7 @@ impl TrialDisk {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of that name, with all changes to it.
+    /// Returns the file `path` with its changes.
     fn changed(
         &self,
         path: &str,
@@ -247,20 +246,20 @@ impl Disk for TrialDisk {
     }
 }
 
-/// A file with what was changed in it.
+/// A file with its changes.
 struct Changed {
     path: String,
     below: Option<Arc<dyn DiskFile>>,
-    /// `None` until it is written to or cut: then all is as it is below.
+    /// `None` until the file is written to or truncated.
     content: Mutex<Option<Content>>,
 }
 
 #[derive(Default)]
 struct Content {
     len: u64,
-    /// So much of the file below is still to be seen: what comes after was cut off.
+    /// Visible length of the underlying file. The rest was truncated.
     visible: u64,
-    /// Changed blocks, by number.
+    /// Changed blocks by number.
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
@@ -290,7 +289,7 @@ impl Changed {
         Ok(content)
     }
 
-    /// Fills `buf` with what is at `at`: a part of one block, within the file.
+    /// Fills `buf` with the bytes at `at`, a part of one block within the file.
     fn read_block(&self, content: &Content, buf: &mut [u8], at: u64) -> Result<(), DiskError> {
         if let Some(block) = content.blocks.get(&(at / BLOCK)) {
             let from = (at % BLOCK) as usize;
@@ -319,7 +318,7 @@ impl fmt::Debug for TrialFile {
 }
 
 impl TrialFile {
-    /// The file that a range can be read from: it was not changed.
+    /// Returns the underlying file if a range of it is unchanged.
     fn unchanged(&self, len: usize, offset: u64) -> Option<Arc<dyn DiskFile>> {
         let content = self.changed.content();
         let is_unchanged = content.as_ref().is_none_or(|content| {

@@ -1,4 +1,4 @@
-//! The reusable arena of inputs.
+//! Batches of inputs that are hashed together.
 
 use crate::{
     block::{Entry, RATE},
@@ -8,10 +8,10 @@ use crate::{
 use alloc::vec::Vec;
 use alloy_primitives::B256;
 
-/// Inputs of up to so many blocks are grouped by counting, longer ones by sorting.
+/// Maximum number of blocks of inputs that are grouped by counting. Longer inputs are sorted.
 const COUNTED_BLOCKS_MAX: usize = 8;
 
-/// Inputs to hash together. Keeps its memory when cleared.
+/// Inputs to hash together with Keccak-256. Clearing a batch keeps its memory.
 #[derive(Clone, Debug)]
 pub struct Batch {
     width: Width,
@@ -24,7 +24,7 @@ pub struct Batch {
     digests: Vec<B256>,
 }
 
-/// Where an input lies, and its bytes without padding.
+/// Position of an input, and its length without padding.
 #[derive(Clone, Copy, Debug)]
 struct Input {
     start: usize,
@@ -32,7 +32,7 @@ struct Input {
 }
 
 impl Input {
-    /// Blocks with padding, which takes a byte at least.
+    /// Returns the number of blocks with padding, which takes at least one byte.
     const fn blocks(&self) -> usize {
         self.len / RATE + 1
     }
@@ -42,10 +42,10 @@ impl Input {
     }
 }
 
-/// Inputs that [`keccak256_each`] has in memory at once.
+/// Number of inputs that [`keccak256_each`] keeps in memory at a time.
 const EACH_AT_ONCE: usize = 256;
 
-/// Keccak-256 of each input, in their order.
+/// Hashes each input with Keccak-256. Returns the hashes in the order of the inputs.
 ///
 /// ```
 /// use cambium_keccak::{keccak256, keccak256_each};
@@ -74,13 +74,13 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch, to hash in as many lanes as the processor has.
+    /// Creates an empty batch that uses all lanes of the processor.
     pub fn new() -> Self {
         Self::of_width(Width::widest())
     }
 
-    /// An empty batch, to hash in that many lanes: 1, 2, 4 or 8. `None` if the processor doesn't
-    /// have them.
+    /// Creates an empty batch that uses `lanes` lanes: 1, 2, 4 or 8. Returns `None` if the
+    /// processor does not have them.
     pub fn with_lanes(lanes: usize) -> Option<Self> {
         Width::of_lanes(lanes).map(Self::of_width)
     }
@@ -95,39 +95,39 @@ impl Batch {
         }
     }
 
-    /// How many inputs this batch hashes at once.
+    /// Returns the number of inputs that the batch hashes in parallel.
     pub const fn lanes(&self) -> usize {
         self.width.lanes()
     }
 
-    /// Forgets all inputs and digests.
+    /// Removes all inputs and digests.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.inputs.clear();
         self.digests.clear();
     }
 
-    /// Number of inputs.
+    /// Returns the number of inputs.
     pub const fn len(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Whether there is no input.
+    /// Returns whether the batch has no inputs.
     pub const fn is_empty(&self) -> bool {
         self.inputs.is_empty()
     }
 
-    /// Bytes of all inputs together, each padded to a multiple of 136.
+    /// Returns the total length of the inputs in bytes, each padded to a multiple of 136.
     pub const fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds an input and returns its index.
+    /// Adds an input. Returns its index.
     pub fn push(&mut self, input: &[u8]) -> usize {
         self.push_with(|bytes| bytes.extend_from_slice(input))
     }
 
-    /// Adds the input that `write` appends, and returns its index. `write` must only append.
+    /// Adds the input that `write` appends. Returns its index. `write` must only append.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -144,19 +144,27 @@ impl Batch {
         self.inputs.len() - 1
     }
 
-    /// The input at `index`. Panics past the end.
+    /// Returns the input at `index`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `index` is out of range.
     pub fn input(&self, index: usize) -> &[u8] {
         let Input { start, len } = self.inputs[index];
         &self.bytes[start..start + len]
     }
 
-    /// Takes the last input back. Panics if there is none.
+    /// Removes the last input.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the batch is empty.
     pub fn pop(&mut self) {
         let input = self.inputs.pop().expect("an input to take back");
         self.bytes.truncate(input.start);
     }
 
-    /// Hashes all inputs; digests are in the order in which inputs were added.
+    /// Hashes all inputs. Returns the digests in the order of the inputs.
     pub fn run(&mut self) -> &[B256] {
         let blocks = self.bytes.len() / RATE;
         assert!(u32::try_from(blocks).is_ok(), "{blocks} blocks in a batch");
@@ -189,8 +197,8 @@ impl Batch {
         self.inputs[entry.index as usize].blocks()
     }
 
-    /// Fills `entries` with all inputs, those of one block first, then those of two, and so on;
-    /// returns where each number ends.
+    /// Fills `entries` with all inputs, sorted by their number of blocks. Returns where each number
+    /// of blocks ends.
     fn group(&self, entries: &mut Vec<Entry>) -> [usize; COUNTED_BLOCKS_MAX + 1] {
         let class = |input: &Input| input.blocks().min(COUNTED_BLOCKS_MAX + 1) - 1;
         let mut next = [0; COUNTED_BLOCKS_MAX + 1];
@@ -214,7 +222,7 @@ impl Batch {
         next
     }
 
-    /// Hashes inputs that are all of `count` blocks.
+    /// Hashes inputs of `count` blocks each.
     fn hash_group(&mut self, count: usize, entries: &[Entry]) {
         let blocks = self.bytes.as_chunks().0;
         let rest = self.width.hash(blocks, count, entries, &mut self.digests);
@@ -237,7 +245,7 @@ mod tests {
             .collect()
     }
 
-    /// A batch of every width that can be had here.
+    /// Returns a batch of each width that the processor has.
     fn batches() -> Vec<Batch> {
         let real = [1, 2, 4, 8].into_iter().filter_map(Batch::with_lanes);
         let portable = [1, 2, 4, 8].map(Width::portable).map(Batch::of_width);

@@ -1,12 +1,12 @@
-//! What lanes take in: padded inputs, cut into blocks of one permutation each.
+//! Padded inputs as sequences of blocks. A permutation absorbs one block.
 
-/// Bytes that one permutation absorbs: 1600 bits less twice the 256 of the digest.
+/// Bytes that one permutation absorbs: the 1600 bits of the state less twice the 256 of the digest.
 pub(crate) const RATE: usize = 136;
 
-/// What one permutation absorbs of one input.
+/// The part of an input that one permutation absorbs.
 pub(crate) type Block = [u8; RATE];
 
-/// An input to hash: where its first block lies, and where its digest goes.
+/// An input to hash: the index of its first block, and the index of its digest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     #[cfg_attr(

@@ -1,35 +1,35 @@
-//! How many inputs are hashed side by side, chosen by what the processor has.
+//! The number of lanes: inputs that are hashed in parallel, depending on the processor.
 
 use crate::block::{Block, Entry};
 use alloy_primitives::B256;
 use core::fmt;
 
-/// Hashes padded inputs of equally many blocks.
+/// A function that hashes padded inputs with equal numbers of blocks.
 // SAFETY: only on a processor with the function's instructions may it be called.
 type Hash = unsafe fn(&[Block], usize, &[Entry], &mut [B256]);
 
-/// A number of lanes that this processor has.
+/// A number of lanes that the processor has.
 #[derive(Clone, Copy)]
 pub(crate) struct Width {
     lanes: usize,
-    /// `None`: one input after another.
+    /// `None` to hash one input after another.
     hash: Option<Hash>,
 }
 
 impl Width {
-    /// One input after another.
+    /// A single lane: hashes one input after another.
     const ONE: Self = Self {
         lanes: 1,
         hash: None,
     };
 
-    /// The most lanes that this processor has.
+    /// Returns the largest number of lanes that the processor has.
     pub(crate) fn widest() -> Self {
         let widths = [8, 4, 2].into_iter().find_map(Self::of_lanes);
         widths.unwrap_or(Self::ONE)
     }
 
-    /// So many lanes, if this processor has them.
+    /// Returns a width of `lanes`, or `None` if the processor does not have it.
     pub(crate) fn of_lanes(lanes: usize) -> Option<Self> {
         match lanes {
             1 => Some(Self::ONE),
@@ -59,8 +59,8 @@ impl Width {
         self.lanes
     }
 
-    /// Hashes those of `entries`, padded inputs of `count` blocks each, that vectors are good
-    /// for. Returns the others: a vector for a single input is slower than none.
+    /// Hashes `entries`, padded inputs of `count` blocks each, with vectors. Returns the entries
+    /// left out: at most one, since a vector for a single input is slower than scalar code.
     pub(crate) fn hash<'a>(
         self,
         blocks: &[Block],
@@ -105,7 +105,7 @@ fn vectors(_lanes: usize) -> Option<Hash> {
     None
 }
 
-/// How many inputs are hashed at once on this processor.
+/// Returns the number of inputs that a batch hashes in parallel on this processor: 1, 2, 4 or 8.
 pub fn lanes() -> usize {
     Width::widest().lanes()
 }

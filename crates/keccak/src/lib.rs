@@ -1,15 +1,14 @@
-//! Batched Keccak-256 of inputs of any length, in as many lanes as the processor has.
+//! Batched Keccak-256 of inputs of any length, with vector instructions.
 //!
-//! A state root is tens of thousands of hashes with nothing to wait for between them. One
-//! vector permutation hashes eight (AVX-512), four (AVX2) or two (SSE2) inputs at once for
-//! little more than the price of one. The width is chosen at run time, and the results are the
-//! same on all. Lanes advance in step, so the inputs in one vector are of equally many *blocks*
-//! of 136 bytes: a [`Batch`] pads each input when it is added, and groups them by counting.
-//! Leaves are nearly all of one block, full branches of four.
+//! A state root needs tens of thousands of independent hashes. One vector permutation hashes eight
+//! (AVX-512), four (AVX2) or two (SSE2) inputs in little more time than one. The width is chosen at
+//! run time and does not change the results. All inputs of a vector have the same number of
+//! *blocks* of 136 bytes: a [`Batch`] pads each input when it is added, and groups inputs by
+//! length. Nearly all leaves have one block, full branches have four.
 //!
-//! All widths run one permutation, generic over a vector type. Without the feature `std`, and on
+//! All widths share one permutation, generic over a vector type. Without the feature `std`, and on
 //! processors other than x86-64, inputs are hashed one after another: on ARM without the SHA-3
-//! instructions, two lanes take more instructions than twice one.
+//! instructions, two lanes are slower than two single hashes.
 //!
 //! ```
 //! use cambium_keccak::{Batch, keccak256};

@@ -1,4 +1,4 @@
-//! Vectors of plain words: what the vectors of a processor are compared with.
+//! Vectors of plain words, with which tests compare those of a processor.
 
 use crate::{
     block::{Block, Entry},

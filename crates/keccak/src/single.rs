@@ -1,8 +1,8 @@
-//! Hashing of one input by itself.
+//! Hashing of a single input.
 
 use alloy_primitives::B256;
 
-/// Keccak-256 of one input.
+/// Returns the Keccak-256 hash of `bytes`.
 #[inline]
 pub fn keccak256(bytes: &[u8]) -> B256 {
     alloy_primitives::keccak256(bytes)

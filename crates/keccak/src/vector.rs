@@ -8,24 +8,24 @@ use alloy_primitives::B256;
 
 /// One word of each of `N` lanes.
 ///
-/// A value proves that the processor has the vector's instructions: whatever makes one takes
-/// another, and the first is made where the processor was asked.
+/// A value proves that the processor has the vector's instructions: every constructor takes another
+/// value, and the first value is created after checking the processor.
 pub(crate) trait Vector<const N: usize>: Copy {
-    /// The same word in all lanes.
+    /// Returns a vector with `word` in all lanes.
     fn splat(self, word: u64) -> Self;
 
-    /// The four little-endian words at byte `at` of each lane's block.
+    /// Loads the four little-endian words at byte `at` of each lane's block.
     fn load4(self, blocks: &[&Block; N], at: usize) -> [Self; 4];
 
-    /// The little-endian word at byte `at` of each lane's block.
+    /// Loads the little-endian word at byte `at` of each lane's block.
     fn load(self, blocks: &[&Block; N], at: usize) -> Self;
 
-    /// Four words of each lane, little-endian.
+    /// Returns four words of each lane as little-endian bytes.
     fn store4(words: [Self; 4]) -> [[u8; 32]; N];
 
     fn xor(self, other: Self) -> Self;
 
-    /// Rotation to the left by `L` bits; `R` is 64 - `L`.
+    /// Rotates to the left by `L` bits; `R` is 64 - `L`.
     fn rotate<const L: i32, const R: i32>(self) -> Self;
 
     /// `self ^ a ^ b`.
@@ -68,8 +68,8 @@ const ROUND_CONSTANTS: [u64; 24] = [
 /// Hashes `entries`, padded inputs of `count` blocks each, `N` side by side. The last vector may
 /// be partly filled. `zero` is a vector of zeros.
 ///
-/// Loops instead of closures: a closure handed to the standard library is compiled without the
-/// caller's instructions.
+/// Uses loops instead of closures: the compiler does not enable the caller's instructions in a
+/// closure that the standard library calls.
 #[inline(always)]
 pub(crate) fn hash_entries<V: Vector<N>, const N: usize>(
     zero: V,
@@ -112,7 +112,7 @@ fn absorb<V: Vector<N>, const N: usize>(mut state: [V; 25], blocks: &[&Block; N]
     state
 }
 
-/// Keccak-f\[1600\].
+/// The permutation Keccak-f\[1600\] (FIPS 202).
 #[inline(always)]
 fn permute<V: Vector<N>, const N: usize>(mut state: [V; 25]) -> [V; 25] {
     let mut parities = [state[0]; 5];
@@ -128,7 +128,7 @@ fn permute<V: Vector<N>, const N: usize>(mut state: [V; 25]) -> [V; 25] {
     state
 }
 
-/// A round, and the parities of the columns for the next.
+/// Computes one round. Returns the state and the column parities for the next round.
 #[inline(always)]
 fn round<V: Vector<N>, const N: usize>(
     a: [V; 25],

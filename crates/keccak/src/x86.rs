@@ -11,7 +11,7 @@ use crate::{
 use alloy_primitives::B256;
 use core::arch::x86_64::*;
 
-/// Defines the function that hashes on one width.
+/// Defines the hash function for one width.
 macro_rules! hash_on {
     ($name:ident, $zero:expr, $feature:literal) => {
         /// See [`hash_entries`].
@@ -31,7 +31,7 @@ hash_on!(hash_sse2, Sse2(_mm_setzero_si128()), "sse2");
 hash_on!(hash_avx2, Avx2(_mm256_setzero_si256()), "avx2");
 hash_on!(hash_avx512, Avx512(_mm512_setzero_si512()), "avx512f");
 
-/// The `LEN` bytes at `at`.
+/// Returns the `LEN` bytes at `at`.
 #[inline(always)]
 fn bytes<const LEN: usize>(block: &Block, at: usize) -> &[u8; LEN] {
     block[at..].first_chunk().expect("within the block")
@@ -114,7 +114,7 @@ impl Vector<2> for Sse2 {
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256i);
 
-/// The transpose of four rows of four words.
+/// Transposes four rows of four words.
 #[inline(always)]
 fn transpose_avx2(rows: [Avx2; 4]) -> [Avx2; 4] {
     let r = rows.map(|row| row.0);
@@ -210,7 +210,7 @@ impl Vector<4> for Avx2 {
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512i);
 
-/// The transposes of the left and of the right half of four rows of eight words.
+/// Transposes the left and the right half of four rows of eight words.
 #[inline(always)]
 fn transpose_avx512(rows: [Avx512; 4]) -> [Avx512; 4] {
     let r = rows.map(|row| row.0);

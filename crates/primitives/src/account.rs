@@ -1,21 +1,21 @@
-//! Accounts and slot values, and their compact form in pages and logs.
+//! Accounts and slot values, and their compact encodings in pages and logs.
 
 use crate::codec::{DecodeError, Reader, put_varint};
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256, b256};
 
-/// Keccak-256 of nothing: the code hash of an account without code.
+/// Code hash of an account without code: the Keccak-256 hash of the empty string.
 pub const KECCAK_EMPTY: B256 =
     b256!("c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470");
 
-/// An account without its storage: the storage root is the trie's to know.
+/// The fields of an account except the storage root, which the trie computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
-    /// Transactions sent, or contracts created.
+    /// Number of transactions sent, or of contracts created by a contract.
     pub nonce: u64,
     /// Balance in wei.
     pub balance: U256,
-    /// Keccak-256 of the code; [`KECCAK_EMPTY`] where there is none.
+    /// Keccak-256 hash of the code, [`KECCAK_EMPTY`] if there is none.
     pub code_hash: B256,
 }
 
@@ -35,12 +35,13 @@ const HAS_CODE: u8 = 0x80;
 const BALANCE_LEN: u8 = 0x3f;
 
 impl Account {
-    /// Whether EIP-161 calls it empty: no nonce, no balance, no code. Storage is not looked at.
+    /// Returns whether the account is empty by EIP-161: nonce and balance are zero, and there is no
+    /// code. Storage does not count.
     pub fn is_empty(&self) -> bool {
         self.nonce == 0 && self.balance.is_zero() && self.code_hash == KECCAK_EMPTY
     }
 
-    /// Appends the compact form.
+    /// Appends the compact encoding to `out`.
     ///
     /// | offset | size | meaning |
     /// |---|---|---|
@@ -60,7 +61,11 @@ impl Account {
         }
     }
 
-    /// Reads the compact form.
+    /// Decodes an account from its compact encoding.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the encoding is cut short or not canonical.
     pub fn decode_from(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let head = reader.u8()?;
         if head & !(HAS_CODE | BALANCE_LEN) != 0 {
@@ -83,7 +88,11 @@ impl Account {
         })
     }
 
-    /// Reads the compact form from all of `bytes`.
+    /// Decodes an account from exactly `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not a canonical encoding.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let account = Self::decode_from(&mut reader)?;
@@ -92,7 +101,7 @@ impl Account {
     }
 }
 
-/// A slot's value in its compact form: big-endian bytes without leading zeros.
+/// Compact encoding of the value of a slot: big-endian bytes without leading zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotValue {
     len: u8,
@@ -100,7 +109,7 @@ pub struct SlotValue {
 }
 
 impl SlotValue {
-    /// The compact form of `value`; of no bytes if it is zero.
+    /// Encodes a value. Zero has no bytes.
     pub fn new(value: U256) -> Self {
         Self {
             len: value.byte_len() as u8,
@@ -108,12 +117,17 @@ impl SlotValue {
         }
     }
 
-    /// The bytes: 0 to 32, no leading zero.
+    /// Returns the 0 to 32 bytes of the encoding.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[32 - usize::from(self.len)..]
     }
 
-    /// Reads a stored (so never zero) value from all of `bytes`.
+    /// Decodes a stored value from exactly `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are empty, have a leading zero, or are more than 32: a stored
+    /// value is never zero.
     pub fn decode(bytes: &[u8]) -> Result<U256, DecodeError> {
         let mut reader = Reader::new(bytes);
         let value = uint(&mut reader, bytes.len())?;
@@ -124,7 +138,7 @@ impl SlotValue {
     }
 }
 
-/// An unsigned number of `len` big-endian bytes, at most 32, without a leading zero.
+/// Reads a number of `len` big-endian bytes, at most 32, without a leading zero.
 pub(crate) fn uint(reader: &mut Reader<'_>, len: usize) -> Result<U256, DecodeError> {
     if len > 32 {
         return Err(reader.error("number over 256 bits"));

@@ -1,4 +1,4 @@
-//! What a block does to the state: sorted, unique, keyed by path.
+//! State changes of blocks: sorted, unique and keyed by path.
 
 use crate::{
     Account, SlotValue,
@@ -8,80 +8,80 @@ use crate::{
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 
-/// What happens to the account itself, its storage aside.
+/// Change of the fields of an account, without its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountUpdate {
-    /// Nonce, balance and code stay; only slots change.
+    /// The fields do not change.
     Keep,
-    /// The account exists with these fields afterwards.
+    /// The account is created, or its fields are replaced.
     Put(Account),
-    /// The account does not exist afterwards, nor does any slot of it.
+    /// The account is deleted with all of its slots.
     Delete,
 }
 
-/// All that happens to one account.
+/// State change of one account.
 ///
-/// Order of effect: `account`, then `wipe`, then `slots`. `Delete` implies the wipe and has no
+/// The parts apply in the order `account`, `wipe`, `slots`. A deletion implies the wipe and has no
 /// slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChange {
-    /// keccak(address).
+    /// Path of the account, `keccak(address)`.
     pub path: B256,
-    /// What happens to nonce, balance and code.
+    /// Change of nonce, balance and code.
     pub account: AccountUpdate,
-    /// Whether all slots held before are cleared.
+    /// Whether all previous slots are removed.
     pub wipe: bool,
-    /// Slots afterwards: keccak(slot) and value, sorted by path and unique; zero removes.
+    /// New values of slots by `keccak(slot)`, sorted and unique. Zero removes a slot.
     pub slots: Vec<(B256, U256)>,
 }
 
-/// The changes of one block, or of several taken together; sorted by account path, unique.
+/// State changes of one or several blocks, sorted by account path and unique.
 ///
-/// Applying them to the state before gives the state after. The way back is also a `Changes`.
+/// Applying them to the pre-state produces the post-state. Reverts have the same type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     accounts: Vec<AccountChange>,
 }
 
-/// Head bits of an encoded account change.
+/// Bits of the first byte of an encoded account change.
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const WIPE: u8 = 4;
 
-/// Why account changes do not make a change set.
+/// Error of [`Changes::try_new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangesError {
-    /// An account is named twice.
+    /// Two changes are of the same account.
     #[error("two changes of the account at {0}")]
     AccountTwice(B256),
-    /// A slot of an account is named twice.
+    /// A change has two values for a slot.
     #[error("two values for the slot {slot} of the account at {account}")]
     SlotTwice {
-        /// keccak(address).
+        /// Path of the account, `keccak(address)`.
         account: B256,
-        /// keccak(slot).
+        /// Path of the slot in the storage, `keccak(slot)`.
         slot: B256,
     },
-    /// A deleted account is given slots.
+    /// A deleted account has new values of slots.
     #[error("the account at {0} is deleted, and is given slots")]
     SlotsOfDeleted(B256),
 }
 
 impl Changes {
-    /// Takes changes in any order.
+    /// Creates a change set from changes in any order, which the caller knows to be unique.
     ///
     /// # Panics
     ///
-    /// If [`Changes::try_new`] refuses them: for callers that have made them unique themselves.
+    /// Panics if [`Changes::try_new`] returns an error.
     pub fn new(accounts: Vec<AccountChange>) -> Self {
         Self::try_new(accounts).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Takes changes in any order. A deletion implies a wipe, whether it is set or not.
+    /// Creates a change set from changes in any order. Sets the wipe of deletions.
     ///
     /// # Errors
     ///
-    /// If an account or a slot is named twice, or a deleted account has slots.
+    /// Returns an error if an account or a slot occurs twice, or if a deleted account has slots.
     pub fn try_new(mut accounts: Vec<AccountChange>) -> Result<Self, ChangesError> {
         accounts.sort_unstable_by_key(|change| change.path);
         for change in &mut accounts {
@@ -111,7 +111,7 @@ impl Changes {
         Ok(Self { accounts })
     }
 
-    /// Checks the order that the encoded form must have.
+    /// Checks that changes are in the order of the encoding.
     fn check(&self) -> Result<(), &'static str> {
         if !self.accounts.is_sorted_by(|a, b| a.path < b.path) {
             return Err("accounts of a change set are not sorted and unique");
@@ -127,22 +127,22 @@ impl Changes {
         Ok(())
     }
 
-    /// The changes, by account path.
+    /// Returns the changes, sorted by account path.
     pub fn accounts(&self) -> &[AccountChange] {
         &self.accounts
     }
 
-    /// The changes, by account path.
+    /// Returns the changes, sorted by account path.
     pub fn into_accounts(self) -> Vec<AccountChange> {
         self.accounts
     }
 
-    /// Whether nothing changes.
+    /// Returns whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty()
     }
 
-    /// Number of accounts named, and of slots.
+    /// Returns the number of accounts and the number of slots.
     pub fn counts(&self) -> (usize, usize) {
         (
             self.accounts.len(),
@@ -150,7 +150,7 @@ impl Changes {
         )
     }
 
-    /// The change of the account at `path`, if it is named.
+    /// Returns the change of the account at `path`, if there is one.
     pub fn account(&self, path: &B256) -> Option<&AccountChange> {
         let at = self
             .accounts
@@ -159,7 +159,7 @@ impl Changes {
         Some(&self.accounts[at])
     }
 
-    /// These changes and then `later`, as one.
+    /// Returns the combined effect of these changes followed by `later`.
     #[must_use]
     pub fn then(self, later: Self) -> Self {
         let mut merged = Vec::with_capacity(self.accounts.len() + later.accounts.len());
@@ -177,7 +177,7 @@ impl Changes {
         Self { accounts: merged }
     }
 
-    /// The encoded form.
+    /// Encodes the changes.
     ///
     /// | size | meaning |
     /// |---|---|
@@ -214,7 +214,11 @@ impl Changes {
         out
     }
 
-    /// Reads the encoded form from all of `bytes`; every rule of the form is checked.
+    /// Decodes changes from exactly `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not a canonical encoding.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let count = reader.count(34)?;

@@ -1,14 +1,14 @@
-//! Reading bytes from outside: every claim is checked before it is believed.
+//! Decoding of untrusted bytes. Lengths and counts are checked before use.
 
 use alloy_primitives::B256;
 
-/// What is wrong with bytes that should have been one of our encodings, and where.
+/// Error of decoding one of Cambium's own encodings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
 pub struct DecodeError {
-    /// What is wrong.
+    /// The reason.
     pub what: &'static str,
-    /// Byte offset from the start of the encoding.
+    /// Offset of the error from the start of the encoding, in bytes.
     pub offset: usize,
 }
 
@@ -20,12 +20,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads from the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
 
-    /// The error `what`, at the place reached.
+    /// Creates an error at the current offset.
     pub const fn error(&self, what: &'static str) -> DecodeError {
         DecodeError {
             what,
@@ -33,17 +33,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes not yet read.
+    /// Returns the number of bytes not yet read.
     pub const fn remaining(&self) -> usize {
         self.bytes.len() - self.offset
     }
 
-    /// Offset of the next byte.
+    /// Returns the offset of the next byte.
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The next `len` bytes.
+    /// Reads `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// This and all following methods return an error if there are too few bytes left.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         if len > self.remaining() {
             return Err(self.error("cut short"));
@@ -53,39 +57,43 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.take(1)?[0])
     }
 
-    /// Two bytes, little-endian.
+    /// Reads two bytes as a little-endian number.
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    /// Four bytes, little-endian.
+    /// Reads four bytes as a little-endian number.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes as a little-endian number.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// 32 bytes.
+    /// Reads 32 bytes.
     pub fn b256(&mut self) -> Result<B256, DecodeError> {
         Ok(B256::from(self.array()?))
     }
 
-    /// `N` bytes.
+    /// Reads `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
-    /// A LEB128 number of at most 64 bits, in its shortest form.
+    /// Reads a LEB128 number of at most 64 bits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the number is over 64 bits or not in its shortest form.
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -105,7 +113,11 @@ impl<'a> Reader<'a> {
         Err(self.error("number over 64 bits"))
     }
 
-    /// A count of things of at least `size_min` bytes each: refused if they can't all follow.
+    /// Reads a LEB128 count of items of at least `size_min` bytes each.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the remaining bytes are too few for that many items.
     pub fn count(&mut self, size_min: usize) -> Result<usize, DecodeError> {
         let count = self.varint()?;
         if count > (self.remaining() / size_min.max(1)) as u64 {
@@ -114,7 +126,11 @@ impl<'a> Reader<'a> {
         Ok(count as usize)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that all bytes were read.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if bytes are left.
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.remaining() == 0 {
             Ok(())

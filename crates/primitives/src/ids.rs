@@ -1,22 +1,22 @@
-//! Names of blocks.
+//! Block numbers and ids.
 
 use alloy_primitives::B256;
 use core::fmt;
 
-/// A block's height. Genesis is 0.
+/// Height of a block. The genesis block has number 0.
 pub type BlockNumber = u64;
 
-/// A block, named without doubt: its height and the hash of its header.
+/// Unique id of a block: its number and the hash of its header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BlockId {
-    /// Height.
+    /// Number of the block.
     pub number: BlockNumber,
-    /// Keccak-256 of the RLP of the header.
+    /// Hash of the block: the Keccak-256 hash of its header's RLP.
     pub hash: B256,
 }
 
 impl BlockId {
-    /// The block of that height and hash.
+    /// Creates an id from a number and a hash.
     pub const fn new(number: BlockNumber, hash: B256) -> Self {
         Self { number, hash }
     }

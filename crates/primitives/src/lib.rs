@@ -1,8 +1,8 @@
-//! Nouns that cross Cambium's layers.
+//! Types that all layers of Cambium share: paths, accounts, changes, access lists and block ids.
 //!
-//! A block's execution ends in [`Changes`]: sorted, unique, keyed by *paths* (the Keccak-256 of
-//! an address or of a slot's index). Everything below execution (trie, pages, log) speaks of
-//! paths and changes alone.
+//! Executing a block produces [`Changes`]: sorted, unique and keyed by *paths* (Keccak-256 hashes
+//! of addresses and slot numbers). All layers below execution (trie, pages, log) use paths and
+//! changes only.
 //!
 //! ```
 //! use alloy_primitives::{B256, U256};

@@ -1,22 +1,21 @@
-//! Paths: where a leaf lives in the state.
+//! Paths of accounts and slots in the state.
 //!
-//! An account's path is the 64 nibbles of keccak(address); a slot's path is its account's path
-//! followed by the 64 nibbles of keccak(slot). Both kinds share one ordered space: an account
-//! comes just before its slots, so a run of neighbouring leaves is a run of whole accounts, or
-//! lies within one account's storage.
+//! The path of an account is the 64 nibbles of `keccak(address)`. The path of a slot is the path of
+//! its account followed by the 64 nibbles of `keccak(slot)`. All paths share one ordered space, in
+//! which the slots of an account follow it directly.
 
 use alloy_primitives::B256;
 use core::{cmp::Ordering, fmt};
 
-/// Nibbles of an account's path.
+/// Length of the path of an account, in nibbles.
 pub const ACCOUNT_NIBBLES: usize = 64;
-/// Nibbles of a slot's path, its account's included.
+/// Length of the path of a slot, including that of its account, in nibbles.
 pub const SLOT_NIBBLES: usize = 128;
 
-/// Up to 128 nibbles: a leaf's path, or a prefix of one.
+/// The path of a leaf or a prefix of one: up to 128 nibbles.
 ///
-/// Nibbles past the end are kept zero, so that comparing the packed bytes and then the lengths
-/// orders paths as sequences of nibbles.
+/// Nibbles past the end are zero, so that comparing the packed bytes and then the lengths orders
+/// paths as sequences of nibbles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {
     len: u8,
@@ -30,13 +29,13 @@ impl Default for Path {
 }
 
 impl Path {
-    /// The empty path: the root's.
+    /// The empty path, which is that of the root.
     pub const EMPTY: Self = Self {
         len: 0,
         bytes: [0; 64],
     };
 
-    /// The path of an account: all of `account`'s 64 nibbles.
+    /// Creates the path of an account from `keccak(address)`.
     pub fn account(account: &B256) -> Self {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(account.as_slice());
@@ -46,7 +45,7 @@ impl Path {
         }
     }
 
-    /// The path of a slot: its account's 64 nibbles, then its own.
+    /// Creates the path of a slot from `keccak(address)` and `keccak(slot)`.
     pub fn slot(account: &B256, slot: &B256) -> Self {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(account.as_slice());
@@ -57,9 +56,9 @@ impl Path {
         }
     }
 
-    /// The first `len` nibbles packed in `packed`, high nibble first. `None` if `len` is over
-    /// 128, or `packed` is not of exactly `len.div_ceil(2)` bytes, or the last half byte is not
-    /// zero padding.
+    /// Creates a path of `len` nibbles from packed bytes, high nibble first. Returns `None` if
+    /// `len` is over 128, if `packed` does not have exactly `len.div_ceil(2)` bytes, or if the
+    /// padding nibble is not zero.
     pub fn from_packed(packed: &[u8], len: usize) -> Option<Self> {
         if len > SLOT_NIBBLES || packed.len() != len.div_ceil(2) {
             return None;
@@ -75,7 +74,11 @@ impl Path {
         })
     }
 
-    /// From nibbles, one a byte. Panics if there are over 128 or one is over 15.
+    /// Creates a path from nibbles, one per byte.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are over 128 nibbles, or one is over 15.
     pub fn from_nibbles(nibbles: &[u8]) -> Self {
         let mut path = Self::EMPTY;
         for &nibble in nibbles {
@@ -84,25 +87,30 @@ impl Path {
         path
     }
 
-    /// Number of nibbles.
+    /// Returns the number of nibbles.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// True for the root's path.
+    /// Returns whether the path is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Two nibbles a byte, high one first; an odd last one has a zero beside it.
+    /// Returns the nibbles as packed bytes, high nibble first. An odd last nibble is padded with
+    /// zero.
     #[inline]
     pub fn packed(&self) -> &[u8] {
         &self.bytes[..self.len().div_ceil(2)]
     }
 
-    /// The nibble at `at`. Panics past the end.
+    /// Returns the nibble at `at`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `at` is out of range.
     #[inline]
     pub fn nibble(&self, at: usize) -> u8 {
         assert!(at < self.len(), "nibble {at} of a path of {}", self.len());
@@ -114,12 +122,16 @@ impl Path {
         }
     }
 
-    /// The nibbles, in order.
+    /// Returns the nibbles in order.
     pub fn nibbles(&self) -> impl DoubleEndedIterator<Item = u8> + ExactSizeIterator + '_ {
         (0..self.len()).map(|at| self.nibble(at))
     }
 
-    /// Appends a nibble. Panics at 128, or if `nibble` is over 15.
+    /// Appends a nibble.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the path has 128 nibbles, or `nibble` is over 15.
     pub fn push(&mut self, nibble: u8) {
         assert!(
             nibble < 16 && self.len() < SLOT_NIBBLES,
@@ -135,7 +147,11 @@ impl Path {
         self.len += 1;
     }
 
-    /// This path with `nibble` appended.
+    /// Returns the path with `nibble` appended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the path has 128 nibbles, or `nibble` is over 15.
     #[must_use]
     pub fn child(&self, nibble: u8) -> Self {
         let mut path = *self;
@@ -143,7 +159,11 @@ impl Path {
         path
     }
 
-    /// This path followed by `tail`. Panics if that is over 128 nibbles.
+    /// Returns the path followed by `tail`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the result is over 128 nibbles.
     #[must_use]
     pub fn join(&self, tail: &Self) -> Self {
         let mut path = *self;
@@ -153,7 +173,7 @@ impl Path {
         path
     }
 
-    /// Shortens to `len` nibbles; no effect if it is not longer.
+    /// Shortens the path to `len` nibbles. Has no effect if the path is not longer.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len() {
             return;
@@ -165,7 +185,11 @@ impl Path {
         self.len = len as u8;
     }
 
-    /// The first `len` nibbles. Panics if there are fewer.
+    /// Returns the first `len` nibbles.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer.
     #[must_use]
     pub fn prefix(&self, len: usize) -> Self {
         assert!(
@@ -178,7 +202,11 @@ impl Path {
         path
     }
 
-    /// The nibbles from `from` on. Panics if there are fewer.
+    /// Returns the nibbles from `from` on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer than `from`.
     #[must_use]
     pub fn suffix(&self, from: usize) -> Self {
         assert!(
@@ -202,12 +230,12 @@ impl Path {
         path
     }
 
-    /// Whether this path begins with `prefix`.
+    /// Returns whether the path begins with `prefix`.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.common_prefix_len(prefix) == prefix.len()
     }
 
-    /// How many nibbles the two share from the start.
+    /// Returns the length of the common prefix of both paths, in nibbles.
     pub fn common_prefix_len(&self, other: &Self) -> usize {
         let max = self.len().min(other.len());
         let bytes = max.div_ceil(2);
@@ -220,12 +248,13 @@ impl Path {
         max
     }
 
-    /// The first 64 nibbles as an account's path. `None` if there are fewer.
+    /// Returns the first 64 nibbles, `keccak(address)`, or `None` if there are fewer.
     pub fn account_part(&self) -> Option<B256> {
         (self.len() >= ACCOUNT_NIBBLES).then(|| B256::from_slice(&self.bytes[..32]))
     }
 
-    /// The last 64 nibbles of a whole slot's path. `None` for any other.
+    /// Returns the last 64 nibbles of the path of a slot, `keccak(slot)`, or `None` for any other
+    /// path.
     pub fn slot_part(&self) -> Option<B256> {
         (self.len() == SLOT_NIBBLES).then(|| B256::from_slice(&self.bytes[32..]))
     }

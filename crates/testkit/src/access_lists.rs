@@ -1,5 +1,4 @@
-//! What access lists are held against: the state that their changes alone lead to, and lists that
-//! lie.
+//! Expectations of access lists: the state changes that they imply, and lists that are false.
 
 use crate::Model;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -8,8 +7,8 @@ use cambium_primitives::{
     BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, SlotChanges, StorageChange,
 };
 
-/// What a block's list says that the block changes in the state `before` it: the last value of
-/// everything. Accounts that end empty are gone (EIP-161).
+/// Returns the state changes that a block's access list implies in the state `before` it: the last
+/// value of each changed field. Accounts that end empty are deleted (EIP-161).
 pub fn changes_of_list(list: &AccessList, before: &Model) -> Changes {
     let changes = list.accounts().iter().filter_map(|listed| {
         let path = keccak256(listed.address);
@@ -61,19 +60,19 @@ fn change(
     })
 }
 
-/// A list that is not the block's.
+/// A false access list of a block.
 #[derive(Clone, Debug)]
 pub struct FalseList {
-    /// What was done to the true one.
+    /// Change to the true list.
     pub fault: &'static str,
     /// Its RLP.
     pub rlp: Vec<u8>,
-    /// What must be said of it.
+    /// Expected error message.
     pub message: String,
 }
 
-/// Lists that are not the block's, of every kind that can be made of the block's own. `limits`
-/// are the block's.
+/// Returns false lists of every kind that can be derived from the true list. `limits` are those of
+/// the block.
 pub fn false_lists(list: &AccessList, limits: &AccessListLimits) -> Vec<FalseList> {
     let maker = Maker { list, limits };
     let all = [
@@ -403,8 +402,8 @@ impl Maker<'_> {
             made.push(self.make(
                 "too many items",
                 format!(
-                    "access list: it has more than {items_max} accounts and slots, \
-                     which is all that the gas limit allows"
+                    "access list: more than the {items_max} accounts and slots that \
+                     the gas limit allows"
                 ),
                 |accounts| {
                     let start = U256::MAX - U256::from(items_max) - U256::ONE;

@@ -1,11 +1,11 @@
-//! What a chain must do to face the suites.
+//! The interface of chains that suites of fixtures run over.
 
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_chain::ChainSpec;
 use cambium_primitives::{Account, Changes};
 
-/// A chain of blocks with branches. Blocks come in any order that has parents first.
+/// A chain of blocks with branches. A parent is always added before its children.
 pub trait Backend: Sized {
     /// What to call it.
     fn name() -> &'static str;

@@ -1,4 +1,4 @@
-//! The importer over the state engine, facing the same suites as the naive chain.
+//! The importer over the state engine, as a backend of the same suites as the naive chain.
 
 use crate::Backend;
 use alloy_consensus::Header;

@@ -1,7 +1,7 @@
-//! Where public fixtures are, and how suites of them are run.
+//! Location of public fixtures, and a runner for suites of them.
 //!
-//! A suite is a name and files; each file holds cases; each case passes, fails or is skipped for
-//! a reason. The same cases are stamped over every backend.
+//! A suite has a name and files, and each file has cases. Each case passes, fails, or is skipped
+//! for a reason. The same cases run over every backend.
 
 use rayon::prelude::*;
 use std::{
@@ -15,7 +15,7 @@ use std::{
 /// Frames of the packs refer back this far: log2 of bytes.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// A pack of fixtures.
+/// A pack of public fixtures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Pack {
@@ -31,7 +31,7 @@ pub enum Pack {
 }
 
 impl Pack {
-    /// The pack's name, which its file has before `.tar.zst`.
+    /// Returns the name of the pack, which is its file name without `.tar.zst`.
     pub fn name(self) -> &'static str {
         match self {
             Self::TrieGenesisEra => "01-trie-genesis-era",
@@ -46,9 +46,12 @@ impl Pack {
         }
     }
 
-    /// The folder in which these of the pack's folders are; `None`, and a loud line, if one of
-    /// them is not there. Panics instead where `CAMBIUM_DATA_REQUIRED` is set, as it is where a
-    /// green run has to mean that all cases were run.
+    /// Returns the folder that has these folders of the pack. If one is missing, prints that and
+    /// returns `None`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a folder is missing and `CAMBIUM_DATA_REQUIRED` is set.
     pub fn open(self, folders: &[&str]) -> Option<PathBuf> {
         match self.look(folders) {
             Ok(root) => Some(root),
@@ -61,7 +64,7 @@ impl Pack {
         }
     }
 
-    /// The folder in which these of the pack's folders are, if all are there.
+    /// Returns the folder that has these folders of the pack, or `None` if one is missing.
     pub fn find(self, folders: &[&str]) -> Option<PathBuf> {
         self.look(folders).ok()
     }
@@ -137,7 +140,7 @@ fn unpack(pack: &Path, cache: &Path) -> io::Result<PathBuf> {
     Ok(done)
 }
 
-/// All files under `dir` whose name ends in `.json`, in order.
+/// Returns all files below `dir` whose names end in `.json`, sorted.
 pub fn json_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_path_buf()];
@@ -158,14 +161,14 @@ pub fn json_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As the fixture says.
+    /// The outcome is that of the fixture.
     Passed,
-    /// Not as the fixture says.
+    /// The outcome differs from that of the fixture.
     Failed(String),
-    /// Not run, for this reason.
+    /// The case did not run, for this reason.
     Skipped(String),
 }
 
@@ -177,7 +180,7 @@ pub trait Case: Sync {
     fn run(&self) -> Verdict;
 }
 
-/// Cases in files.
+/// A suite: files with cases.
 pub trait Suite: Sync {
     /// What a file holds.
     type Case: Case;
@@ -189,7 +192,7 @@ pub trait Suite: Sync {
     fn cases(&self, file: &Path) -> Result<Vec<Self::Case>, String>;
 }
 
-/// How a suite went.
+/// Outcome of a suite.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     name: String,
@@ -216,13 +219,16 @@ impl Report {
         self
     }
 
-    /// Cases that were run.
+    /// Returns the number of cases that ran.
     pub fn run_count(&self) -> usize {
         self.passed + self.failed.len()
     }
 
-    /// Prints the counts, every skipped case and every failure; panics if one failed, or if fewer
-    /// were run than `at_least`.
+    /// Prints the counts, every skipped case and every failure.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a case failed, or if fewer than `at_least` ran.
     pub fn conclude(self, at_least: usize) {
         say(&self.to_string());
         let (failed, run) = (self.failed.len(), self.run_count());
@@ -257,7 +263,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all cases of a suite, on all cores. A case that panics has failed.
+/// Runs all cases of a suite on all cores. A case that panics fails.
 pub fn run_suite<S: Suite>(suite: &S) -> Report {
     let report = suite
         .files()

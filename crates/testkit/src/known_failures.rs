@@ -12,8 +12,8 @@ pub struct KnownFailure {
     pub reason: &'static str,
 }
 
-/// A suite of which some cases are known to fail: they are run and reported as skipped, and one that
-/// passes is a failure.
+/// A suite of which some cases are known to fail: they are run and reported as skipped, and one
+/// that passes is a failure.
 pub struct KnownFailures<S> {
     suite: S,
     known: &'static [KnownFailure],

@@ -1,4 +1,4 @@
-//! Access lists with something else in one place, in the right form.
+//! Canonical access lists with one random change.
 
 use crate::Random;
 use alloy_primitives::{Address, Bytes, U256};

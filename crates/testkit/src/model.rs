@@ -1,7 +1,7 @@
-//! A state too simple to be wrong: sorted maps, every root computed from scratch.
+//! A reference model of the state: sorted maps, with every root computed from scratch.
 //!
-//! Its tries are alloy-trie's, so that it shares no code with the engine that is compared with
-//! it. Like the engine it is keyed by paths.
+//! It uses the tries of alloy-trie, so it shares no code with the engine that is compared with it.
+//! Like the engine, it is keyed by paths.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
@@ -20,7 +20,7 @@ pub struct ModelAccount {
     pub slots: BTreeMap<B256, U256>,
 }
 
-/// A whole state.
+/// Reference model of a whole state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     accounts: BTreeMap<B256, Arc<ModelAccount>>,
@@ -28,13 +28,13 @@ pub struct Model {
     block_hashes: BTreeMap<u64, B256>,
 }
 
-/// What is not in the model, and must be if execution is right.
+/// Data that execution reads and the model lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// No code of that hash.
+    /// There is no code with this hash.
     #[error("no code of hash {0}")]
     Code(B256),
-    /// No hash of a block of that height.
+    /// There is no hash of a block with this number.
     #[error("no hash of block {0}")]
     BlockHash(u64),
 }
@@ -42,7 +42,7 @@ pub enum ModelError {
 impl revm::database_interface::DBErrorMarker for ModelError {}
 
 impl Model {
-    /// Puts changes into effect.
+    /// Applies changes.
     pub fn apply(&mut self, changes: &Changes) {
         for change in changes.accounts() {
             if change.account == AccountUpdate::Delete {
@@ -70,34 +70,34 @@ impl Model {
         self.codes.extend(codes);
     }
 
-    /// Tells the hash of a block, for BLOCKHASH.
+    /// Adds the hash of a block, for BLOCKHASH.
     pub fn add_block_hash(&mut self, number: u64, hash: B256) {
         self.block_hashes.insert(number, hash);
     }
 
-    /// The hashes of blocks that are told, by number.
+    /// Returns the added hashes of blocks, by number.
     pub const fn block_hashes(&self) -> &BTreeMap<u64, B256> {
         &self.block_hashes
     }
 
-    /// The account at `path`.
+    /// Returns the account at `path`.
     pub fn account(&self, path: &B256) -> Option<&ModelAccount> {
         self.accounts.get(path).map(AsRef::as_ref)
     }
 
-    /// All accounts, in path order.
+    /// Returns all accounts, sorted by path.
     pub fn accounts(&self) -> impl Iterator<Item = (&B256, &ModelAccount)> {
         self.accounts
             .iter()
             .map(|(path, account)| (path, account.as_ref()))
     }
 
-    /// The code of that hash; that of no code is empty.
+    /// Returns the code with this hash. The hash of empty code has empty code.
     pub fn code(&self, hash: &B256) -> Option<&Bytes> {
         self.codes.get(hash)
     }
 
-    /// The state's root.
+    /// Computes the state root.
     pub fn root(&self) -> B256 {
         root(
             self.accounts
@@ -108,7 +108,7 @@ impl Model {
 }
 
 impl ModelAccount {
-    /// The root of the account's storage.
+    /// Computes the storage root of the account.
     pub fn storage_root(&self) -> B256 {
         root(
             self.slots

@@ -7,7 +7,7 @@ use cambium_state::{BlockMeta, Db, Disk, FileSizes, Loader, Options, Sealed, Sta
 use cambium_store::lock_data_dir;
 use std::{sync::Arc, thread, time::Duration};
 
-/// Files so small that all that happens to files happens hundreds of times in a run.
+/// File sizes so small that files begin, are cleaned and go hundreds of times in a run.
 pub const TINY_FILES: FileSizes = FileSizes {
     segment_bytes_max: 64 << 10,
     segment_buffer_bytes: 16 << 10,
@@ -17,7 +17,7 @@ pub const TINY_FILES: FileSizes = FileSizes {
     log_spare_blocks: 4,
 };
 
-/// Options with [`TINY_FILES`], and memory for all that a test does.
+/// Returns options with [`TINY_FILES`] and enough memory for small tests.
 pub fn tiny_options() -> Options {
     Options {
         memory_bytes: 64 << 20,
@@ -26,12 +26,12 @@ pub fn tiny_options() -> Options {
     }
 }
 
-/// The path of account `index`.
+/// Returns the path of account `index`.
 pub fn path(index: u64) -> B256 {
     keccak256(index.to_le_bytes())
 }
 
-/// An account with a balance, and that nonce.
+/// Returns an account with a fixed balance and this nonce.
 pub fn account(nonce: u64) -> Account {
     Account {
         nonce,
@@ -40,7 +40,7 @@ pub fn account(nonce: u64) -> Account {
     }
 }
 
-/// A change of the account's fields alone.
+/// Returns a change of an account without its storage.
 pub fn change(path: B256, account: AccountUpdate) -> AccountChange {
     AccountChange {
         path,
@@ -50,12 +50,13 @@ pub fn change(path: B256, account: AccountUpdate) -> AccountChange {
     }
 }
 
-/// The account with that nonce.
+/// Returns a change that sets the account at `path` to [`account`] with this nonce.
 pub fn put(path: B256, nonce: u64) -> AccountChange {
     change(path, AccountUpdate::Put(account(nonce)))
 }
 
-/// Changes of up to `count` of the first `accounts` accounts, drawn at random, to that nonce.
+/// Returns changes that set up to `count` of the first `accounts` accounts, drawn at random, to
+/// this nonce.
 pub fn random_puts(
     random: &mut Random,
     count: u64,
@@ -69,7 +70,7 @@ pub fn random_puts(
     changes
 }
 
-/// The account and its storage, gone.
+/// Returns the deletion of an account with its storage.
 pub fn remove(path: B256) -> AccountChange {
     AccountChange {
         wipe: true,
@@ -77,7 +78,7 @@ pub fn remove(path: B256) -> AccountChange {
     }
 }
 
-/// The first block of a database of that root.
+/// Returns the first block of a database with this state root.
 pub fn first_block(state_root: B256) -> BlockMeta {
     BlockMeta {
         id: BlockId::new(0, B256::with_last_byte(1)),
@@ -87,8 +88,12 @@ pub fn first_block(state_root: B256) -> BlockMeta {
     }
 }
 
-/// A database of the first `accounts` accounts, each with as many slots as `slots_of` its index:
-/// slot `at` has the value `at + 1`.
+/// Creates a database of the first `accounts` accounts. Account `index` has `slots_of(index)`
+/// slots; slot `at` has the value `at + 1`.
+///
+/// # Panics
+///
+/// Panics if the disk fails or has a database.
 pub fn make(
     disk: Arc<dyn Disk>,
     options: Options,
@@ -106,7 +111,11 @@ pub fn make(
     loaded.create(meta, vec![]).expect("a first block")
 }
 
-/// Seals a block on the state of `view` whose hash is that of `name`.
+/// Executes `changes` on `view`, and seals them as a block with the hash `keccak(name)`.
+///
+/// # Errors
+///
+/// Returns an error if the engine rejects the changes or the block.
 pub fn seal(
     view: View,
     name: impl AsRef<[u8]>,
@@ -124,7 +133,11 @@ pub fn seal(
     staged.seal(meta)
 }
 
-/// Commits a block on the head. Returns its root.
+/// Commits a block on the head. Returns its state root.
+///
+/// # Panics
+///
+/// Panics if the engine returns an error.
 pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -> B256 {
     let view = db.view().expect("a sound database");
     let sealed = seal(view, db.head().hash, Changes::new(changes), codes);

@@ -1,21 +1,21 @@
-//! What is random about a run: numbers, paths, accounts, changes.
+//! Random numbers, paths, accounts and changes from a seed.
 
 use crate::Model;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
 use std::collections::HashMap;
 
-/// A small fast generator of random numbers (splitmix64): the same on every machine.
+/// A random number generator (SplitMix64) with the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// All numbers follow from `seed`.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns a number of 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -24,12 +24,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// True `percent` times in 100.
+    /// Returns true with a probability of `percent` in 100.
     pub const fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

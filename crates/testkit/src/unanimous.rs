@@ -1,4 +1,4 @@
-//! All executors at once: whatever one says, all must.
+//! All executors at once, which must agree on every outcome.
 
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{

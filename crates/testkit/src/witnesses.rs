@@ -16,7 +16,8 @@ pub struct Tampering {
     pub harmless: usize,
 }
 
-/// Sends a witness through its forms of JSON and executes it: the block's own header is what it must prove.
+/// Sends a witness through its forms of JSON and executes it: the block's own header is what it
+/// must prove.
 pub fn execute_from_json(
     witness: &BlockWitness,
     rules: &StatelessRules<'_>,

@@ -1,11 +1,11 @@
-//! Applying a block's changes.
+//! Applying the state changes of a block.
 //!
-//! The sorted changes are split over the children of each branch on the way down, so a node is
-//! visited once however many changes lie below it. Above the leaves accounts and slots are edited
-//! by the same code: only what becomes of one leaf differs.
+//! The sorted changes are split over the children of each branch on the way down, so each node is
+//! visited once, however many changes lie below it. Accounts and slots share all code above the
+//! leaves.
 
 use crate::{
-    arena::{Key, Link, Slot, nibble, shared_nibbles, with_nibble},
+    arena::{Key, Link, NodeId, nibble, shared_nibbles, with_nibble},
     error::{Mismatch, TrieError, UpdateError},
     node_ref::{NodeKind, NodeRef, Stub},
     partial::PartialTrie,
@@ -16,11 +16,15 @@ use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, AccountUpdate, Path};
 
 impl PartialTrie {
-    /// Applies changes, sorted by path and unique, to all that they name; loads only what stands
-    /// in their way, and clears the memos along it.
+    /// Applies changes, which must be sorted by path and unique. Loads the absent subtries on their
+    /// paths, and clears the cached references of all nodes above them.
     ///
-    /// On an error the trie is half changed: it is emptied down to a single stub of no known
-    /// reference, so that nothing can be read from it, and must be discarded.
+    /// # Errors
+    ///
+    /// Returns an error if the changes are unsorted, outside the trie, or set slots of an account
+    /// that does not exist, or if loading a subtrie fails. If it fails after the changes were
+    /// checked, the trie is replaced by a single blinded node of unknown reference, and must be
+    /// discarded.
     pub fn apply<R: Resolve>(
         &mut self,
         changes: &[AccountChange],
@@ -76,8 +80,8 @@ impl PartialTrie {
         Ok(())
     }
 
-    /// Applies `edits`, of which there is at least one, to the node at `link`, which sits at
-    /// `depth` of their keys. Returns what sits there afterwards.
+    /// Applies `edits`, which are not empty, to the node at `link`, at depth `depth` of their keys.
+    /// Returns the node that replaces it.
     fn edit<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
@@ -85,15 +89,15 @@ impl PartialTrie {
         depth: usize,
         edits: &[E],
     ) -> Result<Link, UpdateError<R::Error>> {
-        match link.slot() {
-            Slot::Branch(index) => self.edit_branch(cx, index, depth, edits),
-            Slot::Extension(index) => self.edit_extension(cx, index, depth, edits),
-            Slot::Stub(_) => {
+        match link.id() {
+            NodeId::Branch(index) => self.edit_branch(cx, index, depth, edits),
+            NodeId::Extension(index) => self.edit_extension(cx, index, depth, edits),
+            NodeId::Stub(_) => {
                 let path = E::path(&cx.account, edits[0].key(), depth);
                 let link = self.expand(link, &path, cx.resolver)?;
                 self.edit(cx, link, depth, edits)
             }
-            Slot::Empty | Slot::Account(_) | Slot::Storage(_) => {
+            NodeId::Empty | NodeId::Account(_) | NodeId::Storage(_) => {
                 self.edit_leaf(cx, link, depth, edits)
             }
         }
@@ -122,8 +126,8 @@ impl PartialTrie {
         self.collapse::<E, R>(cx, index, depth, edits[0].key())
     }
 
-    /// Gives the branch its canonical form: as it is if it has two children or more, nothing if
-    /// it has none, and else its only child, moved up to `depth`.
+    /// Brings a branch into canonical form: unchanged if it has two children or more, removed if it
+    /// has none, and replaced by its only child, moved up to `depth`, if it has one.
     fn collapse<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
@@ -186,14 +190,14 @@ impl PartialTrie {
             self.arena.free_node(Link::extension(index));
             child
         };
-        let Slot::Branch(branch) = self.arena.add_branch(children).slot() else {
+        let NodeId::Branch(branch) = self.arena.add_branch(children).id() else {
             unreachable!("a branch was added")
         };
         let forked = self.edit_branch(cx, branch, fork, edits)?;
         Ok(self.lift(forked, E::LEVEL, fork, depth, &key))
     }
 
-    /// Applies edits where there is nothing, or only one leaf.
+    /// Applies edits to an empty subtrie or a single leaf.
     fn edit_leaf<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
@@ -227,15 +231,15 @@ impl PartialTrie {
         Ok(self.join_leaves(E::LEVEL, depth, &leaves))
     }
 
-    /// Loads what the stub at `link` stands for, and frees the stub. Its parent's link is the
-    /// caller's to set.
+    /// Loads the subtrie of the blinded node at `link`, and frees the blinded node. The caller sets
+    /// the link of its parent.
     pub(crate) fn expand<R: Resolve>(
         &mut self,
         link: Link,
         path: &Path,
         resolver: &mut R,
     ) -> Result<Link, UpdateError<R::Error>> {
-        let Slot::Stub(index) = link.slot() else {
+        let NodeId::Stub(index) = link.id() else {
             unreachable!("{link:?} is no stub")
         };
         let stub = self.arena.stubs[index];
@@ -248,16 +252,16 @@ impl PartialTrie {
     }
 
     fn check_loaded(&mut self, loaded: Link, path: &Path, stub: &Stub) -> Result<(), TrieError> {
-        let depth = match loaded.slot() {
-            Slot::Branch(_) => path.len(),
-            Slot::Extension(index) => self.arena.extensions[index].start.into(),
-            Slot::Account(index) => self.arena.accounts[index].depth.into(),
-            Slot::Storage(index) => ACCOUNT_NIBBLES + usize::from(self.arena.slots[index].depth),
-            Slot::Empty | Slot::Stub(_) => return Err(TrieError::Misplaced { path: *path }),
+        let depth = match loaded.id() {
+            NodeId::Branch(_) => path.len(),
+            NodeId::Extension(index) => self.arena.extensions[index].start.into(),
+            NodeId::Account(index) => self.arena.accounts[index].depth.into(),
+            NodeId::Storage(index) => ACCOUNT_NIBBLES + usize::from(self.arena.slots[index].depth),
+            NodeId::Empty | NodeId::Stub(_) => return Err(TrieError::Misplaced { path: *path }),
         };
         let kind_known = stub.kind.is_none() || stub.kind == self.kind(loaded);
         // A path of 64 nibbles is a storage root's.
-        let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(loaded.slot(), Slot::Account(_));
+        let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(loaded.id(), NodeId::Account(_));
         if depth != path.len() || !kind_known || account_at_64 {
             return Err(TrieError::Misplaced { path: *path });
         }
@@ -279,14 +283,14 @@ impl PartialTrie {
     }
 }
 
-/// What stays the same on the way down.
+/// Context of an update, constant on the way down.
 struct Context<'a, R> {
     resolver: &'a mut R,
     /// The account whose slots are being edited.
     account: B256,
 }
 
-/// One leaf's change.
+/// A change of one leaf.
 trait Edit {
     /// Depth at which the leaf's key begins: 0 for accounts, 64 for slots.
     const LEVEL: usize;
@@ -296,7 +300,8 @@ trait Edit {
     /// The path of the first `depth` nibbles of `key`.
     fn path(account: &B256, key: &Key, depth: usize) -> Path;
 
-    /// What becomes of the leaf at `leaf` (or of nothing): a leaf, or nothing.
+    /// Applies the change to the leaf at `leaf`, which may be empty. Returns the new leaf, or an
+    /// empty link.
     fn settle<R: Resolve>(
         &self,
         trie: &mut PartialTrie,
@@ -329,7 +334,7 @@ impl Edit for (B256, U256) {
             trie.arena.free_node(leaf);
             return Ok(Link::EMPTY);
         }
-        let Slot::Storage(index) = leaf.slot() else {
+        let NodeId::Storage(index) = leaf.id() else {
             return Ok(trie.arena.add_slot(depth, key.0, *value));
         };
         let node = &mut trie.arena.slots[index];
@@ -357,13 +362,13 @@ impl Edit for AccountChange {
         leaf: Link,
         depth: usize,
     ) -> Result<Link, UpdateError<R::Error>> {
-        let index = match (leaf.slot(), &self.account) {
+        let index = match (leaf.id(), &self.account) {
             (_, AccountUpdate::Delete) => {
                 trie.arena.free_subtrie(leaf);
                 return Ok(Link::EMPTY);
             }
-            (Slot::Account(index), AccountUpdate::Keep) => index,
-            (Slot::Account(index), AccountUpdate::Put(account)) => {
+            (NodeId::Account(index), AccountUpdate::Keep) => index,
+            (NodeId::Account(index), AccountUpdate::Put(account)) => {
                 trie.arena.set_account(index, account);
                 index
             }
@@ -378,7 +383,7 @@ impl Edit for AccountChange {
                 let added = trie
                     .arena
                     .add_account(depth, self.path.0, account, Link::EMPTY);
-                let Slot::Account(index) = added.slot() else {
+                let NodeId::Account(index) = added.id() else {
                     unreachable!("an account was added")
                 };
                 index

@@ -1,4 +1,4 @@
-//! Where nodes live: one slab for each type of node, and links that say slab and index.
+//! Storage of nodes: one slab for each type of node, and links that encode slab and index.
 //!
 //! Nodes hold *absolute* keys: a leaf all 64 nibbles of its account's or slot's path, an
 //! extension all nibbles from the path's start to its child. A leaf that moves up or down only
@@ -48,7 +48,7 @@ pub(crate) fn with_nibble(key: &Key, at: usize, nibble: usize) -> Key {
     key
 }
 
-/// How many nibbles the two share from the start.
+/// Length of the common prefix of two keys, in nibbles.
 #[inline]
 pub(crate) fn shared_nibbles(a: &Key, b: &Key) -> usize {
     for at in (0..32).step_by(8) {
@@ -61,7 +61,7 @@ pub(crate) fn shared_nibbles(a: &Key, b: &Key) -> usize {
     64
 }
 
-/// The numbers of the bits that are set.
+/// Positions of the bits that are set, in ascending order.
 #[inline]
 pub(crate) fn bits(mut set: u16) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
@@ -81,9 +81,9 @@ pub struct Link(u32);
 const INDEX_BITS: u32 = 29;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-/// A link taken apart.
+/// A decoded [`Link`]: the type of the node, and its index in the slab of that type.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum NodeId {
     Empty,
     Branch(u32),
     Extension(u32),
@@ -96,28 +96,28 @@ impl Link {
     /// No node.
     pub const EMPTY: Self = Self(0);
 
-    /// Whether there is no node.
+    /// Returns whether the link is [`Self::EMPTY`].
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 >> INDEX_BITS == 0
     }
 
-    /// Whether a stub is there.
+    /// Returns whether the link leads to a blinded node.
     #[inline]
     pub const fn is_stub(self) -> bool {
         self.0 >> INDEX_BITS == 5
     }
 
     #[inline]
-    pub(crate) const fn slot(self) -> Slot {
+    pub(crate) const fn id(self) -> NodeId {
         let index = self.0 & INDEX_MASK;
         match self.0 >> INDEX_BITS {
-            0 => Slot::Empty,
-            1 => Slot::Branch(index),
-            2 => Slot::Extension(index),
-            3 => Slot::Account(index),
-            4 => Slot::Storage(index),
-            _ => Slot::Stub(index),
+            0 => NodeId::Empty,
+            1 => NodeId::Branch(index),
+            2 => NodeId::Extension(index),
+            3 => NodeId::Account(index),
+            4 => NodeId::Storage(index),
+            _ => NodeId::Stub(index),
         }
     }
 
@@ -140,13 +140,13 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, index) = match self.slot() {
-            Slot::Empty => return f.write_str("Link(empty)"),
-            Slot::Branch(index) => ("branch", index),
-            Slot::Extension(index) => ("extension", index),
-            Slot::Account(index) => ("account", index),
-            Slot::Storage(index) => ("slot", index),
-            Slot::Stub(index) => ("stub", index),
+        let (name, index) = match self.id() {
+            NodeId::Empty => return f.write_str("Link(empty)"),
+            NodeId::Branch(index) => ("branch", index),
+            NodeId::Extension(index) => ("extension", index),
+            NodeId::Account(index) => ("account", index),
+            NodeId::Storage(index) => ("slot", index),
+            NodeId::Stub(index) => ("stub", index),
         };
         write!(f, "Link({name} {index})")
     }
@@ -156,13 +156,14 @@ impl fmt::Debug for Link {
 const CHUNK_BITS: u32 = 8;
 const CHUNK_ITEMS: usize = 1 << CHUNK_BITS;
 
-/// Things of one type by index, with the indices of freed ones used again.
+/// Items of one type by index. Indices of freed items are reused.
 ///
-/// They are kept in chunks, so that none is ever moved: tries grow fast, and an index is big and
+/// Items are stored in chunks and never move: tries grow fast, and an index is large and
 /// long-lived.
 #[derive(Clone)]
 pub(crate) struct Slab<T> {
-    /// All but the last are full. The first grows as vectors do, for the many small tries.
+    /// All chunks except the last are full. The first grows like a vector, for the many small
+    /// tries.
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
@@ -201,7 +202,7 @@ impl<T> Slab<T> {
         self.free.push(index);
     }
 
-    /// Items that are there, freed ones included.
+    /// Number of indices in use, including those of freed items.
     fn end(&self) -> usize {
         let full = self.chunks.len().saturating_sub(1) * CHUNK_ITEMS;
         full + self.chunks.last().map_or(0, Vec::len)
@@ -249,17 +250,17 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
     }
 }
 
-/// Sixteen children.
+/// A branch node with sixteen children.
 #[derive(Clone)]
 pub(crate) struct BranchNode {
     pub(crate) children: [Link; 16],
-    /// The children that may lack a memo, by bit: so that hashing need not look at the others.
+    /// Bit mask of the children whose reference may be unknown. Hashing skips the others.
     pub(crate) unhashed: u16,
     pub(crate) memo: NodeRef,
 }
 
-/// Nibbles `start..end` (absolute: 0 to 64 above an account's leaf, 64 to 128 below) that all
-/// leaves below share; the child is a branch.
+/// An extension node: the nibbles `start..end` that all leaves below it share. The positions are
+/// absolute: 0 to 64 in the account trie, 64 to 128 in a storage trie. The child is a branch.
 #[derive(Clone)]
 pub(crate) struct ExtensionNode {
     pub(crate) child: Link,
@@ -284,17 +285,18 @@ impl ExtensionNode {
 /// Balances under this many bytes need no [`Rare`] part: more ether than exists.
 const BALANCE_BYTES: usize = 12;
 
-/// An account. Code hash and a balance over 96 bits are kept apart: most accounts have neither.
+/// An account's leaf. A code hash and a balance over 96 bits are stored separately, since most
+/// accounts have neither.
 #[derive(Clone)]
 pub(crate) struct AccountNode {
     pub(crate) key: Key,
     pub(crate) memo: NodeRef,
-    /// Nibbles above this leaf.
+    /// Number of nibbles above this leaf.
     pub(crate) depth: u8,
     balance: [u8; BALANCE_BYTES],
     nonce: u64,
     pub(crate) storage: Link,
-    /// Index of the rare part, plus one; 0 if there is none.
+    /// Index of the [`Rare`] part plus one, or 0 if there is none.
     rare: u32,
 }
 
@@ -304,7 +306,7 @@ struct Rare {
     code_hash: B256,
 }
 
-/// A storage slot.
+/// The leaf of a storage slot.
 #[derive(Clone)]
 pub(crate) struct StorageNode {
     pub(crate) key: Key,
@@ -319,7 +321,7 @@ const _: () = assert!(size_of::<BranchNode>() <= 112);
 const _: () = assert!(size_of::<AccountNode>() <= 100);
 const _: () = assert!(size_of::<StorageNode>() <= 100);
 
-/// All nodes of one trie.
+/// The nodes of one trie.
 #[derive(Clone)]
 pub(crate) struct Arena {
     pub(crate) branches: Slab<BranchNode>,
@@ -360,7 +362,7 @@ impl Arena {
         self.stubs.shrink_to_fit();
     }
 
-    /// Nodes that are not stubs, and stubs.
+    /// Returns the number of expanded nodes and the number of blinded nodes.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let nodes = [
             self.branches.len(),
@@ -381,7 +383,7 @@ impl Arena {
         }))
     }
 
-    /// An extension from `start` to `end` (absolute) along `key`.
+    /// Adds an extension from `start` to `end` (absolute positions) along `key`.
     pub(crate) fn add_extension(
         &mut self,
         start: usize,
@@ -436,7 +438,7 @@ impl Arena {
         Link::tagged(5, self.stubs.insert(stub))
     }
 
-    /// Sets the fields of the account at `index`; the memo is the caller's to clear.
+    /// Sets the fields of the account at `index`. The caller clears its cached reference.
     pub(crate) fn set_account(&mut self, index: u32, account: &Account) {
         let wide = account.balance.byte_len() > BALANCE_BYTES;
         let rare = wide || account.code_hash != KECCAK_EMPTY;
@@ -459,7 +461,7 @@ impl Arena {
         }
     }
 
-    /// The fields of the account at `index`.
+    /// Returns the fields of the account at `index`.
     pub(crate) fn account(&self, index: u32) -> Account {
         let node = &self.accounts[index];
         match node.rare.checked_sub(1) {
@@ -479,53 +481,54 @@ impl Arena {
         }
     }
 
-    /// Takes the places from all stubs.
+    /// Removes the places from all blinded nodes.
     pub(crate) fn forget_places(&mut self) {
         self.stubs.iter_mut().for_each(|stub| stub.place = None);
     }
 
-    /// Frees one node; its children are the caller's to see to.
+    /// Frees one node, but not its children.
     pub(crate) fn free_node(&mut self, link: Link) {
-        match link.slot() {
-            Slot::Empty => {}
-            Slot::Branch(index) => self.branches.remove(index),
-            Slot::Extension(index) => self.extensions.remove(index),
-            Slot::Account(index) => {
+        match link.id() {
+            NodeId::Empty => {}
+            NodeId::Branch(index) => self.branches.remove(index),
+            NodeId::Extension(index) => self.extensions.remove(index),
+            NodeId::Account(index) => {
                 if let Some(rare) = self.accounts[index].rare.checked_sub(1) {
                     self.rares.remove(rare);
                 }
                 self.accounts.remove(index);
             }
-            Slot::Storage(index) => self.slots.remove(index),
-            Slot::Stub(index) => self.stubs.remove(index),
+            NodeId::Storage(index) => self.slots.remove(index),
+            NodeId::Stub(index) => self.stubs.remove(index),
         }
     }
 
-    /// Frees a whole subtrie. Recursion is bounded by the path's 128 nibbles.
+    /// Frees a subtrie. Recursion is bounded by the path's 128 nibbles.
     pub(crate) fn free_subtrie(&mut self, link: Link) {
-        match link.slot() {
-            Slot::Branch(index) => {
+        match link.id() {
+            NodeId::Branch(index) => {
                 for child in self.branches[index].children {
                     self.free_subtrie(child);
                 }
             }
-            Slot::Extension(index) => self.free_subtrie(self.extensions[index].child),
-            Slot::Account(index) => self.free_subtrie(self.accounts[index].storage),
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+            NodeId::Extension(index) => self.free_subtrie(self.extensions[index].child),
+            NodeId::Account(index) => self.free_subtrie(self.accounts[index].storage),
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
         }
         self.free_node(link);
     }
 
-    /// The memo of a node, [`NodeRef::UNKNOWN`] if it has none or there is no node.
+    /// Returns the cached reference of a node, or [`NodeRef::UNKNOWN`] if it has none or the link
+    /// is empty.
     #[inline(always)]
     pub(crate) fn memo(&self, link: Link) -> &NodeRef {
-        match link.slot() {
-            Slot::Empty => &NodeRef::UNKNOWN,
-            Slot::Branch(index) => &self.branches[index].memo,
-            Slot::Extension(index) => &self.extensions[index].memo,
-            Slot::Account(index) => &self.accounts[index].memo,
-            Slot::Storage(index) => &self.slots[index].memo,
-            Slot::Stub(index) => &self.stubs[index].node,
+        match link.id() {
+            NodeId::Empty => &NodeRef::UNKNOWN,
+            NodeId::Branch(index) => &self.branches[index].memo,
+            NodeId::Extension(index) => &self.extensions[index].memo,
+            NodeId::Account(index) => &self.accounts[index].memo,
+            NodeId::Storage(index) => &self.slots[index].memo,
+            NodeId::Stub(index) => &self.stubs[index].node,
         }
     }
 
@@ -553,33 +556,33 @@ impl Arena {
         bits((high >> 16) as u16).for_each(|at| visit(at, &self.stubs[index(at)].node));
     }
 
-    /// Asks for the memos of a branch's children, and for all of those in `whole`.
+    /// Prefetches the references of a branch's children, and the whole nodes of those in `whole`.
     #[inline]
     pub(crate) fn prefetch_children(&self, children: &[Link; 16], whole: u16) {
         self.for_each_memo(children, |_, memo| prefetch(memo));
         bits(whole).for_each(|at| self.prefetch(children[at]));
     }
 
-    /// Asks for a whole node.
+    /// Prefetches a whole node.
     #[inline]
     pub(crate) fn prefetch(&self, link: Link) {
-        match link.slot() {
-            Slot::Branch(index) => prefetch(&self.branches[index]),
-            Slot::Extension(index) => prefetch(&self.extensions[index]),
-            Slot::Account(index) => prefetch(&self.accounts[index]),
-            Slot::Storage(index) => prefetch(&self.slots[index]),
-            Slot::Empty | Slot::Stub(_) => {}
+        match link.id() {
+            NodeId::Branch(index) => prefetch(&self.branches[index]),
+            NodeId::Extension(index) => prefetch(&self.extensions[index]),
+            NodeId::Account(index) => prefetch(&self.accounts[index]),
+            NodeId::Storage(index) => prefetch(&self.slots[index]),
+            NodeId::Empty | NodeId::Stub(_) => {}
         }
     }
 
-    /// Sets the memo of an expanded node.
+    /// Sets the cached reference of an expanded node.
     pub(crate) fn set_memo(&mut self, link: Link, memo: NodeRef) {
-        match link.slot() {
-            Slot::Branch(index) => self.branches[index].memo = memo,
-            Slot::Extension(index) => self.extensions[index].memo = memo,
-            Slot::Account(index) => self.accounts[index].memo = memo,
-            Slot::Storage(index) => self.slots[index].memo = memo,
-            Slot::Empty | Slot::Stub(_) => panic!("{link:?} has no memo to set"),
+        match link.id() {
+            NodeId::Branch(index) => self.branches[index].memo = memo,
+            NodeId::Extension(index) => self.extensions[index].memo = memo,
+            NodeId::Account(index) => self.accounts[index].memo = memo,
+            NodeId::Storage(index) => self.slots[index].memo = memo,
+            NodeId::Empty | NodeId::Stub(_) => panic!("{link:?} has no memo to set"),
         }
     }
 }
@@ -608,7 +611,7 @@ mod tests {
     fn an_account_keeps_its_fields_through_rare_and_common_forms() {
         let mut arena = Arena::new();
         let link = arena.add_account(0, [1; 32], &Account::default(), Link::EMPTY);
-        let Slot::Account(index) = link.slot() else {
+        let NodeId::Account(index) = link.id() else {
             panic!("not an account")
         };
         for account in [

@@ -1,10 +1,10 @@
-//! The top of a state that is split into 256 tries by its first two nibbles.
+//! The top two levels of a state trie that is split into 256 shards by its first two nibbles.
 //!
-//! Each shard updates on its own; the crown joins their roots. A branch that would have one
-//! child only is not there: what a lone shard holds moves up, its path longer by a nibble.
+//! Each shard is updated independently; this module joins their roots. A branch with a single child
+//! is not canonical: if only one shard below it is not empty, the root of that shard moves up.
 
 use crate::{
-    arena::{Link, Slot, with_nibble},
+    arena::{Link, NodeId, with_nibble},
     error::TrieError,
     node_ref::{NodeKind, NodeRef},
     partial::{PartialTrie, key_at},
@@ -12,22 +12,22 @@ use crate::{
 use cambium_keccak::Batch;
 use cambium_primitives::Path;
 
-/// Nibbles above a shard's root.
+/// Depth of a shard's root, in nibbles.
 pub const SHARD_NIBBLES: usize = 2;
-/// Number of shards.
+/// Number of shards of a state trie.
 pub const SHARDS: usize = 256;
 
-/// Why shards could not be joined.
+/// Error of [`crown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CrownError {
-    /// The shard is alone below a branch that so vanishes, and its root is a stub of which it is
-    /// not known what it is: load the root first.
+    /// The shard has no neighbours, so that its root moves up, but the root is blinded and its type
+    /// is unknown. The caller must load the root first.
     #[error("the root of shard {shard:#04x} moves up, but is not loaded")]
     Unresolved {
-        /// Number of the shard: its first two nibbles.
+        /// Number of the shard: its two nibbles as a byte.
         shard: u8,
     },
-    /// The shard has not been hashed since it changed.
+    /// The shard is not hashed.
     #[error("shard {shard:#04x} is not hashed")]
     NotHashed {
         /// Number of the shard.
@@ -35,12 +35,19 @@ pub enum CrownError {
     },
 }
 
-/// The top two levels of the state as a trie based at the empty path, hashed: below them stubs
-/// of the shards' roots, with their reference and kind and without a place. Its root is the
-/// state root.
+/// Builds the top two levels of the state trie, hashed, above blinded nodes for the roots of the
+/// shards. The root of the result is the state root.
 ///
-/// `shards` are 256, by their first two nibbles, each based there, each hashed. Panics if they
-/// are not as many.
+/// `shards` are the 256 shards in the order of their paths, each based at its two nibbles and
+/// hashed.
+///
+/// # Errors
+///
+/// Returns an error if a shard is not hashed, or if the root of a shard moves up and is blinded.
+///
+/// # Panics
+///
+/// Panics if there are not 256 shards.
 pub fn crown(shards: &[&PartialTrie]) -> Result<PartialTrie, CrownError> {
     assert_eq!(shards.len(), SHARDS, "a crown over other than 256 shards");
     let mut crown = PartialTrie::new(Path::EMPTY);
@@ -79,8 +86,8 @@ pub fn crown(shards: &[&PartialTrie]) -> Result<PartialTrie, CrownError> {
 }
 
 impl PartialTrie {
-    /// The root of a shard that has no neighbours: a branch stays in its shard, anything else
-    /// comes up.
+    /// Copies the root of a shard without neighbours. A branch stays in its shard and is blinded
+    /// here.
     fn graft_lone_root(&mut self, shard: &Self) -> Result<Link, TrieError> {
         match shard.kind(shard.root) {
             Some(NodeKind::Branch) => self.stub_of(shard, shard.root),
@@ -88,7 +95,7 @@ impl PartialTrie {
         }
     }
 
-    /// The branch of `children` at `depth`, in canonical form.
+    /// Joins `children` to a node at `depth` in canonical form.
     fn crown_branch(&mut self, children: [Link; 16], depth: usize, key: &[u8; 32]) -> Link {
         let mut present = (0..16).filter(|&at| !children[at].is_empty());
         match (present.next(), present.next()) {
@@ -101,10 +108,12 @@ impl PartialTrie {
         }
     }
 
-    /// The reference that the root would have if it sat `prefix_nibbles` higher, these last
-    /// nibbles of the base being part of its own path: as it does where this trie is the only
-    /// one below that point. `None` for an empty or unhashed trie, and for one whose root is a
-    /// stub that may be no branch.
+    /// Returns the reference that the root would have `prefix_nibbles` higher, with the last
+    /// nibbles of the base in its own path. It has this reference in a trie that has no other
+    /// leaves below that point.
+    ///
+    /// Returns `None` if the trie is empty or not hashed, or if its root is blinded and not known
+    /// to be a branch.
     pub fn root_ref_with_prefix(&self, prefix_nibbles: usize) -> Option<NodeRef> {
         let to = self.base.len().checked_sub(prefix_nibbles)?;
         let mut alone = Self::new(self.base.prefix(to));
@@ -115,7 +124,7 @@ impl PartialTrie {
         };
         let key = key_at(&self.base, 0);
         alone.root = alone.lift(root.ok()?, 0, self.base.len(), to, &key);
-        if !matches!(alone.root.slot(), Slot::Stub(_)) {
+        if !matches!(alone.root.id(), NodeId::Stub(_)) {
             alone.hash_nodes([alone.root], &mut Batch::new());
         }
         alone.memo(alone.root)

@@ -1,8 +1,8 @@
-//! The structure of a trie, or of a subtrie, as bytes: for checkpoints of the index. Or only of
-//! what is not in an older one, in which each subtrie that is the same takes a byte.
+//! Serialization of tries and subtries, for checkpoints of the index. A trie can also be encoded as
+//! a difference to an older one, in which each unchanged subtrie takes one byte.
 //!
-//! Preorder: a node, then its children. Reading it back checks every rule that the structure
-//! keeps; what it can't check is that memos are true.
+//! Nodes are in preorder: a node, then its children. Decoding checks every rule of the structure,
+//! but not that cached references are correct.
 
 use crate::{
     arena::{Arena, Link},
@@ -30,7 +30,7 @@ const REF_INLINE: u8 = 0x10;
 const KIND_SHIFT: u8 = 5;
 const HAS_PLACE: u8 = 0x80;
 
-/// A subtrie of an older trie, at the same path as one of the newer.
+/// A subtrie of an older trie, at the same path as a subtrie of the newer one.
 #[derive(Clone, Copy)]
 struct Before<'a> {
     trie: &'a PartialTrie,
@@ -72,7 +72,7 @@ impl<'a> Before<'a> {
 }
 
 impl PartialTrie {
-    /// Appends the structure.
+    /// Appends the encoded trie to `out`.
     ///
     /// | size | meaning |
     /// |---|---|
@@ -85,7 +85,7 @@ impl PartialTrie {
     ///
     /// | size | meaning |
     /// |---|---|
-    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub, 6 as before (alone; see [`Self::encode_changes_to`]); bit 3: a reference follows (a memo; a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
+    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub, 6 as before (alone; see [`Self::encode_changes_to`]); bit 3: a reference follows (a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
     /// | 32, or 1 + L | reference: a hash; or the length L of an inlined node, 1 to 31, and its RLP |
     /// | stub: 0 or 8 | place, little-endian, not zero |
     /// | branch: 2 | which of the children are there, bit by nibble, little-endian |
@@ -102,9 +102,9 @@ impl PartialTrie {
         self.encode_subtrie_to(self.root, &self.base, usize::MAX, out);
     }
 
-    /// As [`Self::encode_to`], of the subtrie at `link`, which sits at `path`. If it takes more
-    /// than `bytes_max` nothing is appended, and the answer is false. At 64 nibbles it must be the
-    /// root of a storage.
+    /// Appends the encoded subtrie at `link`, which is at `path`, and returns true. If it takes
+    /// more than `bytes_max` bytes, appends nothing and returns false. A path of 64 nibbles must be
+    /// that of a storage root.
     pub fn encode_subtrie_to(
         &self,
         link: Link,
@@ -122,9 +122,13 @@ impl PartialTrie {
         fits
     }
 
-    /// As [`Self::encode_to`], but of a subtrie that is the same in `before`, memos and places
-    /// included, only that it is: [`Self::decode_changes`] takes it from there. Each is walked
-    /// once. Panics if the tries have not the same base.
+    /// Appends the encoded difference to `before`, for [`Self::decode_changes`]. A subtrie that is
+    /// equal in both tries, including cached references and places, takes one byte. Walks each trie
+    /// once.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the tries do not have the same base.
     pub fn encode_changes_to(&self, before: &Self, out: &mut Vec<u8>) {
         assert_eq!(self.base, before.base, "tries of the same place");
         out.extend_from_slice(&[VERSION, self.base.len() as u8]);
@@ -132,8 +136,8 @@ impl PartialTrie {
         self.encode_structure(self.root, Some(Before::root(before)), usize::MAX, out);
     }
 
-    /// Whether the subtrie at `link` is what it was, if `below` is what its children were encoded
-    /// to.
+    /// Returns whether the subtrie at `link` is unchanged, given the encoding `below` of its
+    /// children.
     fn is_as_before(&self, link: Link, before: Before<'_>, below: &[u8]) -> bool {
         let nodes = (self.visit(link), before.trie.visit(before.link));
         let are_same = match nodes {
@@ -169,8 +173,8 @@ impl PartialTrie {
             && self.memo(link) == before.trie.memo(before.link)
     }
 
-    /// Gives up, with false, when `out` is longer than `len_max`. Recursion is bounded by the
-    /// path's 128 nibbles.
+    /// Stops and returns false when `out` is longer than `len_max`. Recursion is bounded by the 128
+    /// nibbles of a path.
     fn encode_structure(
         &self,
         link: Link,
@@ -250,13 +254,21 @@ impl PartialTrie {
         out.len() <= len_max
     }
 
-    /// Reads a structure from all of `bytes`. It may be that of a part of a storage trie: what
-    /// comes of that can be read and copied from, not changed.
+    /// Decodes a trie from exactly `bytes`. A part of a storage trie can be read and copied from,
+    /// but not changed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not the encoding of a valid trie.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::decode_on(bytes, None)
     }
 
-    /// Reads what [`Self::encode_changes_to`] has made of the changes since `before`.
+    /// Decodes a trie from the difference to `before` that [`Self::encode_changes_to`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not the encoding of a valid difference to `before`.
     pub fn decode_changes(before: &Self, bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::decode_on(bytes, Some(before))
     }
@@ -276,8 +288,12 @@ impl PartialTrie {
         Ok(trie)
     }
 
-    /// Adds the subtrie that all of `bytes` are the structure of, and that must sit at `path`.
-    /// Returns the link of its root, linked from nowhere yet.
+    /// Decodes the subtrie at `path` from exactly `bytes`. Returns the link of its root, which no
+    /// node links to yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not the encoding of a valid subtrie at `path`.
     pub fn graft_encoded(&mut self, path: &Path, bytes: &[u8]) -> Result<Link, DecodeError> {
         let mut reader = Reader::new(bytes);
         if take_base(&mut reader)? != *path {
@@ -298,8 +314,8 @@ impl PartialTrie {
         Ok(root)
     }
 
-    /// Reads the node that sits at `at`, in a storage trie or above. Recursion is bounded by
-    /// the path's 128 nibbles: each level takes one at least, or enters a storage trie.
+    /// Decodes the node at path `at`, of a storage trie or of the account trie. Recursion is
+    /// bounded by the path's 128 nibbles: each level takes one at least, or enters a storage trie.
     fn decode_structure(
         &mut self,
         reader: &mut Reader<'_>,
@@ -441,7 +457,7 @@ fn take_ref(reader: &mut Reader<'_>, head: u8) -> Result<Option<NodeRef>, Decode
     }
 }
 
-/// The path of the root, after the version.
+/// Decodes the version and the path of the root.
 fn take_base(reader: &mut Reader<'_>) -> Result<Path, DecodeError> {
     if reader.u8()? != VERSION {
         return Err(reader.error("unknown version of a trie's structure"));

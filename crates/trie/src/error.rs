@@ -1,82 +1,82 @@
-//! What can go wrong with a trie, and with what is loaded into it.
+//! Errors of tries, and of subtries loaded into them.
 
 use crate::node_ref::NodeRef;
 use alloc::boxed::Box;
 use cambium_primitives::Path;
 
-/// A node that is needed is not there.
+/// A node that an operation needs is blinded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no node at path {path}: only its reference {node} is known")]
 pub struct Missing {
-    /// Where the node would sit.
+    /// Path of the node.
     pub path: Path,
-    /// What is known of it.
+    /// Reference of the node.
     pub node: NodeRef,
 }
 
-/// What was loaded is not what the trie commits to.
+/// A loaded node does not have the reference that the trie commits to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the node at path {path} should be {expected}, but is {got}")]
 pub struct Mismatch {
-    /// Where the node sits.
+    /// Path of the node.
     pub path: Path,
-    /// The reference that its stub has.
+    /// Reference of the blinded node.
     pub expected: NodeRef,
-    /// The reference of what was loaded.
+    /// Reference of the loaded node.
     pub got: NodeRef,
 }
 
-/// What is wrong with a trie, or with what was asked of it.
+/// Error of an operation on a trie.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrieError {
-    /// What was loaded is not what the trie commits to.
+    /// A loaded node does not have the reference that the trie commits to.
     #[error(transparent)]
     Mismatch(Box<Mismatch>),
-    /// What was loaded can't sit where its stub sits.
+    /// A loaded node is of another type than the blinded node, or belongs to another path.
     #[error("what was loaded for path {path} is of another kind or place")]
     Misplaced {
-        /// Where the stub sits.
+        /// Path of the blinded node.
         path: Path,
     },
-    /// Slots are set on an account that doesn't exist.
+    /// A change sets slots of an account that does not exist.
     #[error("slots are set on account {path}, which does not exist")]
     NoAccount {
-        /// The account.
+        /// Path of the account.
         path: Path,
     },
-    /// Paths are not sorted and unique.
+    /// Paths are not in strictly ascending order.
     #[error("path {path} is not above the one before it")]
     Unsorted {
-        /// The path out of order.
+        /// The first path that is not greater than the one before it.
         path: Path,
     },
-    /// A path is not below the trie's or the subtrie's root, or not that of a leaf.
+    /// A path is not below the root of the trie or subtrie, or is not the path of a leaf.
     #[error("path {path} does not belong below {under}")]
     Outside {
         /// The path.
         path: Path,
-        /// Where the root sits.
+        /// Path of the root.
         under: Box<Path>,
     },
-    /// A slot comes without its account.
+    /// A slot does not follow its account.
     #[error("slot {path} does not follow its account")]
     Orphan {
-        /// The slot.
+        /// Path of the slot.
         path: Path,
     },
-    /// A slot of value zero is no leaf.
+    /// A leaf of a slot has the value zero.
     #[error("slot {path} is a leaf of value zero")]
     ZeroSlot {
-        /// The slot.
+        /// Path of the slot.
         path: Path,
     },
-    /// No node sits at a path.
+    /// There is no node at a path.
     #[error("no node sits at path {path}")]
     NoNode {
         /// The path.
         path: Path,
     },
-    /// A node's reference is needed, but the node has not been hashed.
+    /// An operation needs the reference of a node that is not hashed.
     #[error("the node at path {path} is not hashed")]
     NotHashed {
         /// The path.
@@ -84,13 +84,13 @@ pub enum TrieError {
     },
 }
 
-/// Why changes could not be applied.
+/// Error of an operation that may load absent subtries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError<E> {
-    /// A subtrie could not be loaded.
+    /// Loading a subtrie failed.
     #[error("{0}")]
     Resolve(E),
-    /// The trie, or what was loaded into it, is wrong.
+    /// The operation is invalid, or a loaded subtrie does not fit.
     #[error(transparent)]
     Trie(#[from] TrieError),
 }

@@ -1,7 +1,7 @@
-//! The part of a trie that some leaves need: what a proof or a witness is made of.
+//! Extraction of the part of a trie that proofs and witnesses of some leaves consist of.
 
 use crate::{
-    arena::{Key, Link, Slot, nibble, shared_nibbles},
+    arena::{Key, Link, NodeId, nibble, shared_nibbles},
     error::{TrieError, UpdateError},
     node_ref::Stub,
     partial::{Lookup, PartialTrie},
@@ -12,12 +12,12 @@ use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, Path};
 
-/// Names of leaves: accounts by path, each with slots by path, sorted and unique.
+/// Proof targets: paths of accounts, each with paths of its slots, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys(Vec<(B256, Vec<B256>)>);
 
 impl Keys {
-    /// Takes names in any order, an account any number of times.
+    /// Creates targets from `(keccak(address), keccak(slot)..)` in any order. Accounts may repeat.
     pub fn new(mut accounts: Vec<(B256, Vec<B256>)>) -> Self {
         accounts.sort_by_key(|(account, _)| *account);
         accounts.dedup_by(|later, first| {
@@ -34,7 +34,7 @@ impl Keys {
         Self(accounts)
     }
 
-    /// The leaves that changes name.
+    /// Returns the accounts and slots that `changes` change.
     pub fn of_changes(changes: &[AccountChange]) -> Self {
         let slots = |change: &AccountChange| change.slots.iter().map(|(slot, _)| *slot).collect();
         Self::new(
@@ -45,12 +45,12 @@ impl Keys {
         )
     }
 
-    /// The names, sorted.
+    /// Returns the targets, sorted by path.
     pub fn accounts(&self) -> &[(B256, Vec<B256>)] {
         &self.0
     }
 
-    /// These and the others.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(mut self, others: &Self) -> Self {
         self.0.extend_from_slice(&others.0);
@@ -58,7 +58,7 @@ impl Keys {
     }
 }
 
-/// One name, of an account or of a slot.
+/// One target, an account or a slot.
 trait Name {
     /// Depth at which the key begins: 0 for accounts, 64 for slots.
     const LEVEL: usize;
@@ -104,7 +104,7 @@ impl Name for B256 {
     }
 }
 
-/// The names among `names` that are below an extension to `end` along `key`.
+/// Returns the targets among `names` below an extension to `end` along `key`.
 fn below<'a, N: Name>(names: &'a [N], key: &Key, end: usize) -> &'a [N] {
     let inside = |name: &N| shared_nibbles(name.key(), key) >= end;
     let start = names.partition_point(|name| !inside(name) && name.key() < key);
@@ -112,7 +112,7 @@ fn below<'a, N: Name>(names: &'a [N], key: &Key, end: usize) -> &'a [N] {
     &names[start..start + len]
 }
 
-/// Groups of names by their nibble at `depth`.
+/// Groups targets by their nibble at `depth`.
 fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Item = (usize, &[N])> {
     names
         .chunk_by(move |a, b| nibble(a.key(), depth) == nibble(b.key(), depth))
@@ -120,8 +120,13 @@ fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Item = (usize,
 }
 
 impl PartialTrie {
-    /// Loads whatever absent subtries stand on the way to `keys`, so that afterwards none of them
-    /// ends at a stub. On an error the trie is sound, and has what was loaded until then.
+    /// Loads the absent subtries on the paths of `keys`, so that no lookup of them ends at a
+    /// blinded node.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a target is outside the trie or loading fails. The trie stays valid, and
+    /// keeps the subtries loaded so far.
     pub fn load<R: Resolve>(
         &mut self,
         keys: &Keys,
@@ -132,8 +137,12 @@ impl PartialTrie {
         self.load_names(resolver, (Link::EMPTY, 0), root, &B256::ZERO, depth, names)
     }
 
-    /// As [`PartialTrie::lookup`], but loads what stands in the way: never ends at a stub. On an
-    /// error the trie is sound.
+    /// Like [`PartialTrie::lookup`], but loads absent subtries on the path. Never returns
+    /// [`Lookup::Stub`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if loading fails. The trie stays valid.
     pub fn load_leaf<R: Resolve>(
         &mut self,
         full: &Path,
@@ -163,8 +172,8 @@ impl PartialTrie {
         Ok(&keys.0)
     }
 
-    /// Loads what stands between the node at `link`, which sits at `depth` and hangs at `held`
-    /// (a parent, none for the root, and a nibble), and the leaves named.
+    /// Loads the absent subtries between the node at `link`, at depth `depth`, and the targets.
+    /// `held` is its parent, empty for the root, and its nibble there.
     fn load_names<N: Name, R: Resolve>(
         &mut self,
         resolver: &mut R,
@@ -185,8 +194,8 @@ impl PartialTrie {
                 (parent, nibble) => self.set_child(parent, nibble, link),
             }
         }
-        match link.slot() {
-            Slot::Branch(index) => {
+        match link.id() {
+            NodeId::Branch(index) => {
                 for (at, group) in by_nibble(names, depth) {
                     let child = self.arena.branches[index].children[at];
                     let held = (link, at as u8);
@@ -194,23 +203,23 @@ impl PartialTrie {
                 }
                 Ok(())
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let (child, end) = (node.child, usize::from(node.end) - N::LEVEL);
                 let names = below(names, &node.key, end);
                 self.load_names(resolver, (link, 0), child, account, end, names)
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &self.arena.accounts[index];
                 let (storage, key) = (node.storage, node.key);
                 let slots = names_of(names, &key).map_or(&[][..], N::slots);
                 self.load_names(resolver, (link, 0), storage, &key.into(), 0, slots)
             }
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => Ok(()),
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => Ok(()),
         }
     }
 
-    /// Loads what stands at `path`, if it is absent, and returns the node there.
+    /// Loads the subtrie at `path` if it is blinded. Returns the node there.
     fn load_at<R: Resolve>(
         &mut self,
         path: &Path,
@@ -226,8 +235,12 @@ impl PartialTrie {
         Ok(link)
     }
 
-    /// A new trie of only the nodes on the way to `keys`, all else stubs without a place; with
-    /// the same root. Loads what is absent.
+    /// Returns a new trie with the same root and only the nodes on the paths of `keys`. All other
+    /// nodes are blinded, without a place. Loads absent subtries.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a target is outside the trie or loading fails.
     pub fn extract<R: Resolve>(
         &mut self,
         keys: &Keys,
@@ -249,10 +262,15 @@ impl PartialTrie {
         Ok(extract)
     }
 
-    /// A new trie from which `changes` can be applied and `keys` be read with nothing else at
-    /// hand: also the siblings that stay alone where a deletion leaves a branch with one child,
-    /// since a witness of bare nodes can't tell whether such a one moves up. Loads what is
-    /// absent.
+    /// Returns a new trie with all nodes that reading `keys` and applying `changes` need. Unlike
+    /// [`Self::extract`], it includes the sibling that remains where a deletion leaves a branch
+    /// with one child: the type of that sibling decides how the branch collapses, and a hash alone
+    /// does not show it. Loads absent subtries.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a key is outside the trie, the changes cannot be applied, or loading
+    /// fails.
     pub fn extract_for_changes<R: Resolve>(
         &mut self,
         keys: &Keys,
@@ -286,46 +304,46 @@ impl PartialTrie {
         Ok(extract)
     }
 
-    /// Takes from the stubs at `link` and below what a list of nodes doesn't tell.
+    /// Removes from blinded nodes at `link` and below the types that a list of nodes does not show.
     fn forget_kinds(&mut self, link: Link) {
-        let below_extension = matches!(link.slot(), Slot::Extension(_));
+        let below_extension = matches!(link.id(), NodeId::Extension(_));
         for child in self.children(link) {
-            match child.slot() {
-                Slot::Stub(index) if !below_extension => self.arena.stubs[index].kind = None,
-                Slot::Empty | Slot::Stub(_) => {}
+            match child.id() {
+                NodeId::Stub(index) if !below_extension => self.arena.stubs[index].kind = None,
+                NodeId::Empty | NodeId::Stub(_) => {}
                 _ => self.forget_kinds(child),
             }
         }
     }
 
-    /// Lists the expanded nodes on the way to the leaves named.
+    /// Lists the expanded nodes on the paths of the targets.
     fn list_names<N: Name>(&self, link: Link, depth: usize, names: &[N], out: &mut Vec<Link>) {
         if names.is_empty() || link.is_empty() || link.is_stub() {
             return;
         }
         out.push(link);
-        match link.slot() {
-            Slot::Branch(index) => {
+        match link.id() {
+            NodeId::Branch(index) => {
                 for (at, group) in by_nibble(names, depth) {
                     let child = self.arena.branches[index].children[at];
                     self.list_names(child, depth + 1, group, out);
                 }
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let end = usize::from(node.end) - N::LEVEL;
                 self.list_names(node.child, end, below(names, &node.key, end), out);
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &self.arena.accounts[index];
                 let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
                 self.list_names(node.storage, 0, slots, out);
             }
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
         }
     }
 
-    /// Copies the nodes of `from` on the way to the leaves named, of which there is at least one.
+    /// Copies the nodes of `from` on the paths of the targets, which are not empty.
     fn copy_names<N: Name>(
         &mut self,
         from: &Self,
@@ -334,15 +352,15 @@ impl PartialTrie {
         names: &[N],
     ) -> Result<Link, TrieError> {
         let copy = self.graft_node(from, link)?;
-        match link.slot() {
-            Slot::Branch(index) => {
+        match link.id() {
+            NodeId::Branch(index) => {
                 for (at, group) in by_nibble(names, depth) {
                     let child = from.arena.branches[index].children[at];
                     let child = self.copy_names(from, child, depth + 1, group)?;
                     self.replace_child(copy, at as u8, child);
                 }
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &from.arena.extensions[index];
                 let end = usize::from(node.end) - N::LEVEL;
                 let names = below(names, &node.key, end);
@@ -351,7 +369,7 @@ impl PartialTrie {
                     self.replace_child(copy, 0, child);
                 }
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &from.arena.accounts[index];
                 let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
                 if !slots.is_empty() {
@@ -359,7 +377,7 @@ impl PartialTrie {
                     self.replace_child(copy, 0, storage);
                 }
             }
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
         }
         Ok(copy)
     }
@@ -370,20 +388,20 @@ impl PartialTrie {
         self.set_child(parent, nibble, child);
     }
 
-    /// The links that a node holds: sixteen, or only the first, or none.
+    /// Returns the children of a node: sixteen of a branch, the first of an extension or account.
     pub(crate) fn children(&self, link: Link) -> [Link; 16] {
         let mut children = [Link::EMPTY; 16];
-        match link.slot() {
-            Slot::Branch(index) => children = self.arena.branches[index].children,
-            Slot::Extension(index) => children[0] = self.arena.extensions[index].child,
-            Slot::Account(index) => children[0] = self.arena.accounts[index].storage,
-            Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => {}
+        match link.id() {
+            NodeId::Branch(index) => children = self.arena.branches[index].children,
+            NodeId::Extension(index) => children[0] = self.arena.extensions[index].child,
+            NodeId::Account(index) => children[0] = self.arena.accounts[index].storage,
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
         }
         children
     }
 }
 
-/// The name of exactly `key`, if it is among `names`.
+/// Returns the target with exactly this key, if there is one.
 fn names_of<'a, N: Name>(names: &'a [N], key: &Key) -> Option<&'a N> {
     names
         .binary_search_by_key(&key, |name| name.key())
@@ -391,7 +409,7 @@ fn names_of<'a, N: Name>(names: &'a [N], key: &Key) -> Option<&'a N> {
         .map(|at| &names[at])
 }
 
-/// Loads from a whole trie, and writes down what was asked for.
+/// A resolver that reads from a whole trie, and records which nodes were needed.
 struct Recorder<'a, R> {
     whole: &'a mut PartialTrie,
     resolver: &'a mut R,

@@ -1,7 +1,7 @@
-//! Growing a trie from pages and from other tries.
+//! Building tries from the leaves of pages and from nodes of other tries.
 
 use crate::{
-    arena::{Link, Slot},
+    arena::{Link, NodeId},
     error::TrieError,
     node_ref::{NodeKind, NodeRef, Stub},
     partial::{PartialTrie, key_at},
@@ -10,31 +10,36 @@ use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::U256;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SLOT_NIBBLES};
 
-/// What hangs at the end of a path.
+/// Value of a leaf passed to [`PartialTrie::graft_leaves`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafValue {
-    /// At 64 nibbles: an account.
+    /// An account, at a path of 64 nibbles.
     Account(Account),
-    /// At 64 nibbles, just after the account: its whole storage, which is elsewhere.
+    /// The blinded storage root of the account before it, at the same path of 64 nibbles.
     Storage(Stub),
-    /// At 128 nibbles: a slot. Not zero.
+    /// The value of a slot, which is not zero, at a path of 128 nibbles.
     Slot(U256),
 }
 
 impl PartialTrie {
-    /// Copies the node at `link` of `from`, with its memo; children that are not empty become
-    /// stubs with their reference, kind and place. They must be hashed.
+    /// Copies the node at `link` of `from` with its cached reference. Its children become blinded
+    /// nodes with their reference, type and place. Returns the link of the copy, which no node
+    /// links to yet.
     ///
-    /// Accounts that sit at depth 64 are copied, not stubbed (see the head of `partial.rs`).
+    /// Accounts at depth 64 are copied instead of blinded (see the head of `partial.rs`).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TrieError::NotHashed`] if a child is not hashed.
     pub fn graft_node(&mut self, from: &Self, link: Link) -> Result<Link, TrieError> {
-        let copy = match link.slot() {
-            Slot::Empty => return Ok(Link::EMPTY),
-            Slot::Stub(index) => return Ok(self.push_stub(from.arena.stubs[index])),
-            Slot::Branch(index) => {
+        let copy = match link.id() {
+            NodeId::Empty => return Ok(Link::EMPTY),
+            NodeId::Stub(index) => return Ok(self.push_stub(from.arena.stubs[index])),
+            NodeId::Branch(index) => {
                 let mut children = from.arena.branches[index].children;
                 for child in &mut children {
-                    *child = match child.slot() {
-                        Slot::Account(at)
+                    *child = match child.id() {
+                        NodeId::Account(at)
                             if usize::from(from.arena.accounts[at].depth) == ACCOUNT_NIBBLES =>
                         {
                             self.graft_node(from, *child)?
@@ -44,23 +49,23 @@ impl PartialTrie {
                 }
                 self.push_branch(children)
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &from.arena.extensions[index];
                 let child = self.stub_of(from, node.child)?;
-                if let Slot::Stub(index) = child.slot() {
+                if let NodeId::Stub(index) = child.id() {
                     self.arena.stubs[index].kind = Some(NodeKind::Branch);
                 }
                 self.arena
                     .add_extension(node.start.into(), node.end.into(), node.key, child)
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &from.arena.accounts[index];
                 let storage = self.stub_of(from, node.storage)?;
                 let account = from.arena.account(index);
                 self.arena
                     .add_account(node.depth.into(), node.key, &account, storage)
             }
-            Slot::Storage(index) => {
+            NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];
                 self.arena
                     .add_slot(node.depth.into(), node.key, U256::from_be_bytes(node.value))
@@ -70,31 +75,32 @@ impl PartialTrie {
         Ok(copy)
     }
 
-    /// Copies the whole subtrie at `link` of `from`, with its stubs and memos. Returns the link of
-    /// its root, linked from nowhere yet. Recursion is bounded by the path's 128 nibbles.
+    /// Copies the whole subtrie at `link` of `from` with its blinded nodes and cached references.
+    /// Returns the link of the copy, which no node links to yet. Recursion is bounded by the 128
+    /// nibbles of a path.
     pub fn graft_subtrie(&mut self, from: &Self, link: Link) -> Link {
-        let copy = match link.slot() {
-            Slot::Empty => return Link::EMPTY,
-            Slot::Stub(index) => return self.push_stub(from.arena.stubs[index]),
-            Slot::Branch(index) => {
+        let copy = match link.id() {
+            NodeId::Empty => return Link::EMPTY,
+            NodeId::Stub(index) => return self.push_stub(from.arena.stubs[index]),
+            NodeId::Branch(index) => {
                 let children = from.arena.branches[index].children;
                 let copies = children.map(|child| self.graft_subtrie(from, child));
                 self.push_branch(copies)
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &from.arena.extensions[index];
                 let child = self.graft_subtrie(from, node.child);
                 self.arena
                     .add_extension(node.start.into(), node.end.into(), node.key, child)
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &from.arena.accounts[index];
                 let storage = self.graft_subtrie(from, node.storage);
                 let account = from.arena.account(index);
                 self.arena
                     .add_account(node.depth.into(), node.key, &account, storage)
             }
-            Slot::Storage(index) => {
+            NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];
                 let value = U256::from_be_bytes(node.value);
                 self.arena.add_slot(node.depth.into(), node.key, value)
@@ -104,7 +110,7 @@ impl PartialTrie {
         copy
     }
 
-    /// The stub of the node at `link` of `from`; nothing for nothing.
+    /// Adds the blinded node for `link` of `from`. Returns an empty link for an empty one.
     pub(crate) fn stub_of(&mut self, from: &Self, link: Link) -> Result<Link, TrieError> {
         if link.is_empty() {
             return Ok(Link::EMPTY);
@@ -115,10 +121,10 @@ impl PartialTrie {
         Ok(self.push_stub(stub))
     }
 
-    /// The node at `link` as a stub: with its place, if it is one already. `None` for no node and
-    /// for one not hashed yet.
+    /// Returns the node at `link` as a blinded node, with its place if it is blinded already.
+    /// Returns `None` if there is no node or it is not hashed.
     pub fn as_stub(&self, link: Link) -> Option<Stub> {
-        if let Slot::Stub(index) = link.slot() {
+        if let NodeId::Stub(index) = link.id() {
             return Some(self.arena.stubs[index]);
         }
         Some(Stub {
@@ -128,14 +134,19 @@ impl PartialTrie {
         })
     }
 
-    /// Builds the whole subtrie of `leaves`, sorted by path, whose root sits at `prefix`, and
-    /// returns its link (empty for no leaves). Linked from nowhere yet.
+    /// Builds the subtrie of `leaves`, which are sorted by path, with its root at `prefix`. Returns
+    /// the link of the root, which no node links to yet, or an empty link if there are no leaves.
     ///
-    /// A prefix of 64 nibbles or more lies within one account: only slots then. With a shorter
-    /// one, slots follow their account.
+    /// A prefix of 64 nibbles or more is within the storage of one account, and all leaves are
+    /// slots. With a shorter prefix, slots follow their account.
     ///
-    /// `digests` are references already known: `(path, reference)` is the memo of the node that
-    /// sits at `path`; at an account's 64 nibbles, of the root of its storage.
+    /// `digests` are known references, which are cached at the nodes at their paths. A path of 64
+    /// nibbles names a storage root.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if paths are unsorted or outside `prefix`, if a slot is zero or does not
+    /// follow its account, or if there is no node at the path of a digest.
     pub fn graft_leaves(
         &mut self,
         prefix: &Path,
@@ -208,7 +219,7 @@ impl PartialTrie {
         Ok(self.join_leaves(0, prefix.len(), &accounts))
     }
 
-    /// Hangs the storage trie of `slots` below `account`.
+    /// Builds the storage trie of `slots` below `account`.
     fn join_storage(&mut self, account: Option<Link>, slots: &mut Vec<Link>) {
         if let Some(account) = account
             && !slots.is_empty()

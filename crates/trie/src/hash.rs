@@ -1,13 +1,13 @@
-//! Hashing what changed, bottom-up, level by level, over any number of tries at once.
+//! Hashing of changed nodes, bottom-up and level by level, over any number of tries at once.
 //!
-//! Nodes of one level have nothing to wait for from each other: the lanes of [`Batch`] stay
-//! full, and several threads can share a level ([`Spread`]). A level is the greatest number of
-//! unhashed nodes on the way down, not the depth: a leaf at depth 3 is hashed together with one
-//! at depth 9. Nodes are collected children first, so those collected so far never wait for one
-//! that is not: they are hashed as soon as they are many, while they are in the caches.
+//! Nodes of one level do not depend on each other, so the lanes of [`Batch`] stay full, and several
+//! threads can share a level ([`Spread`]). The level of a node is its height above the lowest
+//! unhashed node below it, not its depth: a leaf at depth 3 is hashed together with one at depth 9.
+//! Nodes are collected children first, so collected nodes never depend on nodes not yet collected.
+//! They are hashed in portions that fit into the processor's caches.
 
 use crate::{
-    arena::{Link, Slot, bits},
+    arena::{Link, NodeId, bits},
     node_ref::{EMPTY_ROOT, NodeRef},
     partial::PartialTrie,
     rlp::{self, HashBranch},
@@ -34,17 +34,17 @@ const SPREAD_NODES_MIN: usize = 512;
 /// A node to hash: the number of its trie, and its link.
 type Node = (u32, Link);
 
-/// Threads that share the hashing of large levels.
+/// A pool of threads that share the hashing of large levels.
 pub trait Spread {
-    /// How many jobs can run at once.
+    /// Returns how many jobs can run in parallel.
     fn threads(&self) -> usize;
 
-    /// Calls [`HashJob::run`] once on each of `jobs`, in any order and at once as far as
-    /// possible; returns when all are done.
+    /// Calls [`HashJob::run`] once on each of `jobs`, in any order and in parallel where possible.
+    /// Returns when all jobs have finished.
     fn run(&self, jobs: &mut [HashJob<'_>]);
 }
 
-/// The caller's thread alone.
+/// Hashes on the caller's thread.
 pub struct Alone;
 
 impl Spread for Alone {
@@ -57,8 +57,8 @@ impl Spread for Alone {
     }
 }
 
-/// Gives every node that a root depends on its memo. Does only what is missing. Returns how many
-/// nodes were hashed.
+/// Computes the missing references of all nodes that the roots of `tries` depend on. Returns the
+/// number of nodes hashed.
 ///
 /// ```
 /// use alloy_primitives::{B256, U256};
@@ -82,7 +82,7 @@ pub fn commit(tries: &mut [&mut PartialTrie], batch: &mut Batch) -> usize {
     commit_with(tries, batch, &Alone)
 }
 
-/// As [`commit`], with the nodes of large levels hashed on several threads.
+/// Like [`commit`], but hashes large levels on the threads of a [`Spread`].
 pub fn commit_with(
     tries: &mut [&mut PartialTrie],
     batch: &mut Batch,
@@ -93,7 +93,7 @@ pub fn commit_with(
     hash(tries, roots, None, batch, spread)
 }
 
-/// Nodes of one level to encode and hash, on any thread.
+/// A portion of the nodes of one level, to be encoded and hashed on any thread.
 pub struct HashJob<'a> {
     tries: &'a [&'a mut PartialTrie],
     nodes: &'a [Node],
@@ -111,7 +111,7 @@ struct Worker {
 }
 
 impl HashJob<'_> {
-    /// Does the job.
+    /// Encodes and hashes the nodes.
     pub fn run(&mut self) {
         let Worker { batch, refs } = &mut *self.worker;
         refs.clear();
@@ -136,15 +136,15 @@ fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
         tries[number as usize].arena.prefetch(link);
     }
     if let Some(&(number, link)) = nodes.get(AHEAD_NODES)
-        && let Slot::Branch(index) = link.slot()
+        && let NodeId::Branch(index) = link.id()
     {
         let arena = &tries[number as usize].arena;
         arena.prefetch_children(&arena.branches[index].children, 0);
     }
 }
 
-/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them may
-/// lie below another, `levels_below` is an empty map.
+/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them
+/// may lie below another, `levels_below` is an empty map.
 fn hash(
     tries: &mut [&mut PartialTrie],
     nodes: impl IntoIterator<Item = Node>,
@@ -173,7 +173,7 @@ fn hash(
     hasher.hashed
 }
 
-/// References of leaves that no trie holds yet, many at a time.
+/// Computes references of leaves that are not in a trie, many at a time.
 #[derive(Default)]
 pub struct LeafHasher {
     batch: Batch,
@@ -181,13 +181,13 @@ pub struct LeafHasher {
 }
 
 impl LeafHasher {
-    /// Adds an account without storage whose leaf sits at `depth`.
+    /// Adds the leaf, at depth `depth` in nibbles, of an account without storage.
     pub fn account(&mut self, depth: usize, path: &B256, account: &Account) {
         let value = rlp::account_value(account, &EMPTY_ROOT);
         self.leaf(depth, path, value.as_bytes());
     }
 
-    /// Adds a slot whose leaf sits at `depth` (64 to 128). `slot` is keccak(slot).
+    /// Adds the leaf, at depth `depth` (64 to 128 nibbles), of the slot whose hash is `slot`.
     pub fn slot(&mut self, depth: usize, slot: &B256, value: U256) {
         let value = rlp::slot_value(&value.to_be_bytes());
         self.leaf(depth - ACCOUNT_NIBBLES, slot, value.as_bytes());
@@ -198,7 +198,7 @@ impl LeafHasher {
         self.refs.push(push_node(&mut self.batch, put));
     }
 
-    /// How their parents refer to all leaves added so far, in their order. Takes them.
+    /// Returns the references of the leaves added since the last call, in their order.
     pub fn finish(&mut self) -> impl Iterator<Item = NodeRef> {
         set_hashes(&mut self.refs, &mut self.batch);
         self.batch.clear();
@@ -258,8 +258,8 @@ impl Hasher<'_, '_> {
         {
             return *levels;
         }
-        let height = match link.slot() {
-            Slot::Branch(index) => {
+        let height = match link.id() {
+            NodeId::Branch(index) => {
                 let node = &mut arena.branches[index];
                 let (children, unhashed) = (node.children, core::mem::take(&mut node.unhashed));
                 match threads {
@@ -273,16 +273,16 @@ impl Hasher<'_, '_> {
                 }
                 height
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let child = arena.extensions[index].child;
                 self.collect(number, child)
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let storage = arena.accounts[index].storage;
                 self.collect(number, storage)
             }
-            Slot::Storage(_) => 0,
-            Slot::Empty | Slot::Stub(_) => return 0,
+            NodeId::Storage(_) => 0,
+            NodeId::Empty | NodeId::Stub(_) => return 0,
         };
         if self.levels.len() <= height {
             self.levels.resize(height + 1, vec![]);
@@ -352,8 +352,9 @@ impl Hasher<'_, '_> {
 }
 
 impl PartialTrie {
-    /// Gives the nodes at `links` their memos, and those below on which these depend. The links can
-    /// come in any order, and one may lie below another. Returns how many nodes were hashed.
+    /// Computes the missing references of the nodes at `links` and of the nodes that they depend
+    /// on. The links may come in any order, and one may lie below another. Returns the number of
+    /// nodes hashed.
     pub fn hash_nodes(
         &mut self,
         links: impl IntoIterator<Item = Link>,
@@ -363,12 +364,12 @@ impl PartialTrie {
         hash(&mut [self], nodes, Some(HashMap::new()), batch, &Alone)
     }
 
-    /// Gives whatever [`Self::graft_node`] stubs below the nodes at `links` its memo.
+    /// Computes the references that [`Self::graft_node`] needs to copy the nodes at `links`.
     pub(crate) fn hash_to_graft(&mut self, links: &[Link], batch: &mut Batch) {
         let mut below = Vec::new();
         for child in links.iter().flat_map(|link| self.children(*link)) {
             below.push(child);
-            if let Slot::Account(index) = child.slot() {
+            if let NodeId::Account(index) = child.id() {
                 below.push(self.arena.accounts[index].storage);
             }
         }
@@ -379,10 +380,10 @@ impl PartialTrie {
     ///
     /// # Panics
     ///
-    /// If a child is not hashed: its parent would be encoded, and hashed, without it.
+    /// Panics if a child is not hashed: its parent would be encoded, and hashed, without it.
     pub(crate) fn encode_node(&self, link: Link, out: &mut Vec<u8>) {
-        match link.slot() {
-            Slot::Branch(index) => {
+        match link.id() {
+            NodeId::Branch(index) => {
                 let children = &self.arena.branches[index].children;
                 let mut node = HashBranch::new(children.map(|child| !child.is_empty()));
                 self.arena
@@ -399,7 +400,7 @@ impl PartialTrie {
                     rlp::put_branch(out, &refs, &[]);
                 }
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let (start, end) = (usize::from(node.start), usize::from(node.end));
                 let (from, to) = (start - node.level(), end - node.level());
@@ -411,24 +412,24 @@ impl PartialTrie {
                 );
                 rlp::put_extension(out, &node.key, from, to, memo);
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &self.arena.accounts[index];
                 let root = self.storage_root_at(node.storage);
                 let root = root.expect("an account's storage is hashed before the account");
                 let value = rlp::account_value(&self.arena.account(index), &root);
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
-            Slot::Storage(index) => {
+            NodeId::Storage(index) => {
                 let node = &self.arena.slots[index];
                 let value = rlp::slot_value(&node.value);
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
-            Slot::Empty | Slot::Stub(_) => panic!("{link:?} has no RLP here"),
+            NodeId::Empty | NodeId::Stub(_) => panic!("{link:?} has no RLP here"),
         }
     }
 
-    /// The root of the storage trie at `storage`, the link that an account's leaf holds. `None`
-    /// if it is not hashed.
+    /// Returns the root hash of the storage trie whose root is at `storage`, or `None` if it is not
+    /// hashed.
     pub fn storage_root_at(&self, storage: Link) -> Option<B256> {
         if storage.is_empty() {
             return Some(EMPTY_ROOT);
@@ -436,8 +437,8 @@ impl PartialTrie {
         self.memo(storage).map(|node| node.root_hash())
     }
 
-    /// The root of the trie: Keccak-256 of the root's RLP however short that is. `None` if it is
-    /// not hashed; not a state root unless the trie is based at the empty path.
+    /// Returns the root hash of the trie, or `None` if it is not hashed. It is a state root only if
+    /// the trie is based at the empty path.
     pub fn state_root(&self) -> Option<B256> {
         self.storage_root_at(self.root)
     }

@@ -1,13 +1,13 @@
-//! Leaves and branches, put together to canonical subtries.
+//! Building canonical subtries from leaves and branches.
 
 use crate::{
-    arena::{Key, Link, Slot, nibble, shared_nibbles, truncated},
+    arena::{Key, Link, NodeId, nibble, shared_nibbles, truncated},
     node_ref::{NodeKind, NodeRef},
     partial::PartialTrie,
 };
 
 impl PartialTrie {
-    /// The subtrie at `depth` of sorted leaves that agree in all nibbles above it.
+    /// Builds the subtrie at `depth` of sorted leaves that share all nibbles above it.
     pub(crate) fn join_leaves(&mut self, level: usize, depth: usize, leaves: &[Link]) -> Link {
         match leaves {
             [] => Link::EMPTY,
@@ -33,8 +33,8 @@ impl PartialTrie {
         }
     }
 
-    /// Moves the node at `link` up from depth `from` to depth `to` of its level, along `key`. A
-    /// stub must be that of a branch.
+    /// Moves the node at `link` up from depth `from` to depth `to` of its trie, along `key`. Puts
+    /// an extension above a branch. A blinded node must be a branch.
     pub(crate) fn lift(
         &mut self,
         link: Link,
@@ -44,20 +44,20 @@ impl PartialTrie {
         key: &Key,
     ) -> Link {
         debug_assert!(to <= from);
-        match link.slot() {
+        match link.id() {
             _ if from == to => link,
-            Slot::Empty => link,
-            Slot::Account(_) | Slot::Storage(_) => {
+            NodeId::Empty => link,
+            NodeId::Account(_) | NodeId::Storage(_) => {
                 self.set_leaf_depth(link, to);
                 link
             }
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &mut self.arena.extensions[index];
                 node.start = (level + to) as u8;
                 node.memo = NodeRef::UNKNOWN;
                 link
             }
-            Slot::Branch(_) | Slot::Stub(_) => {
+            NodeId::Branch(_) | NodeId::Stub(_) => {
                 debug_assert_eq!(self.kind(link), Some(NodeKind::Branch));
                 self.arena
                     .add_extension(level + to, level + from, truncated(key, from), link)
@@ -66,25 +66,25 @@ impl PartialTrie {
     }
 
     pub(crate) fn leaf_key(&self, leaf: Link) -> &Key {
-        match leaf.slot() {
-            Slot::Account(index) => &self.arena.accounts[index].key,
-            Slot::Storage(index) => &self.arena.slots[index].key,
+        match leaf.id() {
+            NodeId::Account(index) => &self.arena.accounts[index].key,
+            NodeId::Storage(index) => &self.arena.slots[index].key,
             _ => unreachable!("{leaf:?} is no leaf"),
         }
     }
 
-    /// Says at which depth of its level a leaf (or nothing) sits.
+    /// Sets the depth of a leaf within its trie. Does nothing for an empty link.
     pub(crate) fn set_leaf_depth(&mut self, leaf: Link, depth: usize) {
-        let (at, memo) = match leaf.slot() {
-            Slot::Account(index) => {
+        let (at, memo) = match leaf.id() {
+            NodeId::Account(index) => {
                 let node = &mut self.arena.accounts[index];
                 (&mut node.depth, &mut node.memo)
             }
-            Slot::Storage(index) => {
+            NodeId::Storage(index) => {
                 let node = &mut self.arena.slots[index];
                 (&mut node.depth, &mut node.memo)
             }
-            Slot::Empty => return,
+            NodeId::Empty => return,
             _ => unreachable!("{leaf:?} is no leaf"),
         };
         if usize::from(*at) != depth {

@@ -1,23 +1,23 @@
 //! The partial trie: Ethereum-exact commitments, proofs, witnesses and their verifiers.
 //!
-//! One structure ([`PartialTrie`]) in which any subtrie may be a [`Stub`] is the resident index
-//! (stubs say at which page the rest is), the dirty paths of recent blocks, a shard, and a
-//! witness (stubs say only what is missing). Pure: no I/O, no threads, no clock, `no_std` with
-//! `alloc`. Whoever holds pages gives a [`Resolve`] to whatever may need one.
+//! One structure, [`PartialTrie`], serves as the index of the store, as the changed paths of recent
+//! blocks, and as a witness. Any subtrie may be blinded: a [`Stub`] with its hash stands in for it,
+//! with the page that holds the subtrie if there is one. The crate has no I/O, no threads and no
+//! clock, and is `no_std` with `alloc`. Absent subtries are loaded through a [`Resolve`].
 //!
-//! | to | use |
+//! | task | item |
 //! |---|---|
 //! | read | [`PartialTrie::lookup`], [`PartialTrie::visit`], [`PartialTrie::find`] |
 //! | change | [`PartialTrie::apply`], then [`commit`] over any number of tries ([`commit_with`]: on several threads) |
-//! | join 256 tries to a state root | [`crown`] |
+//! | join 256 shards to a state root | [`crown`] |
 //! | build from pages and other tries | [`PartialTrie::graft_leaves`], [`PartialTrie::graft_node`] |
 //! | evict | [`PartialTrie::replace_by_stub`] |
-//! | keep | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; in parts: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; what changed: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
+//! | serialize | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; subtries: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; differences: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
-//! A witness of two accounts, and a transfer between them applied to it alone:
+//! A witness of two accounts, to which a transfer between them is applied:
 //!
 //! ```
 //! use alloy_primitives::{B256, U256};

@@ -1,4 +1,4 @@
-//! Proofs of many leaves at once: the nodes on the way to all of them, each once.
+//! Proofs of many leaves at once: the nodes on the paths to all of them, without repetition.
 
 use crate::{
     error::UpdateError,
@@ -11,49 +11,55 @@ use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, Path};
 
-/// A proof of many leaves, present or absent.
+/// A Merkle proof of many accounts and slots, present or absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MultiProof {
-    /// RLP of the nodes, sorted by hash.
+    /// RLP of the nodes, sorted by hash and unique.
     pub nodes: Vec<Bytes>,
 }
 
-/// What a multiproof proves of one account.
+/// Verified values of one account and its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedAccount {
-    /// keccak(address).
+    /// Path of the account, `keccak(address)`.
     pub path: B256,
-    /// The account; `None` if it does not exist.
+    /// The account, or `None` if it does not exist.
     pub account: Option<Account>,
-    /// keccak(slot) and value of the slots asked for; zero where there is none.
+    /// `keccak(slot)` and value of each slot among the targets. The value is zero if there is no
+    /// leaf.
     pub slots: Vec<(B256, U256)>,
 }
 
-/// Why a multiproof proves nothing.
+/// Error of [`MultiProof::verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MultiProofError {
     /// A node is malformed.
     #[error(transparent)]
     Nodes(#[from] WitnessError),
-    /// A node on the way to a key is not there.
+    /// The proof lacks a node on the path of a target.
     #[error("no node at depth {depth} on the way to {path}")]
     Incomplete {
-        /// The key.
+        /// Path of the target.
         path: Path,
-        /// Nibbles of it down to where the node would sit.
+        /// Depth of the missing node, in nibbles.
         depth: usize,
     },
-    /// Nodes are listed that are not on the way to any key, or twice.
+    /// The proof has nodes that are not on the path of any target, or duplicates.
     #[error("{surplus} nodes are not needed")]
     Surplus {
-        /// How many.
+        /// Number of these nodes.
         surplus: usize,
     },
 }
 
 impl PartialTrie {
-    /// Proves what is at `keys` to whoever knows the root. Loads what is absent.
+    /// Proves the values, or the absence, of all accounts and slots in `keys`. Loads absent
+    /// subtries.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a target is outside the trie or loading fails.
     pub fn prove_many<R: Resolve>(
         &mut self,
         keys: &Keys,
@@ -66,8 +72,12 @@ impl PartialTrie {
 }
 
 impl MultiProof {
-    /// What is at `keys` in the state with that root, in the order of `keys`. Every node listed
-    /// must be needed.
+    /// Verifies the proof against the state root `root`. Returns the values at `keys`, in their
+    /// order.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a node is malformed, missing or not needed.
     pub fn verify(&self, root: B256, keys: &Keys) -> Result<Vec<ProvedAccount>, MultiProofError> {
         let (mut trie, surplus) = PartialTrie::from_witness(root, &self.nodes)?;
         if surplus > 0 {

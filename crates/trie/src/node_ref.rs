@@ -1,30 +1,30 @@
-//! How a parent refers to a child, and what stands where a subtrie is absent.
+//! References to nodes, and blinded nodes that stand in for absent subtries.
 
 use alloy_primitives::{B256, b256, hex};
 use cambium_keccak::keccak256;
 use core::{fmt, num::NonZeroU64};
 
-/// Root of a trie without leaves: keccak(rlp("")).
+/// Root hash of an empty trie, `keccak(rlp(""))`.
 pub const EMPTY_ROOT: B256 =
     b256!("56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
 
-/// A node as its parent refers to it: the Keccak-256 of its RLP, or the RLP itself where that is
-/// under 32 bytes.
+/// Reference of a parent to a child: the Keccak-256 hash of the child's RLP, or the RLP itself if
+/// it is shorter than 32 bytes (Yellow Paper, appendix D).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeRef {
-    /// 32: `bytes` is a hash; 1 to 31: the first `len` bytes are RLP.
+    /// 32 if `bytes` is a hash, 1 to 31 if its first `len` bytes are RLP, 0 if unknown.
     len: u8,
     bytes: [u8; 32],
 }
 
 impl NodeRef {
-    /// No reference yet: the memo of a node that is not hashed.
+    /// The reference of a node that is not hashed.
     pub(crate) const UNKNOWN: Self = Self {
         len: 0,
         bytes: [0; 32],
     };
 
-    /// The reference to a node by its hash.
+    /// Creates a reference by hash.
     pub const fn hash(hash: B256) -> Self {
         Self {
             len: 32,
@@ -32,7 +32,8 @@ impl NodeRef {
         }
     }
 
-    /// The reference to a node whose RLP is of 1 to 31 bytes. `None` for any other length.
+    /// Creates an inline reference to a node with RLP of 1 to 31 bytes. Returns `None` for any
+    /// other length.
     pub fn inline(rlp: &[u8]) -> Option<Self> {
         if !(1..32).contains(&rlp.len()) {
             return None;
@@ -45,48 +46,48 @@ impl NodeRef {
         })
     }
 
-    /// The reference to the node with this RLP.
+    /// Creates the reference to the node with this RLP.
     pub fn of_rlp(rlp: &[u8]) -> Self {
         Self::inline(rlp).unwrap_or_else(|| Self::hash(keccak256(rlp)))
     }
 
-    /// The hash, unless the node is inlined.
+    /// Returns the hash, or `None` if the node is inlined.
     pub fn as_hash(&self) -> Option<B256> {
         (self.len == 32).then_some(B256::new(self.bytes))
     }
 
-    /// The hash's 32 bytes, or the RLP of an inlined node.
+    /// Returns the 32 bytes of the hash, or the RLP of an inlined node.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// 32 and the hash, or the length of an inlined node and its RLP with zeros behind it; 0 and
-    /// zeros for [`Self::UNKNOWN`].
+    /// Returns 32 and the hash, or the length of an inlined node and its RLP padded with zeros, or
+    /// 0 and zeros for [`Self::UNKNOWN`].
     pub(crate) const fn parts(&self) -> (u8, &[u8; 32]) {
         (self.len, &self.bytes)
     }
 
-    /// Whether the node is inlined in its parent.
+    /// Returns whether the node is inlined in its parent.
     pub const fn is_inline(&self) -> bool {
         self.len < 32
     }
 
-    /// The hash that the node has as a root: roots are hashed however short they are.
+    /// Returns the root hash if the node is a root. Roots are hashed even if their RLP is short.
     pub fn root_hash(&self) -> B256 {
         self.as_hash().unwrap_or_else(|| keccak256(self.as_bytes()))
     }
 
-    /// This reference, unless it is [`Self::UNKNOWN`].
+    /// Returns the reference, or `None` if it is [`Self::UNKNOWN`].
     pub(crate) const fn known(self) -> Option<Self> {
         if self.len == 0 { None } else { Some(self) }
     }
 
-    /// Whether this is [`Self::UNKNOWN`].
+    /// Returns whether the reference is [`Self::UNKNOWN`].
     pub(crate) const fn is_unknown(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that the reference takes in its parent's RLP.
+    /// Length of the reference in the parent's RLP, in bytes.
     pub(crate) const fn rlp_len(&self) -> usize {
         if self.len == 32 {
             33
@@ -109,24 +110,24 @@ impl fmt::Debug for NodeRef {
     }
 }
 
-/// What a node is. A branch that loses all children but one must know: the last child moves up
-/// into its place if it is a leaf or an extension, and stays below an extension if it is a branch.
+/// Type of a node. It decides how a branch with a single remaining child collapses: a leaf or an
+/// extension replaces the branch, and a branch gets an extension above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// Sixteen children.
+    /// A branch node.
     Branch,
-    /// A run of nibbles that all leaves below share.
+    /// An extension node.
     Extension,
-    /// An account or a slot.
+    /// The leaf of an account or of a slot.
     Leaf,
 }
 
-/// Where an absent subtrie can be loaded from. Means nothing to the trie.
+/// Location of an absent subtrie, such as the address of a page. Opaque to the trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place(pub NonZeroU64);
 
 impl Place {
-    /// The place of that number, which must not be zero.
+    /// Creates a place from its number. Returns `None` for zero.
     pub const fn new(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) => Some(Self(number)),
@@ -134,25 +135,25 @@ impl Place {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 }
 
-/// What stands in for an absent subtrie.
+/// A blinded node: the root of a subtrie that is absent and known by its reference only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stub {
-    /// How the parent refers to the subtrie's root.
+    /// Reference to the root of the subtrie.
     pub node: NodeRef,
-    /// What the subtrie's root is, where that is known.
+    /// Type of the root of the subtrie, if known.
     pub kind: Option<NodeKind>,
-    /// Where the subtrie can be loaded from, if anywhere.
+    /// Location from which the subtrie can be loaded, if there is one.
     pub place: Option<Place>,
 }
 
 impl Stub {
-    /// A stub of which only the reference is known.
+    /// Creates a blinded node of unknown type and location.
     pub const fn bare(node: NodeRef) -> Self {
         Self {
             node,

@@ -10,27 +10,32 @@
 //!            account    stub                        slot leaf (128 nibbles)
 //! ```
 //!
-//! One path space: an account's leaf ends at 64 nibbles, and from it hangs the root of its storage
-//! trie, whose nodes sit at depths 64 to 128. Any subtrie may be a stub.
+//! The account trie and all storage tries share one path space: an account's leaf ends at 64
+//! nibbles, and the root of its storage trie hangs below it, so that nodes of storage tries are at
+//! depths 64 to 128. Any subtrie may be blinded: a [`Stub`] with its hash stands in for it.
 //!
-//! **What a path of 64 nibbles names.** Always a storage root. An account's leaf that itself *sits*
-//! at depth 64 shares 63 nibbles with another account's; no two Keccak-256 hashes are known that
-//! do. Such leaves are supported, but are never evicted, grafted as stubs or resolved.
+//! **Paths of 64 nibbles.** A path of exactly 64 nibbles always names a storage root. An account's
+//! leaf at depth 64 shares 63 nibbles with another account's; no two Keccak-256 hashes that do are
+//! known. Such leaves are supported, but are never evicted, grafted as blinded nodes or resolved.
 //!
-//! **Memos.** A node's memo is the reference by which its parent knows it. A change clears the
-//! memos from the leaf up to the root, so a node without memo never has an ancestor with one,
-//! except below nodes that came in with their memo (a page's leaves below its cached digests):
-//! those are hashed when something first needs them.
+//! **Cached references.** Each node caches the reference (hash or inline RLP) by which its parent
+//! knows it. A change clears the references from the leaf up to the root, so no ancestor of an
+//! unhashed node is hashed. The exception are nodes that were added together with their reference,
+//! such as the inner nodes of a page with cached digests: the nodes below them are hashed on first
+//! use.
 
 use crate::{
-    arena::{Arena, Key, Link, Slot, nibble, shared_nibbles},
+    arena::{Arena, Key, Link, NodeId, nibble, shared_nibbles},
     error::TrieError,
     node_ref::{NodeKind, NodeRef, Stub},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SLOT_NIBBLES};
 
-/// A trie of which any part may be absent. See the module's head.
+/// A Merkle Patricia trie in which any subtrie may be blinded (known by its hash only).
+///
+/// It holds accounts at paths of 64 nibbles, `keccak(address)`, and slots at paths of 128,
+/// `keccak(address) ++ keccak(slot)`. Encoding and hashing follow the Yellow Paper, appendix D.
 #[derive(Clone)]
 pub struct PartialTrie {
     pub(crate) base: Path,
@@ -38,68 +43,72 @@ pub struct PartialTrie {
     pub(crate) arena: Arena,
 }
 
-/// One node, as its readers see it. Paths are relative: the nibbles that the node itself takes.
+/// A view of one node. Paths are relative: they hold the nibbles of the node itself.
 #[derive(Debug)]
 pub enum NodeView<'a> {
     /// No node.
     Empty,
-    /// Sixteen children.
+    /// A branch node.
     Branch {
-        /// By nibble.
+        /// The sixteen children, by nibble.
         children: &'a [Link; 16],
     },
-    /// Nibbles that all leaves below share.
+    /// An extension node.
     Extension {
-        /// The shared nibbles.
+        /// The nibbles that all leaves below share.
         path: Path,
-        /// A branch, or the stub of one.
+        /// A branch, possibly blinded.
         child: Link,
     },
-    /// An account.
+    /// The leaf of an account.
     Account {
-        /// The nibbles left below the parent.
+        /// The remaining nibbles below the parent.
         path: Path,
-        /// The whole path.
+        /// The full path, `keccak(address)`.
         key: B256,
-        /// Its fields.
+        /// The account's fields.
         account: Account,
-        /// Root of its storage trie.
+        /// Root of the storage trie.
         storage: Link,
     },
-    /// A storage slot.
+    /// The leaf of a storage slot.
     Slot {
-        /// The nibbles left below the parent.
+        /// The remaining nibbles below the parent.
         path: Path,
-        /// The whole path within the account: keccak(slot).
+        /// The full path within the storage trie, `keccak(slot)`.
         key: B256,
-        /// Its value, never zero.
+        /// The value, which is never zero.
         value: U256,
     },
-    /// An absent subtrie.
+    /// A blinded node.
     Stub(&'a Stub),
 }
 
-/// What a walk to a leaf finds.
+/// Result of [`PartialTrie::lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// There is no such leaf.
+    /// The trie proves that there is no such leaf.
     Absent,
-    /// The account.
+    /// The account at the path.
     Account(Account),
-    /// The slot's value, never zero.
+    /// The value of the slot at the path, which is never zero.
     Slot(U256),
-    /// The leaf is in this absent subtrie, if it is anywhere.
+    /// The path leads into a blinded subtrie, so whether the leaf exists is unknown.
     Stub {
-        /// The subtrie.
+        /// The blinded node.
         stub: &'a Stub,
-        /// Nibbles of the path down to where the subtrie sits.
+        /// Depth of the blinded node, in nibbles.
         depth: usize,
     },
 }
 
 impl PartialTrie {
-    /// An empty trie whose root sits at `base`. Paths given to it are whole all the same, and all
-    /// begin with `base`. Panics if `base` is not shorter than an account's path.
+    /// Creates an empty trie whose root is at path `base`. Paths passed to its methods are full
+    /// paths that begin with `base`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `base` has 64 nibbles or more.
     pub fn new(base: Path) -> Self {
         assert!(
             base.len() < ACCOUNT_NIBBLES,
@@ -112,51 +121,55 @@ impl PartialTrie {
         }
     }
 
-    /// A trie whose root sits at `base` and is absent altogether.
+    /// Creates a trie at path `base` whose root is blinded.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `base` has 64 nibbles or more.
     pub fn from_stub(base: Path, stub: Stub) -> Self {
         let mut trie = Self::new(base);
         trie.root = trie.arena.add_stub(stub);
         trie
     }
 
-    /// Where the root sits.
+    /// Returns the path of the root.
     pub const fn base(&self) -> &Path {
         &self.base
     }
 
-    /// The root's link.
+    /// Returns the link of the root.
     pub const fn root(&self) -> Link {
         self.root
     }
 
-    /// Whether there is no leaf.
+    /// Returns whether the trie has no leaves.
     pub const fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
 
-    /// Bytes of memory held.
+    /// Returns the memory that the trie holds, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.arena.memory_bytes()
     }
 
-    /// Gives back the memory that is held for nodes to come.
+    /// Frees memory that is reserved for future nodes.
     pub fn shrink_to_fit(&mut self) {
         self.arena.shrink_to_fit();
     }
 
-    /// Number of expanded nodes, and of stubs.
+    /// Returns the number of expanded nodes and the number of blinded nodes.
     pub fn counts(&self) -> (usize, usize) {
         self.arena.counts()
     }
 
-    /// The node at `link`, which must be of this trie.
+    /// Returns a view of the node at `link`, which must be a link of this trie.
     pub fn visit(&self, link: Link) -> NodeView<'_> {
-        match link.slot() {
-            Slot::Empty => NodeView::Empty,
-            Slot::Branch(index) => NodeView::Branch {
+        match link.id() {
+            NodeId::Empty => NodeView::Empty,
+            NodeId::Branch(index) => NodeView::Branch {
                 children: &self.arena.branches[index].children,
             },
-            Slot::Extension(index) => {
+            NodeId::Extension(index) => {
                 let node = &self.arena.extensions[index];
                 let level = node.level();
                 let whole = Path::account(&B256::from(node.key));
@@ -167,7 +180,7 @@ impl PartialTrie {
                     child: node.child,
                 }
             }
-            Slot::Account(index) => {
+            NodeId::Account(index) => {
                 let node = &self.arena.accounts[index];
                 let key = B256::from(node.key);
                 let path = Path::account(&key).suffix(node.depth.into());
@@ -179,7 +192,7 @@ impl PartialTrie {
                     storage: node.storage,
                 }
             }
-            Slot::Storage(index) => {
+            NodeId::Storage(index) => {
                 let node = &self.arena.slots[index];
                 let key = B256::from(node.key);
                 let path = Path::account(&key).suffix(node.depth.into());
@@ -189,27 +202,33 @@ impl PartialTrie {
                     value: U256::from_be_bytes(node.value),
                 }
             }
-            Slot::Stub(index) => NodeView::Stub(&self.arena.stubs[index]),
+            NodeId::Stub(index) => NodeView::Stub(&self.arena.stubs[index]),
         }
     }
 
-    /// What the node is; `None` for no node and for a stub that doesn't know.
+    /// Returns the kind of the node at `link`, or `None` if there is no node or it is blinded and
+    /// its kind is unknown.
     pub fn kind(&self, link: Link) -> Option<NodeKind> {
-        match link.slot() {
-            Slot::Empty => None,
-            Slot::Branch(_) => Some(NodeKind::Branch),
-            Slot::Extension(_) => Some(NodeKind::Extension),
-            Slot::Account(_) | Slot::Storage(_) => Some(NodeKind::Leaf),
-            Slot::Stub(index) => self.arena.stubs[index].kind,
+        match link.id() {
+            NodeId::Empty => None,
+            NodeId::Branch(_) => Some(NodeKind::Branch),
+            NodeId::Extension(_) => Some(NodeKind::Extension),
+            NodeId::Account(_) | NodeId::Storage(_) => Some(NodeKind::Leaf),
+            NodeId::Stub(index) => self.arena.stubs[index].kind,
         }
     }
 
-    /// How the node's parent refers to it. `None` for no node and for one not hashed yet.
+    /// Returns the cached reference of the node at `link`, or `None` if there is no node or it is
+    /// not hashed.
     pub fn memo(&self, link: Link) -> Option<NodeRef> {
         self.arena.memo(link).known()
     }
 
-    /// Walks to the account (64 nibbles) or slot (128) at `full`. Panics on any other length.
+    /// Looks up the account (64 nibbles) or slot (128 nibbles) at path `full`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the path has any other length.
     pub fn lookup(&self, full: &Path) -> Lookup<'_> {
         let (account, slot) = full.packed().split_at_checked(32).expect("a leaf's path");
         let account = account.first_chunk().expect("32 bytes");
@@ -224,11 +243,11 @@ impl PartialTrie {
             });
         }
         let link = match self.walk(self.root, account, self.base.len()) {
-            (Slot::Account(index), _) => match slot {
+            (NodeId::Account(index), _) => match slot {
                 None => return Lookup::Account(self.arena.account(index)),
                 Some(_) => self.arena.accounts[index].storage,
             },
-            (Slot::Stub(index), depth) => {
+            (NodeId::Stub(index), depth) => {
                 return Lookup::Stub {
                     stub: &self.arena.stubs[index],
                     depth,
@@ -239,13 +258,13 @@ impl PartialTrie {
         self.lookup_slot(link, slot.expect("a slot's path"), 0)
     }
 
-    /// Walks to a slot from the node at `link` of its storage trie, which sits at `depth` there.
+    /// Looks up a slot from the node at `link` of its storage trie, at depth `depth` of that trie.
     fn lookup_slot(&self, link: Link, slot: &Key, depth: usize) -> Lookup<'_> {
         match self.walk(link, slot, depth) {
-            (Slot::Storage(index), _) => {
+            (NodeId::Storage(index), _) => {
                 Lookup::Slot(U256::from_be_bytes(self.arena.slots[index].value))
             }
-            (Slot::Stub(index), depth) => {
+            (NodeId::Stub(index), depth) => {
                 let depth = depth + ACCOUNT_NIBBLES;
                 Lookup::Stub {
                     stub: &self.arena.stubs[index],
@@ -256,37 +275,37 @@ impl PartialTrie {
         }
     }
 
-    /// Walks along `key` from the node at `link`, which sits at `depth` of it, to the leaf of
-    /// that key, a stub, or nothing; with the depth reached.
+    /// Walks along `key` from the node at `link`, at depth `depth`, to the leaf of that key, a
+    /// blinded node, or nothing. Returns it with its depth.
     #[inline]
-    fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (Slot, usize) {
+    fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (NodeId, usize) {
         loop {
-            let slot = link.slot();
+            let slot = link.id();
             match slot {
-                Slot::Branch(index) => {
+                NodeId::Branch(index) => {
                     link = self.arena.branches[index].children[nibble(key, depth)];
                     depth += 1;
                 }
-                Slot::Extension(index) => {
+                NodeId::Extension(index) => {
                     let node = &self.arena.extensions[index];
                     let end = usize::from(node.end) - node.level();
                     if shared_nibbles(&node.key, key) < end {
-                        return (Slot::Empty, depth);
+                        return (NodeId::Empty, depth);
                     }
                     (link, depth) = (node.child, end);
                 }
-                Slot::Account(index) if self.arena.accounts[index].key != *key => {
-                    return (Slot::Empty, depth);
+                NodeId::Account(index) if self.arena.accounts[index].key != *key => {
+                    return (NodeId::Empty, depth);
                 }
-                Slot::Storage(index) if self.arena.slots[index].key != *key => {
-                    return (Slot::Empty, depth);
+                NodeId::Storage(index) if self.arena.slots[index].key != *key => {
+                    return (NodeId::Empty, depth);
                 }
                 _ => return (slot, depth),
             }
         }
     }
 
-    /// The node that sits exactly at `path`; at 64 nibbles, the root of that account's storage.
+    /// Returns the node that is exactly at `path`. A path of 64 nibbles names a storage root.
     pub fn find(&self, path: &Path) -> Option<Link> {
         if path.len() < self.base.len() || !path.starts_with(&self.base) {
             return None;
@@ -294,13 +313,13 @@ impl PartialTrie {
         self.find_from(self.root, self.base.len(), path)
     }
 
-    /// As [`Self::find`], from the node at `link`, which sits at `depth` of `path`.
+    /// Like [`Self::find`], but starts at the node at `link`, which is at depth `depth` of `path`.
     pub fn find_from(&self, link: Link, depth: usize, path: &Path) -> Option<Link> {
         self.find_parent(link, depth, path).map(|(_, link)| link)
     }
 
-    /// The node that sits exactly at `path`, or the stub above that stands for it too; with the
-    /// depth at which it sits.
+    /// Returns the node that is exactly at `path`, or the blinded node above that covers it, with
+    /// its depth in nibbles.
     pub fn find_or_stub(&self, path: &Path) -> Option<(Link, usize)> {
         if path.len() < self.base.len() || !path.starts_with(&self.base) {
             return None;
@@ -309,7 +328,8 @@ impl PartialTrie {
         Some((link, depth))
     }
 
-    /// The node that sits exactly at `path` and the one that holds its link (empty if none does).
+    /// Returns the parent of the node that is exactly at `path`, or an empty link if it is the
+    /// root, and the node.
     pub(crate) fn find_parent(
         &self,
         link: Link,
@@ -320,9 +340,9 @@ impl PartialTrie {
         (depth == path.len()).then_some((parent, link))
     }
 
-    /// Goes from the node at `link`, which sits at `depth`, to the one that sits exactly at
-    /// `path`, or to a stub on the way. Returns the node that holds its link (empty if none does),
-    /// it, and its depth.
+    /// Walks from the node at `link`, at depth `depth`, to the node exactly at `path` or to a
+    /// blinded node on the way. Returns its parent (an empty link for the root), the node, and its
+    /// depth.
     fn descend(
         &self,
         mut link: Link,
@@ -331,18 +351,18 @@ impl PartialTrie {
     ) -> Option<(Link, Link, usize)> {
         let mut parent = Link::EMPTY;
         loop {
-            // At 64 nibbles an account's leaf may itself sit: go on to its storage.
-            let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(link.slot(), Slot::Account(_));
+            // An account's leaf may be at 64 nibbles itself: continue to its storage.
+            let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(link.id(), NodeId::Account(_));
             if (depth == path.len() && !account_at_64) || link.is_stub() {
                 return (!link.is_empty()).then_some((parent, link, depth));
             }
             parent = link;
-            match link.slot() {
-                Slot::Branch(index) => {
+            match link.id() {
+                NodeId::Branch(index) => {
                     link = self.arena.branches[index].children[usize::from(path.nibble(depth))];
                     depth += 1;
                 }
-                Slot::Extension(index) => {
+                NodeId::Extension(index) => {
                     let node = &self.arena.extensions[index];
                     let (level, end) = (node.level(), usize::from(node.end));
                     if path.len() < end || shared_from(path, level, &node.key) < end - level {
@@ -350,25 +370,29 @@ impl PartialTrie {
                     }
                     (link, depth) = (node.child, end);
                 }
-                Slot::Account(index) => {
+                NodeId::Account(index) => {
                     let node = &self.arena.accounts[index];
                     if path.account_part() != Some(B256::from(node.key)) {
                         return None;
                     }
                     (link, depth) = (node.storage, ACCOUNT_NIBBLES);
                 }
-                Slot::Empty | Slot::Storage(_) | Slot::Stub(_) => return None,
+                NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => return None,
             }
         }
     }
 
-    /// Adds a branch, linked from nowhere yet.
+    /// Adds a branch that no node links to yet.
     pub fn push_branch(&mut self, children: [Link; 16]) -> Link {
         self.arena.add_branch(children)
     }
 
-    /// Adds an extension that sits at `depth` and leads to `child` at the path `to`, linked from
-    /// nowhere yet. Panics if that is no way down within one level.
+    /// Adds an extension at depth `depth` that leads to `child` at path `to`, and that no node
+    /// links to yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `to` is not below `depth`, or is in another trie (account trie or storage trie).
     pub fn push_extension(&mut self, depth: usize, to: &Path, child: Link) -> Link {
         let level = if depth < ACCOUNT_NIBBLES {
             0
@@ -383,7 +407,11 @@ impl PartialTrie {
             .add_extension(depth, to.len(), key_at(to, level), child)
     }
 
-    /// Adds an account's leaf that sits at `depth`, linked from nowhere yet.
+    /// Adds the leaf of the account at `path`, at depth `depth`, that no node links to yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `depth` is over 64 nibbles.
     pub fn push_account(
         &mut self,
         depth: usize,
@@ -398,8 +426,11 @@ impl PartialTrie {
         self.arena.add_account(depth, path.0, account, storage)
     }
 
-    /// Adds a slot's leaf that sits at `depth` (64 to 128), linked from nowhere yet. `slot` is
-    /// keccak(slot); the value is not zero.
+    /// Adds the leaf of the slot whose hash is `slot`, at depth `depth`, that no node links to yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `depth` is not 64 to 128 nibbles, or if the value is zero.
     pub fn push_slot(&mut self, depth: usize, slot: &B256, value: U256) -> Link {
         assert!(
             (ACCOUNT_NIBBLES..=SLOT_NIBBLES).contains(&depth),
@@ -409,52 +440,65 @@ impl PartialTrie {
         self.arena.add_slot(depth - ACCOUNT_NIBBLES, slot.0, value)
     }
 
-    /// Adds a stub, linked from nowhere yet.
+    /// Adds a blinded node that no node links to yet.
     pub fn push_stub(&mut self, stub: Stub) -> Link {
         self.arena.add_stub(stub)
     }
 
-    /// Puts the node at `link` at the root; what was there is left where it is.
+    /// Makes the node at `link` the root. Does not free the previous root.
     pub fn set_root(&mut self, link: Link) {
         self.root = link;
     }
 
-    /// Puts `child` below `parent`: at `nibble` of a branch, else below the extension or as the
-    /// storage of the account (`nibble` means nothing there). What was there is left where it
-    /// is, and so are memos.
+    /// Makes `child` the child of `parent`: at `nibble` of a branch, below an extension, or as the
+    /// storage root of an account, where `nibble` is ignored. Neither frees the previous child nor
+    /// clears cached references.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `parent` is a slot, blinded or empty.
     pub fn set_child(&mut self, parent: Link, nibble: u8, child: Link) {
-        match parent.slot() {
-            Slot::Branch(index) => {
+        match parent.id() {
+            NodeId::Branch(index) => {
                 let node = &mut self.arena.branches[index];
                 node.children[usize::from(nibble)] = child;
                 node.unhashed |= 1 << nibble;
             }
-            Slot::Extension(index) => self.arena.extensions[index].child = child,
-            Slot::Account(index) => self.arena.accounts[index].storage = child,
+            NodeId::Extension(index) => self.arena.extensions[index].child = child,
+            NodeId::Account(index) => self.arena.accounts[index].storage = child,
             _ => panic!("{parent:?} has no children"),
         }
     }
 
-    /// Says how the parent refers to the node at `link`, which is no stub.
+    /// Sets the cached reference of the node at `link`, which must not be blinded.
     pub fn set_memo(&mut self, link: Link, memo: NodeRef) {
         self.arena.set_memo(link, memo);
     }
 
-    /// Changes what the stub at `link` says. Panics if `link` is no stub.
+    /// Replaces the blinded node at `link`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the node at `link` is not blinded.
     pub fn set_stub(&mut self, link: Link, stub: Stub) {
-        let Slot::Stub(index) = link.slot() else {
+        let NodeId::Stub(index) = link.id() else {
             panic!("{link:?} is no stub")
         };
         self.arena.stubs[index] = stub;
     }
 
-    /// Frees the subtrie at `link`, which nothing links to any more.
+    /// Frees the subtrie at `link`. No node may link to it.
     pub fn free(&mut self, link: Link) {
         self.arena.free_subtrie(link);
     }
 
-    /// Replaces the subtrie that sits at `path` by its stub: evicts, prunes, makes a witness. The
-    /// subtrie's root must be hashed. Returns the stub's link.
+    /// Replaces the subtrie at `path` by a blinded node, to evict or prune it. Returns the link of
+    /// the blinded node.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TrieError::NoNode`] if there is no node at `path`, and [`TrieError::NotHashed`] if
+    /// it is not hashed.
     pub fn replace_by_stub(
         &mut self,
         path: &Path,
@@ -480,7 +524,7 @@ impl PartialTrie {
         Ok(stub)
     }
 
-    /// Hangs the node that sits at `path` below `parent`, or as the root if that is no node.
+    /// Makes the node at `path` a child of `parent`, or the root if `parent` is empty.
     pub(crate) fn hang(&mut self, parent: Link, path: &Path, link: Link) {
         match path.nibbles().next_back() {
             Some(nibble) if !parent.is_empty() => self.set_child(parent, nibble, link),
@@ -489,7 +533,7 @@ impl PartialTrie {
     }
 }
 
-/// The nibbles of `path` from `level` (0 or 64) on, as a key.
+/// Returns the nibbles of `path` from `level` (0 or 64) on, as a key.
 pub(crate) fn key_at(path: &Path, level: usize) -> Key {
     let packed = &path.packed()[level / 2..];
     let mut key = [0; 32];
@@ -498,7 +542,7 @@ pub(crate) fn key_at(path: &Path, level: usize) -> Key {
     key
 }
 
-/// Nibbles that `path` from `level` on shares with `key`.
+/// Length of the common prefix of `path` from `level` on and `key`, in nibbles.
 fn shared_from(path: &Path, level: usize, key: &Key) -> usize {
     shared_nibbles(&key_at(path, level), key)
 }

@@ -1,10 +1,10 @@
-//! Asking for memory before it is needed.
+//! Prefetching of memory.
 //!
-//! The nodes that a change touches are scattered over the arena: reading them one after another,
-//! hashing would wait for memory for most of its time.
+//! The nodes that a change touches are scattered over the arena. Without prefetching, hashing would
+//! wait for memory most of the time.
 #![allow(unsafe_code)]
 
-/// Starts to bring `value` into the caches. Does nothing on processors other than x86-64.
+/// Prefetches `value` into the processor's caches. Does nothing on processors other than x86-64.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,11 @@
 //! Proofs of one account and its slots, in the form of `eth_getProof` (EIP-1186).
 //!
-//! The verifier is pure and takes nothing on trust but the state root: each node must have the
-//! hash that its parent names, every claimed value must be the one that the nodes end in, and no
-//! node may be listed that is not on the way.
+//! The verifier trusts nothing but the state root: each node must have the hash by which its parent
+//! refers to it, every claimed value must equal the proved one, and nodes that are not on the path
+//! are rejected.
 
 use crate::{
-    arena::{Key, Link, Slot, nibble, shared_nibbles},
+    arena::{Key, Link, NodeId, nibble, shared_nibbles},
     error::UpdateError,
     extract::Keys,
     node_ref::EMPTY_ROOT,
@@ -18,47 +18,47 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_keccak::keccak256;
 use cambium_primitives::{Account, KECCAK_EMPTY, Path};
 
-/// What is claimed of an account, and the nodes that prove it. The JSON form is that of
-/// `eth_getProof`.
+/// Claimed values of an account and some of its slots, with Merkle proofs. The JSON form is that of
+/// `eth_getProof` (EIP-1186).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "camelCase"))]
 pub struct AccountProof {
-    /// The account's address.
+    /// Address of the account.
     pub address: Address,
-    /// RLP of the nodes from the state root down to the account, or to where it is found absent.
+    /// RLP of the nodes from the state root to the account, or to the node that proves its absence.
     pub account_proof: Vec<Bytes>,
-    /// Balance in wei; zero for an absent account.
+    /// Balance in wei, zero for an absent account.
     pub balance: U256,
-    /// Keccak-256 of the code; that of nothing (or zero) for an absent account.
+    /// Hash of the code. For an absent account it is the hash of empty code, or zero.
     pub code_hash: B256,
-    /// Nonce; zero for an absent account.
+    /// Nonce, zero for an absent account.
     #[cfg_attr(feature = "serde", serde(with = "crate::proof_json::quantity"))]
     pub nonce: u64,
-    /// Root of the storage trie; that of nothing (or zero) for an absent account.
+    /// Root of the storage trie. For an absent account it is [`EMPTY_ROOT`], or zero.
     pub storage_hash: B256,
-    /// Proofs of slots.
+    /// Proofs of the slots, in the order of the request.
     pub storage_proof: Vec<StorageProof>,
 }
 
-/// What is claimed of a slot, and the nodes that prove it.
+/// Claimed value of a slot, with its Merkle proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StorageProof {
-    /// The slot.
+    /// The slot, in the form of the request.
     pub key: StorageKey,
-    /// Its value; zero if there is none.
+    /// Value of the slot, zero if there is no leaf.
     pub value: U256,
-    /// RLP of the nodes from the storage root down to the slot, or to where it is found absent.
+    /// RLP of the nodes from the storage root to the slot, or to the node that proves its absence.
     pub proof: Vec<Bytes>,
 }
 
-/// A slot as it was asked for: in all of its 32 bytes, or as a number.
+/// A slot in the form of the request: as 32 bytes, or as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageKey {
-    /// The slot, unhashed.
+    /// The slot, not hashed.
     pub slot: B256,
-    /// Whether it is written as a number, without leading zeros.
+    /// Whether JSON has the slot as a number, without leading zeros.
     pub quantity: bool,
 }
 
@@ -71,42 +71,42 @@ impl From<B256> for StorageKey {
     }
 }
 
-/// What a proof proves.
+/// Verified values of an account and some of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The account; `None` if it does not exist.
+    /// The account, or `None` if it does not exist.
     pub account: Option<Account>,
-    /// Root of its storage trie.
+    /// Root of the storage trie, [`EMPTY_ROOT`] if there is no storage.
     pub storage_root: B256,
-    /// Slots (unhashed) and their values; zero where there is none.
+    /// Slots, not hashed, with their values. The value is zero if there is no leaf.
     pub slots: Vec<(B256, U256)>,
 }
 
-/// Why a proof proves nothing.
+/// Error of [`verify_account_proof`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// What is wrong with the account's proof.
+    /// The proof of the account is invalid.
     #[error("account {address}: {fault}")]
     Account {
-        /// The account.
+        /// Address of the account.
         address: Address,
-        /// What is wrong.
+        /// The reason.
         fault: ProofFault,
     },
-    /// What is wrong with a slot's proof.
+    /// The proof of a slot is invalid.
     #[error("slot {slot}: {fault}")]
     Slot {
-        /// The slot.
+        /// The slot, not hashed.
         slot: B256,
-        /// What is wrong.
+        /// The reason.
         fault: ProofFault,
     },
 }
 
-/// What is wrong with the proof of one leaf.
+/// Reason why the proof of one leaf is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofFault {
-    /// Nodes end before the leaf, or before where it is found absent.
+    /// The last nodes of the proof are missing.
     #[error("node {index} of the proof, {hash}, is not there")]
     Incomplete {
         /// Position in the list of nodes.
@@ -114,41 +114,45 @@ pub enum ProofFault {
         /// The missing node's hash.
         hash: B256,
     },
-    /// A node is not the one that its parent names.
+    /// A node does not have the hash by which its parent refers to it.
     #[error("node {index} of the proof should have hash {expected}, but has {got}")]
     WrongNode {
         /// Position in the list of nodes.
         index: usize,
-        /// The hash that the parent, or the root, names.
+        /// Hash in the parent, or the root hash.
         expected: B256,
-        /// The node's own.
+        /// Hash of the node.
         got: B256,
     },
-    /// A node is not what a node can be.
+    /// A node is malformed.
     #[error("node {index} of the proof: {what}")]
     Malformed {
         /// Position in the list of nodes.
         index: usize,
-        /// What is wrong.
+        /// The reason.
         what: &'static str,
     },
-    /// Nodes are listed that are not on the way.
+    /// Nodes follow the end of the proof.
     #[error("{surplus} nodes after the end of the proof")]
     Surplus {
-        /// How many.
+        /// Number of these nodes.
         surplus: usize,
     },
-    /// The nodes prove something else than what is claimed.
+    /// A claimed value differs from the proved one.
     #[error("the {field} claimed is not the one proved")]
     Claim {
-        /// Which of the claimed values.
+        /// Name of the claimed value in JSON.
         field: &'static str,
     },
 }
 
 impl PartialTrie {
-    /// Proves what the account at `address` and some of its slots are, present or absent. For a
-    /// trie based at the empty path; loads what is absent.
+    /// Proves the values, or the absence, of the account at `address` and of some of its slots. The
+    /// trie must be based at the empty path. Loads absent subtries.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if loading fails.
     pub fn prove_account<R: Resolve>(
         &mut self,
         address: Address,
@@ -163,8 +167,8 @@ impl PartialTrie {
         let way = self.extract(&Keys::new(vec![(account, paths.clone())]), resolver)?;
         let path = Path::account(&account);
         let (account_proof, leaf) = way.nodes_to(way.root, &path, 0);
-        let (fields, storage) = match leaf.slot() {
-            Slot::Account(index) => (way.arena.account(index), way.arena.accounts[index].storage),
+        let (fields, storage) = match leaf.id() {
+            NodeId::Account(index) => (way.arena.account(index), way.arena.accounts[index].storage),
             _ => (Account::default(), Link::EMPTY),
         };
         let storage_proof = slots.iter().zip(&paths).map(|(key, slot)| {
@@ -190,8 +194,8 @@ impl PartialTrie {
         })
     }
 
-    /// The RLP of the nodes from the root at `link` towards the leaf at `path`, whose key begins at
-    /// `level`; and the leaf, or nothing.
+    /// Returns the RLP of the nodes from `root` towards the leaf at `path`, whose key begins at
+    /// `level`, and the link of the leaf, empty if it is absent.
     fn nodes_to(&self, root: Link, path: &Path, level: usize) -> (Vec<Bytes>, Link) {
         let key = key_at(path, level);
         let (mut nodes, mut link, mut depth) = (Vec::new(), root, 0);
@@ -204,12 +208,12 @@ impl PartialTrie {
                 self.encode_node(link, &mut rlp);
                 nodes.push(rlp.into());
             }
-            match link.slot() {
-                Slot::Branch(index) => {
+            match link.id() {
+                NodeId::Branch(index) => {
                     link = self.arena.branches[index].children[nibble(&key, depth)];
                     depth += 1;
                 }
-                Slot::Extension(index) => {
+                NodeId::Extension(index) => {
                     let node = &self.arena.extensions[index];
                     let end = usize::from(node.end) - level;
                     if shared_nibbles(&node.key, &key) < end {
@@ -224,7 +228,11 @@ impl PartialTrie {
     }
 }
 
-/// Checks every claim of `proof` against the state root `root`.
+/// Verifies every claim of `proof` against the state root `root`. Returns the verified values.
+///
+/// # Errors
+///
+/// Returns an error if a node is malformed, missing or not needed, or if a claim is wrong.
 pub fn verify_account_proof(root: B256, proof: &AccountProof) -> Result<Verified, ProofError> {
     let address = proof.address;
     let (account, storage_root) =
@@ -258,7 +266,7 @@ fn verify_account(root: B256, proof: &AccountProof) -> Result<(Option<Account>, 
         None => (None, EMPTY_ROOT),
     };
     let fields = account.unwrap_or_default();
-    // Of an absent account some nodes claim hashes of zero.
+    // For an absent account some clients claim hashes of zero.
     let claimed =
         |claim: B256, proved: B256| claim == proved || (account.is_none() && claim.is_zero());
     let checks = [
@@ -290,9 +298,10 @@ fn verify_slot(storage_root: B256, claim: &StorageProof) -> Result<U256, ProofFa
     }
 }
 
-/// Walks `nodes` from the root along `key` to the leaf's value, or to where it is found absent.
+/// Walks `nodes` from the root along `key`. Returns the value of the leaf, or `None` if the nodes
+/// prove its absence.
 fn walk<'a>(root: B256, key: &Key, nodes: &'a [Bytes]) -> Result<Option<&'a [u8]>, ProofFault> {
-    // The proof of a trie of nothing: no node, or the empty string as the only one.
+    // The proof of an empty trie: no node, or the empty string as the only one.
     if root == EMPTY_ROOT && nodes.len() < 2 && nodes.iter().all(|node| node[..] == [0x80]) {
         return Ok(None);
     }

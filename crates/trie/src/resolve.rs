@@ -1,17 +1,22 @@
-//! Where absent subtries are loaded from.
+//! Loading of absent subtries.
 
 use crate::{arena::Link, error::Missing, node_ref::Stub, partial::PartialTrie};
 use cambium_primitives::Path;
 
-/// Loads absent subtries that stand in the way.
+/// Loads absent subtries on demand.
 pub trait Resolve {
-    /// Why a subtrie could not be loaded.
+    /// Error of a failed load.
     type Error;
 
-    /// Builds the subtrie's root, and as much below it as is at hand, in `into` (see
-    /// [`PartialTrie::graft_node`] and [`PartialTrie::graft_leaves`]) and returns its link. The
-    /// trie takes the stub's word for the root's reference, or checks it where the root brings
-    /// its own.
+    /// Builds the root of the subtrie at `path`, and as much below it as is available, in `into`
+    /// (see [`PartialTrie::graft_node`] and [`PartialTrie::graft_leaves`]). Returns its link.
+    ///
+    /// If the loaded root has a cached reference, the trie compares it with that of `stub`.
+    /// Otherwise it adopts the reference of `stub` unchecked.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the subtrie is missing or unreadable.
     fn resolve(
         &mut self,
         path: &Path,
@@ -20,7 +25,7 @@ pub trait Resolve {
     ) -> Result<Link, Self::Error>;
 }
 
-/// Loads nothing: for tries that hold all they are asked for, such as witnesses.
+/// A resolver that always fails, for tries that must hold every node needed, such as witnesses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoResolve;
 

@@ -1,4 +1,4 @@
-//! Nodes as RLP, written and read.
+//! RLP encoding and decoding of nodes.
 //!
 //! | node | RLP |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
 //! nibble if even, then the nibbles (Yellow Paper, appendix C).
 //!
-//! What is read comes from strangers: lengths are checked before they are believed, and only the
-//! canonical form is taken.
+//! Decoded bytes are untrusted: lengths are checked before use, and only the canonical form is
+//! accepted.
 
 use crate::node_ref::NodeRef;
 use alloc::vec::Vec;
@@ -39,8 +39,8 @@ fn string_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// RLP put together on the stack: nodes are encoded by the ten thousand, and a vector looks at
-/// its capacity with each byte that it is given.
+/// A buffer on the stack for RLP. Tens of thousands of nodes are encoded per block, and a vector
+/// checks its capacity on each push.
 pub(crate) struct Buffer<const CAPACITY: usize> {
     bytes: [u8; CAPACITY],
     len: usize,
@@ -160,7 +160,7 @@ pub(crate) fn put_extension(
     out.extend_from_slice(node.as_bytes());
 }
 
-/// Appends a branch; a child of [`NodeRef::UNKNOWN`] is none.
+/// Appends a branch. A child of [`NodeRef::UNKNOWN`] is absent.
 pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[&NodeRef; 16], value: &[u8]) {
     let mut refs = Buffer::<{ 16 * 33 }>::new();
     for child in children {
@@ -238,19 +238,19 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends the RLP of a leaf node: for tries of raw values. `path` is what remains of the key, at
-/// most 64 nibbles.
+/// Appends the RLP of a leaf node of a trie of raw values, such as transactions. `path` is the rest
+/// of the key, at most 64 nibbles.
 pub fn encode_leaf(path: &Path, value: &[u8], out: &mut Vec<u8>) {
     put_leaf(out, path.packed(), 0, path.len(), value);
 }
 
-/// Appends the RLP of an extension node: for tries of raw values.
+/// Appends the RLP of an extension node of a trie of raw values.
 pub fn encode_extension(path: &Path, child: &NodeRef, out: &mut Vec<u8>) {
     put_extension(out, path.packed(), 0, path.len(), child);
 }
 
-/// Appends the RLP of a branch node: for tries of raw values. The value is empty if no key ends
-/// at the branch.
+/// Appends the RLP of a branch node of a trie of raw values. `value` is empty if no key ends at the
+/// branch.
 pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut Vec<u8>) {
     let children = children
         .each_ref()
@@ -258,7 +258,7 @@ pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut V
     put_branch(out, &children, value);
 }
 
-/// The value of an account's leaf.
+/// Returns the value of an account's leaf.
 pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<112> {
     let nonce = account.nonce.to_be_bytes();
     let nonce = &nonce[account.nonce.leading_zeros() as usize / 8..];
@@ -273,7 +273,7 @@ pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<11
     value
 }
 
-/// The value of a slot's leaf.
+/// Returns the value of a slot's leaf.
 pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
     let zeros = U256::from_be_bytes(*value).leading_zeros() / 8;
     let mut string = Buffer::new();
@@ -281,7 +281,7 @@ pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
     string
 }
 
-/// A child as it stands in its parent's RLP.
+/// A child in its parent's RLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child<'a> {
     Empty,
@@ -290,7 +290,7 @@ pub(crate) enum Child<'a> {
     Inline(&'a [u8]),
 }
 
-/// A node read from RLP. Paths are relative, at most 64 nibbles.
+/// A node decoded from RLP. Paths are relative, at most 64 nibbles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -302,11 +302,11 @@ pub(crate) enum RawNode<'a> {
     Leaf(Path, &'a [u8]),
 }
 
-/// What is wrong with a node's RLP.
+/// Reason why the RLP of a node is malformed.
 pub(crate) type Malformed = &'static str;
 
 impl<'a> RawNode<'a> {
-    /// Reads a node of a secure trie from all of `rlp`.
+    /// Decodes a node of a secure trie from exactly `rlp`.
     pub(crate) fn decode(mut rlp: &'a [u8]) -> Result<Self, Malformed> {
         let mut items = take_list(&mut rlp)?;
         if !rlp.is_empty() {
@@ -421,7 +421,7 @@ fn decode_path(bytes: &[u8]) -> Result<(Path, bool), Malformed> {
     Ok((path, first & 0x20 != 0))
 }
 
-/// Reads the value of an account's leaf: fields and storage root.
+/// Decodes the value of an account's leaf: its fields and storage root.
 pub(crate) fn decode_account(mut value: &[u8]) -> Result<(Account, B256), Malformed> {
     let mut items = take_list(&mut value)?;
     if !value.is_empty() {
@@ -447,7 +447,7 @@ pub(crate) fn decode_account(mut value: &[u8]) -> Result<(Account, B256), Malfor
     ))
 }
 
-/// Reads the value of a slot's leaf: never zero.
+/// Decodes the value of a slot's leaf, which is never zero.
 pub(crate) fn decode_slot(mut value: &[u8]) -> Result<U256, Malformed> {
     let number = U256::decode(&mut value).map_err(|_| "a slot's value is malformed")?;
     if !value.is_empty() {

@@ -1,12 +1,12 @@
 //! Witnesses: the nodes that a block's execution needs, from which its state transition is run
 //! again with no database.
 //!
-//! A witness lists nodes as bytes and in no order. What binds them is the state root: a node is
-//! taken only where a parent, or the root, names its hash. Whatever is not there stays a stub,
-//! and running the block ends in "no node at path .." if it is needed after all.
+//! A witness lists the RLP of nodes in any order. The state root authenticates them: a node is used
+//! only where its parent, or the root, refers to its hash. Nodes that are missing stay blinded, and
+//! executing the block fails with "no node at path .." if it needs them.
 
 use crate::{
-    arena::{Link, Slot},
+    arena::{Link, NodeId},
     node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
     partial::PartialTrie,
     rlp::{Child, Malformed, RawNode, decode_account, decode_slot},
@@ -17,52 +17,57 @@ use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use hashbrown::{HashMap, HashSet};
 
-/// What a block needs to be executed without a database, in the form of
-/// `debug_executionWitness`.
+/// Data to execute a block without a database, in the format of `debug_executionWitness`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Witness {
-    /// RLP of trie nodes, of the state trie and of storage tries alike.
+    /// RLP of nodes of the account trie and of storage tries, in any order.
     pub state: Vec<Bytes>,
     /// Contract codes.
     pub codes: Vec<Bytes>,
-    /// Addresses and slots that were asked for: unhashed, for those who want to know. Not needed.
+    /// Unhashed addresses and slots that the block accesses. Informational: execution ignores them.
     #[cfg_attr(feature = "serde", serde(default))]
     pub keys: Vec<Bytes>,
-    /// RLP of headers: the parent's, and whatever earlier ones `BLOCKHASH` asks for.
+    /// RLP of headers: that of the parent, and of the ancestors that `BLOCKHASH` reads.
     #[cfg_attr(feature = "serde", serde(default))]
     pub headers: Vec<Bytes>,
 }
 
-/// What is wrong with a witness's nodes.
+/// Error of [`PartialTrie::from_witness`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WitnessError {
-    /// A node is not what a node can be.
+    /// A node is malformed.
     #[error("the node {hash} at path {path}: {what}")]
     Malformed {
-        /// The node's hash; of an inlined node, that of the node which it is part of.
+        /// Hash of the node, or of the node that contains it if it is inlined.
         hash: B256,
-        /// Where it sits.
+        /// Path of the node.
         path: Path,
         /// What is wrong.
         what: &'static str,
     },
-    /// Nodes name each other so often that the trie would be far bigger than the witness.
+    /// The trie would be far larger than the witness, since nodes refer to the same nodes
+    /// repeatedly.
     #[error("the nodes unfold to a trie of over {nodes_max} nodes")]
     TooBig {
-        /// The limit.
+        /// Maximum number of nodes.
         nodes_max: usize,
     },
 }
 
-/// Nodes that a witness may unfold to whatever its size, and for each that it lists: two accounts
-/// with equal storage share its nodes, so nodes may be named more than once.
+/// Maximum number of nodes of the trie: at least this many, and this many for each node listed.
+/// Accounts with equal storage share its nodes, so a node may occur more than once.
 const UNFOLDED_MAX: usize = 1 << 20;
 const UNFOLDED_MAX_EACH: usize = 16;
 
 impl PartialTrie {
-    /// The trie with that root, of whichever of `nodes` hang together with it, based at the empty
-    /// path; and how many of `nodes` were not reached. Takes nothing on trust.
+    /// Builds the trie with root hash `root` from the RLP of `nodes`, which are untrusted. Returns
+    /// the trie, based at the empty path, and the number of nodes that are not reachable from the
+    /// root.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a node is malformed, or if the trie would be far larger than `nodes`.
     pub fn from_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
         let mut trie = Self::new(Path::EMPTY);
         if root == EMPTY_ROOT {
@@ -90,8 +95,8 @@ impl PartialTrie {
         Ok((trie, nodes.len() - unfold.reached.len()))
     }
 
-    /// The RLP of every expanded node, each once; inlined nodes are part of their parents'. All
-    /// must be hashed (as in what [`Self::extract`] gives). Sorted by hash.
+    /// Returns the RLP of every expanded node once, sorted by hash. Inlined nodes are part of their
+    /// parents. All nodes must be hashed, as in a trie from [`Self::extract`].
     pub fn witness_nodes(&self) -> Vec<Bytes> {
         let (nodes, _) = self.counts();
         let mut nodes = Vec::with_capacity(nodes);
@@ -122,7 +127,7 @@ impl PartialTrie {
                 nodes.push((hash, Bytes::copy_from_slice(rlp)));
             }
         }
-        let child_is_root = matches!(link.slot(), Slot::Account(_));
+        let child_is_root = matches!(link.id(), NodeId::Account(_));
         for child in self.children(link) {
             self.list_nodes(child, child_is_root, listed, nodes, rlp);
         }
@@ -221,11 +226,11 @@ impl Unfold<'_> {
             RawNode::Extension(path, child) => {
                 let to = at.join(&path);
                 let child = self.child(trie, child, &to, in_storage)?;
-                match child.slot() {
-                    Slot::Stub(index) => {
+                match child.id() {
+                    NodeId::Stub(index) => {
                         trie.arena.stubs[index].kind = Some(NodeKind::Branch);
                     }
-                    Slot::Branch(_) => {}
+                    NodeId::Branch(_) => {}
                     _ => return Err(malformed("an extension to something other than a branch")),
                 }
                 trie.push_extension(at.len(), &to, child)

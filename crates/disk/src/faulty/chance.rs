@@ -1,6 +1,6 @@
-//! What chance decides: numbers, and how hard a crash hits.
+//! Random numbers, and the random severity of crashes.
 
-/// How hard one crash hits.
+/// Severity of a crash.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     AllKept,
@@ -17,7 +17,7 @@ impl Fate {
         }
     }
 
-    /// Whether one pending change of a name survives.
+    /// Draws whether a pending change of a name survives.
     pub(super) fn keeps(&self, random: &mut Random) -> bool {
         match self {
             Self::AllKept => true,
@@ -27,7 +27,7 @@ impl Fate {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, seeded, good enough to choose accidents.
+/// The generator SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -40,7 +40,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number under `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

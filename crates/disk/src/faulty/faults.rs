@@ -1,42 +1,42 @@
-//! What goes wrong on demand, and what did.
+//! Injected faults, and those that have occurred.
 
 use std::collections::BTreeMap;
 
-/// A way in which an operation on a file goes wrong.
+/// Kind of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// A read fails: an input or output error.
+    /// A read fails with an I/O error.
     FailedRead,
-    /// A file can't be opened: the process has too many open.
+    /// Opening a file fails, as with too many open files.
     FailedOpen,
-    /// A write fails after a part of its bytes, and a hole without any.
+    /// A write fails after a part of its bytes, or punching a hole fails without effect.
     FailedWrite,
-    /// A sync fails, and unsynced writes may be lost for good.
+    /// A sync fails, and unsynced writes may be lost permanently.
     FailedSync,
-    /// A write is reported as done, and never happens.
+    /// A write reports success, and is lost.
     LostWrite,
-    /// A write is reported as done, and happens in another place of the file.
+    /// A write reports success, and goes to another place of the file.
     MisdirectedWrite,
 }
 
-/// Faults that are to come.
+/// Pending faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    /// Bytes of all files at most.
+    /// Maximum total size of files in bytes.
     pub(super) space_bytes: Option<u64>,
-    /// The call from which on no file grows.
+    /// Number of the call from which on the disk is full.
     pub(super) full_at_call: Option<u64>,
-    /// The call that fails.
+    /// Number of the call that fails.
     pub(super) failing_call: Option<u64>,
-    /// The call that panics.
+    /// Number of the call that panics.
     pub(super) panicking_call: Option<u64>,
-    /// The operation that panics, of those that change or sync something.
+    /// Number of the changing or syncing operation that panics.
     pub(super) panicking_operation: Option<u64>,
-    /// The operation during which power is lost.
+    /// Number of the operation during which power is lost.
     pub(super) power_lost_at: Option<u64>,
-    /// By the beginning of names, how many operations go wrong.
+    /// Number of operations that fail, by prefix of names.
     injected: BTreeMap<(Fault, String), u32>,
-    /// What came, and on which name.
+    /// Faults that have occurred, each with the name of the file.
     pub(super) hits: Vec<(Fault, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Faults {
         self.injected.insert((fault, prefix.to_owned()), count);
     }
 
-    /// Whether an operation on `path` goes wrong in this way. Uses up one fault.
+    /// Returns whether an operation on `path` fails in this way. Consumes one fault.
     pub(super) fn hit(&mut self, fault: Fault, path: &str) -> bool {
         let mut waiting = self.injected.iter_mut();
         let found = waiting.find(|((of, prefix), left)| {

@@ -1,5 +1,4 @@
-//! A seeded disk in memory that loses, tears and reorders whatever was not synced, and fails on
-//! demand.
+//! A seeded disk in memory that loses, tears and reorders unsynced changes, and injects faults.
 //!
 //! ```text
 //!  create, rename, remove --> live names    write_at, punch_hole, set_len --> live bytes
@@ -9,8 +8,8 @@
 //!  crash: durable + a random part of what is pending, in a random order  --> a new disk
 //! ```
 //!
-//! All is decided by the seed, so a failing run can be repeated. One disk is one machine: threads
-//! racing on it repeat only as far as their order does.
+//! All decisions follow from the seed, so a failing run can be repeated, as far as threads access
+//! the disk in the same order.
 
 mod chance;
 mod faults;
@@ -36,7 +35,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-/// A disk in memory with injected faults. Clones are the same disk.
+/// A disk in memory with injected faults. Clones share the disk.
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
     state: SharedState,
@@ -44,7 +43,7 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// An empty disk whose accidents are decided by `seed`.
+    /// Creates an empty disk. All its random decisions follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self::from_state(State {
             random: Random(seed),
@@ -65,9 +64,9 @@ impl FaultyDisk {
         }
     }
 
-    /// Loses power, and gives the disk as the next start finds it. What was not synced is kept,
-    /// lost or torn, each piece by itself. This disk and its open files fail from now on; faults
-    /// asked for and locks are gone.
+    /// Simulates a power loss. Returns the disk after the restart: each unsynced change is kept,
+    /// lost or torn independently, and pending faults and locks are gone. This disk and its open
+    /// files fail from now on.
     #[must_use]
     pub fn crash(&self) -> Self {
         let mut state = self.state();
@@ -94,81 +93,78 @@ impl FaultyDisk {
         })
     }
 
-    /// Loses power during the operation that comes after `operations` more writes, syncs and
-    /// changes of names: it and all later ones fail. [`FaultyDisk::crash`] then gives the disk as
-    /// the next start finds it.
+    /// Loses power during the operation after `operations` more writes, syncs and changes of names.
+    /// It and all later ones fail. [`FaultyDisk::crash`] then returns the disk after the restart.
     pub fn lose_power_after(&self, operations: u64) {
         let mut state = self.state();
         state.faults.power_lost_at = Some(state.operations + operations);
     }
 
-    /// Whether power is lost: every operation fails.
+    /// Returns whether power is lost, so that every operation fails.
     pub fn is_off(&self) -> bool {
         self.state().power().is_err()
     }
 
-    /// How many writes, syncs and changes of names there were.
+    /// Returns the number of writes, syncs and changes of names so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// How many operations there were of any kind: reads, openings and questions included.
+    /// Returns the number of operations of any kind so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Makes the operation fail that comes after `calls` more of any kind, and no other. A write
-    /// that fails has written a part; a sync that fails may lose unsynced writes for good.
+    /// Makes the operation after `calls` more of any kind fail. A failing write writes a part of
+    /// its bytes, and a failing sync may lose unsynced writes permanently.
     pub fn fail_call_after(&self, calls: u64) {
         let mut state = self.state();
         state.faults.failing_call = Some(state.calls + calls);
     }
 
-    /// Makes the operation panic that comes after `calls` more of any kind, before it has any
-    /// effect: whoever calls the disk is stopped in the middle of what it does.
+    /// Makes the operation after `calls` more of any kind panic before it has any effect.
     pub fn panic_call_after(&self, calls: u64) {
         let mut state = self.state();
         state.faults.panicking_call = Some(state.calls + calls);
     }
 
-    /// As [`FaultyDisk::panic_call_after`], counted in writes, syncs and changes of names: whoever
-    /// only reads is never stopped.
+    /// Like [`FaultyDisk::panic_call_after`], but counts only writes, syncs and changes of names,
+    /// so that reads never panic.
     pub fn panic_operation_after(&self, operations: u64) {
         let mut state = self.state();
         state.faults.panicking_operation = Some(state.operations + operations);
     }
 
-    /// Lets no file grow any more after `calls` more operations of any kind: the disk is full.
+    /// Makes the disk full after `calls` more operations of any kind: no file can grow.
     pub fn fill_after(&self, calls: u64) {
         let mut state = self.state();
         state.faults.full_at_call = Some(state.calls + calls);
     }
 
-    /// Lets files grow to `bytes` in all: what goes beyond fails as on a full disk, after as much
-    /// as fits was written. `None` for no limit.
+    /// Limits the total size of files to `bytes`, or removes the limit. Writes beyond it fail as on
+    /// a full disk, after writing as much as fits.
     pub fn limit_space(&self, bytes: Option<u64>) {
         let faults = &mut self.state().faults;
         (faults.space_bytes, faults.full_at_call) = (bytes, None);
     }
 
-    /// Makes the next `count` operations go wrong in the way of `fault` on files (and, of syncs,
-    /// directories) whose name begins with `prefix`. `u32::MAX` for all from now on, 0 for none.
+    /// Injects `fault` into the next `count` operations on files, and syncs of directories, whose
+    /// name begins with `prefix`. `u32::MAX` affects all operations from now on, and 0 none.
     pub fn inject(&self, fault: Fault, prefix: &str, count: u32) {
         self.state().faults.inject(fault, prefix, count);
     }
 
-    /// Takes back all faults that were asked for and have not come yet, a full disk included.
+    /// Removes all pending faults, including a full disk.
     pub fn clear_faults(&self) {
         self.state().faults = Faults::default();
     }
 
-    /// The faults that have come, each with the file or directory that it hit, since the last time
-    /// this was asked.
+    /// Returns the faults that have occurred since the last call, each with its file or directory.
     pub fn take_hits(&self) -> Vec<(Fault, String)> {
         std::mem::take(&mut self.state().faults.hits)
     }
 
-    /// Another disk with the same files, all of them durable. Faults and locks stay here.
+    /// Returns another disk with the same files, all of them durable, without faults and locks.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let mut state = self.state();
@@ -187,8 +183,11 @@ impl FaultyDisk {
         })
     }
 
-    /// Flips bit `bit` (0 to 7) of the byte at `offset`, for good. Panics if there is no such file
-    /// or byte: that is a mistake of the test.
+    /// Flips bit `bit` (0 to 7) of the byte at `offset` permanently.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such file or byte.
     pub fn flip_bit(&self, path: &str, offset: u64, bit: u8) {
         let mut state = self.state();
         let inode = state.names.file(path).expect("a file to flip a bit of");
@@ -199,8 +198,12 @@ impl FaultyDisk {
             .flip(offset as usize, 1 << bit);
     }
 
-    /// Makes the blocks that a range of a file touches unreadable, as on a worn-out device, until
-    /// they are written again. Panics if there is no such file: that is a mistake of the test.
+    /// Makes the blocks of a range of a file unreadable, as on a worn-out device, until they are
+    /// overwritten.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such file.
     pub fn spoil(&self, path: &str, offset: u64, len: usize) {
         let mut state = self.state();
         let inode = state.names.file(path).expect("a file to spoil");
@@ -208,14 +211,14 @@ impl FaultyDisk {
         image.spoil(offset, len);
     }
 
-    /// The bytes of the file `path` as they are read now. `None` if there is no such file.
+    /// Returns the current content of the file `path`, or `None` if there is no such file.
     pub fn contents(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.state();
         let inode = state.names.file(path)?;
         Some(state.files[&inode].live().to_vec())
     }
 
-    /// All files, by name.
+    /// Returns the names of all files.
     pub fn files(&self) -> Vec<String> {
         self.state().names.file_names()
     }

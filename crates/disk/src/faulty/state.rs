@@ -1,4 +1,4 @@
-//! The state of the disk: what is live and what is durable, and the faults that are asked for.
+//! State of the faulty disk: live and durable content, and pending faults.
 
 use super::{
     chance::Random,
@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The state as a disk and its open files share it.
+/// The state, shared by a disk and its open files.
 #[derive(Clone, Debug)]
 pub(super) struct SharedState(Arc<Mutex<State>>);
 
@@ -35,11 +35,11 @@ pub(super) struct State {
     pub(super) files: BTreeMap<u64, FileImage>,
     pub(super) locks: BTreeSet<String>,
     pub(super) faults: Faults,
-    /// Operations that changed or synced something.
+    /// Number of operations that changed or synced something.
     pub(super) operations: u64,
-    /// All operations: reads, openings and questions, too.
+    /// Number of operations of any kind.
     pub(super) calls: u64,
-    /// Power was lost.
+    /// Whether power was lost.
     pub(super) is_dead: bool,
 }
 
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Counts an operation of any kind. True if it is to fail.
+    /// Counts an operation of any kind. Returns whether it fails.
     pub(super) fn call(&mut self) -> io::Result<bool> {
         self.power()?;
         let call = self.calls;
@@ -66,7 +66,7 @@ impl State {
         Ok(self.faults.failing_call.take_if(|at| *at == call).is_some())
     }
 
-    /// As [`Self::call`], of an operation that fails without any effect.
+    /// Like [`Self::call`], for an operation that fails without any effect.
     pub(super) fn plain_call(&mut self) -> io::Result<()> {
         match self.call()? {
             true => Err(Errno::IO.into()),
@@ -74,8 +74,8 @@ impl State {
         }
     }
 
-    /// Counts an operation that changes or syncs something. `Err` if it is the one during which
-    /// power is lost, or a later one.
+    /// Counts an operation that changes or syncs something. Returns an error if power is lost
+    /// during it or before.
     pub(super) fn step(&mut self) -> io::Result<()> {
         self.power()?;
         let operation = self.operations;

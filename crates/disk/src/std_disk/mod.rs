@@ -1,4 +1,4 @@
-//! A directory of Linux's own file system.
+//! A disk in a directory of the Linux file system.
 //!
 //! ```text
 //!  one read      file.rs      pread, of whole blocks into aligned memory if access is direct
@@ -39,10 +39,10 @@ use std::{
 };
 use uring::SetUp;
 
-/// A directory of the file system. Clones are the same disk.
+/// A disk in a directory of the file system. Clones share the disk.
 ///
-/// When the process may open no more files, the disk raises its limit to the hard one
-/// (`ulimit -Hn`), once.
+/// When the process runs out of file descriptors, the disk raises its limit to the hard limit
+/// (`ulimit -Hn`).
 #[derive(Clone, Debug)]
 pub struct StdDisk {
     root: PathBuf,
@@ -53,16 +53,18 @@ pub struct StdDisk {
 }
 
 impl StdDisk {
-    /// The disk whose root is the directory `root`, with the options of
-    /// [`StdDiskOptions::from_env`]. The directory is neither checked nor created here: see
-    /// [`Disk::create_dir`] with `""`.
+    /// Creates a disk in the directory `root` with the options of [`StdDiskOptions::from_env`].
+    /// Neither checks nor creates the directory; [`Disk::create_dir`] of `""` creates it.
     pub fn new(root: impl AsRef<Path>) -> Self {
         let options = StdDiskOptions::from_env();
         Self::with_set_up(root.as_ref(), &options, uring::set_up)
     }
 
-    /// The same with options of one's own. An error if they demand io_uring and the system refuses
-    /// it.
+    /// Creates a disk in the directory `root`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the options require io_uring and the system does not permit it.
     pub fn with_options(
         root: impl AsRef<Path>,
         options: &StdDiskOptions,
@@ -86,7 +88,7 @@ impl StdDisk {
         }
     }
 
-    /// An error if the method demanded can't be had.
+    /// Returns an error if the required method is unavailable.
     fn checked(self) -> Result<Self, DiskError> {
         if self.method == IoMethod::Uring
             && let Err(why) = self.batches.rings()
@@ -128,7 +130,7 @@ impl StdDisk {
         }
     }
 
-    /// An error if nothing may be changed.
+    /// Returns an error if the disk is read-only.
     fn check_writable(&self, op: &'static str, path: &str) -> Result<(), DiskError> {
         match self.read_only {
             true => Err(self.error(op, path)(
@@ -144,8 +146,8 @@ impl StdDisk {
     }
 }
 
-/// Creates a directory and those above it, and makes the name of each survive a power loss: that
-/// of the directory itself even if it was there, since whoever made it may have been killed.
+/// Creates a directory and its parents, and makes their names durable. Also syncs the name of a
+/// directory that exists, since the process that created it may have been killed before its sync.
 fn create_durable_dir(dir: &Path) -> io::Result<()> {
     let above = match dir.parent() {
         None => return Ok(()),
@@ -173,7 +175,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
-/// Lets the process open as many files as it may ask for. False if it has asked already.
+/// Raises the limit of open files to the hard limit. Returns false if it was raised before.
 fn raise_file_limit() -> bool {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {

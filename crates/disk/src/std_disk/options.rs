@@ -1,28 +1,30 @@
-//! How a disk of the file system is to do its work.
+//! Options of [`StdDisk`](crate::StdDisk).
 
-/// How batches are read.
+/// Method of batch reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMethod {
-    /// By io_uring if the system lets us: containers often do not. Else by threads. Found out when
-    /// first needed, by a read; [`Disk::describe`](crate::Disk::describe) says what came of it.
+    /// io_uring if the system permits it, which containers often do not, else threads. Decided by
+    /// the first read that needs it; [`Disk::describe`](crate::Disk::describe) returns the
+    /// decision.
     #[default]
     Auto,
-    /// By io_uring, or not at all.
+    /// io_uring. Creating the disk fails if the system does not permit it.
     Uring,
-    /// By threads.
+    /// Threads.
     Portable,
 }
 
-/// How a [`StdDisk`](crate::StdDisk) is to do its work.
+/// Options of a [`StdDisk`](crate::StdDisk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StdDiskOptions {
-    /// How batches are read.
+    /// Method of batch reads.
     pub method: IoMethod,
-    /// Whether files opened for [`Access::Direct`](crate::Access::Direct) are to bypass the page
-    /// cache, where the file system can do that.
+    /// Whether files opened for [`Access::Direct`](crate::Access::Direct) bypass the page cache,
+    /// where the file system supports it.
     pub direct: bool,
-    /// Whether files are opened for reading alone, and none are made or renamed: of a directory that
-    /// may not be written to, say. Lock files come and go as far as the directory allows.
+    /// Whether files are opened for reading only, and none are created or renamed, as for a
+    /// directory without write permission. Lock files are still created and removed where
+    /// permitted.
     pub read_only: bool,
 }
 
@@ -37,8 +39,9 @@ impl Default for StdDiskOptions {
 }
 
 impl StdDiskOptions {
-    /// The default, less what the environment variable `CAMBIUM_IO` switches off: a list with
-    /// commas of `portable` (no io_uring) and `cached` (no direct access). Other words are ignored.
+    /// Returns the default options, changed by the environment variable `CAMBIUM_IO`: a list of
+    /// words separated by commas. `portable` disables io_uring, `cached` disables direct access,
+    /// and other words are ignored.
     pub fn from_env() -> Self {
         Self::without(&std::env::var("CAMBIUM_IO").unwrap_or_default())
     }

@@ -1,22 +1,22 @@
-//! What a disk and its open files know of each other.
+//! State that a disk shares with its open files.
 
 use crate::stats::Counters;
 use std::{io, sync::OnceLock};
 
-/// What a disk and its files have in common.
+/// State that a disk shares with its open files.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) counters: Counters,
-    /// Whether files may bypass the cache.
+    /// Whether files may bypass the page cache.
     pub(super) wants_direct: bool,
-    /// Set by the first file that does.
+    /// Set by the first file that bypasses the page cache.
     pub(super) is_direct: OnceLock<()>,
-    /// Why some file does not although it was asked to.
+    /// Reason why a file opened for direct access does not bypass the page cache.
     pub(super) direct_refusal: OnceLock<String>,
 }
 
 impl Shared {
-    /// Notes that a file bypasses the cache, or why it does not.
+    /// Records that a file bypasses the page cache, or why it does not.
     pub(super) fn note_direct(&self, refusal: Option<&io::Error>) {
         let _ = match refusal {
             None => self.is_direct.set(()),

@@ -1,4 +1,4 @@
-//! What a block does to the state, by its access list alone.
+//! State changes of a block, from its access list alone.
 
 use super::list::AccessList;
 use crate::{Account, AccountChange, AccountUpdate, Changes};
@@ -8,12 +8,17 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_keccak::keccak256_each;
 
 impl AccessList {
-    /// The changes of the block that the list is of: the last value of everything. `account` and
-    /// `slot` tell what the block finds: accounts that change at all, and slots that change more
-    /// than once, since they may end as they began. An account that ends empty is gone (EIP-161).
+    /// Returns the state changes of the block: the last value of each changed field. `account` and
+    /// `slot` return pre-state values, of accounts with any change and of slots with several
+    /// changes, whose last value may equal the first. An account that ends empty is deleted
+    /// (EIP-161).
     ///
-    /// From Cancun on these are all changes of a block, unless its parent's state has accounts
-    /// that are empty though they exist. Before, storage that SELFDESTRUCT removed is not listed.
+    /// From Cancun on the result is complete, unless the pre-state has empty accounts. Before
+    /// Cancun, access lists lack the slots that SELFDESTRUCT removes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error of `account` or `slot`.
     pub fn changes<E>(
         &self,
         mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
@@ -42,7 +47,7 @@ impl AccessList {
         Ok(Changes::new(changes))
     }
 
-    /// The codes that the block brings, by hash.
+    /// Returns the codes that the block deploys, by hash.
     pub fn codes(&self) -> Vec<(B256, Bytes)> {
         let changes = self
             .accounts()
@@ -55,7 +60,7 @@ impl AccessList {
     }
 }
 
-/// A slot's last value, if that is not the one `before` the block.
+/// Returns the last value of a slot if it differs from the value `before` the block.
 fn last_value<E>(
     changed: &SlotChanges,
     before: impl FnOnce() -> Result<U256, E>,

@@ -1,4 +1,4 @@
-//! What an access list must be by itself, whatever the block does.
+//! Rules that an access list must follow independently of execution.
 
 use super::{
     field::AccessField,
@@ -8,16 +8,16 @@ use alloy_eip7928::{AccountChanges, BlockAccessIndex};
 use alloy_primitives::{Address, U256};
 use core::cmp::Ordering;
 
-/// What is wrong with an access list by itself.
+/// Error of an access list that is malformed, not canonical or too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum AccessListError {
-    #[error("it is no RLP of an access list, {account_count} accounts in: {error}")]
+    #[error("malformed RLP after {account_count} accounts: {error}")]
     Rlp {
         account_count: usize,
         error: alloy_rlp::Error,
     },
-    #[error("it has more than {max} accounts and slots, which is all that the gas limit allows")]
+    #[error("more than the {max} accounts and slots that the gas limit allows")]
     Items { max: u64 },
     #[error("account {address} is listed twice")]
     AccountTwice { address: Address },
@@ -79,7 +79,7 @@ pub(super) fn account_order(
     }
 }
 
-/// All that is to be said of one account.
+/// Checks the rules for one account.
 pub(super) fn account(
     account: &AccountChanges,
     limits: &AccessListLimits,

@@ -1,4 +1,4 @@
-//! The RLP of an access list, decoded with every claim checked before it costs memory.
+//! Decoding of the RLP of an access list. Every count is checked before memory is allocated for it.
 //!
 //! | item | RLP |
 //! |---|---|
@@ -8,10 +8,11 @@
 //! | slot read | slot |
 //! | balance, nonce, code | [index, value] |
 //!
-//! Numbers are without leading zeros; lengths are in their shortest form.
+//! Numbers have no leading zeros, and lengths are in their shortest form.
 //!
-//! Accounts and slots are counted against the limit as they come, and no field can have more
-//! changes than there are indices: what is over is refused before it is kept.
+//! Accounts and slots are counted while they are decoded, and no field can have more changes than
+//! there are indices, so a list that is too large is rejected before it takes more memory than
+//! allowed.
 
 use super::{
     check::{self, AccessListError},
@@ -25,7 +26,7 @@ use alloy_eip7928::{
 use alloy_primitives::{Address, Bytes, U256};
 use alloy_rlp::{Decodable, Error as RlpError, Header};
 
-/// Why decoding stops within an account.
+/// Error of decoding one account.
 enum Stop {
     Rlp(RlpError),
     Items,
@@ -66,7 +67,7 @@ pub(super) fn decode(
     Ok(accounts)
 }
 
-/// The payload of a list that is all there is.
+/// Returns the payload of a list that takes exactly the given bytes.
 fn whole(mut bytes: &[u8]) -> Result<&[u8], RlpError> {
     let list = Header::decode_bytes(&mut bytes, true)?;
     if !bytes.is_empty() {
@@ -96,7 +97,7 @@ impl Decoder {
         Ok(account)
     }
 
-    /// A list of slots, each of which counts against the limit.
+    /// Decodes a list of slots, and counts each against the limit.
     fn slots<T>(
         &mut self,
         fields: &mut &[u8],
@@ -121,7 +122,7 @@ impl Decoder {
         Ok(slot)
     }
 
-    /// Changes of one field, of which [`check`] looks at the order of the indices.
+    /// Decodes the changes of one field. [`check`] checks the order of their indices.
     fn changes<V: Decodable, C>(
         &self,
         fields: &mut &[u8],

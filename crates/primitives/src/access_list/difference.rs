@@ -1,49 +1,49 @@
-//! Where a given access list is not the one that execution gives.
+//! Differences between an access list that came with a block and the one that execution produces.
 
 use super::field::AccessField;
 use alloy_eip7928::{AccountChanges, BlockAccessIndex, SlotChanges};
 use alloy_primitives::{Address, Bytes, U256, keccak256};
 use core::{cmp::Ordering, fmt, iter};
 
-/// The first place in which a given access list is not the one that execution gives: by address,
-/// then slots by number, then balance, nonce and code, each by index.
+/// First difference between the given access list and the one that execution produces. The order is
+/// by address, then slots by number, then balance, nonce and code, each by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessListDifference {
-    /// An account is in one of the lists only.
+    /// An account is in only one of the lists.
     Account {
-        /// The account.
+        /// Address of the account.
         address: Address,
-        /// Whether it is in the given list, and not touched by execution; else the reverse.
+        /// True if only the given list has the account, false if only execution accesses it.
         given: bool,
     },
-    /// A slot that does not change is in one of the lists only.
+    /// A slot that does not change is in only one of the lists.
     Read {
-        /// The account.
+        /// Address of the account.
         address: Address,
         /// The slot.
         slot: U256,
-        /// Whether it is in the given list, and not read by execution; else the reverse.
+        /// True if only the given list has the slot, false if only execution reads it.
         given: bool,
     },
-    /// A change is in one of the lists only, or has another value.
+    /// A change is in only one of the lists, or its values differ.
     Change {
-        /// The account.
+        /// Address of the account.
         address: Address,
-        /// What changes.
+        /// The field that changes.
         field: AccessField,
-        /// The index of the change.
+        /// Block access index of the change.
         index: u64,
-        /// What execution leaves there; `None` if it changes nothing there.
+        /// Value after execution of the step, or `None` if it does not change the field.
         expected: Option<AccessValue>,
-        /// What the given list says; `None` if it says nothing.
+        /// Value in the given list, or `None` if it has no such change.
         found: Option<AccessValue>,
     },
 }
 
-/// A value that a step of a block leaves.
+/// Value of a field after a step of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessValue {
-    /// Of a slot.
+    /// The value of a slot.
     Slot(U256),
     /// A balance in wei.
     Balance(U256),
@@ -157,8 +157,8 @@ fn account(expected: &AccountChanges, given: &AccountChanges) -> Option<AccessLi
         .or_else(codes)
 }
 
-/// The first slot that differs. One that one list has as read and the other as changed differs in
-/// its first change.
+/// Returns the first difference between the slots of an account. If one list has a slot as read and
+/// the other as changed, they differ in its first change.
 fn slot(expected: &AccountChanges, given: &AccountChanges) -> Option<AccessListDifference> {
     let changed = slot_changed(expected, given);
     let read = slot_read(expected, given);
@@ -214,7 +214,7 @@ fn slot_read(
     })
 }
 
-/// The first change of a field that differs.
+/// Returns the first difference between the changes of a field.
 fn change<C>(
     address: Address,
     field: AccessField,
@@ -250,14 +250,14 @@ fn change<C>(
     })
 }
 
-/// What of two ordered rows is in both, or in one of them.
+/// Items of two sorted sequences with the same key: one from either, or from both.
 enum Pair<'a, T> {
     Both(&'a T, &'a T),
     Expected(&'a T),
     Given(&'a T),
 }
 
-/// Walks two ordered rows side by side.
+/// Merges two sorted sequences.
 fn merge<'a, T, K: Ord>(
     mut expected: &'a [T],
     mut given: &'a [T],

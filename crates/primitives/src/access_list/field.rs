@@ -1,12 +1,12 @@
-//! What of an account a list speaks of.
+//! The fields of an account that an access list can change.
 
 use alloy_primitives::U256;
 use core::fmt;
 
-/// What of an account a change is of.
+/// Field of an account that a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessField {
-    /// A slot.
+    /// The value of a slot, by its number.
     Slot(U256),
     /// The balance.
     Balance,

@@ -1,15 +1,15 @@
-//! What a block finds at all that its access list names.
+//! Pre-state values for every key in the access list of a block.
 //!
 //! | item | RLP |
 //! |---|---|
-//! | values | list of what follows, for each account of the access list, in its order |
+//! | values | list of the following, for each account of the access list, in its order |
 //! | nonce | number |
 //! | balance | number |
 //! | code hash | 32 bytes; none where there is no code |
 //! | slots | list of numbers: those of slots that change, in their order, then of slots read |
 //!
-//! Numbers are without leading zeros; lengths are in their shortest form. Keys are the access
-//! list's, so that values without it mean nothing.
+//! Numbers have no leading zeros, and lengths are in their shortest form. The keys are in the
+//! access list, and decoding needs it.
 
 use super::list::AccessList;
 use crate::{Account, KECCAK_EMPTY};
@@ -17,31 +17,35 @@ use alloc::vec::Vec;
 use alloy_primitives::{Address, B256, U256};
 use alloy_rlp::{Decodable, Encodable, Error as RlpError, Header};
 
-/// What a block finds at the accounts and slots of its access list, in the list's order.
+/// Pre-state values of the accounts and slots in an access list, in the order of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundValues(Vec<FoundAccount>);
 
-/// What a block finds at an account.
+/// Pre-state values of one account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundAccount {
-    /// Its fields: those of an empty account where there is none.
+    /// Fields of the account. An absent account has the fields of an empty one.
     pub account: Account,
-    /// The values of slots that change, then of slots that are only read.
+    /// Values of the slots that change, then of the slots that are only read.
     pub slots: Vec<U256>,
 }
 
-/// Why bytes are no values for an access list.
+/// Error of decoding pre-state values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("values found: at account {account_count} of the access list: {error}")]
+#[error("pre-state values of account {account_count} of the access list: {error}")]
 pub struct FoundValuesError {
-    /// Accounts read before.
+    /// Number of accounts decoded before the error.
     pub account_count: usize,
-    /// What is wrong.
+    /// The reason.
     pub error: RlpError,
 }
 
 impl FoundValues {
-    /// Asks for all that a list names.
+    /// Reads the pre-state values for all keys of `list`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error of `account` or `slot`.
     pub fn read<E>(
         list: &AccessList,
         mut account: impl FnMut(Address) -> Result<Option<Account>, E>,
@@ -59,18 +63,18 @@ impl FoundValues {
         Ok(Self(accounts))
     }
 
-    /// What is found at each account of the list.
+    /// Returns the pre-state values of each account, in the order of the list.
     pub fn accounts(&self) -> &[FoundAccount] {
         &self.0
     }
 
-    /// Whether there is a value for every key of the list, and no other.
+    /// Returns whether there is exactly one value for each key of `list`.
     pub fn is_of(&self, list: &AccessList) -> bool {
         let counts = self.0.iter().map(|found| found.slots.len());
         counts.eq(list.accounts().iter().map(slot_count))
     }
 
-    /// The RLP of the values.
+    /// Returns the RLP of the values.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         for found in &self.0 {
@@ -93,8 +97,12 @@ impl FoundValues {
         out
     }
 
-    /// Decodes from exactly these bytes values for the keys of `list`. Memory is taken for what is
-    /// there only, and never for more values than there are keys.
+    /// Decodes the values for the keys of `list` from exactly `bytes`, which are untrusted. Takes
+    /// no more memory than the keys need.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the RLP is malformed or the values do not match the keys.
     pub fn decode(mut bytes: &[u8], list: &AccessList) -> Result<Self, FoundValuesError> {
         let mut accounts = Vec::new();
         let at = |account_count| {

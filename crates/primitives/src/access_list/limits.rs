@@ -1,40 +1,40 @@
-//! How much there is in an access list, and how much there may be.
+//! Sizes of access lists, and their limits.
 
-/// Gas of the gas limit that one item of a list stands for.
+/// Part of the block gas limit that allows one item (account or slot) in an access list (EIP-7928).
 pub const ACCESS_LIST_ITEM_GAS: u64 = 2_000;
 
-/// What bounds a block's access list.
+/// Limits of the access list of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessListLimits {
-    /// The highest block access index: one more than there are transactions.
+    /// Maximum block access index: the number of transactions plus one.
     pub index_max: u64,
-    /// Accounts and slots together, at most.
+    /// Maximum number of accounts and slots together.
     pub items_max: u64,
 }
 
-/// How much there is in an access list.
+/// Numbers of items and changes in an access list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessListCounts {
-    /// Accounts.
+    /// Number of accounts.
     pub accounts: u64,
-    /// Accounts of which anything changes.
+    /// Number of accounts with any change.
     pub accounts_changed: u64,
-    /// Slots that change.
+    /// Number of slots that change.
     pub slots_changed: u64,
-    /// Slots that are only read.
+    /// Number of slots that are only read.
     pub slots_read: u64,
-    /// Changes of slots; a slot may change more than once.
+    /// Number of changes of slots. A slot may change more than once.
     pub slot_changes: u64,
-    /// Changes of balances.
+    /// Number of changes of balances.
     pub balance_changes: u64,
-    /// Changes of nonces.
+    /// Number of changes of nonces.
     pub nonce_changes: u64,
-    /// Changes of code.
+    /// Number of changes of code.
     pub code_changes: u64,
 }
 
 impl AccessListLimits {
-    /// Nothing but what an index can be.
+    /// Returns limits for a block of that many transactions, without a limit on items.
     pub const fn of_transactions(transactions: usize) -> Self {
         Self {
             index_max: transactions as u64 + 1,
@@ -42,7 +42,7 @@ impl AccessListLimits {
         }
     }
 
-    /// What a block of that gas limit may have, from Amsterdam on.
+    /// Returns the limits of EIP-7928 for a block of that many transactions and that gas limit.
     pub const fn of_block(transactions: usize, gas_limit: u64) -> Self {
         Self {
             items_max: gas_limit / ACCESS_LIST_ITEM_GAS,
@@ -52,12 +52,12 @@ impl AccessListLimits {
 }
 
 impl AccessListCounts {
-    /// Accounts and slots together.
+    /// Returns the number of accounts and slots together.
     pub const fn items(&self) -> u64 {
         self.accounts + self.slots_changed + self.slots_read
     }
 
-    /// Changes of all fields together.
+    /// Returns the number of changes of all fields together.
     pub const fn changes(&self) -> u64 {
         self.slot_changes + self.balance_changes + self.nonce_changes + self.code_changes
     }

@@ -1,4 +1,4 @@
-//! The list itself: accounts in the one form that there is of them.
+//! Access lists in canonical form.
 
 use super::{
     check::{self, AccessListError},
@@ -10,16 +10,20 @@ use alloc::{sync::Arc, vec::Vec};
 use alloy_eip7928::AccountChanges;
 use alloy_primitives::{Address, B256, keccak256};
 
-/// A block's access list in its canonical form: accounts in the order of their addresses, slots
-/// in the order of their numbers, changes in the order of their indices, nothing twice, no slot
-/// both read and changed, no changed slot without a change.
+/// Access list of a block (EIP-7928) in canonical form: accounts sorted by address, slots by number
+/// and changes by index, all unique. No slot is both read and changed, and no changed slot is
+/// without a change.
 ///
-/// Clones are cheap: they share the accounts.
+/// Clones share the accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessList(Arc<Vec<AccountChanges>>);
 
 impl AccessList {
-    /// Takes accounts with their changes, if they are in canonical form and within limits.
+    /// Creates a list from accounts with their changes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the accounts are not in canonical form or exceed the limits.
     pub fn new(
         accounts: Vec<AccountChanges>,
         limits: &AccessListLimits,
@@ -35,36 +39,41 @@ impl AccessList {
         Ok(list)
     }
 
-    /// Decodes a list from exactly these bytes. Memory is taken for what is there only, and no
-    /// more of it than the limits allow.
+    /// Decodes a list from exactly `bytes`, which are untrusted. Takes no more memory than the
+    /// limits allow.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the RLP is malformed, or the list is not in canonical form or exceeds
+    /// the limits.
     pub fn decode(bytes: &[u8], limits: &AccessListLimits) -> Result<Self, AccessListError> {
         let accounts = decode::decode(bytes, limits)?;
         Ok(Self(Arc::new(accounts)))
     }
 
-    /// The RLP of the list.
+    /// Returns the RLP of the list.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         alloy_rlp::encode_list(self.accounts(), &mut out);
         out
     }
 
-    /// What a header says of the list: Keccak-256 of its RLP.
+    /// Returns the hash of the list in the block header: the Keccak-256 hash of its RLP.
     pub fn hash(&self) -> B256 {
         keccak256(self.encode())
     }
 
-    /// The accounts, in order.
+    /// Returns the accounts, sorted by address.
     pub fn accounts(&self) -> &[AccountChanges] {
         &self.0
     }
 
-    /// The accounts, in order.
+    /// Returns the accounts, sorted by address, without copying them if this is the only clone.
     pub fn into_accounts(self) -> Vec<AccountChanges> {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// What it says of an account.
+    /// Returns the entry of an account, if it is in the list.
     pub fn account(&self, address: &Address) -> Option<&AccountChanges> {
         let at = self
             .0
@@ -72,7 +81,7 @@ impl AccessList {
         Some(&self.0[at.ok()?])
     }
 
-    /// Whether anything of a listed account changes.
+    /// Returns whether a listed account has any change.
     pub fn is_changed(account: &AccountChanges) -> bool {
         !account.storage_changes.is_empty()
             || !account.balance_changes.is_empty()
@@ -80,7 +89,7 @@ impl AccessList {
             || !account.code_changes.is_empty()
     }
 
-    /// How much there is in it.
+    /// Counts the items and changes of the list.
     pub fn counts(&self) -> AccessListCounts {
         let mut counts = AccessListCounts::default();
         for account in self.accounts() {
@@ -97,7 +106,7 @@ impl AccessList {
         counts
     }
 
-    /// The changes alone: without slots and accounts that are only read.
+    /// Returns the list without slots and accounts that are only read.
     pub fn changes_only(&self) -> Self {
         let changed = self.0.iter().filter(|account| Self::is_changed(account));
         let without_reads = changed.map(|account| AccountChanges {
@@ -107,7 +116,7 @@ impl AccessList {
         Self(Arc::new(without_reads.collect()))
     }
 
-    /// The first place in which `given` is not this list, which execution gave.
+    /// Returns the first difference between this list, which execution produced, and `given`.
     pub fn first_difference(&self, given: &Self) -> Option<AccessListDifference> {
         if Arc::ptr_eq(&self.0, &given.0) {
             return None;

@@ -1,21 +1,21 @@
-//! Block access lists (EIP-7928): every account and slot that a block touches, and every value
-//! that it changes, by the step of the block that changes it.
+//! Block access lists (EIP-7928): every account and slot that a block accesses, and the value after
+//! every change, by the step of the block that makes the change.
 //!
-//! A *block access index* numbers the steps: 0 is what the protocol does before the first
-//! transaction, 1 to n are the transactions, n + 1 is what comes after them. A change names the
-//! value that a step leaves, if it is not the one that the step found.
+//! A *block access index* numbers the steps: 0 is the system calls before the first transaction, 1
+//! to n are the transactions, and n + 1 is everything after them. A change has the value after the
+//! step, and is listed only if it differs from the value before the step.
 //!
 //! ```text
 //!  account          address
 //!    slots changed  slot -> (index, value) ..
-//!    slots read     slot ..              and left by every step as they were
+//!    slots read     slot ..              whose value no step changes
 //!    balances       (index, balance) ..
 //!    nonces         (index, nonce) ..
 //!    codes          (index, code) ..
 //! ```
 //!
-//! The parts of a list are [`alloy_eip7928`]'s. [`AccessList`] is one that is in the one form
-//! that there is of it; what is in another form does not decode.
+//! The types of the parts are those of [`alloy_eip7928`]. An [`AccessList`] is always in the
+//! canonical form; decoding rejects any other.
 
 mod limits;
 mod field;

@@ -1,4 +1,4 @@
-//! The driver: the engine, and what its threads go on with from round to round.
+//! The driver of concurrent tests: the engine, and state that lasts from round to round.
 
 use super::{
     shared::{ConcurrentParams, Known, Shared},
@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-/// Threads on one database, beside the model: see the folder's head.
+/// Runs concurrent tests of the engine, see the head of the module.
 pub struct ConcurrentDriver {
     pub(super) shared: Arc<Shared>,
     pub(super) disk: FaultyDisk,
@@ -28,7 +28,7 @@ pub struct ConcurrentDriver {
 }
 
 impl ConcurrentDriver {
-    /// A database of a random genesis state.
+    /// Creates a database with a random genesis state.
     pub fn new(params: ConcurrentParams) -> Self {
         let mut random = Random::new(params.seed);
         let disk = FaultyDisk::new(params.seed);
@@ -71,7 +71,7 @@ impl ConcurrentDriver {
         }
     }
 
-    /// What was done, and how often.
+    /// Returns the number of operations by name.
     pub fn done(&self) -> BTreeMap<&'static str, u64> {
         self.shared.done.lock().clone()
     }

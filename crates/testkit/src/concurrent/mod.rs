@@ -1,5 +1,6 @@
-//! Threads on one database, beside the model: one makes blocks, others read and prove states old and
-//! new, and one merges, checks and asks for numbers. Faults come meanwhile.
+//! Concurrent tests of the engine against the model: one thread commits blocks, several read and
+//! prove old and new states, and one merges, checks and reads statistics, while faults are
+//! injected.
 //!
 //! ```text
 //!   writer    blocks, branches, unwinds  --> known blocks, each with its model --> readers
@@ -7,12 +8,12 @@
 //!   disk      failed reads, failures, panics                                       hold views
 //! ```
 //!
-//! The seed decides what each thread does, and which faults are asked for. How threads take turns
-//! is for the system to decide, so a failure need not repeat.
+//! The seed decides the operations of each thread and the faults. The system schedules the threads,
+//! so a failure need not repeat.
 //!
-//! The rule: a value that is read is the one of its block, or there is an error, which only a fault
-//! that was asked for explains. Nobody waits for ever (`watchdog.rs`). After each round nothing is
-//! held any more, and the database opens at the acknowledged head.
+//! Every read returns the value of its block, or an error that an injected fault explains. No
+//! thread waits forever (`watchdog.rs`). After each round no resources are held, and the database
+//! opens at the acknowledged head.
 
 mod shared;
 mod watchdog;

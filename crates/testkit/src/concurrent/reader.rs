@@ -1,4 +1,4 @@
-//! Whoever reads: of the head, of old blocks, and of views held since long ago.
+//! Reading threads: reads of the head, of old blocks, and of views held for long.
 
 use super::{
     shared::{Known, Refused, Shared},

@@ -1,4 +1,4 @@
-//! A round: all threads at work, while faults are asked for.
+//! A round: runs all threads while faults are injected.
 
 use super::{
     driver::ConcurrentDriver,
@@ -17,8 +17,11 @@ use std::{
 const STEPS_PER_FAULT: u64 = 25;
 
 impl ConcurrentDriver {
-    /// Runs `rounds` rounds: in each all threads are at work, and then the database is closed and
-    /// opened again. Panics where the engine is not what it must be.
+    /// Runs `rounds` rounds. Each runs all threads, then closes and opens the database.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine differs from the model.
     pub fn run(&mut self, rounds: u64) {
         for round in 0..rounds {
             let at = format!("seed {} round {round}", self.shared.params.seed);

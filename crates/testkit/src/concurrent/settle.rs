@@ -1,4 +1,5 @@
-//! The end of a round: nothing is held any more, and the database opens where it must.
+//! The end of a round: checks that no resources are held, and that the database opens at the
+//! expected head.
 
 use super::{
     driver::{ConcurrentDriver, options},

@@ -1,4 +1,4 @@
-//! What the threads of a run share: its parameters, and the blocks that are known.
+//! State that the threads of a run share: parameters and known blocks.
 
 use crate::Model;
 use alloy_primitives::B256;
@@ -14,10 +14,10 @@ use std::{
     },
 };
 
-/// What befalls the disk in the rounds of a run.
+/// Kind of faults in the rounds of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundFaults {
-    /// Nothing.
+    /// No faults.
     None,
     /// Reads and openings of files fail, a few times each.
     Reads,
@@ -27,26 +27,26 @@ pub enum RoundFaults {
     Panics,
 }
 
-/// How large a run's state is, and what befalls it.
+/// Parameters of a run: sizes, options of the engine, and kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub struct ConcurrentParams {
     /// Seed of all decisions.
     pub seed: u64,
-    /// Accounts at genesis.
+    /// Number of accounts at genesis.
     pub accounts: u64,
-    /// Most accounts that a block changes.
+    /// Maximum number of accounts that a block changes.
     pub changes_max: u64,
-    /// The engine's budget.
+    /// Memory budget of the engine in bytes.
     pub memory_bytes: u64,
-    /// The engine's memory for the index; `None` for its own choice.
+    /// Memory for the index in bytes, or `None` for the default of the engine.
     pub index_bytes_max: Option<u64>,
-    /// How large files get.
+    /// Sizes of files.
     pub files: FileSizes,
-    /// How many threads read beside the one that writes.
+    /// Number of reading threads.
     pub readers: u64,
-    /// Steps of the writer in a round.
+    /// Number of steps of the writer in a round.
     pub steps: u64,
-    /// What befalls the disk.
+    /// Kind of faults of the disk.
     pub faults: RoundFaults,
 }
 
@@ -69,14 +69,14 @@ pub(super) struct KnownBlocks {
     pub(super) in_order: Vec<Arc<Known>>,
 }
 
-/// Why something was not done.
+/// Reason why an operation was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// A fault that was asked for.
+    /// An injected fault.
     Fault,
-    /// It would take more memory than there is.
+    /// The operation needs more memory than the budget.
     Memory,
-    /// There is no such block, or none any more.
+    /// The block is unknown or no longer kept.
     Unknown,
 }
 

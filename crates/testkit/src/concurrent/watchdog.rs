@@ -1,4 +1,4 @@
-//! Nobody waits for ever.
+//! A watchdog that ends the process when an operation hangs.
 
 use std::{
     process,

@@ -1,4 +1,4 @@
-//! Whoever makes blocks.
+//! The thread that commits blocks.
 
 use super::shared::{IN_UPDATE, Known, Refused, Shared};
 use crate::{

@@ -1,4 +1,4 @@
-//! What must be true of the engine, by the model.
+//! Comparisons of the engine with the model.
 
 use super::driver::{EngineDriver, Failed};
 use crate::random;

@@ -1,4 +1,4 @@
-//! The driver: the engine beside what is known of its blocks.
+//! The driver of random tests: the engine, and the model of each of its blocks.
 
 use super::{
     fault_kinds::{FaultKinds, is_of_the_disk},
@@ -18,24 +18,24 @@ use std::{
     time::Duration,
 };
 
-/// How large a run's state is, and what befalls it.
+/// Parameters of a run: sizes, options of the engine, and kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineParams {
-    /// Seed of everything.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// Accounts at genesis.
+    /// Number of accounts at genesis.
     pub accounts: u64,
-    /// Most accounts that a block changes.
+    /// Maximum number of accounts that a block changes.
     pub changes_max: u64,
-    /// The engine's budget: a small one makes it merge often, beside everything else.
+    /// Memory budget of the engine in bytes. A small one causes frequent merges.
     pub memory_bytes: u64,
-    /// The engine's memory for the index; `None` for its own choice.
+    /// Memory for the index in bytes, or `None` for the default of the engine.
     pub index_bytes_max: Option<u64>,
-    /// How large files get.
+    /// Sizes of files.
     pub files: FileSizes,
-    /// So many blocks below the head are kept; `None` for all.
+    /// Number of blocks below the head that are kept, or `None` for all.
     pub keep_blocks: Option<u64>,
-    /// What befalls the disk.
+    /// Kinds of faults of the disk.
     pub faults: FaultKinds,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Known {
 /// Blocks that are sealed and not committed, each on the one before.
 pub(super) type Ahead = Vec<Sealed>;
 
-/// The engine and what must be true of it.
+/// The engine under test, with its expected state.
 pub struct EngineDriver {
     pub(super) params: EngineParams,
     pub(super) random: Random,
@@ -72,22 +72,22 @@ pub struct EngineDriver {
     pub(super) is_faulty: bool,
     /// The operation under way.
     pub(super) doing: &'static str,
-    /// Operations done, by name, for reports.
+    /// Number of operations by name, for reports.
     pub done: BTreeMap<&'static str, u64>,
 }
 
-/// What an operation ends in.
+/// Reason why an operation was not done.
 pub(super) enum Failed {
-    /// The disk failed in it.
+    /// The disk failed.
     Disk,
-    /// It would take more memory than there is, and nothing was done.
+    /// The operation needs more memory than the budget, and had no effect.
     Memory,
-    /// It would take blocks that are not kept, and nothing was done.
+    /// The operation needs blocks that are not kept, and had no effect.
     NotKept,
 }
 
 impl EngineDriver {
-    /// A database of a random genesis state.
+    /// Creates a database with a random genesis state.
     pub fn new(params: EngineParams) -> Self {
         let mut random = Random::new(params.seed);
         let disk = FaultyDisk::new(params.seed);
@@ -159,8 +159,8 @@ impl EngineDriver {
         keep.is_some_and(|keep| oldest + keep <= self.highest)
     }
 
-    /// As [`Self::outcome`], of something that needs the blocks down to where the branch of `target`
-    /// leaves the head's: it must not be refused for others.
+    /// As [`Self::outcome`], of something that needs the blocks down to where the branch of
+    /// `target` leaves the head's: it must not be refused for others.
     pub(super) fn outcome_at<T>(
         &self,
         target: B256,

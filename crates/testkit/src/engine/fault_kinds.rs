@@ -1,22 +1,22 @@
-//! The kinds of faults that a run may ask for.
+//! Kinds of faults that a run injects.
 
 use cambium_state::{StateError, StoreError};
 
-/// What may befall the disk in a run.
+/// Kinds of faults that a run injects into the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultKinds {
-    /// Power fails, writes and syncs fail, and the disk is full now and then.
+    /// Power losses, failing writes and syncs, and a full disk.
     pub failures: bool,
-    /// Reads and openings of files fail, once or a few times.
+    /// Reads and openings of files that fail once or a few times.
     pub reads: bool,
-    /// A file rots, is cut short or lost while the database is closed.
+    /// Files that rot, are truncated or lost while the database is closed.
     pub rot: bool,
-    /// Writes are lost, or go elsewhere, although they were reported as done.
+    /// Writes that report success, and are lost or go elsewhere.
     pub lies: bool,
 }
 
 impl FaultKinds {
-    /// None at all.
+    /// No faults.
     pub const NONE: Self = Self {
         failures: false,
         reads: false,

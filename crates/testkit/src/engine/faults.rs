@@ -1,8 +1,8 @@
-//! What befalls the disk in a run, and what must be true after it.
+//! Injected faults, and the checks after them.
 //!
-//! The rule after every fault: the database opens at the acknowledged head, or an error names the
-//! damaged file and what brings it back. Of what a device has lost though it had said that it was
-//! durable, the end of the log alone can be gone unnoticed.
+//! After every fault the database opens at the acknowledged head, or an error names the damaged
+//! file and how to repair it. If the device lost data that it had reported as durable, only a loss
+//! of the end of the log may go unnoticed.
 
 use super::driver::{EngineDriver, Failed, options};
 use crate::random;
@@ -134,8 +134,8 @@ impl EngineDriver {
             .contents(name)
             .map_or(0, |bytes| bytes.len() as u64);
         let damaged = self.disk.duplicate();
-        // The end of the log may be gone unnoticed: where it is cut short, and where more than one bit is
-        // flipped, which may be of the last record and of the mark behind it.
+        // The end of the log may be gone unnoticed: where it is cut short, and where more than one
+        // bit is flipped, which may be of the last record and of the mark behind it.
         let hides_the_end = match self.random.below(8) {
             _ if len == 0 => true,
             0 => {

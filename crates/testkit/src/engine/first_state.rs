@@ -1,4 +1,4 @@
-//! The database that a run begins with.
+//! Creation of the database of a run.
 
 use super::heights::meta;
 use crate::{Model, Random, random};

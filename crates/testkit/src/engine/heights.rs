@@ -1,4 +1,4 @@
-//! The heights that are kept, and what a block says of itself.
+//! The range of heights whose blocks are kept, and metadata of blocks.
 
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::BlockId;

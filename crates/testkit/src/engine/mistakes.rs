@@ -1,4 +1,4 @@
-//! A caller's mistakes: each is refused, and leaves the engine as it was.
+//! Invalid calls. The engine must reject each without effect.
 
 use super::{
     driver::{EngineDriver, Failed},

@@ -1,9 +1,8 @@
-//! The state engine under random blocks, branches, unwinds, merges and crashes, beside the model.
+//! Random tests of the state engine against the model: blocks, branches, unwinds, merges, crashes.
 //!
-//! The driver knows for every block what the model says of it, and which blocks and heads were
-//! acknowledged. After a crash the engine must be at the head acknowledged last, or at the one
-//! that was being made when the power went; and it must have every acknowledged block of the
-//! newest heights, whatever its branch.
+//! The driver keeps the model of every block, and which blocks and heads were acknowledged. After a
+//! crash the engine must be at the last acknowledged head, or at the one that was being committed.
+//! It must have every acknowledged block of the newest heights, on any branch.
 
 mod fault_kinds;
 mod heights;

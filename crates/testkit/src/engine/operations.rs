@@ -1,4 +1,4 @@
-//! What a run does to the engine.
+//! Operations of a run on the engine.
 
 use super::{
     driver::{Ahead, EngineDriver, Failed, Known},

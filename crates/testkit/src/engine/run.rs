@@ -1,10 +1,13 @@
-//! A run: random operations, each followed by checks, and what comes after a failure.
+//! A run: random operations with checks after each, and recovery after failures.
 
 use super::driver::{EngineDriver, Failed};
 
 impl EngineDriver {
-    /// Does `steps` random operations, each followed by checks. Panics where engine and model
-    /// differ, with seed and step.
+    /// Runs `steps` random operations, each followed by checks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if engine and model differ. The message has the seed and the step.
     pub fn run(&mut self, steps: u64) {
         for step in 0..steps {
             self.maybe_fault();

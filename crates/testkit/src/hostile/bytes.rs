@@ -1,21 +1,21 @@
-//! One byte of an input changed, or the input cut there.
+//! Inputs with one byte changed, or truncated at a byte.
 
 use crate::Random;
 use std::fmt;
 
-/// What happens to a byte.
+/// Change of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteChange {
-    /// One of its bits is flipped.
+    /// One bit is flipped.
     Flipped {
         /// Which one, from the lowest.
         bit: u32,
     },
-    /// It is set to a value.
+    /// The byte is set to a value.
     Set(u8),
-    /// It is left out.
+    /// The byte is removed.
     Removed,
-    /// It comes twice.
+    /// The byte is repeated.
     Doubled,
     /// The input ends before it.
     Cut,
@@ -39,7 +39,7 @@ impl ByteChange {
         Self::Cut,
     ];
 
-    /// `bytes` with this change at `at`.
+    /// Returns `bytes` with this change at offset `at`.
     pub fn apply(self, bytes: &[u8], at: usize) -> Vec<u8> {
         let mut changed = bytes.to_vec();
         match self {
@@ -58,7 +58,7 @@ impl ByteChange {
 pub struct ChangedBytes {
     /// The offset of the change.
     pub at: usize,
-    /// What happened there.
+    /// The change.
     pub change: ByteChange,
     /// The changed input.
     pub bytes: Vec<u8>,
@@ -76,8 +76,8 @@ impl fmt::Display for ChangedBytes {
     }
 }
 
-/// `bytes` with each change at each place, without those that change nothing. If there are more than
-/// `count`, about as many are drawn by `seed`, spread over all of `bytes`.
+/// Returns `bytes` with each change at each offset, without changes that have no effect. If there
+/// are more than `count`, draws about that many by `seed`, spread over all of `bytes`.
 pub fn byte_changes(
     bytes: &[u8],
     count: usize,

@@ -1,14 +1,14 @@
 //! JSON as it is written: fields in their order and as often as they come, numbers digit by digit.
 //!
 //! It serves as a model for readers of JSON files, and as a source of broken files. Readers go by
-//! `serde_json`, so this shares no code with that. It is lax: it reads more than JSON allows, and is
-//! asked only about texts that a reader has taken.
+//! `serde_json`, so this shares no code with that. It is lax: it reads more than JSON allows, and
+//! is asked only about texts that a reader has taken.
 
 use crate::Random;
 use std::{fmt, ops::Range};
 
-/// Levels of lists and objects that the model looks into: as many as `serde_json` does. What is nested
-/// deeper is [`Json::Raw`].
+/// Levels of lists and objects that the model looks into: as many as `serde_json` does. What is
+/// nested deeper is [`Json::Raw`].
 const DEPTH_MAX: usize = 128;
 /// Levels of a text that is nested too deep for any reader that recurses.
 const DEEP: usize = 10_000;
@@ -288,9 +288,9 @@ pub struct ChangedJson {
 }
 
 impl ChangedJson {
-    /// Whether the place that ends an error's message, ` at line 3 column 14`, is in the value that is
-    /// another, or next to it; behind it, too, if the text is no JSON any more. `None` if the change is
-    /// no other value, or the message has no place.
+    /// Whether the place that ends an error's message, ` at line 3 column 14`, is in the value that
+    /// is another, or next to it; behind it, too, if the text is no JSON any more. `None` if the
+    /// change is no other value, or the message has no place.
     pub fn is_placed_by(&self, message: &str) -> Option<bool> {
         let replaced = self.replaced.clone()?;
         let (_, place) = message.rsplit_once(" at line ")?;
@@ -314,9 +314,9 @@ impl fmt::Display for ChangedJson {
     }
 }
 
-/// `json` with each value removed, repeated, and replaced by others of any type: those that no reader
-/// should take, and those that are only written in another way. If there are more than `count`, about as
-/// many are drawn by `seed`, spread over all of `json`.
+/// `json` with each value removed, repeated, and replaced by others of any type: those that no
+/// reader should take, and those that are only written in another way. If there are more than
+/// `count`, about as many are drawn by `seed`, spread over all of `json`.
 pub fn json_changes(
     json: &Json,
     count: usize,

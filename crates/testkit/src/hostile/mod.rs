@@ -1,5 +1,5 @@
-//! Broken inputs for whatever reads files of others: each byte changed in every way, each JSON value
-//! replaced, and a watchdog for a reader that hangs.
+//! Malformed inputs for readers of untrusted files: each byte changed, each JSON value replaced,
+//! and a watchdog for readers that hang.
 
 mod bytes;
 mod headers;
@@ -11,12 +11,12 @@ pub use headers::mend_header;
 pub use json::{ChangedJson, Json, json_changes};
 pub use watchdog::Watchdog;
 
-/// Whether tests run in their long form.
+/// Returns whether tests run in their long form.
 pub fn is_long() -> bool {
     std::env::var_os("CAMBIUM_LONG").is_some()
 }
 
-/// How many changes of an input are tried: about `count`, or all of them in the long form of tests.
+/// Returns the number of changes of an input to try: `count`, or all in the long form of tests.
 pub fn all_or(count: usize) -> usize {
     match is_long() {
         true => usize::MAX,

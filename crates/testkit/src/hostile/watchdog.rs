@@ -1,4 +1,4 @@
-//! What ends a test whose code under test hangs.
+//! A watchdog for tests whose code under test hangs.
 
 use std::{
     fmt::Display,
@@ -10,7 +10,7 @@ use std::{
 
 type Step = Mutex<Option<(Instant, String)>>;
 
-/// Ends the process, with the name of the input, if one step of a test takes longer than it may.
+/// Ends the process, and prints the name of the input, if a step of a test takes too long.
 #[derive(Debug)]
 pub struct Watchdog {
     step: Arc<Step>,
@@ -25,7 +25,7 @@ impl Watchdog {
         Self { step }
     }
 
-    /// Runs `work`, the step of that name.
+    /// Runs `work` as a step with this name.
     pub fn step<T>(&self, name: &dyn Display, work: impl FnOnce() -> T) -> T {
         self.set(Some((Instant::now(), name.to_string())));
         let done = work();
