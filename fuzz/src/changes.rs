@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, ChangesError};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, ChangesError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decodes the bytes as changes, and makes changes of them by hand.
@@ -41,7 +41,7 @@ pub fn changes(bytes: &[u8]) {
 }
 
 /// A few changes of four accounts and four slots: also such as are not to be.
-fn given(input: &mut Input<'_>) -> Vec<AccountChange> {
+fn given(input: &mut Input<'_>) -> Vec<AccountDiff> {
     let count = input.below(5);
     (0..count)
         .map(|_| {
@@ -59,7 +59,7 @@ fn given(input: &mut Input<'_>) -> Vec<AccountChange> {
                 let slot = B256::repeat_byte(input.below(4) as u8);
                 (slot, U256::from(input.below(3)))
             });
-            AccountChange {
+            AccountDiff {
                 path: B256::repeat_byte(path),
                 account,
                 wipe: head & 4 != 0,
@@ -70,10 +70,10 @@ fn given(input: &mut Input<'_>) -> Vec<AccountChange> {
 }
 
 /// Whether changes are none, as [`ChangesError`] says.
-fn fault_of(accounts: &[AccountChange]) -> bool {
+fn fault_of(accounts: &[AccountDiff]) -> bool {
     let _: fn(B256) -> ChangesError = ChangesError::AccountTwice;
     let paths: BTreeSet<_> = accounts.iter().map(|change| change.path).collect();
-    let is_false = |change: &AccountChange| {
+    let is_false = |change: &AccountDiff| {
         let slots: BTreeSet<_> = change.slots.iter().map(|(slot, _)| slot).collect();
         let is_deleted = change.account == AccountUpdate::Delete;
         slots.len() < change.slots.len() || (is_deleted && !slots.is_empty())

@@ -63,7 +63,7 @@ pub fn checkpoint(bytes: &[u8]) {
         None => CheckpointWriter::create(shared, None),
         Some(_) => {
             let first = Checkpoint::open(&shared, 1).expect("the first");
-            CheckpointWriter::create_on(shared, first.id())
+            CheckpointWriter::create_incremental(shared, first.id())
         }
     }
     .expect("an empty disk");

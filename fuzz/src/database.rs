@@ -2,7 +2,7 @@
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::FaultyDisk;
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FileSizes, Loader, Options, StateError};
 use cambium_trie::Keys;
 use std::{
@@ -126,7 +126,7 @@ pub(crate) fn meta(number: u64, parent: B256, state_root: B256) -> BlockMeta {
 }
 
 fn changes_of(number: u64) -> Changes {
-    let change = |index: u64, account| AccountChange {
+    let change = |index: u64, account| AccountDiff {
         path: path(index),
         account,
         wipe: false,
@@ -139,7 +139,7 @@ fn changes_of(number: u64) -> Changes {
         })
     };
     Changes::new(vec![
-        AccountChange {
+        AccountDiff {
             slots: vec![
                 (path(number), U256::from(number << 20)),
                 (path(SLOTS - 1), U256::ZERO),
@@ -148,7 +148,7 @@ fn changes_of(number: u64) -> Changes {
         },
         change(10 + number, AccountUpdate::Delete),
         change(1000 + number, put(number)),
-        AccountChange {
+        AccountDiff {
             wipe: true,
             slots: vec![(path(1), U256::from(number))],
             ..change(3, put(number))

@@ -150,7 +150,7 @@ impl Sections {
             None => CheckpointWriter::create(shared, None),
             Some(before) => {
                 let before = Checkpoint::open(&shared, before).expect("a sound one");
-                CheckpointWriter::create_on(shared, before.id())
+                CheckpointWriter::create_incremental(shared, before.id())
             }
         }
         .expect("a disk that works");

@@ -172,7 +172,7 @@ fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
         for damage in new {
             let name = format!("copy-{}", all.len());
             let copy = disk.create(&name).expect("a new name");
-            BlockLog::take_out(disk, SALT, &[], &damage, &*copy)?;
+            BlockLog::cut_out(disk, SALT, &[], &damage, &*copy)?;
             all.push(damage);
         }
     }

@@ -2,7 +2,7 @@
 
 use alloy_primitives::B256;
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, Path, SLOT_NIBBLES, SlotValue,
+    ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path, SLOT_NIBBLES, SlotValue,
 };
 use cambium_store::{Page, PageBuilder, PageError, PageRewriter};
 use cambium_trie::{LeafValue, NoResolve, NodeRef, PartialTrie, commit};
@@ -200,11 +200,11 @@ fn value_of((path, value): &(Path, Vec<u8>)) -> Option<(Path, LeafValue)> {
     Some((*path, value))
 }
 
-fn changes_of(values: &[(Path, LeafValue)]) -> Vec<AccountChange> {
-    let mut changes: Vec<AccountChange> = Vec::new();
+fn changes_of(values: &[(Path, LeafValue)]) -> Vec<AccountDiff> {
+    let mut changes: Vec<AccountDiff> = Vec::new();
     for (path, value) in values {
         match value {
-            LeafValue::Account(fields) => changes.push(AccountChange {
+            LeafValue::Account(fields) => changes.push(AccountDiff {
                 path: path.account_part().expect("a leaf's path"),
                 account: AccountUpdate::Put(*fields),
                 wipe: false,

@@ -3,7 +3,7 @@
 use crate::{input::Input, links::linked};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_trie::{Nibbles, TrieAccount, proof::verify_proof};
-use cambium_primitives::{Account, KECCAK_EMPTY, Path};
+use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
 use cambium_trie::{
     AccountProof, EMPTY_ROOT, Lookup, PartialTrie, StorageKey, StorageProof, verify_account_proof,
 };
@@ -91,7 +91,7 @@ fn empty(address: Address, nodes: &[Bytes]) -> AccountProof {
         address,
         account_proof: nodes.to_vec(),
         balance: U256::ZERO,
-        code_hash: KECCAK_EMPTY,
+        code_hash: KECCAK256_EMPTY,
         nonce: 0,
         storage_hash: EMPTY_ROOT,
         storage_proof: vec![],

@@ -14,7 +14,7 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_chain::{Block, Transaction};
 use cambium_disk::FaultyDisk;
 use cambium_primitives::{
-    AccessList, AccessListLimits, Account, AccountChange, AccountChanges, AccountUpdate,
+    AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, Changes, CodeChange, FoundValues, NonceChange, Path,
     SlotChanges, SlotValue, StorageChange, put_varint,
 };
@@ -128,7 +128,7 @@ fn checkpoints() -> Seeds {
         let first = first.finish().expect("a disk that works");
         let shared = Arc::new(disk.clone());
         let mut writer = match is_on {
-            true => CheckpointWriter::create_on(shared, first.id),
+            true => CheckpointWriter::create_incremental(shared, first.id),
             false => CheckpointWriter::create(shared, None),
         }
         .expect("a disk that works");
@@ -152,7 +152,7 @@ fn checkpoints() -> Seeds {
 /// A trie with every kind of node, and the same with something else in it.
 fn tries() -> (PartialTrie, PartialTrie) {
     let mut trie = PartialTrie::new(Path::EMPTY);
-    let change = |number: u8, nonce: u64, slots: u8| AccountChange {
+    let change = |number: u8, nonce: u64, slots: u8| AccountDiff {
         path: number_path(number),
         account: AccountUpdate::Put(account(nonce)),
         wipe: false,
@@ -163,7 +163,7 @@ fn tries() -> (PartialTrie, PartialTrie) {
             slots
         },
     };
-    let sorted = |mut changes: Vec<AccountChange>| {
+    let sorted = |mut changes: Vec<AccountDiff>| {
         changes.sort_by_key(|change| change.path);
         changes
     };
@@ -296,13 +296,13 @@ fn logs() -> Seeds {
 }
 
 fn block_records() -> Seeds {
-    let change = AccountChange {
+    let change = AccountDiff {
         path: path(2),
         account: AccountUpdate::Put(account(4)),
         wipe: false,
         slots: vec![(path(1), U256::from(7))],
     };
-    let back = AccountChange {
+    let back = AccountDiff {
         account: AccountUpdate::Keep,
         ..change.clone()
     };
@@ -352,7 +352,7 @@ fn block_records() -> Seeds {
 }
 
 fn changes() -> Seeds {
-    let change = |first: u8, account, slots: &[u8]| AccountChange {
+    let change = |first: u8, account, slots: &[u8]| AccountDiff {
         path: B256::repeat_byte(first),
         account,
         wipe: account == AccountUpdate::Delete,
@@ -513,7 +513,7 @@ fn proofs() -> Seeds {
             });
             let mut slots: Vec<_> = slots.collect();
             slots.sort_unstable();
-            AccountChange {
+            AccountDiff {
                 path: keccak256(Address::with_last_byte(number)),
                 account: AccountUpdate::Put(account(number.into())),
                 wipe: false,

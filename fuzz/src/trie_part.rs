@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{Link, NoResolve, NodeView, PartialTrie, commit};
 
 /// A piece that is an older trie, and the rest that is another, or what changed since the older.
@@ -65,7 +65,7 @@ fn use_all(mut trie: PartialTrie, bytes: &[u8]) {
     packed[..base.packed().len()].copy_from_slice(base.packed());
     for tail in [0, 0x11, 0xff] {
         packed[31] = tail;
-        let change = AccountChange {
+        let change = AccountDiff {
             path: B256::from(packed),
             account: AccountUpdate::Put(Account::default()),
             wipe: false,

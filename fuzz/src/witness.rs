@@ -2,7 +2,7 @@
 
 use crate::{input::Input, links::linked};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{Keys, Lookup, MultiProof, NoResolve, PartialTrie, Witness, commit};
 
 /// Nodes, linked where they have marks, of which the first is the root; then changes to apply.
@@ -72,7 +72,7 @@ fn check_proofs(trie: &PartialTrie, root: B256, nodes: &[Bytes], keys: &Keys, un
     }
 }
 
-fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountChange]) {
+fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountDiff]) {
     let part = trie
         .clone()
         .extract_for_changes(&Keys::default(), changes, &mut NoResolve);
@@ -103,7 +103,7 @@ fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountChange]) {
 }
 
 /// Changes of accounts and slots by the hash of small numbers, which seeds have, or of any path.
-fn changes_of(input: &mut Input<'_>) -> Vec<AccountChange> {
+fn changes_of(input: &mut Input<'_>) -> Vec<AccountDiff> {
     let mut changes = Vec::new();
     for _ in 0..input.below(5) {
         let (path, head) = (path_of(input), input.u8());
@@ -123,7 +123,7 @@ fn changes_of(input: &mut Input<'_>) -> Vec<AccountChange> {
         if account == AccountUpdate::Delete {
             slots.clear();
         }
-        changes.push(AccountChange {
+        changes.push(AccountDiff {
             path,
             account,
             wipe: head & 4 != 0 || account == AccountUpdate::Delete,

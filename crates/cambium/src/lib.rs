@@ -6,7 +6,7 @@
 //! block go through `View -> Session -> Staged -> Sealed -> Committed`.
 //!
 //! ```
-//! use cambium::{Account, AccountChange, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes};
+//! use cambium::{Account, AccountDiff, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes};
 //! use cambium::{FaultyDisk, Loader, Options, StateError, U256, keccak256};
 //! use std::sync::Arc;
 //!
@@ -23,7 +23,7 @@
 //!
 //! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
 //! let update = AccountUpdate::Put(spent);
-//! let change = AccountChange { path: alice, account: update, wipe: false, slots: vec![] };
+//! let change = AccountDiff { path: alice, account: update, wipe: false, slots: vec![] };
 //! let staged = db.view()?.session().finish(Changes::new(vec![change]), vec![])?;
 //! let block = meta(1, staged.root(), header.id.hash); // the root is Ethereum's, to the byte
 //! staged.seal(block)?.commit()?; // durable from here on
@@ -54,11 +54,12 @@ pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 pub use cambium_chain::{
     AccessListReader, AccessListSizes, AccessListWriter, Block, BlockExecutor, BlockFault,
     BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
-    ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, Fork, Genesis, GenesisAccount,
-    GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress, NoSpread, Place, Pool,
-    Progress, ROUTER, RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError,
-    StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists, WitnessForm,
-    WitnessGap, Workload, WorkloadError, WorkloadParams, brief_json_error, token_balance_slot,
+    ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, FilePosition, Fork, Genesis,
+    GenesisAccount, GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress,
+    NoSpread, Pool, Progress, ROUTER, RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread,
+    StatelessError, StatelessReport, StatelessRules, TOKEN, Timings, Transaction, WithAccessLists,
+    WitnessForm, WitnessGap, Workload, WorkloadError, WorkloadParams, brief_json_error,
+    token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
@@ -66,9 +67,9 @@ pub use cambium_disk::{
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
-    AccessListLimits, AccessValue, Account, AccountChange, AccountChanges, AccountUpdate,
+    AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, FoundAccount,
-    FoundValues, FoundValuesError, KECCAK_EMPTY, NonceChange, SlotChanges, StorageChange,
+    FoundValues, FoundValuesError, KECCAK256_EMPTY, NonceChange, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db,
@@ -79,7 +80,7 @@ pub use cambium_state::{
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
     AccountProof, EMPTY_ROOT, Keys, MultiProof, NoResolve, PartialTrie, ProofError, StorageKey,
-    StorageProof, TrieError, UpdateError, Verified, Witness, verify_account_proof,
+    StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, verify_account_proof,
 };
 
 /// Compiles the examples in the README.

@@ -82,7 +82,7 @@ impl Chain {
         if executed.becomes_head {
             executed.sealed.commit()?;
         } else {
-            executed.sealed.commit_aside()?;
+            executed.sealed.commit_side_branch()?;
         }
         Ok(id)
     }

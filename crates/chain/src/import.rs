@@ -357,7 +357,7 @@ impl Chain {
                             group.push(block.sealed);
                         } else {
                             self.db().commit_all(std::mem::take(&mut group))?;
-                            block.sealed.commit_aside()?;
+                            block.sealed.commit_side_branch()?;
                         }
                     }
                 }

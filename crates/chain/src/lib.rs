@@ -39,7 +39,8 @@ pub use error::{BlockFault, ChainError};
 pub use execute::{ExecutedBlock, Timings};
 pub use files::{
     AccessListReader, AccessListWriter, BLOCK_BYTES_MAX, BlockSource, ChainReader, ChainWriter,
-    ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, Place, Progress, RawBlock, WithAccessLists,
+    ERA1_BLOCKS_MAX, Era1Reader, FileError, FileKind, FilePosition, Progress, RawBlock,
+    WithAccessLists,
 };
 pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};

@@ -12,7 +12,7 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
 use cambium_keccak::keccak256_each;
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use revm::{
     Database,
     bytecode::Bytecode,
@@ -186,7 +186,7 @@ impl<DB: StateRead> Overlay<DB> {
             let entry = self.entry(address)?;
             let existed = entry.now.is_some();
             let is_gone = is_gone(&touched);
-            let mut change = AccountChange {
+            let mut change = AccountDiff {
                 path: B256::ZERO,
                 account: AccountUpdate::Delete,
                 wipe: existed,
@@ -247,7 +247,7 @@ impl<DB: StateRead> Overlay<DB> {
     fn record(&mut self, address: Address, account: AccountUpdate) {
         let wipe = account == AccountUpdate::Delete;
         let path = keccak256(address);
-        self.extend_step(vec![AccountChange {
+        self.extend_step(vec![AccountDiff {
             path,
             account,
             wipe,
@@ -255,7 +255,7 @@ impl<DB: StateRead> Overlay<DB> {
         }]);
     }
 
-    fn extend_step(&mut self, changes: Vec<AccountChange>) {
+    fn extend_step(&mut self, changes: Vec<AccountDiff>) {
         if let Some(step) = self.step.take() {
             self.step = Some(step.then(Changes::new(changes)));
         }
@@ -413,7 +413,7 @@ impl Entry {
     }
 }
 
-/// An [`AccountChange`] before hashing, with slots by number.
+/// An [`AccountDiff`] before hashing, with slots by number.
 struct EntryChange {
     account: AccountUpdate,
     wipe: bool,
@@ -421,14 +421,14 @@ struct EntryChange {
 }
 
 /// Converts changes to changes by path, hashing all keys in one batch.
-fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountChange> {
+fn with_paths(changes: Vec<(Address, EntryChange)>) -> Vec<AccountDiff> {
     let paths = keccak256_each(changes.iter().map(|(address, _)| address));
     let slots = changes.iter().flat_map(|(_, change)| &change.slots);
     let slots = keccak256_each(slots.map(|(slot, _)| slot.to_be_bytes::<32>()));
     let mut slots = slots.into_iter();
     let with_path = |((_, change), path): ((_, EntryChange), _)| {
         let values = change.slots.into_iter().map(|(_, value)| value);
-        AccountChange {
+        AccountDiff {
             path,
             account: change.account,
             wipe: change.wipe,

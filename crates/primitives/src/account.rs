@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use alloy_primitives::{B256, U256, b256};
 
 /// Code hash of an account without code: the Keccak-256 hash of the empty string.
-pub const KECCAK_EMPTY: B256 =
+pub const KECCAK256_EMPTY: B256 =
     b256!("c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470");
 
 /// The fields of an account except the storage root, which the trie computes.
@@ -15,7 +15,7 @@ pub struct Account {
     pub nonce: u64,
     /// Balance in wei.
     pub balance: U256,
-    /// Keccak-256 hash of the code, [`KECCAK_EMPTY`] if there is none.
+    /// Keccak-256 hash of the code, [`KECCAK256_EMPTY`] if there is none.
     pub code_hash: B256,
 }
 
@@ -24,7 +24,7 @@ impl Default for Account {
         Self {
             nonce: 0,
             balance: U256::ZERO,
-            code_hash: KECCAK_EMPTY,
+            code_hash: KECCAK256_EMPTY,
         }
     }
 }
@@ -38,7 +38,7 @@ impl Account {
     /// Returns whether the account is empty by EIP-161: nonce and balance are zero, and there is no
     /// code. Storage does not count.
     pub fn is_empty(&self) -> bool {
-        self.nonce == 0 && self.balance.is_zero() && self.code_hash == KECCAK_EMPTY
+        self.nonce == 0 && self.balance.is_zero() && self.code_hash == KECCAK256_EMPTY
     }
 
     /// Appends the compact encoding to `out`.
@@ -52,7 +52,7 @@ impl Account {
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let balance = self.balance.to_be_bytes::<32>();
         let len = self.balance.byte_len();
-        let has_code = self.code_hash != KECCAK_EMPTY;
+        let has_code = self.code_hash != KECCAK256_EMPTY;
         out.push(len as u8 | if has_code { HAS_CODE } else { 0 });
         out.extend_from_slice(&balance[32 - len..]);
         put_varint(out, self.nonce);
@@ -76,9 +76,9 @@ impl Account {
         let code_hash = if head & HAS_CODE != 0 {
             reader.b256()?
         } else {
-            KECCAK_EMPTY
+            KECCAK256_EMPTY
         };
-        if head & HAS_CODE != 0 && code_hash == KECCAK_EMPTY {
+        if head & HAS_CODE != 0 && code_hash == KECCAK256_EMPTY {
             return Err(reader.error("the empty code hash written out"));
         }
         Ok(Self {

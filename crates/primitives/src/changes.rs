@@ -24,7 +24,7 @@ pub enum AccountUpdate {
 /// The parts apply in the order `account`, `wipe`, `slots`. A deletion implies the wipe and has no
 /// slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountChange {
+pub struct AccountDiff {
     /// Path of the account, `keccak(address)`.
     pub path: B256,
     /// Change of nonce, balance and code.
@@ -40,7 +40,7 @@ pub struct AccountChange {
 /// Applying them to the pre-state produces the post-state. Reverts have the same type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    accounts: Vec<AccountChange>,
+    accounts: Vec<AccountDiff>,
 }
 
 /// Bits of the first byte of an encoded account change.
@@ -73,7 +73,7 @@ impl Changes {
     /// # Panics
     ///
     /// Panics if [`Changes::try_new`] returns an error.
-    pub fn new(accounts: Vec<AccountChange>) -> Self {
+    pub fn new(accounts: Vec<AccountDiff>) -> Self {
         Self::try_new(accounts).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -82,7 +82,7 @@ impl Changes {
     /// # Errors
     ///
     /// Returns an error if an account or a slot occurs twice, or if a deleted account has slots.
-    pub fn try_new(mut accounts: Vec<AccountChange>) -> Result<Self, ChangesError> {
+    pub fn try_new(mut accounts: Vec<AccountDiff>) -> Result<Self, ChangesError> {
         accounts.sort_unstable_by_key(|change| change.path);
         for change in &mut accounts {
             change.slots.sort_unstable_by_key(|(slot, _)| *slot);
@@ -93,7 +93,7 @@ impl Changes {
         if let Some(twice) = accounts.windows(2).find(|two| two[0].path == two[1].path) {
             return Err(ChangesError::AccountTwice(twice[0].path));
         }
-        for AccountChange {
+        for AccountDiff {
             path: account,
             account: update,
             slots,
@@ -128,12 +128,12 @@ impl Changes {
     }
 
     /// Returns the changes, sorted by account path.
-    pub fn accounts(&self) -> &[AccountChange] {
+    pub fn accounts(&self) -> &[AccountDiff] {
         &self.accounts
     }
 
     /// Returns the changes, sorted by account path.
-    pub fn into_accounts(self) -> Vec<AccountChange> {
+    pub fn into_accounts(self) -> Vec<AccountDiff> {
         self.accounts
     }
 
@@ -151,7 +151,7 @@ impl Changes {
     }
 
     /// Returns the change of the account at `path`, if there is one.
-    pub fn account(&self, path: &B256) -> Option<&AccountChange> {
+    pub fn account(&self, path: &B256) -> Option<&AccountDiff> {
         let at = self
             .accounts
             .binary_search_by_key(path, |change| change.path)
@@ -233,7 +233,7 @@ impl Changes {
     }
 }
 
-fn decode_account(reader: &mut Reader<'_>) -> Result<AccountChange, DecodeError> {
+fn decode_account(reader: &mut Reader<'_>) -> Result<AccountDiff, DecodeError> {
     let path = reader.b256()?;
     let head = reader.u8()?;
     let account = match head & !WIPE {
@@ -253,7 +253,7 @@ fn decode_account(reader: &mut Reader<'_>) -> Result<AccountChange, DecodeError>
         let len = reader.u8()?;
         slots.push((slot, uint(reader, usize::from(len))?));
     }
-    Ok(AccountChange {
+    Ok(AccountDiff {
         path,
         account,
         wipe,
@@ -261,14 +261,14 @@ fn decode_account(reader: &mut Reader<'_>) -> Result<AccountChange, DecodeError>
     })
 }
 
-fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
+fn merge_account(old: AccountDiff, new: AccountDiff) -> AccountDiff {
     let account = match new.account {
         AccountUpdate::Keep => old.account,
         update => update,
     };
     // What is deleted has no slots, whatever the later changes say of them.
     if account == AccountUpdate::Delete {
-        return AccountChange {
+        return AccountDiff {
             path: new.path,
             account,
             wipe: true,
@@ -276,7 +276,7 @@ fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
         };
     }
     if new.wipe {
-        return AccountChange {
+        return AccountDiff {
             account,
             wipe: true,
             ..new
@@ -292,7 +292,7 @@ fn merge_account(old: AccountChange, new: AccountChange) -> AccountChange {
         slots.push(slot);
     }
     slots.extend(before);
-    AccountChange {
+    AccountDiff {
         path: new.path,
         account,
         wipe: old.wipe,
@@ -328,7 +328,7 @@ mod tests {
                         .map(|(s, v)| (B256::repeat_byte(*s), U256::from(*v)))
                         .collect(),
                 };
-                AccountChange {
+                AccountDiff {
                     path: B256::repeat_byte(path),
                     account,
                     wipe,
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn what_makes_no_change_set_is_refused_by_name() {
         let [a, b] = [1, 2].map(B256::repeat_byte);
-        let change = |path, account, slots: &[B256]| AccountChange {
+        let change = |path, account, slots: &[B256]| AccountDiff {
             path,
             account,
             wipe: false,
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_deletion_and_slots_after_it_are_a_deletion() {
-        let change = |account, wipe, slots| AccountChange {
+        let change = |account, wipe, slots| AccountDiff {
             path: B256::ZERO,
             account,
             wipe,
@@ -452,7 +452,7 @@ mod tests {
     fn an_account_survives_its_compact_form() {
         for nonce in [0, 127, 128, u64::MAX] {
             for balance in [U256::ZERO, U256::from(255), U256::MAX] {
-                for code_hash in [crate::KECCAK_EMPTY, B256::repeat_byte(9)] {
+                for code_hash in [crate::KECCAK256_EMPTY, B256::repeat_byte(9)] {
                     let account = Account {
                         nonce,
                         balance,

@@ -6,10 +6,10 @@
 //!
 //! ```
 //! use alloy_primitives::{B256, U256};
-//! use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+//! use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 //!
 //! let rich = Account { nonce: 0, balance: U256::from(1_000), ..Account::default() };
-//! let changes = Changes::new(vec![AccountChange {
+//! let changes = Changes::new(vec![AccountDiff {
 //!     path: B256::repeat_byte(1),
 //!     account: AccountUpdate::Put(rich),
 //!     wipe: false,
@@ -35,8 +35,8 @@ pub use access_list::{
     BlockAccessIndex, CodeChange, FoundAccount, FoundValues, FoundValuesError, NonceChange,
     SlotChanges, StorageChange,
 };
-pub use account::{Account, KECCAK_EMPTY, SlotValue};
-pub use changes::{AccountChange, AccountUpdate, Changes, ChangesError};
+pub use account::{Account, KECCAK256_EMPTY, SlotValue};
+pub use changes::{AccountDiff, AccountUpdate, Changes, ChangesError};
 pub use codec::{DecodeError, Reader, put_varint};
 pub use ids::{BlockId, BlockNumber};
 pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};

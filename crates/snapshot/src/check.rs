@@ -9,17 +9,17 @@
 use crate::{
     base::{
         error::StateError,
-        hashing::hash,
-        layout::{decode_leaf, digests_of, shard_prefix, subtrie_of},
+        hashing::hash_tries,
+        layout::{decode_digests, decode_leaf, shard_prefix, subtrie_of},
         pool,
     },
     index::without_cached_refs,
     merge::first_page,
-    pages::ReadFor,
+    pages::ReadCause,
     read::snapshot::Snapshot,
 };
 use alloy_primitives::keccak256;
-use cambium_primitives::{Account, KECCAK_EMPTY, Path};
+use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
 use cambium_store::{Codes, Page};
 use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;
@@ -156,7 +156,7 @@ fn check_shard(
     let named = named_pages(&index, codes, report);
     for named in named.chunks(PAGES_AT_ONCE) {
         let stubs: Vec<_> = named.iter().map(|one| (&one.stub, one.prefix)).collect();
-        let pages = snapshot.pages.read_batch(&stubs, ReadFor::Check);
+        let pages = snapshot.pages.read_batch(&stubs, ReadCause::Check);
         let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
             let page = page?;
             let (trie, root) = subtrie_of(&page, false, counters)?;
@@ -182,7 +182,7 @@ fn check_shard(
         }
     }
     let mut bare = without_cached_refs(&index)?;
-    hash(&mut [&mut bare], counters);
+    hash_tries(&mut [&mut bare], counters);
     let reference = |trie: &PartialTrie| Some(trie.as_stub(trie.root())?.node);
     if reference(&bare) != reference(snapshot.index.top(shard)) {
         let prefix = shard_prefix(shard);
@@ -279,7 +279,7 @@ impl NamedPage {
             let wrong = format!("page {place:#x} of {prefix}: {what}");
             checked.wrong.push(wrong);
         }
-        for (path, digest) in digests_of(page)? {
+        for (path, digest) in decode_digests(page)? {
             let node = trie.find_from(root, prefix.len(), &path);
             let node = node.and_then(|link| trie.memo(link));
             if node != Some(digest) {
@@ -318,6 +318,6 @@ impl NamedPage {
 /// Returns the error for an account whose code is missing.
 fn missing_code(account: &Account, codes: &Codes) -> Option<StateError> {
     let hash = account.code_hash;
-    let is_there = hash == KECCAK_EMPTY || codes.contains(&hash);
+    let is_there = hash == KECCAK256_EMPTY || codes.contains(&hash);
     (!is_there).then_some(StateError::MissingCode(hash))
 }

@@ -4,7 +4,7 @@
 use crate::{
     base::error::StateError,
     index::{
-        FoundIndex, Index, IndexOnDisk, IndexWriter, PartCache, WrittenIndex, parse_section,
+        Index, IndexWriter, LoadedIndex, PartCache, StoredIndex, WrittenIndex, parse_section,
         read_index,
     },
     merge::places,
@@ -59,7 +59,7 @@ pub struct Read<L> {
     /// Retired pages: those that the checkpoint before names, and this one does not.
     pub retired: Vec<PageAddr>,
     /// The index.
-    pub index: FoundIndex,
+    pub index: LoadedIndex,
 }
 
 /// Data that a checkpoint contains for the layers above the snapshot: head, replay position, and
@@ -158,7 +158,7 @@ pub fn write_whole<L: AboveSnapshot>(
 pub fn copy_index(
     disk: &Arc<dyn Disk>,
     parts: &Arc<PartCache>,
-    index: &IndexOnDisk,
+    index: &StoredIndex,
 ) -> Result<IndexWriter<'static>, StateError> {
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, true)?;
     for shard in 0..SHARDS {

@@ -35,35 +35,37 @@ mod rebuild;
 mod check;
 
 pub use base::{
-    budget::{Budget, Taken, code_bytes, entry_bytes, past_bytes},
+    budget::{
+        Budget, MemoryInUse, code_cache_bytes_max, restored_bytes_max, value_cache_bytes_max,
+    },
     counters::{Counter, CounterValues, Counters},
     error::{StateError, update_error},
-    hashing::{hash, hash_on},
+    hashing::{hash_tries, hash_tries_on},
     histogram::{Histogram, Latency},
-    key::{Key, Written},
+    key::{Key, MergedChange},
     layout::{
-        addr_of, decode_leaf, digests_of, is_under, node_of, page_addr, place, shard_of,
-        shard_prefix, subtrie_of,
+        addr_of_place, addr_of_stub, decode_digest, decode_digests, decode_leaf, is_under, place,
+        shard_of, shard_prefix, subtrie_of,
     },
     pool,
 };
 pub use cache::{
     codes::{CodeCache, bytecode},
-    values::Entries,
+    values::ValueCache,
 };
 pub use check::{CheckProgress, CheckReport, check_codes, check_state};
 pub use checkpoint::{AboveSnapshot, CheckpointState};
 pub use dirty::{DirtyShard, HeldPages};
 pub use index::{
-    Found, FoundIndex, Held, Index, IndexFiles, IndexOnDisk, IndexWriter, PartCache, TrieRef,
-    WrittenIndex, damaged_section, parse_section,
+    HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, PartCache, StoredIndex,
+    TrieRef, WrittenIndex, damaged_section, parse_section,
 };
-pub use load::{Buckets, LoadProgress, RootLoader, remove_spilled};
+pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
 pub use merge::{Cleaning, Merged, MergedShard, first_page, merge, places};
-pub use pages::{Pages, PagesAhead, PlacedPage, RETRY_AFTER, ReadFor, retried};
+pub use pages::{Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient};
 pub use read::{
     batch::{CHUNK_KEYS, PARALLEL_KEYS_MIN},
     snapshot::Snapshot,
 };
 pub use rebuild::rebuild;
-pub use reclaim::Reclaim;
+pub use reclaim::Reclaimer;

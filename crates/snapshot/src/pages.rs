@@ -4,7 +4,7 @@
 use crate::base::{
     counters::{Counter, Counters},
     error::StateError,
-    layout::addr_of,
+    layout::addr_of_stub,
 };
 use cambium_primitives::Path;
 use cambium_store::{Page, PageAddr, Segments, StoreError};
@@ -33,14 +33,14 @@ pub type PlacedPage = (PageAddr, Arc<Page>);
 
 /// Pages in memory, for look-ups by paths in ascending order.
 #[derive(Default)]
-pub struct PagesAhead {
+pub struct PrefetchedPages {
     /// Sorted by prefix. No prefix starts with another.
     pages: Vec<PlacedPage>,
     /// Index of the first page that later look-ups may need.
     passed: usize,
 }
 
-impl PagesAhead {
+impl PrefetchedPages {
     /// Returns the page that contains the subtrie at `path`, if there is one. Paths must come in
     /// ascending order: for an earlier path, the page may already have been passed.
     pub fn over(&mut self, path: &Path) -> Option<&PlacedPage> {
@@ -55,7 +55,7 @@ impl PagesAhead {
 
 /// Cause of a page read. It selects the counter, and whether the page is put into the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ReadFor {
+pub enum ReadCause {
     /// A read of an account or a slot.
     Value,
     /// An update of a trie.
@@ -90,22 +90,24 @@ struct Unreadable {
 /// Limit of the unreadable pages that are remembered. Where there are more, a whole file is lost.
 const UNREADABLE_MAX: usize = 1 << 16;
 /// Pauses before the second, third and fourth attempt of a read that may fail temporarily.
-pub const RETRY_AFTER: [Duration; 3] = [
+pub const RETRY_PAUSES: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
     Duration::from_millis(100),
 ];
 
 /// Runs `work`, and runs it again, up to three times, after each error that may be transient
-/// ([`StateError::may_pass`]). `work` must not change anything before its reads have succeeded.
+/// ([`StateError::is_transient`]). `work` must not change anything before its reads have succeeded.
 ///
 /// # Errors
 ///
 /// The error of the last attempt.
-pub fn retried<T>(mut work: impl FnMut() -> Result<T, StateError>) -> Result<T, StateError> {
-    for pause in RETRY_AFTER {
+pub fn retry_transient<T>(
+    mut work: impl FnMut() -> Result<T, StateError>,
+) -> Result<T, StateError> {
+    for pause in RETRY_PAUSES {
         match work() {
-            Err(error) if error.may_pass() => thread::sleep(pause),
+            Err(error) if error.is_transient() => thread::sleep(pause),
             done => return done,
         }
     }
@@ -164,11 +166,11 @@ impl Pages {
         &self,
         read: Result<Page, StoreError>,
         addr: PageAddr,
-        why: ReadFor,
+        why: ReadCause,
     ) -> Result<Page, StoreError> {
         let mut read = read;
-        if why == ReadFor::Merge {
-            for pause in RETRY_AFTER {
+        if why == ReadCause::Merge {
+            for pause in RETRY_PAUSES {
                 if read.is_ok() {
                     break;
                 }
@@ -177,7 +179,7 @@ impl Pages {
             }
         }
         if let Err(error) = &read
-            && (why == ReadFor::Merge || error.is_corruption())
+            && (why == ReadCause::Merge || error.is_corruption())
         {
             self.note_unreadable(addr);
         }
@@ -191,7 +193,7 @@ impl Pages {
         let read = self.segments.read_spans(spans).into_iter();
         read.zip(addrs)
             .map(|(page, addr)| {
-                let page = self.retry_for_merge(page, *addr, ReadFor::Merge).ok()?;
+                let page = self.retry_for_merge(page, *addr, ReadCause::Merge).ok()?;
                 self.counters.page_reads_merge.add(1);
                 self.counters.page_bytes_read.add(page.size_bytes() as u64);
                 Some(page)
@@ -206,12 +208,17 @@ impl Pages {
     ///
     /// [`StateError::Store`] if the page can't be read, [`StateError::WrongPage`] if it is of
     /// another subtrie, and [`StateError::Broken`] if the stub has no place.
-    pub fn read(&self, stub: &Stub, prefix: &Path, why: ReadFor) -> Result<Arc<Page>, StateError> {
+    pub fn read(
+        &self,
+        stub: &Stub,
+        prefix: &Path,
+        why: ReadCause,
+    ) -> Result<Arc<Page>, StateError> {
         if let Some(page) = self.cached(stub, prefix)? {
             return Ok(page);
         }
         let page = Arc::new(self.read_uncached(stub, prefix, why)?);
-        self.cache.insert(addr_of(stub, prefix)?, page.clone());
+        self.cache.insert(addr_of_stub(stub, prefix)?, page.clone());
         Ok(page)
     }
 
@@ -221,7 +228,7 @@ impl Pages {
     ///
     /// [`StateError::Broken`] if the stub has no place.
     pub fn cached(&self, stub: &Stub, prefix: &Path) -> Result<Option<Arc<Page>>, StateError> {
-        let page = self.cache.get(&addr_of(stub, prefix)?);
+        let page = self.cache.get(&addr_of_stub(stub, prefix)?);
         let counter = match &page {
             Some(_) => &self.counters.page_cache_hits,
             None => &self.counters.page_cache_misses,
@@ -239,14 +246,14 @@ impl Pages {
     pub fn read_batch(
         &self,
         stubs: &[(&Stub, Path)],
-        why: ReadFor,
+        why: ReadCause,
     ) -> Vec<Result<Arc<Page>, StateError>> {
         if stubs.is_empty() {
             return Vec::new();
         }
         let addrs: Result<Vec<_>, _> = stubs
             .iter()
-            .map(|(stub, prefix)| addr_of(stub, prefix))
+            .map(|(stub, prefix)| addr_of_stub(stub, prefix))
             .collect();
         let addrs = match addrs {
             Ok(addrs) => addrs,
@@ -257,7 +264,7 @@ impl Pages {
         each.map(|((page, (_, prefix)), addr)| {
             let page = self.retry_for_merge(page, *addr, why)?;
             let page = Arc::new(self.verified(page, *addr, prefix, why)?);
-            if !matches!(why, ReadFor::Trie | ReadFor::Merge | ReadFor::Check) {
+            if !matches!(why, ReadCause::Trie | ReadCause::Merge | ReadCause::Check) {
                 self.cache.insert(*addr, page.clone());
             }
             Ok(page)
@@ -271,11 +278,11 @@ impl Pages {
     /// # Errors
     ///
     /// Those of [`Pages::read`].
-    pub fn ahead(
+    pub fn prefetch(
         &self,
         found: Vec<(Stub, Path, Option<Arc<Page>>)>,
-        why: ReadFor,
-    ) -> Result<PagesAhead, StateError> {
+        why: ReadCause,
+    ) -> Result<PrefetchedPages, StateError> {
         let missing = found.iter().filter(|(.., page)| page.is_none());
         let missing: Vec<_> = missing.map(|(stub, path, _)| (stub, *path)).collect();
         let mut read = self.read_batch(&missing, why).into_iter();
@@ -284,10 +291,10 @@ impl Pages {
                 Some(page) => Ok(page.clone()),
                 None => read.next()?,
             };
-            Some(page.and_then(|page| Ok((addr_of(stub, path)?, page))))
+            Some(page.and_then(|page| Ok((addr_of_stub(stub, path)?, page))))
         });
         let pages = placed.collect::<Result<_, _>>()?;
-        Ok(PagesAhead { pages, passed: 0 })
+        Ok(PrefetchedPages { pages, passed: 0 })
     }
 
     /// Reads the page of the blinded node `stub` at `prefix` from disk, past the cache.
@@ -299,9 +306,9 @@ impl Pages {
         &self,
         stub: &Stub,
         prefix: &Path,
-        why: ReadFor,
+        why: ReadCause,
     ) -> Result<Page, StateError> {
-        let addr = addr_of(stub, prefix)?;
+        let addr = addr_of_stub(stub, prefix)?;
         let page = self.retry_for_merge(self.segments.read(addr), addr, why)?;
         self.verified(page, addr, prefix, why)
     }
@@ -312,14 +319,14 @@ impl Pages {
         page: Page,
         addr: PageAddr,
         prefix: &Path,
-        why: ReadFor,
+        why: ReadCause,
     ) -> Result<Page, StateError> {
         let counter: &Counter = match why {
-            ReadFor::Value => &self.counters.page_reads_value,
-            ReadFor::Trie => &self.counters.page_reads_trie,
-            ReadFor::Merge => &self.counters.page_reads_merge,
-            ReadFor::Proof => &self.counters.page_reads_proof,
-            ReadFor::Check => &self.counters.page_reads_check,
+            ReadCause::Value => &self.counters.page_reads_value,
+            ReadCause::Trie => &self.counters.page_reads_trie,
+            ReadCause::Merge => &self.counters.page_reads_merge,
+            ReadCause::Proof => &self.counters.page_reads_proof,
+            ReadCause::Check => &self.counters.page_reads_check,
         };
         counter.add(1);
         self.counters.page_bytes_read.add(page.size_bytes() as u64);

@@ -10,7 +10,7 @@
 //! outside its generation.
 
 use crate::read::snapshot::Snapshot;
-use cambium_store::{LentFiles, PageAddr, Segments};
+use cambium_store::{PageAddr, Segments, UnlinkedFiles};
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
@@ -19,7 +19,7 @@ use std::{
 /// Tracks which segments may still be read. Generations are counted from the opening of the
 /// database.
 #[derive(Default)]
-pub struct Reclaim {
+pub struct Reclaimer {
     /// Generation of the newest snapshot.
     generation: u64,
     /// Retired pages: the newest checkpoint no longer names them, but the one before it does.
@@ -29,7 +29,7 @@ pub struct Reclaim {
     /// Ranges by number of the segment.
     segments: HashMap<u32, GenerationRange>,
     /// Removed files that other processes may still read.
-    pub lent: LentFiles,
+    pub lent: UnlinkedFiles,
 }
 
 /// The generations whose snapshots may name a dead page of a segment.
@@ -41,7 +41,7 @@ struct GenerationRange {
     to: u64,
 }
 
-impl Reclaim {
+impl Reclaimer {
     /// Creates the tracker of an opened database. `retired` are the pages that only the checkpoint
     /// before the newest names.
     pub fn new(retired: Vec<PageAddr>, segments: &Segments) -> Self {

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use alloy_primitives::{B256, Bytes, U256};
-//! use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+//! use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 //! use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options};
 //! use std::sync::Arc;
 //!
@@ -26,7 +26,7 @@
 //! let db = loaded.create(genesis.clone(), vec![])?;
 //!
 //! let spent = Account { nonce: 1, balance: U256::from(90), ..Default::default() };
-//! let changes = Changes::new(vec![AccountChange {
+//! let changes = Changes::new(vec![AccountDiff {
 //!     path: alice,
 //!     account: AccountUpdate::Put(spent),
 //!     wipe: false,

@@ -4,8 +4,8 @@
 use crate::health::Health;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, AccountUpdate, Changes, KECCAK_EMPTY};
-use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaim, StateError};
+use cambium_primitives::{Account, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaimer, StateError};
 use cambium_store::{Codes, StoreError};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Store {
     pub(crate) codes: Codes,
     pub(crate) code_cache: CodeCache,
     /// Retired pages and lent files. While it is locked, only locks of the segments are taken.
-    pub(crate) reclaim: Mutex<Reclaim>,
+    pub(crate) reclaim: Mutex<Reclaimer>,
 }
 
 impl Store {
@@ -61,7 +61,7 @@ impl Store {
             let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
                 continue;
             };
-            let is_known = code_hash == KECCAK_EMPTY
+            let is_known = code_hash == KECCAK256_EMPTY
                 || before(&change.path) == Some(code_hash)
                 || given.iter().any(|(hash, _)| *hash == code_hash)
                 || borrowed.iter().any(|(hash, _)| *hash == code_hash)
@@ -95,7 +95,7 @@ impl Store {
                 continue;
             };
             let is_given = || codes.iter().any(|(hash, _)| *hash == code_hash);
-            if code_hash != KECCAK_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
+            if code_hash != KECCAK256_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
                 let account = change.path;
                 return Err(StateError::UnknownCode { account, code_hash });
             }

@@ -14,12 +14,12 @@ const LOG_FILES_OPEN: usize = 128;
 
 /// Source of a backup.
 #[derive(Debug)]
-pub struct BackupOf<'a> {
+pub struct BackupSource<'a> {
     /// Sequence numbers of the checkpoints to copy, with all those on which they are based.
     pub checkpoints: &'a [u64],
     /// Disk with the checkpoints that are missing from the source, because an index was rebuilt in
     /// memory.
-    pub made_again: &'a dyn Disk,
+    pub rebuilt: &'a dyn Disk,
     /// The open segments that the newest of the checkpoints refers to.
     pub segments: &'a Segments,
     /// Start of the log that these checkpoints need.
@@ -28,7 +28,7 @@ pub struct BackupOf<'a> {
     pub log_end: LogPosition,
 }
 
-impl BackupOf<'_> {
+impl BackupSource<'_> {
     /// Numbers of the log files to copy.
     fn log_files(&self) -> RangeInclusive<u32> {
         self.log_start.file..=self.log_end.file
@@ -59,7 +59,7 @@ pub struct BackupSizes {
 pub fn copy_files(
     from: &dyn Disk,
     to: &dyn Disk,
-    of: &BackupOf<'_>,
+    of: &BackupSource<'_>,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupSizes, StoreError> {
     let mut copy = Copy {
@@ -91,7 +91,7 @@ pub fn copy_files(
 }
 
 /// Opens the oldest log files of the source, by number.
-fn open_log(from: &dyn Disk, of: &BackupOf<'_>) -> Result<OpenLogFiles, StoreError> {
+fn open_log(from: &dyn Disk, of: &BackupSource<'_>) -> Result<OpenLogFiles, StoreError> {
     let mut log = BTreeMap::new();
     for number in of.log_files().take(LOG_FILES_OPEN) {
         if !is_lost(from, of, number)? {
@@ -103,7 +103,7 @@ fn open_log(from: &dyn Disk, of: &BackupOf<'_>) -> Result<OpenLogFiles, StoreErr
 
 /// Returns whether a missing log file was lost. Otherwise it was removed by retention: that takes
 /// the oldest files first, after a checkpoint that is newer than those to copy.
-fn is_lost(from: &dyn Disk, of: &BackupOf<'_>, number: u32) -> Result<bool, StoreError> {
+fn is_lost(from: &dyn Disk, of: &BackupSource<'_>, number: u32) -> Result<bool, StoreError> {
     if number == of.log_end.file || from.exists(&block_log::name_of(number))? {
         return Ok(false);
     }
@@ -143,14 +143,14 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Copies the checkpoints under temporary names.
-    fn checkpoints(&mut self, of: &BackupOf<'_>) -> Result<(), StoreError> {
+    fn checkpoints(&mut self, of: &BackupSource<'_>) -> Result<(), StoreError> {
         for sequence in of.checkpoints {
             // They come first, because the writer may remove them.
             let name = checkpoint::name_of(*sequence);
             if self.from.exists(&name)? {
                 self.share_as(&name, &staged(&name))?;
             } else {
-                let file = of.made_again.open(&name)?;
+                let file = of.rebuilt.open(&name)?;
                 self.copy(&*file, &staged(&name), file.len()?)?;
             }
         }
@@ -180,7 +180,7 @@ impl Copy<'_> {
     }
 
     /// Copies the log files. Those in `open` are already open.
-    fn log(&mut self, of: &BackupOf<'_>, mut open: OpenLogFiles) -> Result<(), StoreError> {
+    fn log(&mut self, of: &BackupSource<'_>, mut open: OpenLogFiles) -> Result<(), StoreError> {
         self.to.create_dir("log")?;
         for number in of.log_files() {
             let name = block_log::name_of(number);
@@ -201,7 +201,7 @@ impl Copy<'_> {
 
     fn log_file(
         &mut self,
-        of: &BackupOf<'_>,
+        of: &BackupSource<'_>,
         number: u32,
         open: Option<Arc<dyn DiskFile>>,
     ) -> Result<(), StoreError> {

@@ -70,7 +70,7 @@ mod manifest;
 mod readers;
 mod backup;
 
-pub use backup::{BackupOf, BackupSizes, copy_files};
+pub use backup::{BackupSizes, BackupSource, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogRecovery, LogScan,
@@ -78,15 +78,15 @@ pub use block_log::{
 };
 pub use checkpoint::{
     Checkpoint, CheckpointId, CheckpointWriter, FinishedCheckpoint, FoundCheckpoints,
-    PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece, set_aside,
+    PIECE_SUM_BYTES, SectionReader, load_latest_checkpoint, put_piece, quarantine,
 };
 pub use codes::{Codes, CodesRecovery};
 pub use error::StoreError;
 pub use log_position::LogPosition;
 pub use manifest::{DataDirLock, Manifest, lock_data_dir};
 pub use pace::WritePace;
-pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_bytes};
-pub use readers::{LentFiles, ReaderLock, live_readers, make_room_for_readers};
+pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_size_bytes};
+pub use readers::{ReaderLock, UnlinkedFiles, create_readers_dir, live_readers};
 pub use segments::{
     PageAddr, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats, Segments, SegmentsRecovery,
 };

@@ -3,7 +3,7 @@
 //! An open file stays readable after its removal, so readers need no permission from the writer. A
 //! reader only announces the checkpoint it uses, by locking a file in `readers/`. The kernel
 //! releases the lock however the reader ends. So the writer knows which readers keep the space of
-//! removed files, and for how long ([`LentFiles`]). A reader without write access to the directory
+//! removed files, and for how long ([`UnlinkedFiles`]). A reader without write access to the directory
 //! can't announce itself.
 
 use crate::StoreError;
@@ -74,7 +74,7 @@ fn sequence_of(name: &str) -> Option<u64> {
 
 /// Creates the directory for readers' files. Errors are ignored: readers then can't announce
 /// themselves, but the database remains usable.
-pub fn make_room_for_readers(disk: &dyn Disk) {
+pub fn create_readers_dir(disk: &dyn Disk) {
     if let Ok(false) = disk.exists(DIR) {
         let _ = disk.create_dir(DIR);
     }
@@ -112,7 +112,7 @@ pub fn live_readers(disk: &dyn Disk) -> Result<Vec<u64>, StoreError> {
 /// Removed files that readers may still have open. Their space is freed when the last reader closes
 /// them. Files that a reader holds for too long are truncated.
 #[derive(Debug, Default)]
-pub struct LentFiles {
+pub struct UnlinkedFiles {
     files: Vec<LentFile>,
 }
 
@@ -124,7 +124,7 @@ struct LentFile {
     file: Arc<dyn DiskFile>,
 }
 
-impl LentFiles {
+impl UnlinkedFiles {
     /// Adds a file of `bytes` that was removed while `since` was the newest checkpoint.
     pub fn add(&mut self, since: u64, bytes: u64, file: Arc<dyn DiskFile>) {
         self.files.push(LentFile { since, bytes, file });
@@ -177,7 +177,7 @@ mod tests {
     fn readers_are_known_until_they_are_gone() {
         for (disk, _dir) in disks() {
             assert!(ReaderLock::take(&disk, 3).unwrap().is_none());
-            make_room_for_readers(&*disk);
+            create_readers_dir(&*disk);
             let first = ReaderLock::take(&disk, 3).unwrap().unwrap();
             let second = ReaderLock::take(&disk, 12).unwrap().unwrap();
             // A killed reader leaves its file behind, but no lock.
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_lent_comes_back_or_is_cut_off() {
         for (disk, _dir) in disks() {
-            let mut lent = LentFiles::default();
+            let mut lent = UnlinkedFiles::default();
             let file = |name: &str| {
                 let file = disk.create(name).unwrap();
                 file.write_at(&[1; 10], 0).unwrap();

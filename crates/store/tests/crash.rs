@@ -7,7 +7,7 @@ use cambium_primitives::{Path, Reader};
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Checkpoint, CheckpointWriter, Codes, IndexState, LogOptions,
     LogPosition, Page, PageAddr, PageBuilder, SegmentOptions, Segments, StoreError,
-    load_latest_checkpoint, set_aside,
+    load_latest_checkpoint, quarantine,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -127,7 +127,7 @@ impl Engine {
         segments.settle()?;
         log.settle()?;
         codes.settle()?;
-        set_aside(&*disk, &damaged)?;
+        quarantine(&*disk, &damaged)?;
         let mut blocks = Vec::new();
         for (n, item) in log.scan(LogPosition::START).enumerate() {
             let (n, (at, record)) = (n as u64, item?);
@@ -248,7 +248,7 @@ impl Engine {
         for _ in 0..random.below(60) {
             match random.below(13) {
                 0 => self.checkpoint()?,
-                12 => self.log.prepare_next(self.segments.pace())?,
+                12 => self.log.preallocate_next(self.segments.pace())?,
                 1..=4 => {
                     self.log.sync()?;
                     *acknowledged = self.blocks.clone();

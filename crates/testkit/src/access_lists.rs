@@ -3,7 +3,7 @@
 use crate::Model;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
-    AccessList, AccessListLimits, Account, AccountChange, AccountChanges, AccountUpdate,
+    AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
     BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, SlotChanges, StorageChange,
 };
 
@@ -41,7 +41,7 @@ fn change(
     old: Option<Account>,
     new: Account,
     slots: Vec<(B256, U256)>,
-) -> Option<AccountChange> {
+) -> Option<AccountDiff> {
     let is_gone = new.is_empty();
     let account = match (old, is_gone) {
         (None, true) => return None,
@@ -52,7 +52,7 @@ fn change(
     if account == AccountUpdate::Keep && slots.is_empty() {
         return None;
     }
-    Some(AccountChange {
+    Some(AccountDiff {
         path,
         account,
         wipe: is_gone,

@@ -7,7 +7,7 @@ use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{AmsterdamRules, Block, ChainSpec};
 use cambium_primitives::{
-    Account, AccountChange, AccountChanges, AccountUpdate, Changes, KECCAK_EMPTY,
+    Account, AccountChanges, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY,
 };
 use serde::Deserialize;
 use std::{
@@ -42,7 +42,7 @@ pub fn alloc_changes(alloc: &Alloc) -> (Changes, Vec<(B256, Bytes)>) {
             codes.push((keccak256(&account.code), account.code.clone()));
         }
         let slots = account.storage.iter().filter(|(_, value)| !value.is_zero());
-        AccountChange {
+        AccountDiff {
             path: keccak256(address),
             account: AccountUpdate::Put(plain(account)),
             wipe: false,
@@ -57,7 +57,7 @@ pub fn alloc_changes(alloc: &Alloc) -> (Changes, Vec<(B256, Bytes)>) {
 
 fn plain(account: &AllocAccount) -> Account {
     let code_hash = if account.code.is_empty() {
-        KECCAK_EMPTY
+        KECCAK256_EMPTY
     } else {
         keccak256(&account.code)
     };

@@ -21,9 +21,9 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_evm::{BatchBlock, BlockInput, Rules};
 use cambium_primitives::{
-    AccessList, AccessListLimits, Account, AccountChange, AccountChanges, AccountUpdate,
-    BalanceChange, BlockAccessIndex, Changes, CodeChange, KECCAK_EMPTY, NonceChange, SlotChanges,
-    StorageChange,
+    AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
+    BalanceChange, BlockAccessIndex, Changes, CodeChange, KECCAK256_EMPTY, NonceChange,
+    SlotChanges, StorageChange,
 };
 use revm::DatabaseRef;
 use std::collections::BTreeMap;
@@ -152,13 +152,13 @@ struct KnownAccount {
     now: Account,
     slots: BTreeMap<U256, U256>,
     /// None if the parent's state does not have the account.
-    in_parent: Option<AccountChange>,
+    in_parent: Option<AccountDiff>,
 }
 
 impl KnownAccount {
     /// An account that no block before touched.
     fn new(address: Address, account: Account) -> Self {
-        let change = AccountChange {
+        let change = AccountDiff {
             path: keccak256(address),
             account: AccountUpdate::Put(account),
             wipe: false,
@@ -237,7 +237,7 @@ impl Known {
         let found = state.account(&keccak256(address));
         let found = found.map(|found| found.account).unwrap_or_default();
         let code = match found.code_hash {
-            KECCAK_EMPTY => Bytes::new(),
+            KECCAK256_EMPTY => Bytes::new(),
             hash => {
                 let code = state.code(&hash).cloned();
                 let code = code.ok_or_else(|| format!("no code of hash {hash}"))?;

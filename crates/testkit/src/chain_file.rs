@@ -4,7 +4,7 @@
 use crate::{Backend, Pack, say};
 use alloy_primitives::{Address, B256, Bytes, keccak256};
 use cambium_chain::{BlockSource, Genesis, GenesisAccount};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
 use serde::Deserialize;
 use std::{
     fs,
@@ -174,14 +174,14 @@ pub fn genesis_state(
     let mut codes = Vec::new();
     let changes = accounts.into_iter().map(|(address, account)| {
         let code_hash = match account.code.is_empty() {
-            true => KECCAK_EMPTY,
+            true => KECCAK256_EMPTY,
             false => keccak256(&account.code),
         };
         if !account.code.is_empty() {
             codes.push((code_hash, account.code));
         }
         let slots = account.storage.iter().filter(|(_, value)| !value.is_zero());
-        AccountChange {
+        AccountDiff {
             path: keccak256(address),
             account: AccountUpdate::Put(Account {
                 nonce: account.nonce,

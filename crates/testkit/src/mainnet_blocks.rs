@@ -12,7 +12,7 @@ use alloy_primitives::{B256, keccak256};
 use cambium_chain::{validate_access_list, verify_outcome};
 use cambium_evm::{Executor, Hooks, recover_senders};
 use cambium_keccak::Batch;
-use cambium_primitives::{AccountChange, AccountUpdate, Changes, Path as TriePath};
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes, Path as TriePath};
 use cambium_trie::{LeafValue, NoResolve, PartialTrie, commit};
 use revm::primitives::hardfork::SpecId;
 use std::{
@@ -238,7 +238,7 @@ fn deletions_of_empty(model: &Model) -> Changes {
     let empty = model
         .accounts()
         .filter(|(_, account)| account.account.is_empty());
-    let deletions = empty.map(|(path, _)| AccountChange {
+    let deletions = empty.map(|(path, _)| AccountDiff {
         path: *path,
         account: AccountUpdate::Delete,
         wipe: true,

@@ -7,7 +7,7 @@ use alloy_eips::eip4895::Withdrawal;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
 use cambium_chain::AmsterdamRules;
 use cambium_evm::{BlockInput, Rules, Transaction};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
@@ -317,7 +317,7 @@ fn replay_header(env: &Env, claims: &Claims) -> Result<Header, String> {
 impl SparseAccount {
     /// Without its storage.
     pub(crate) fn plain(&self) -> Account {
-        let code_hash = self.code_hash.unwrap_or(KECCAK_EMPTY);
+        let code_hash = self.code_hash.unwrap_or(KECCAK256_EMPTY);
         Account {
             nonce: self.nonce,
             balance: self.balance,
@@ -328,7 +328,7 @@ impl SparseAccount {
 
 /// Accounts as changes to the empty state.
 pub(crate) fn sparse_changes(accounts: &BTreeMap<Address, SparseAccount>) -> Changes {
-    let accounts = accounts.iter().map(|(address, account)| AccountChange {
+    let accounts = accounts.iter().map(|(address, account)| AccountDiff {
         path: keccak256(address),
         account: AccountUpdate::Put(account.plain()),
         wipe: false,

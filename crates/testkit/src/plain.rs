@@ -2,7 +2,7 @@
 
 use crate::Random;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FileSizes, Loader, Options, Sealed, StateError, View};
 use cambium_store::lock_data_dir;
 use std::{sync::Arc, thread, time::Duration};
@@ -41,8 +41,8 @@ pub fn account(nonce: u64) -> Account {
 }
 
 /// Returns a change of an account without its storage.
-pub fn change(path: B256, account: AccountUpdate) -> AccountChange {
-    AccountChange {
+pub fn change(path: B256, account: AccountUpdate) -> AccountDiff {
+    AccountDiff {
         path,
         account,
         wipe: false,
@@ -51,18 +51,13 @@ pub fn change(path: B256, account: AccountUpdate) -> AccountChange {
 }
 
 /// Returns a change that sets the account at `path` to [`account`] with this nonce.
-pub fn put(path: B256, nonce: u64) -> AccountChange {
+pub fn put(path: B256, nonce: u64) -> AccountDiff {
     change(path, AccountUpdate::Put(account(nonce)))
 }
 
 /// Returns changes that set up to `count` of the first `accounts` accounts, drawn at random, to
 /// this nonce.
-pub fn random_puts(
-    random: &mut Random,
-    count: u64,
-    accounts: u64,
-    nonce: u64,
-) -> Vec<AccountChange> {
+pub fn random_puts(random: &mut Random, count: u64, accounts: u64, nonce: u64) -> Vec<AccountDiff> {
     let changed = (0..count).map(|_| put(path(random.below(accounts)), nonce));
     let mut changes: Vec<_> = changed.collect();
     changes.sort_by_key(|change| change.path);
@@ -71,8 +66,8 @@ pub fn random_puts(
 }
 
 /// Returns the deletion of an account with its storage.
-pub fn remove(path: B256) -> AccountChange {
-    AccountChange {
+pub fn remove(path: B256) -> AccountDiff {
+    AccountDiff {
         wipe: true,
         ..change(path, AccountUpdate::Delete)
     }
@@ -138,7 +133,7 @@ pub fn seal(
 /// # Panics
 ///
 /// Panics if the engine returns an error.
-pub fn commit(db: &Db, changes: Vec<AccountChange>, codes: Vec<(B256, Bytes)>) -> B256 {
+pub fn commit(db: &Db, changes: Vec<AccountDiff>, codes: Vec<(B256, Bytes)>) -> B256 {
     let view = db.view().expect("a sound database");
     let sealed = seal(view, db.head().hash, Changes::new(changes), codes);
     let sealed = sealed.expect("a block on the head");

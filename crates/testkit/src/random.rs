@@ -2,7 +2,7 @@
 
 use crate::Model;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
 use std::collections::HashMap;
 
 /// A random number generator (SplitMix64) with the same numbers on every machine.
@@ -47,7 +47,7 @@ pub(crate) fn genesis(random: &mut Random, accounts: u64) -> Changes {
             _ if random.percent(10) => random.below(12),
             _ => 0,
         };
-        genesis.push(AccountChange {
+        genesis.push(AccountDiff {
             path: account_path(index),
             account: AccountUpdate::Put(random_account(random)),
             wipe: false,
@@ -67,7 +67,7 @@ pub(crate) fn changes(
     changes_max: u64,
 ) -> (Changes, Model) {
     let mut model = before.clone();
-    let mut changes: HashMap<B256, AccountChange> = HashMap::new();
+    let mut changes: HashMap<B256, AccountDiff> = HashMap::new();
     for _ in 0..random.below(changes_max) + 1 {
         let path = any_account(random, accounts);
         let now = model.account(&path).map(|entry| entry.account);
@@ -86,9 +86,9 @@ fn any_account(random: &mut Random, accounts: u64) -> B256 {
     })
 }
 
-fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountChange {
+fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountDiff {
     if now.is_some() && random.percent(12) {
-        return AccountChange {
+        return AccountDiff {
             path,
             account: AccountUpdate::Delete,
             wipe: true,
@@ -112,7 +112,7 @@ fn change(random: &mut Random, path: B256, now: Option<Account>) -> AccountChang
         }
     }
     let wipe = random.percent(5);
-    AccountChange {
+    AccountDiff {
         path,
         account,
         wipe,
@@ -160,7 +160,7 @@ pub(crate) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
         .accounts()
         .iter()
         .filter_map(|change| match change.account {
-            AccountUpdate::Put(account) if account.code_hash != KECCAK_EMPTY => Some(account),
+            AccountUpdate::Put(account) if account.code_hash != KECCAK256_EMPTY => Some(account),
             _ => None,
         });
     let codes = accounts.map(|account| (account.code_hash, code(account.nonce)));
@@ -170,5 +170,5 @@ pub(crate) fn codes(changes: &Changes) -> Vec<(B256, Bytes)> {
 /// The hash of an account's code, if it has any.
 pub(crate) fn code_of(account: Option<Account>) -> Option<B256> {
     let hash = account?.code_hash;
-    (hash != KECCAK_EMPTY).then_some(hash)
+    (hash != KECCAK256_EMPTY).then_some(hash)
 }

@@ -11,7 +11,7 @@ use alloy_eips::{
 };
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use cambium_evm::{BlockInput, Rules, Transaction};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
 use revm::primitives::hardfork::SpecId;
 
 /// Networks of which blocks are made: from the first that has receipts with a status.
@@ -108,7 +108,7 @@ impl RandomBlocks {
                 balance,
                 code_hash,
             };
-            accounts.push(AccountChange {
+            accounts.push(AccountDiff {
                 path: keccak256(address),
                 account: AccountUpdate::Put(account),
                 wipe: false,
@@ -116,7 +116,7 @@ impl RandomBlocks {
             });
         };
         for index in 0..SENDERS {
-            put(sender(index), 0, rich, KECCAK_EMPTY, Vec::new());
+            put(sender(index), 0, rich, KECCAK256_EMPTY, Vec::new());
         }
         let mut codes = Vec::new();
         for index in 0..CONTRACTS {

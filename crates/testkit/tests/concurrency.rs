@@ -160,7 +160,7 @@ fn two_branches() -> (Db, Vec<(BlockId, u64)>, (BlockId, u64)) {
     }
     let side = sealed(&db, main[1].0, 100);
     let aside = (side.id(), 100);
-    side.commit_aside().unwrap();
+    side.commit_side_branch().unwrap();
     (db, main, aside)
 }
 

@@ -52,7 +52,7 @@ fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
         ($($name:ident)+) => { $(added.$name = after.$name - before.$name;)+ };
     }
     subtract! {
-        reads overlay_hits entry_cache_hits entry_cache_misses page_cache_hits page_cache_misses
+        reads overlay_hits value_cache_hits value_cache_misses page_cache_hits page_cache_misses
         code_cache_hits code_cache_misses page_reads_value page_reads_trie
         page_reads_merge page_reads_proof page_reads_check page_reads_buffered index_reads block_index_reads node_hashes roots
         blocks_committed log_syncs merges merge_parts pages_written pages_split pages_joined
@@ -73,7 +73,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
         }
     });
     assert_eq!((cold.reads, cold.overlay_hits), (300, 0));
-    assert_eq!((cold.entry_cache_hits, cold.entry_cache_misses), (0, 300));
+    assert_eq!((cold.value_cache_hits, cold.value_cache_misses), (0, 300));
     assert_eq!(cold.index_reads, 0, "the index is in memory");
     assert_eq!(cold.page_cache_hits + cold.page_cache_misses, 300);
     assert_eq!(cold.page_reads_value, cold.page_cache_misses);
@@ -84,18 +84,18 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
             assert!(view.account(key).unwrap().is_some());
         }
     });
-    assert_eq!((hot.entry_cache_hits, hot.entry_cache_misses), (300, 0));
+    assert_eq!((hot.value_cache_hits, hot.value_cache_misses), (300, 0));
     assert_eq!(hot.page_cache_hits + hot.page_cache_misses, 0);
 
     let warm = counted(&db, || drop(view.accounts(&keys).unwrap()));
-    assert_eq!((warm.entry_cache_hits, warm.entry_cache_misses), (300, 0));
+    assert_eq!((warm.value_cache_hits, warm.value_cache_misses), (300, 0));
     assert_eq!(warm.page_cache_hits + warm.page_cache_misses, 0);
     let brought = counted(&db, || view.prefetch(&keys, &[]).unwrap());
     assert_eq!(
         (brought.page_reads_value, brought.page_cache_hits),
         (0, 300)
     );
-    assert_eq!(brought.entry_cache_hits, 0, "pages are what it is about");
+    assert_eq!(brought.value_cache_hits, 0, "pages are what it is about");
 
     let others: Vec<B256> = (0..300).map(|index| path(index * 7 + 30_001)).collect();
     let batch = counted(&db, || drop(view.accounts(&others).unwrap()));
@@ -109,7 +109,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
             view.account(key).unwrap();
         }
     });
-    assert_eq!((again.entry_cache_hits, again.page_reads_value), (300, 0));
+    assert_eq!((again.value_cache_hits, again.page_reads_value), (300, 0));
 
     // What a block changes is read through the trie, which needs nothing more for its values.
     let fresh: Vec<_> = (0..50).map(|index| path(index * 11 + 50_003)).collect();

@@ -1,7 +1,7 @@
 //! Every file of a database, damaged in every way: what opens, and what a repair brings back.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, repair};
 use cambium_testkit::{
     Random,
@@ -65,7 +65,7 @@ fn changes(random: &mut Random, number: u64) -> Changes {
             balance: U256::from(index),
             code_hash,
         };
-        AccountChange {
+        AccountDiff {
             path: path(index),
             account: AccountUpdate::Put(account),
             wipe: false,
@@ -329,7 +329,7 @@ fn repaired(disk: &FaultyDisk, story: &Story, what: &str) -> &'static str {
     let again = again.unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(again.head, done.head, "{what}");
     assert!(
-        again.findings.iter().all(|left| !left.is_mended),
+        again.findings.iter().all(|left| !left.is_repaired),
         "{what}: {again:?}"
     );
 

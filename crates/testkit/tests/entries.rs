@@ -2,7 +2,7 @@
 //! and merges: each view has the state of its block.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options, View};
 use cambium_testkit::{Model, Random, say};
 use std::{
@@ -45,7 +45,7 @@ fn changes(number: u64, count: usize, random: &mut Random) -> Changes {
             let value = number * random.below(2);
             (!is_deleted && random.below(3) == 0).then(|| (path(slot), U256::from(value)))
         });
-        AccountChange {
+        AccountDiff {
             path: path(index),
             slots: values.collect(),
             account: match is_deleted {
@@ -171,8 +171,8 @@ fn single_reads_beside_merges_see_the_state_of_their_block() {
     let counters = db.counters();
     say(&format!(
         "{} reads, {} of them from layers and {} from the cache of entries, beside {} merges",
-        counters.reads, counters.overlay_hits, counters.entry_cache_hits, counters.merges
+        counters.reads, counters.overlay_hits, counters.value_cache_hits, counters.merges
     ));
     assert!(counters.merges >= blocks / 4);
-    assert!(counters.entry_cache_hits > blocks && counters.entry_cache_misses > blocks);
+    assert!(counters.value_cache_hits > blocks && counters.value_cache_misses > blocks);
 }

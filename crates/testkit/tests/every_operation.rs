@@ -4,7 +4,7 @@
 //! at what was acknowledged.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{
     BlockMeta, Db, FaultyDisk, FileSizes, Loader, Options, StateError, StoreError,
 };
@@ -121,7 +121,7 @@ fn changes(random: &mut Random, number: u64, count: u64) -> Changes {
         let mut slots: Vec<_> = slots.into_iter().map(slot).collect();
         slots.sort_unstable();
         slots.dedup();
-        AccountChange {
+        AccountDiff {
             path: path(index),
             account: AccountUpdate::Put(Account {
                 nonce: number,
@@ -158,7 +158,7 @@ fn story() -> Story {
         loader
             .account(path(index), &account, slots.iter().copied())
             .unwrap();
-        genesis.push(AccountChange {
+        genesis.push(AccountDiff {
             path: path(index),
             account: AccountUpdate::Put(account),
             wipe: false,
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
         );
         let sealed = staged.seal(made.meta.clone())?;
         match aside {
-            true => sealed.commit_aside().map(drop),
+            true => sealed.commit_side_branch().map(drop),
             false => sealed.commit().map(drop),
         }
     }

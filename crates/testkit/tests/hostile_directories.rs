@@ -181,7 +181,7 @@ fn whatever_stands_among_the_readers_stops_nobody() {
         assert_eq!(root_of(&reader), root_of(&writer), "{name}");
         drop(reader);
         work(&writer, &mut random);
-        assert_eq!(writer.stats().unwrap().lent_bytes, 0, "{name}");
+        assert_eq!(writer.stats().unwrap().reader_held_bytes, 0, "{name}");
         let head = writer.head();
         assert_eq!(
             fs::read(dir.path().join(MANIFEST)).unwrap(),
@@ -195,7 +195,7 @@ fn whatever_stands_among_the_readers_stops_nobody() {
         assert!(recovery.notes.is_empty(), "{name}: {recovery:?}");
         assert_eq!(writer.head(), head, "{name}");
         work(&writer, &mut random);
-        assert_eq!(writer.stats().unwrap().lent_bytes, 0, "{name}");
+        assert_eq!(writer.stats().unwrap().reader_held_bytes, 0, "{name}");
         let report = writer.check(&mut |_| {}).unwrap();
         assert!(report.damage.is_empty(), "{name}: {report:?}");
         let (reader, _) = Db::open_read_only(disk.clone(), options()).unwrap();
@@ -231,7 +231,7 @@ fn a_reader_whose_file_has_any_content_is_known_to_the_writer() {
         fs::write(file, bytes).unwrap();
         (0..6).for_each(|_| step(&writer, &mut random));
         writer.flush(0).unwrap();
-        let lent = writer.stats().unwrap().lent_bytes;
+        let lent = writer.stats().unwrap().reader_held_bytes;
         kept += usize::from(lent > 0);
         assert!(file.exists(), "it is the reader's");
     }
@@ -239,7 +239,7 @@ fn a_reader_whose_file_has_any_content_is_known_to_the_writer() {
     assert!(reader.view().unwrap().account(&path(1)).is_ok());
     drop(reader);
     work(&writer, &mut random);
-    assert_eq!(writer.stats().unwrap().lent_bytes, 0);
+    assert_eq!(writer.stats().unwrap().reader_held_bytes, 0);
     assert!(!file.exists());
 }
 

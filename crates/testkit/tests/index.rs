@@ -2,7 +2,7 @@
 //! more read of the disk.
 
 use alloy_primitives::{B256, U256, b256, keccak256};
-use cambium_primitives::{Account, AccountChange};
+use cambium_primitives::{Account, AccountDiff};
 use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View};
 use cambium_store::{Checkpoint, StoreError, load_latest_checkpoint};
 use cambium_testkit::plain::{self, account, first_block, path, put, remove};
@@ -48,7 +48,7 @@ fn open(disk: &FaultyDisk, index_bytes_max: u64) -> Db {
     Db::open(disk, options(index_bytes_max)).unwrap().0
 }
 
-fn commit(db: &Db, changes: Vec<AccountChange>) -> B256 {
+fn commit(db: &Db, changes: Vec<AccountDiff>) -> B256 {
     plain::commit(db, changes, vec![])
 }
 
@@ -79,7 +79,7 @@ fn assert_sound(db: &Db) {
 }
 
 /// A block that changes much, adds and removes.
-fn mixed(round: u64) -> Vec<AccountChange> {
+fn mixed(round: u64) -> Vec<AccountDiff> {
     let changed = (round..ACCOUNTS).step_by(11 + round as usize);
     let mut changes: Vec<_> = changed
         .filter(|index| *index > 0)
@@ -90,7 +90,7 @@ fn mixed(round: u64) -> Vec<AccountChange> {
         .collect();
     changes.extend((0..50).map(|index| put(path(ACCOUNTS + round * 100 + index), round)));
     let slots = (round * 7..SLOTS + 500).step_by(101);
-    changes.push(AccountChange {
+    changes.push(AccountDiff {
         slots: slots
             .map(|index| (slot(index).1, U256::from(index % 3)))
             .collect(),
@@ -187,7 +187,7 @@ fn an_index_that_outgrows_its_memory_moves_to_disk_and_back() {
     let db = open(&disk, needed + needed / 8);
     assert_eq!(db.stats().unwrap().index_bytes_on_disk, 0);
     let slots = (0..SLOTS).map(|index| (slot(index).1, U256::from(index + 1)));
-    let grown = AccountChange {
+    let grown = AccountDiff {
         slots: slots.collect(),
         ..put(path(1), 1)
     };

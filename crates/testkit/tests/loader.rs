@@ -2,7 +2,7 @@
 //! failure at any point.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, Path};
 use cambium_state::{
     BlockMeta, Db, Disk, FaultyDisk, Loaded, Loader, Options, RootLoader, StateError, StoreError,
 };
@@ -72,7 +72,7 @@ fn state(random: &mut Random, accounts: u64, large: u64) -> (Model, Vec<Given>) 
         given.push(Given::Account(path, account, first.to_vec()));
         let rest = rest.chunks(1 + random.below(300) as usize);
         given.extend(rest.map(|slots| Given::Slots(path, slots.to_vec())));
-        changes.push(AccountChange {
+        changes.push(AccountDiff {
             path,
             account: AccountUpdate::Put(account),
             wipe: false,

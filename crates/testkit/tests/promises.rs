@@ -4,7 +4,7 @@
 mod small_database;
 
 use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY};
 use cambium_state::{
     BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, StateError,
     StoreError,
@@ -20,7 +20,7 @@ use small_database::{
 };
 use std::{collections::BTreeSet, sync::Arc, thread, time::Duration};
 
-fn sealed(db: &Db, changes: Vec<AccountChange>, body: Bytes) -> Result<Sealed, StateError> {
+fn sealed(db: &Db, changes: Vec<AccountDiff>, body: Bytes) -> Result<Sealed, StateError> {
     let head = db.head();
     let staged = db.view()?.session().finish(Changes::new(changes), vec![])?;
     let meta = BlockMeta {
@@ -281,7 +281,7 @@ fn views_of_old_blocks_take_their_memory_along() {
         let keys = &keys([1]);
         view.extract(keys).unwrap();
         let stats = db.stats().unwrap();
-        assert_eq!(stats.old_states, 1);
+        assert_eq!(stats.restored_states, 1);
         assert!(stats.pinned_bytes < 3 * one, "{}", stats.pinned_bytes);
         assert_eq!(
             stats.layers, 0,
@@ -289,7 +289,7 @@ fn views_of_old_blocks_take_their_memory_along() {
         );
     }
     let stats = db.stats().unwrap();
-    assert_eq!((stats.old_states, stats.pinned_bytes), (0, 0));
+    assert_eq!((stats.restored_states, stats.pinned_bytes), (0, 0));
     // All of them at once have a budget, and say so.
     let mut views = Vec::new();
     let refused = (0..190).find_map(|number| {
@@ -560,7 +560,7 @@ fn blocks_and_codes_of_others_are_refused() {
         ),
         Some(StateError::WrongCode { .. })
     ));
-    assert!(finish(with(KECCAK_EMPTY), vec![]).is_none());
+    assert!(finish(with(KECCAK256_EMPTY), vec![]).is_none());
     assert!(finish(with(keccak256(&code)), vec![(keccak256(&code), code)]).is_none());
     // Both go on.
     for db in [one, other] {

@@ -2,7 +2,7 @@
 //! the head beside merges that others begin.
 
 use alloy_primitives::{B256, U256, keccak256};
-use cambium_primitives::{AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{Db, Disk, Fault, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_store::lock_data_dir;
 use cambium_testkit::{
@@ -39,22 +39,22 @@ fn database(options: Options) -> (Db, FaultyDisk) {
     (make(Arc::new(disk.clone()), options, 500, |_| 0), disk)
 }
 
-fn seal(view: View, name: &str, changes: Vec<AccountChange>) -> Result<Sealed, StateError> {
+fn seal(view: View, name: &str, changes: Vec<AccountDiff>) -> Result<Sealed, StateError> {
     plain::seal(view, name, Changes::new(changes), vec![])
 }
 
 /// An account with many slots.
-fn large(number: u64) -> AccountChange {
+fn large(number: u64) -> AccountDiff {
     let slots = (0..400).map(|at| (path(at), U256::from(number * 1000 + at)));
-    AccountChange {
+    AccountDiff {
         slots: slots.collect(),
         ..put(path(number % 20), number)
     }
 }
 
 /// Slots of an account that is not there.
-fn slots_of_nobody(index: u64) -> AccountChange {
-    AccountChange {
+fn slots_of_nobody(index: u64) -> AccountDiff {
+    AccountDiff {
         slots: vec![(path(1), U256::from(77))],
         ..change(path(index), AccountUpdate::Keep)
     }
@@ -270,7 +270,7 @@ fn slots_of_nobody_are_refused_after_intermediate_roots_as_well() {
 #[test]
 fn a_view_of_a_dropped_block_is_that_of_no_other_of_its_name() {
     let (db, _disk) = database(OPTIONS);
-    let with = |slots: &[(u64, u64)]| AccountChange {
+    let with = |slots: &[(u64, u64)]| AccountDiff {
         slots: slots
             .iter()
             .map(|(slot, value)| (path(*slot), U256::from(*value)))
@@ -327,7 +327,7 @@ fn a_read_that_fails_once_in_a_merge_takes_no_sealed_block_away() {
         // Not every call that fails is a read.
         if flushed.is_ok() {
             assert_eq!(sealed.view().unwrap().state_root(), root, "call {at}");
-            sealed.commit_aside().unwrap();
+            sealed.commit_side_branch().unwrap();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Promises about blocks, branches and views, each of which was once broken.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, KECCAK_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY};
 use cambium_state::{CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_testkit::plain::{self, account, change, first_block, path, put, remove, tiny_options};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn database() -> (Db, FaultyDisk) {
 fn seal_codes(
     view: View,
     name: &str,
-    changes: Vec<AccountChange>,
+    changes: Vec<AccountDiff>,
     codes: Vec<(B256, Bytes)>,
 ) -> Result<Sealed, StateError> {
     plain::seal(view, name, Changes::new(changes), codes)
@@ -166,7 +166,9 @@ fn all_blocks_can_be_kept_to_be_built_upon() {
         ..tiny_options()
     };
     let (db, disk) = database_with(options, 0);
-    let aside = seal(db.view().unwrap(), "aside", 1).commit_aside().unwrap();
+    let aside = seal(db.view().unwrap(), "aside", 1)
+        .commit_side_branch()
+        .unwrap();
     for number in 1..=3 {
         commit(db.view().unwrap(), &format!("a{number}"), number);
     }
@@ -226,7 +228,7 @@ fn a_first_block_of_a_number_without_end_is_refused() {
 #[test]
 fn slots_of_an_account_that_is_not_there_are_no_damage() {
     let (db, _disk) = database();
-    let slots = AccountChange {
+    let slots = AccountDiff {
         slots: vec![(path(1), U256::from(1))],
         ..change(path(ACCOUNTS + 5), AccountUpdate::Keep)
     };
@@ -243,7 +245,7 @@ fn slots_of_an_account_that_is_not_there_are_no_damage() {
 fn wipes_of_an_account_that_is_not_there_change_nothing() {
     let (db, _disk) = database();
     let root = db.view().unwrap().state_root();
-    let wipe = AccountChange {
+    let wipe = AccountDiff {
         wipe: true,
         ..change(path(ACCOUNTS + 5), AccountUpdate::Keep)
     };
@@ -312,8 +314,8 @@ fn a_code_that_a_dropped_block_brought_is_there_after_a_crash_or_refused() {
 #[test]
 fn empty_codes() {
     let (db, disk) = database();
-    let empty = (KECCAK_EMPTY, Bytes::new());
-    let deploy = change(path(5), with_code(1, KECCAK_EMPTY));
+    let empty = (KECCAK256_EMPTY, Bytes::new());
+    let deploy = change(path(5), with_code(1, KECCAK256_EMPTY));
     let code = Bytes::from_static(b"twice");
     let twice = (keccak256(&code), code);
     let sealed = seal_codes(
@@ -324,7 +326,13 @@ fn empty_codes() {
     );
     sealed.unwrap().commit().unwrap();
     db.flush(0).unwrap();
-    assert!(db.view().unwrap().code(&KECCAK_EMPTY).unwrap().is_empty());
+    assert!(
+        db.view()
+            .unwrap()
+            .code(&KECCAK256_EMPTY)
+            .unwrap()
+            .is_empty()
+    );
     let zero = change(path(6), with_code(1, B256::ZERO));
     let refused = seal_codes(db.view().unwrap(), "b1", vec![zero], vec![]);
     assert!(matches!(refused, Err(StateError::UnknownCode { .. })));
@@ -371,7 +379,7 @@ fn of_many_siblings_the_newest_can_be_built_upon() {
     for number in 0..400 {
         let view = db.view_of(genesis).unwrap();
         let sealed = seal(view, &format!("s{number}"), number);
-        siblings.push(sealed.commit_aside().unwrap().id());
+        siblings.push(sealed.commit_side_branch().unwrap().id());
     }
     commit(db.view().unwrap(), "a1", 1);
     db.flush(0).unwrap();

@@ -1,7 +1,7 @@
 //! Promises about memory, sessions, merges and threads, each of which was once broken.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{
     BlockMeta, Db, Fault, FaultyDisk, Loader, Options, Sealed, StateError, StdDisk, View,
 };
@@ -97,7 +97,7 @@ fn no_room_passes_once_blocks_are_committed_or_dropped() {
             let slots = (0..200)
                 .map(|at| (path(1000 + at), U256::from(at + 1)))
                 .collect();
-            let changes = AccountChange {
+            let changes = AccountDiff {
                 slots,
                 ..put(path(sealed.len() as u64), 1)
             };
@@ -215,7 +215,7 @@ fn step(random: &mut Random, state: &mut BTreeMap<u64, (u64, Slots)>) -> Changes
                         false => _ = slots.insert(*slot, *value),
                     }
                 }
-                changes.push(AccountChange {
+                changes.push(AccountDiff {
                     wipe,
                     slots: set.into_iter().collect(),
                     ..put(path(index), *nonce)
@@ -245,7 +245,7 @@ fn net(from: &BTreeMap<u64, (u64, Slots)>, to: &BTreeMap<u64, (u64, Slots)>) -> 
                     }
                 }
                 if old.is_none_or(|(old, _)| old != nonce) || !set.is_empty() {
-                    changes.push(AccountChange {
+                    changes.push(AccountDiff {
                         slots: set.into_iter().collect(),
                         ..put(path(index), *nonce)
                     });
@@ -357,7 +357,7 @@ fn a_caller_that_gives_wrong_changes_is_told_or_leaves_no_trace() {
         vec![(path(1), U256::from(1))],
     ] {
         for wipe in [false, true] {
-            let changes = AccountChange {
+            let changes = AccountDiff {
                 wipe,
                 slots: slots.clone(),
                 ..change(path(ACCOUNTS + 1), AccountUpdate::Keep)
@@ -412,7 +412,7 @@ fn threads_that_do_everything_at_once() {
                     };
                     nonces.lock().unwrap().insert(sealed.id().hash, name + 1);
                     let done = match random.below(3) {
-                        0 => sealed.commit_aside(),
+                        0 => sealed.commit_side_branch(),
                         1 => sealed.commit(),
                         _ => {
                             drop(sealed);
@@ -576,7 +576,7 @@ fn the_way_back_from_wipes_is_within_the_memory_budget() {
         let view = db.view_of(genesis).unwrap();
         let gone = Changes::new(vec![remove(path(0)), put(path(1), number)]);
         let one = seal(view, &format!("s{number}"), gone).unwrap();
-        one.commit_aside().unwrap();
+        one.commit_side_branch().unwrap();
         sealed.push(number);
     }
     let taken = resident().saturating_sub(before) >> 20;

@@ -3,7 +3,7 @@
 mod small_database;
 
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes, put_varint};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, put_varint};
 use cambium_state::{BlockMeta, Db, Disk, FaultyDisk};
 use cambium_store::{BlockLog, LogOptions, LogPosition, Manifest};
 use cambium_testkit::{
@@ -46,7 +46,7 @@ fn bad_records(head: BlockId, parent: B256, root: B256) -> Vec<(&'static str, u8
     let new = B256::repeat_byte(0xcc);
     let next = head.number + 1;
     let none = Changes::default().encode();
-    let lone_slot = Changes::new(vec![AccountChange {
+    let lone_slot = Changes::new(vec![AccountDiff {
         path: path(0),
         account: AccountUpdate::Keep,
         wipe: false,

@@ -1,7 +1,7 @@
 //! Promises about opening and repairing, each of which was once broken.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{AccountChange, BlockId, Changes};
+use cambium_primitives::{AccountDiff, BlockId, Changes};
 use cambium_state::{
     BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, StateError, repair,
 };
@@ -44,7 +44,7 @@ fn code(number: u64) -> (B256, Bytes) {
 /// Block `number` on the head.
 fn commit(db: &Db, random: &mut Random, number: u64) {
     let changed: BTreeSet<_> = (0..25).map(|_| random.below(ACCOUNTS - 60)).collect();
-    let change = |index| AccountChange {
+    let change = |index| AccountDiff {
         slots: vec![(path(random.below(8)), U256::from(number + 1))],
         ..put(path(index), number)
     };
@@ -341,7 +341,7 @@ fn one_damage(damaged: &FaultyDisk, head: u64, name: &str, what: &str) -> Result
     wait_until_closed(&copy);
     let again = repair(&arc, tiny_options(), false, &mut |_| {});
     let again = again.map_err(|error| format!("{what}: no second repair: {error}"))?;
-    if again.findings.iter().any(|one| one.is_mended) {
+    if again.findings.iter().any(|one| one.is_repaired) {
         return Err(format!("{what}: mends again: {again:?}"));
     }
     wait_until_closed(&copy);
@@ -658,7 +658,7 @@ fn a_code_that_older_states_need_is_missed_by_a_repair() {
     let report = repair(&arc, tiny_options(), false, &mut |_| {}).unwrap();
     assert!(!report.is_whole(), "{report:?}");
     let told = |finding: &cambium_state::RepairFinding| {
-        !finding.is_mended && finding.damage.contains(&hash.to_string())
+        !finding.is_repaired && finding.damage.contains(&hash.to_string())
     };
     assert!(report.findings.iter().any(told), "{report:?}");
 }

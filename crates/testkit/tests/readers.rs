@@ -229,7 +229,7 @@ fn readers_keep_what_they_read_up_to_a_limit() {
         let mut merge = |writer: &Db| {
             (0..6).for_each(|_| _ = step(writer, &mut random));
             writer.flush(0).unwrap();
-            writer.stats().unwrap().lent_bytes
+            writer.stats().unwrap().reader_held_bytes
         };
         let without: u64 = (0..12).map(|_| merge(&writer)).sum();
         assert_eq!(without, 0);

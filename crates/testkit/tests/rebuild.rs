@@ -2,7 +2,7 @@
 //! database opens at its head.
 
 use alloy_primitives::{B256, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate};
 use cambium_state::{Db, Disk, FaultyDisk, Loader, Options};
 use cambium_testkit::{
     Random, TINY_FILES,
@@ -69,7 +69,7 @@ fn database(accounts: u64, index_bytes_max: Option<u64>) -> (Db, FaultyDisk) {
 
 /// A block that changes accounts of all kinds: their fields alone, slots alone, storage that comes
 /// and goes.
-fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountChange> {
+fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountDiff> {
     let mut indices: Vec<_> = (0..40).map(|_| random.below(accounts + 5)).collect();
     indices.extend((0..4).map(|_| random.below(accounts) / 50 * 50));
     indices.sort_unstable();
@@ -86,16 +86,16 @@ fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountChange>
         match random.below(8) {
             0 => remove(path(index)),
             1 => put(path(index), nonce),
-            2 => AccountChange {
+            2 => AccountDiff {
                 slots: slots(random, 600, 5000),
                 wipe: true,
                 ..put(path(index), nonce)
             },
-            3 => AccountChange {
+            3 => AccountDiff {
                 slots: slots(random, 1500, 5000),
                 ..put(path(index), nonce)
             },
-            4 => AccountChange {
+            4 => AccountDiff {
                 // All of the first slots go, so that another page comes first.
                 slots: {
                     let mut first: Vec<_> = (0..5000).map(slot).collect();
@@ -108,7 +108,7 @@ fn changes(random: &mut Random, accounts: u64, nonce: u64) -> Vec<AccountChange>
                 },
                 ..put(path(index), nonce)
             },
-            _ => AccountChange {
+            _ => AccountDiff {
                 slots: slots(random, 10, 5000),
                 ..put(path(index), nonce)
             },
@@ -188,7 +188,7 @@ fn an_account_is_known_by_its_first_page() {
         ..Account::default()
     });
     // Its fields alone; its slots alone; the slots of its first page; all but a few.
-    let change = |slots: Vec<(B256, U256)>, account| AccountChange {
+    let change = |slots: Vec<(B256, U256)>, account| AccountDiff {
         path: path(0),
         account,
         wipe: false,

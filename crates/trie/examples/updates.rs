@@ -5,7 +5,7 @@
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch, keccak256, lanes};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{
     HashJob, LeafValue, Lookup, NoResolve, PartialTrie, Spread, commit, commit_with,
 };
@@ -105,7 +105,7 @@ fn main() {
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let changes = numbers.iter().map(|number| AccountChange {
+        let changes = numbers.iter().map(|number| AccountDiff {
             path: paths[*number],
             account: AccountUpdate::Put(rich(number + round)),
             wipe: false,
@@ -127,7 +127,7 @@ fn main() {
 
 /// As above with slots of one account.
 fn change_slots(slots: &[B256], changed: usize, rounds: usize) {
-    let change = |slots| AccountChange {
+    let change = |slots| AccountDiff {
         path: path(0),
         account: AccountUpdate::Put(rich(1)),
         wipe: false,

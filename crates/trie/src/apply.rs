@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, AccountUpdate, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 
 impl PartialTrie {
     /// Applies changes, which must be sorted by path and unique. Loads the absent subtries on their
@@ -27,7 +27,7 @@ impl PartialTrie {
     /// discarded.
     pub fn apply<R: Resolve>(
         &mut self,
-        changes: &[AccountChange],
+        changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<(), UpdateError<R::Error>> {
         let Some(first) = changes.first() else {
@@ -51,7 +51,7 @@ impl PartialTrie {
         }
     }
 
-    fn check_changes(&self, changes: &[AccountChange]) -> Result<(), TrieError> {
+    fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
         for ends in [changes.first(), changes.last()].into_iter().flatten() {
             let path = Path::account(&ends.path);
             // A trie based at an account's path or below is one of slots alone.
@@ -344,7 +344,7 @@ impl Edit for (B256, U256) {
     }
 }
 
-impl Edit for AccountChange {
+impl Edit for AccountDiff {
     const LEVEL: usize = 0;
 
     fn key(&self) -> &Key {

@@ -10,7 +10,7 @@ use crate::{
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, KECCAK_EMPTY};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, KECCAK256_EMPTY};
 use core::fmt;
 
 /// The 64 nibbles of an account's or of a slot's path, packed.
@@ -441,7 +441,7 @@ impl Arena {
     /// Sets the fields of the account at `index`. The caller clears its cached reference.
     pub(crate) fn set_account(&mut self, index: u32, account: &Account) {
         let wide = account.balance.byte_len() > BALANCE_BYTES;
-        let rare = wide || account.code_hash != KECCAK_EMPTY;
+        let rare = wide || account.code_hash != KECCAK256_EMPTY;
         let node = &mut self.accounts[index];
         node.nonce = account.nonce;
         let balance = account.balance.to_be_bytes::<32>();
@@ -476,7 +476,7 @@ impl Arena {
             None => Account {
                 nonce: node.nonce,
                 balance: U256::from_be_slice(&node.balance),
-                code_hash: KECCAK_EMPTY,
+                code_hash: KECCAK256_EMPTY,
             },
         }
     }

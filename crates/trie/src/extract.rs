@@ -10,7 +10,7 @@ use crate::{
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, AccountChange, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, Path};
 
 /// Proof targets: paths of accounts, each with paths of its slots, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Keys {
     }
 
     /// Returns the accounts and slots that `changes` change.
-    pub fn of_changes(changes: &[AccountChange]) -> Self {
-        let slots = |change: &AccountChange| change.slots.iter().map(|(slot, _)| *slot).collect();
+    pub fn of_changes(changes: &[AccountDiff]) -> Self {
+        let slots = |change: &AccountDiff| change.slots.iter().map(|(slot, _)| *slot).collect();
         Self::new(
             changes
                 .iter()
@@ -274,7 +274,7 @@ impl PartialTrie {
     pub fn extract_for_changes<R: Resolve>(
         &mut self,
         keys: &Keys,
-        changes: &[AccountChange],
+        changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
         let keys = keys.clone().and(&Keys::of_changes(changes));

@@ -63,12 +63,12 @@ impl Spread for Alone {
 /// ```
 /// use alloy_primitives::{B256, U256};
 /// use cambium_keccak::Batch;
-/// use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+/// use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 /// use cambium_trie::{NoResolve, PartialTrie, commit};
 ///
 /// let mut trie = PartialTrie::new(Path::EMPTY);
 /// let rich = Account { balance: U256::from(1_000), ..Account::default() };
-/// let change = AccountChange {
+/// let change = AccountDiff {
 ///     path: B256::repeat_byte(1),
 ///     account: AccountUpdate::Put(rich),
 ///     wipe: false,

@@ -22,10 +22,10 @@
 //! ```
 //! use alloy_primitives::{B256, U256};
 //! use cambium_keccak::Batch;
-//! use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+//! use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 //! use cambium_trie::{Keys, NoResolve, PartialTrie, commit};
 //!
-//! let put = |key: u8, wei: u64| AccountChange {
+//! let put = |key: u8, wei: u64| AccountDiff {
 //!     path: B256::repeat_byte(key),
 //!     account: AccountUpdate::Put(Account { balance: U256::from(wei), ..Account::default() }),
 //!     wipe: false,
@@ -83,7 +83,8 @@ pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};
 pub use proof::{
-    AccountProof, ProofError, ProofFault, StorageKey, StorageProof, Verified, verify_account_proof,
+    AccountProof, ProofError, ProofFault, StorageKey, StorageProof, VerifiedAccount,
+    verify_account_proof,
 };
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};

@@ -16,7 +16,7 @@ use crate::{
 use alloc::{vec, vec::Vec};
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_keccak::keccak256;
-use cambium_primitives::{Account, KECCAK_EMPTY, Path};
+use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
 
 /// Claimed values of an account and some of its slots, with Merkle proofs. The JSON form is that of
 /// `eth_getProof` (EIP-1186).
@@ -71,9 +71,9 @@ impl From<B256> for StorageKey {
     }
 }
 
-/// Verified values of an account and some of its slots.
+/// VerifiedAccount values of an account and some of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedAccount {
     /// The account, or `None` if it does not exist.
     pub account: Option<Account>,
     /// Root of the storage trie, [`EMPTY_ROOT`] if there is no storage.
@@ -233,7 +233,10 @@ impl PartialTrie {
 /// # Errors
 ///
 /// Returns an error if a node is malformed, missing or not needed, or if a claim is wrong.
-pub fn verify_account_proof(root: B256, proof: &AccountProof) -> Result<Verified, ProofError> {
+pub fn verify_account_proof(
+    root: B256,
+    proof: &AccountProof,
+) -> Result<VerifiedAccount, ProofError> {
     let address = proof.address;
     let (account, storage_root) =
         verify_account(root, proof).map_err(|fault| ProofError::Account { address, fault })?;
@@ -244,7 +247,7 @@ pub fn verify_account_proof(root: B256, proof: &AccountProof) -> Result<Verified
             verify_slot(storage_root, claim).map_err(|fault| ProofError::Slot { slot, fault })?;
         slots.push((slot, value));
     }
-    Ok(Verified {
+    Ok(VerifiedAccount {
         account,
         storage_root,
         slots,
@@ -275,7 +278,7 @@ fn verify_account(root: B256, proof: &AccountProof) -> Result<(Option<Account>, 
         ("codeHash", claimed(proof.code_hash, fields.code_hash)),
         ("storageHash", claimed(proof.storage_hash, storage_root)),
     ];
-    debug_assert!(account.is_some() || fields.code_hash == KECCAK_EMPTY);
+    debug_assert!(account.is_some() || fields.code_hash == KECCAK256_EMPTY);
     match checks.into_iter().find(|(_, holds)| !holds) {
         Some((field, _)) => Err(ProofFault::Claim { field }),
         None => Ok((account, storage_root)),

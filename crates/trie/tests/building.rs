@@ -4,7 +4,7 @@ mod common;
 
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_keccak::Batch;
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{
     LeafValue, Link, Lookup, NoResolve, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub,
     TrieError, UpdateError, commit,
@@ -104,7 +104,7 @@ fn nodes_are_hashed_right_in_whatever_order_they_are_listed() {
         } else {
             0
         };
-        changes.push(AccountChange {
+        changes.push(AccountDiff {
             path: keccak256(account.to_le_bytes()),
             account: AccountUpdate::Put(Account::default()),
             wipe: false,
@@ -148,7 +148,7 @@ fn nodes_are_hashed_right_in_whatever_order_they_are_listed() {
 #[should_panic(expected = "is not hashed, and its parent is to be")]
 fn a_parent_is_never_hashed_without_a_child_that_is_not_hashed() {
     let [a, b] = [1, 2].map(|byte| B256::repeat_byte(byte << 4));
-    let put = |path| AccountChange {
+    let put = |path| AccountDiff {
         path,
         account: AccountUpdate::Put(Account::default()),
         wipe: false,
@@ -186,7 +186,7 @@ fn a_digest_belongs_to_a_node_that_is_there() {
 
 #[test]
 fn changes_that_fit_no_state_are_refused_and_leave_nothing_to_read() {
-    let change = |path, account, slots| AccountChange {
+    let change = |path, account, slots| AccountDiff {
         path,
         account,
         wipe: false,

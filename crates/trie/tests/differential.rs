@@ -5,7 +5,7 @@ mod common;
 
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{AccountChange, Path};
+use cambium_primitives::{AccountDiff, Path};
 use cambium_trie::{
     CrownError, LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub,
     TrieError, commit, crown,
@@ -88,7 +88,7 @@ impl Shards {
         )
     }
 
-    fn apply(&mut self, changes: &[AccountChange], batch: &mut Batch) -> B256 {
+    fn apply(&mut self, changes: &[AccountDiff], batch: &mut Batch) -> B256 {
         for group in changes.chunk_by(|a, b| a.path[0] == b.path[0]) {
             let shard = &mut self.0[usize::from(group[0].path[0])];
             shard
@@ -246,7 +246,7 @@ fn a_shard_that_moves_up_is_asked_for_by_its_number() {
         .0
         .insert(account, (random.account(), Default::default()));
     let mut shards = Shards::new();
-    let changes = vec![AccountChange {
+    let changes = vec![AccountDiff {
         path: account,
         account: cambium_primitives::AccountUpdate::Put(model.0[&account].0),
         wipe: false,

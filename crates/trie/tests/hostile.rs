@@ -3,7 +3,7 @@
 mod common;
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{
     AccountProof, Keys, MultiProof, NoResolve, PartialTrie, Place, StorageProof,
     verify_account_proof,
@@ -172,7 +172,7 @@ fn the_deepest_structure_is_read_and_written() {
 
     // The same by changes, and away again, each slot and account on its own.
     let mut changed = PartialTrie::new(Path::EMPTY);
-    let put = |(path, (fields, slots)): (&B256, &(Account, common::Slots))| AccountChange {
+    let put = |(path, (fields, slots)): (&B256, &(Account, common::Slots))| AccountDiff {
         path: *path,
         account: AccountUpdate::Put(*fields),
         wipe: false,

@@ -3,7 +3,7 @@
 mod common;
 
 use cambium_keccak::Batch;
-use cambium_primitives::{AccountChange, AccountUpdate, Changes, Path};
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{HashJob, NoResolve, PartialTrie, Spread, commit_with};
 use common::{Model, Random};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,14 +56,14 @@ fn several_threads_give_the_roots_that_one_gives() {
         let account = AccountUpdate::Put(random.account());
         let slots = share(&slots, random);
         let slots = slots.into_iter().map(|slot| (slot, random.value()));
-        let mut changes = vec![AccountChange {
+        let mut changes = vec![AccountDiff {
             path: contract,
             account,
             wipe: false,
             slots: slots.collect(),
         }];
         for path in share(&accounts, random) {
-            changes.push(AccountChange {
+            changes.push(AccountDiff {
                 path,
                 account: AccountUpdate::Put(random.account()),
                 wipe: false,

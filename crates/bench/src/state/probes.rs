@@ -120,7 +120,7 @@ fn hot_reads(setup: &Setup, seconds: f64) -> Result<Map<String, Value>, Failure>
         reads += keys.len();
     }
     let rate = reads as f64 / start.elapsed().as_secs_f64();
-    let hits = store.db().counters().entry_cache_hits - before.entry_cache_hits;
+    let hits = store.db().counters().value_cache_hits - before.value_cache_hits;
     let percent = 100.0 * hits as f64 / reads as f64;
     Ok(figures([
         ("hot_reads_per_second_one_core", rate),

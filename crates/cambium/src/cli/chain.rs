@@ -8,7 +8,7 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK_EMPTY,
+    AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK256_EMPTY,
     LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
@@ -197,7 +197,7 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
     let path = keccak256(args.address);
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());
-    let code_hash = account.map_or(KECCAK_EMPTY, |account| account.code_hash);
+    let code_hash = account.map_or(KECCAK256_EMPTY, |account| account.code_hash);
     let code_bytes = view.code(&code_hash)?.len();
     let mut json = json!({
         "address": args.address,

@@ -57,7 +57,7 @@ fn stats_table(stats: &Stats, genesis: BlockId, chain_id: Option<u64>) -> Table 
             "being merged",
             merging.unwrap_or_else(|| "nothing".to_owned()),
         )
-        .row("value cache", bytes(stats.entry_cache_bytes as u64))
+        .row("value cache", bytes(stats.value_cache_bytes as u64))
         .row("code cache", bytes(stats.code_cache_bytes))
         .row("page cache", bytes(stats.page_cache_bytes))
         .row("kept by views", bytes(stats.pinned_bytes as u64))
@@ -90,13 +90,13 @@ fn stats_json(
         "index_bytes": stats.index_bytes,
         "index_bytes_on_disk": stats.index_bytes_on_disk,
         "pages": stats.pages,
-        "entry_cache_bytes": stats.entry_cache_bytes,
+        "value_cache_bytes": stats.value_cache_bytes,
         "code_cache_bytes": stats.code_cache_bytes,
         "page_cache_bytes": stats.page_cache_bytes,
         "pinned_bytes": stats.pinned_bytes,
-        "old_states": stats.old_states,
+        "restored_states": stats.restored_states,
         "held_snapshots": stats.held_snapshots,
-        "waiting_blocks": stats.waiting_blocks,
+        "orphan_blocks": stats.orphan_blocks,
         "unreadable_pages": stats.unreadable_pages,
         "segments": stats.segments,
         "segment_bytes": stats.segment_bytes,
@@ -279,7 +279,7 @@ pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure>
 
 fn findings(report: &RepairReport) -> String {
     let lines = report.findings.iter().map(|finding| {
-        let mark = match finding.is_mended {
+        let mark = match finding.is_repaired {
             true => "mended",
             false => "LOST",
         };
@@ -340,7 +340,7 @@ fn repaired(report: &RepairReport) -> Report {
         json!({
             "damage": finding.damage,
             "remedy": finding.remedy,
-            "mended": finding.is_mended,
+            "mended": finding.is_repaired,
         })
     });
     let range = |range: &RangeInclusive<u64>| json!([range.start(), range.end()]);

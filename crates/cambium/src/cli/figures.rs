@@ -12,7 +12,7 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
         ("reads", reads(&counters)),
         (
             "value cache",
-            hits(counters.entry_cache_hits, counters.entry_cache_misses),
+            hits(counters.value_cache_hits, counters.value_cache_misses),
         ),
         (
             "code cache",

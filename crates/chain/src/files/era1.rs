@@ -12,7 +12,7 @@
 //! be verified only after every header, so a wrong one is the error after the last block.
 
 use super::{
-    BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
+    BLOCK_BYTES_MAX, FileError, FilePosition, Progress, RawBlock,
     input::{Counted, Opened, buffered, open_file, read_claimed},
     raw::HEADER_BYTES_MAX,
 };
@@ -172,8 +172,8 @@ impl Era1Reader {
         &self.progress
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> FilePosition {
+        FilePosition {
             item: "block",
             file: self.file.clone(),
             offset: self.position,

@@ -4,7 +4,7 @@ use std::{fmt, io, sync::Arc};
 
 /// Location of a block or an access list in a file, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePosition {
     /// Kind of item: `block` or `access list`.
     pub item: &'static str,
     /// Name of the file as it was given to the reader.
@@ -19,7 +19,7 @@ pub struct Place {
     pub unpacked: bool,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unpacked = if self.unpacked { "unpacked " } else { "" };
         let Self {
@@ -49,7 +49,7 @@ pub enum FileError {
     #[error("{place}: can't be read: {source}")]
     Read {
         /// Location of the item being read.
-        place: Box<Place>,
+        place: Box<FilePosition>,
         /// The cause.
         source: io::Error,
     },
@@ -57,7 +57,7 @@ pub enum FileError {
     #[error("{place}: cut short: its header claims {claimed} bytes, but the file has {there}")]
     CutShort {
         /// Location of the item being read.
-        place: Box<Place>,
+        place: Box<FilePosition>,
         /// Bytes claimed by the item's length prefix, including the prefix.
         claimed: u64,
         /// Bytes available.
@@ -67,7 +67,7 @@ pub enum FileError {
     #[error("{place}: its header claims {claimed} bytes, over the limit of {limit}")]
     TooLong {
         /// Location of the item being read.
-        place: Box<Place>,
+        place: Box<FilePosition>,
         /// Bytes claimed by the item's length prefix.
         claimed: u64,
         /// Maximum size that the reader accepts, in bytes.
@@ -77,7 +77,7 @@ pub enum FileError {
     #[error("{place}: {what}")]
     Malformed {
         /// Location of the item being read.
-        place: Box<Place>,
+        place: Box<FilePosition>,
         /// What is wrong.
         what: String,
     },

@@ -22,7 +22,7 @@ mod source;
 
 pub use access_lists::{AccessListReader, AccessListWriter, WithAccessLists};
 pub use era1::{ERA1_BLOCKS_MAX, Era1Reader};
-pub use error::{FileError, Place};
+pub use error::{FileError, FilePosition};
 pub use input::Progress;
 pub(crate) use input::buffered;
 pub use raw::{BLOCK_BYTES_MAX, RawBlock};

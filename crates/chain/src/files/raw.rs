@@ -1,6 +1,6 @@
 //! Encoded blocks, and their decoding.
 
-use super::{FileError, Place};
+use super::{FileError, FilePosition};
 use alloy_consensus::{Header, ReceiptEnvelope};
 use alloy_primitives::{Bytes, U256};
 use alloy_rlp::{Decodable, Encodable};
@@ -24,7 +24,7 @@ pub struct RawBlock {
     /// RLP of the access list, if it came with the block.
     pub access_list: Option<Bytes>,
     /// Location in the file.
-    pub place: Place,
+    pub place: FilePosition,
 }
 
 impl RawBlock {

@@ -3,7 +3,7 @@
 //! There is no index and no count. A file that does not end at the end of a block is cut short.
 
 use super::{
-    BLOCK_BYTES_MAX, FileError, Place, Progress, RawBlock,
+    BLOCK_BYTES_MAX, FileError, FilePosition, Progress, RawBlock,
     input::{BUFFER_BYTES, Counted, Opened, buffered, open_file, read_claimed},
     raw::peek_number,
 };
@@ -125,8 +125,8 @@ impl ChainReader {
         self.done = true;
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> FilePosition {
+        FilePosition {
             item: self.item,
             file: self.file.clone(),
             offset: self.offset,

@@ -1,7 +1,7 @@
 //! State changes of a block, from its access list alone.
 
 use super::list::AccessList;
-use crate::{Account, AccountChange, AccountUpdate, Changes};
+use crate::{Account, AccountDiff, AccountUpdate, Changes};
 use alloc::{collections::BTreeMap, vec::Vec};
 use alloy_eip7928::{AccountChanges, SlotChanges};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -77,7 +77,7 @@ fn account_change(
     path: B256,
     before: Option<Account>,
     slots: Vec<(B256, U256)>,
-) -> Option<AccountChange> {
+) -> Option<AccountDiff> {
     let mut after = before.unwrap_or_default();
     if let Some(last) = listed.balance_changes.last() {
         after.balance = last.post_balance;
@@ -89,7 +89,7 @@ fn account_change(
         after.code_hash = keccak256(&last.new_code);
     }
     if after.is_empty() {
-        return before.map(|_| AccountChange {
+        return before.map(|_| AccountDiff {
             path,
             account: AccountUpdate::Delete,
             wipe: true,
@@ -103,7 +103,7 @@ fn account_change(
     if account == AccountUpdate::Keep && slots.is_empty() {
         return None;
     }
-    Some(AccountChange {
+    Some(AccountDiff {
         path,
         account,
         wipe: false,

@@ -12,7 +12,7 @@
 //! access list, and decoding needs it.
 
 use super::list::AccessList;
-use crate::{Account, KECCAK_EMPTY};
+use crate::{Account, KECCAK256_EMPTY};
 use alloc::vec::Vec;
 use alloy_primitives::{Address, B256, U256};
 use alloy_rlp::{Decodable, Encodable, Error as RlpError, Header};
@@ -82,7 +82,7 @@ impl FoundValues {
             account.nonce.encode(&mut payload);
             account.balance.encode(&mut payload);
             match account.code_hash {
-                KECCAK_EMPTY => [].as_slice().encode(&mut payload),
+                KECCAK256_EMPTY => [].as_slice().encode(&mut payload),
                 hash => hash.encode(&mut payload),
             }
             found.slots.encode(&mut payload);
@@ -147,8 +147,8 @@ fn account(values: &mut &[u8], slot_count: usize) -> Result<FoundAccount, RlpErr
 fn code_hash(values: &mut &[u8]) -> Result<B256, RlpError> {
     let bytes = Header::decode_bytes(values, false)?;
     match bytes.len() {
-        0 => Ok(KECCAK_EMPTY),
-        32 if bytes != KECCAK_EMPTY => Ok(B256::from_slice(bytes)),
+        0 => Ok(KECCAK256_EMPTY),
+        32 if bytes != KECCAK256_EMPTY => Ok(B256::from_slice(bytes)),
         _ => Err(RlpError::Custom("no code hash")),
     }
 }

@@ -34,23 +34,23 @@ const PAST_BYTES_MIN: u64 = 8 << 20;
 const PAST_DIVISOR: u64 = 8;
 
 /// Size of the value cache, in bytes, for a budget of `memory` bytes.
-pub fn entry_bytes(memory: u64) -> u64 {
+pub fn value_cache_bytes_max(memory: u64) -> u64 {
     (memory / VALUE_CACHE_DIVISOR).min(VALUE_CACHE_BYTES_MAX)
 }
 
 /// Limit of the code cache, in bytes, for a budget of `memory` bytes.
-pub fn code_bytes(memory: u64) -> u64 {
+pub fn code_cache_bytes_max(memory: u64) -> u64 {
     (memory / CODE_CACHE_DIVISOR).min(CODE_CACHE_BYTES_MAX)
 }
 
 /// Limit of all layers restored for views of old blocks, in bytes, for a budget of `memory` bytes.
-pub fn past_bytes(memory: u64) -> u64 {
+pub fn restored_bytes_max(memory: u64) -> u64 {
     (memory / PAST_DIVISOR).max(PAST_BYTES_MIN)
 }
 
 /// Memory in use that [`Budget::new`] can't assign, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct MemoryInUse {
     /// The index, including room for the next one that a merge makes, in bytes.
     pub index: u64,
     /// The code cache, in bytes.
@@ -70,13 +70,13 @@ pub struct Budget {
 
 impl Budget {
     /// Divides a budget of `memory` bytes, of which `taken` is in use.
-    pub fn new(memory: u64, taken: Taken) -> Self {
+    pub fn new(memory: u64, taken: MemoryInUse) -> Self {
         let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
         let rest = memory.saturating_sub(fixed) as f64;
         let caches = (rest * CACHE_FRACTION) as u64;
         Self {
             cache_bytes: caches
-                .saturating_sub(entry_bytes(memory) + taken.codes)
+                .saturating_sub(value_cache_bytes_max(memory) + taken.codes)
                 .max(BYTES_MIN),
             layer_bytes: ((rest * LAYERS_FRACTION) as u64).max(BYTES_MIN) as usize,
         }
@@ -92,23 +92,23 @@ mod tests {
         for memory in [0, 1 << 20, 64 << 20, 1 << 30, 64 << 30] {
             for index in [0, 1 << 20, 128 << 20] {
                 for others in [0, 40 << 20] {
-                    let taken = Taken {
+                    let taken = MemoryInUse {
                         index,
-                        codes: code_bytes(memory),
+                        codes: code_cache_bytes_max(memory),
                         others,
                     };
                     let Budget {
                         cache_bytes,
                         layer_bytes,
                     } = Budget::new(memory, taken);
-                    let caches = entry_bytes(memory) + code_bytes(memory);
+                    let caches = value_cache_bytes_max(memory) + code_cache_bytes_max(memory);
                     let all = cache_bytes + caches + layer_bytes as u64;
                     let taken = index + others;
                     assert!(all + taken <= memory.max(2 * BYTES_MIN + caches + taken));
                 }
             }
         }
-        let taken = Taken {
+        let taken = MemoryInUse {
             index: 128 << 20,
             codes: 4 << 20,
             others: 40 << 20,

@@ -76,9 +76,9 @@ counters! {
         /// Reads of accounts and slots answered by a layer above the snapshot.
         overlay_hits,
         /// Single reads below the layers that the value cache answered.
-        entry_cache_hits,
+        value_cache_hits,
         /// Single reads below the layers that the value cache did not answer.
-        entry_cache_misses,
+        value_cache_misses,
         /// Contract codes found in the code cache.
         code_cache_hits,
         /// Contract codes read from the code file.
@@ -152,7 +152,7 @@ counters! {
         /// Pages that can't be read, because they are damaged or the disk failed repeatedly. This
         /// is a current value, not a total.
         pages_unreadable,
-        /// Entries of the block index read from disk.
+        /// ValueCache of the block index read from disk.
         block_index_reads,
         /// Bytes written to segments: changed and moved pages, and the zeros that fill blocks.
         page_bytes_written,

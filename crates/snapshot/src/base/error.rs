@@ -192,7 +192,7 @@ impl revm::database_interface::DBErrorMarker for StateError {}
 
 impl StateError {
     /// Whether the error may be transient: trying the same disk operation again may succeed.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Store(StoreError::Disk(error)) => {
                 !error.is_end_of_file() && !error.is_not_found()

@@ -6,13 +6,13 @@ use cambium_trie::{Alone, PartialTrie, Spread};
 use std::time::Instant;
 
 /// Hashes all nodes of `tries` that have no cached node reference, on the caller's thread.
-pub fn hash(tries: &mut [&mut PartialTrie], counters: &Counters) {
-    hash_on(tries, &Alone, counters);
+pub fn hash_tries(tries: &mut [&mut PartialTrie], counters: &Counters) {
+    hash_tries_on(tries, &Alone, counters);
 }
 
 /// Hashes all nodes of `tries` that have no cached node reference, on the threads of `spread`.
 /// Adds to the counters `node_hashes` and `hash_ns`.
-pub fn hash_on(tries: &mut [&mut PartialTrie], spread: &dyn Spread, counters: &Counters) {
+pub fn hash_tries_on(tries: &mut [&mut PartialTrie], spread: &dyn Spread, counters: &Counters) {
     let start = Instant::now();
     let hashed = cambium_trie::commit_with(tries, &mut Batch::new(), spread);
     counters.node_hashes.add(hashed as u64);

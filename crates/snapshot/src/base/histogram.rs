@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// Buckets in each power of two.
+/// LeafBuckets in each power of two.
 const STEPS_PER_DOUBLING: u64 = 32;
 /// log2 of the shortest duration, in nanoseconds, from which bucket widths grow: 1.024 us.
 const FIRST_BITS: u32 = 10;

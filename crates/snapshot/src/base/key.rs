@@ -136,12 +136,12 @@ pub struct CacheKey<'a> {
 }
 
 /// One change that a merge makes to the snapshot. Hashes are keccak(address) and keccak(slot).
-pub enum Written {
+pub enum MergedChange {
     /// The account's new value, or `None` if it was deleted.
     Account(B256, Option<Account>),
     /// The slot's new value, by account and slot. Zero deletes it.
     Slot(B256, B256, U256),
-    /// All slots of the account were cleared. Slots that have a [`Written::Slot`] too were set
+    /// All slots of the account were cleared. Slots that have a [`MergedChange::Slot`] too were set
     /// after that.
     Wipe(B256),
 }

@@ -29,20 +29,20 @@ pub fn is_under(leaf: &Path, prefix: &Path) -> bool {
 /// # Errors
 ///
 /// [`StateError::Broken`] if the stub has no place.
-pub fn addr_of(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
+pub fn addr_of_stub(stub: &Stub, prefix: &Path) -> Result<PageAddr, StateError> {
     let nowhere = StateError::Broken {
         path: *prefix,
         what: "a place",
     };
-    Ok(page_addr(stub.place.ok_or(nowhere)?))
+    Ok(addr_of_place(stub.place.ok_or(nowhere)?))
 }
 
 /// Converts the place of a stub to the page address that it encodes.
-pub fn page_addr(place: Place) -> PageAddr {
+pub fn addr_of_place(place: Place) -> PageAddr {
     PageAddr::from_u64(place.get()).expect("a place is not zero")
 }
 
-/// Converts a page address to the place of a stub. The reverse of [`page_addr`].
+/// Converts a page address to the place of a stub. The reverse of [`addr_of_place`].
 pub fn place(addr: PageAddr) -> Place {
     Place::new(addr.to_u64()).expect("an address is not zero")
 }
@@ -105,7 +105,7 @@ pub fn subtrie_of(
         .map(|(leaf, bytes)| Ok((leaf, decode_leaf(&leaf, bytes)?)))
         .collect::<Result<Vec<_>, StateError>>()?;
     let digests = match with_digests {
-        true => digests_of(page)?,
+        true => decode_digests(page)?,
         false => Vec::new(),
     };
     let mut trie = PartialTrie::new(Path::EMPTY);
@@ -120,9 +120,9 @@ pub fn subtrie_of(
 /// # Errors
 ///
 /// [`StateError::Broken`] if a digest is not of 1 to 32 bytes.
-pub fn digests_of(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
+pub fn decode_digests(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
     page.digests()
-        .map(|(path, bytes)| Ok((path, node_of(&path, bytes)?)))
+        .map(|(path, bytes)| Ok((path, decode_digest(&path, bytes)?)))
         .collect()
 }
 
@@ -131,7 +131,7 @@ pub fn digests_of(page: &Page) -> Result<Vec<(Path, NodeRef)>, StateError> {
 /// # Errors
 ///
 /// [`StateError::Broken`] if `bytes` is not of 1 to 32 bytes.
-pub fn node_of(path: &Path, bytes: &[u8]) -> Result<NodeRef, StateError> {
+pub fn decode_digest(path: &Path, bytes: &[u8]) -> Result<NodeRef, StateError> {
     let hash = || B256::try_from(bytes).ok().map(NodeRef::hash);
     NodeRef::inline(bytes)
         .or_else(hash)

@@ -6,7 +6,7 @@ use cambium_store::CheckpointId;
 /// The chain of checkpoints that an index is stored in: one with a whole index, and those after it
 /// with changes.
 #[derive(Clone, Copy)]
-pub struct IndexFiles {
+pub struct IndexChain {
     /// Last checkpoint of the chain.
     pub(super) newest: CheckpointId,
     /// Size of the whole index in the first checkpoint, in bytes.
@@ -15,7 +15,7 @@ pub struct IndexFiles {
     changed_bytes: u64,
 }
 
-impl IndexFiles {
+impl IndexChain {
     /// Appends the checkpoint `newest` to the chain `before`, or begins a chain with it. `bytes_of`
     /// returns the lengths of its sections, in bytes.
     pub(crate) fn new(

@@ -1,7 +1,7 @@
 //! Look-ups of leaves and nodes in the index.
 
 use super::{
-    files::IndexFiles,
+    files::IndexChain,
     parts::PartFile,
     shard::{PartRef, Shard},
 };
@@ -18,12 +18,12 @@ pub struct Index {
     pub(super) shards: Vec<Shard>,
     /// File with the lower levels, if `shards` are only tops.
     pub(super) parts: Option<PartFile>,
-    pub(super) files: IndexFiles,
+    pub(super) files: IndexChain,
 }
 
 /// Result of looking up a leaf in the index.
 #[derive(Clone, Copy)]
-pub enum Found {
+pub enum IndexLookup {
     /// The index answers: with the leaf, or with its absence.
     Resident(Lookup<'static>),
     /// The leaf is in this page, or absent.
@@ -68,14 +68,14 @@ impl Deref for TrieRef<'_> {
 /// Parts of one index that an operation keeps in memory until it ends, even if the cache evicts
 /// them.
 #[derive(Default)]
-pub struct Held {
+pub struct HeldParts {
     /// Parts that were read ahead, by their offset.
     ahead: HashMap<u64, Arc<PartialTrie>, FxBuildHasher>,
     /// The most recently used part, which is often the next one, too.
     last: Option<(u64, Arc<PartialTrie>)>,
 }
 
-impl Held {
+impl HeldParts {
     fn get(&self, part: PartRef) -> Option<&Arc<PartialTrie>> {
         match &self.last {
             Some((offset, trie)) if *offset == part.offset => Some(trie),
@@ -85,7 +85,7 @@ impl Held {
 }
 
 impl Index {
-    pub(super) fn new(shards: Vec<Shard>, parts: Option<PartFile>, files: IndexFiles) -> Self {
+    pub(super) fn new(shards: Vec<Shard>, parts: Option<PartFile>, files: IndexChain) -> Self {
         if let Some(parts) = &parts {
             let tops = shards.iter().map(|shard| shard.trie.memory_bytes());
             parts.make_room(tops.sum());
@@ -98,7 +98,7 @@ impl Index {
     }
 
     /// The chain of checkpoints that the index is stored in.
-    pub const fn files(&self) -> IndexFiles {
+    pub const fn files(&self) -> IndexChain {
         self.files
     }
 
@@ -170,10 +170,10 @@ impl Index {
     /// # Errors
     ///
     /// [`StateError::Store`] if the part can't be read or decoded.
-    pub fn look_up(&self, path: &Path, held: &mut Held) -> Result<Found, StateError> {
+    pub fn look_up(&self, path: &Path, held: &mut HeldParts) -> Result<IndexLookup, StateError> {
         let shard = &self.shards[shard_of(path)];
         let found = found(shard.trie.lookup(path));
-        let Found::Page { stub, depth } = found else {
+        let IndexLookup::Page { stub, depth } = found else {
             return Ok(found);
         };
         match shard.part_of(&stub) {
@@ -191,7 +191,11 @@ impl Index {
     /// # Errors
     ///
     /// [`StateError::Store`] if a part of the index can't be read or decoded.
-    pub fn node_at(&self, path: &Path, held: &mut Held) -> Result<Option<Node<'_>>, StateError> {
+    pub fn node_at(
+        &self,
+        path: &Path,
+        held: &mut HeldParts,
+    ) -> Result<Option<Node<'_>>, StateError> {
         let shard = &self.shards[shard_of(path)];
         let Some((link, depth)) = shard.trie.find_or_stub(path) else {
             return Ok(None);
@@ -216,7 +220,7 @@ impl Index {
         &self,
         stub: &Stub,
         path: &Path,
-        held: &mut Held,
+        held: &mut HeldParts,
     ) -> Result<Option<Node<'_>>, StateError> {
         let Some(part) = self.shards[shard_of(path)].part_of(stub) else {
             return Ok(None);
@@ -235,8 +239,11 @@ impl Index {
     /// # Errors
     ///
     /// [`StateError::Store`] if a part can't be read or decoded.
-    pub fn parts_ahead(&self, leaves: impl IntoIterator<Item = Path>) -> Result<Held, StateError> {
-        let mut held = Held::default();
+    pub fn prefetch_parts(
+        &self,
+        leaves: impl IntoIterator<Item = Path>,
+    ) -> Result<HeldParts, StateError> {
+        let mut held = HeldParts::default();
         let Some(file) = &self.parts else {
             return Ok(held);
         };
@@ -265,7 +272,7 @@ impl Index {
         &self,
         part: PartRef,
         path: &Path,
-        held: &mut Held,
+        held: &mut HeldParts,
     ) -> Result<Arc<PartialTrie>, StateError> {
         if let Some(trie) = held.get(part) {
             return Ok(trie.clone());
@@ -283,11 +290,11 @@ impl Index {
     }
 }
 
-fn found(lookup: Lookup<'_>) -> Found {
+fn found(lookup: Lookup<'_>) -> IndexLookup {
     match lookup {
-        Lookup::Stub { stub, depth } => Found::Page { stub: *stub, depth },
-        Lookup::Account(account) => Found::Resident(Lookup::Account(account)),
-        Lookup::Slot(value) => Found::Resident(Lookup::Slot(value)),
-        Lookup::Absent => Found::Resident(Lookup::Absent),
+        Lookup::Stub { stub, depth } => IndexLookup::Page { stub: *stub, depth },
+        Lookup::Account(account) => IndexLookup::Resident(Lookup::Account(account)),
+        Lookup::Slot(value) => IndexLookup::Resident(Lookup::Slot(value)),
+        Lookup::Absent => IndexLookup::Resident(Lookup::Absent),
     }
 }

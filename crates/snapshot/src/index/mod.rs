@@ -24,11 +24,11 @@ mod lookup;
 mod read;
 mod write;
 
-pub use files::IndexFiles;
-pub use lookup::{Found, Held, Index, TrieRef};
+pub use files::IndexChain;
+pub use lookup::{HeldParts, Index, IndexLookup, TrieRef};
 pub use parts::PartCache;
 pub(crate) use read::read_index;
-pub use read::{FoundIndex, IndexOnDisk};
+pub use read::{LoadedIndex, StoredIndex};
 pub use section::{damaged_section, parse_section};
 pub(crate) use shard::without_cached_refs;
 pub use write::{IndexWriter, WrittenIndex};

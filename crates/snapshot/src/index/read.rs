@@ -1,7 +1,7 @@
 //! Reading the index from a checkpoint.
 
 use super::{
-    files::IndexFiles,
+    files::IndexChain,
     lookup::Index,
     parts::{PartCache, PartFile, join},
     section::{CHANGED, CHANGES, INDEX, TOPS, parse_section},
@@ -18,16 +18,16 @@ use std::sync::{
 };
 
 /// Result of reading the index from a checkpoint.
-pub enum FoundIndex {
+pub enum LoadedIndex {
     /// The index, held in memory whole or, if it exceeds its limit, with its parts on disk.
     Index(Index),
     /// The index exceeds its memory limit and is stored as changes, so that its parts can't be read
     /// singly. The caller must write a checkpoint with the whole index first.
-    TooLarge(IndexOnDisk),
+    TooLarge(StoredIndex),
 }
 
 /// An index as stored in a chain of checkpoints, read shard by shard.
-pub struct IndexOnDisk {
+pub struct StoredIndex {
     /// Tops of the whole index, from the first checkpoint.
     tops: Vec<Shard>,
     /// Parts of the whole index, in the first checkpoint.
@@ -50,7 +50,7 @@ struct ShardChanges {
     pages: u64,
 }
 
-impl IndexOnDisk {
+impl StoredIndex {
     /// Opens the index in `chain`: a checkpoint with a whole index, and then those with changes,
     /// each on the one before it.
     ///
@@ -106,7 +106,7 @@ impl IndexOnDisk {
 pub(crate) fn read_index(
     checkpoint: &Checkpoint,
     cache: &Arc<PartCache>,
-) -> Result<FoundIndex, StateError> {
+) -> Result<LoadedIndex, StateError> {
     let mut older = Vec::new();
     while let Some(before) = older.last().unwrap_or(checkpoint).before()? {
         older.push(before);
@@ -116,10 +116,10 @@ pub(crate) fn read_index(
     chain.push(checkpoint);
     let files = chain.iter().fold(None, |before, checkpoint| {
         let bytes_of = |name: &str| checkpoint.section_len(name);
-        Some(IndexFiles::new(checkpoint.id(), bytes_of, before))
+        Some(IndexChain::new(checkpoint.id(), bytes_of, before))
     });
     let files = files.expect("a checkpoint");
-    let index = IndexOnDisk::open(&chain)?;
+    let index = StoredIndex::open(&chain)?;
     let bytes_max = cache.bytes_max();
     // An index takes more bytes in memory than on disk.
     if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
@@ -146,7 +146,7 @@ pub(crate) fn read_index(
         if let Some(whole) = whole
             && taken.into_inner() <= bytes_max
         {
-            return Ok(FoundIndex::Index(Index::new(whole, None, files)));
+            return Ok(LoadedIndex::Index(Index::new(whole, None, files)));
         }
     }
     for (at, checkpoint) in chain.iter().enumerate() {
@@ -154,10 +154,10 @@ pub(crate) fn read_index(
         verified.map_err(|error| first_damage(&index).unwrap_or(error.into()))?;
     }
     if !index.changes.is_empty() {
-        return Ok(FoundIndex::TooLarge(index));
+        return Ok(LoadedIndex::TooLarge(index));
     }
     let parts = PartFile::new(index.parts, cache.clone());
-    Ok(FoundIndex::Index(Index::new(
+    Ok(LoadedIndex::Index(Index::new(
         index.tops,
         Some(parts),
         files,
@@ -166,7 +166,7 @@ pub(crate) fn read_index(
 
 /// Returns the error of the first damaged shard. Threads find damaged shards in any order, but a
 /// dry run of a repair must report the same error as the repair.
-fn first_damage(index: &IndexOnDisk) -> Option<StateError> {
+fn first_damage(index: &StoredIndex) -> Option<StateError> {
     (0..SHARDS).find_map(|shard| index.whole(shard).err())
 }
 

@@ -1,7 +1,7 @@
 //! Writing an index to a checkpoint, shard by shard in any order.
 
 use super::{
-    files::IndexFiles,
+    files::IndexChain,
     lookup::Index,
     parts::{PartCache, PartFile},
     section::{CHANGED, CHANGES, INDEX, TOPS},
@@ -61,7 +61,7 @@ pub struct WrittenIndex {
     shards: Vec<Shard>,
     is_resident: bool,
     /// Checkpoints of the previous index, if only changes are written.
-    before: Option<IndexFiles>,
+    before: Option<IndexChain>,
 }
 
 impl<'a> IndexWriter<'a> {
@@ -79,11 +79,11 @@ impl<'a> IndexWriter<'a> {
         disk: Arc<dyn Disk>,
         pace: Arc<WritePace>,
         cache: Arc<PartCache>,
-        after: Option<IndexFiles>,
+        after: Option<IndexChain>,
         is_too_large: bool,
     ) -> Result<Self, StateError> {
         let after = after.map(|files| files.newest);
-        let mut checkpoint = CheckpointWriter::create(disk, after)?.at_pace(pace);
+        let mut checkpoint = CheckpointWriter::create(disk, after)?.with_pace(pace);
         checkpoint.section(INDEX)?;
         Ok(Self::new(checkpoint, cache, None, !is_too_large))
     }
@@ -101,7 +101,7 @@ impl<'a> IndexWriter<'a> {
         before: &'a Index,
     ) -> Result<Self, StateError> {
         let on = before.files.newest;
-        let mut checkpoint = CheckpointWriter::create_on(disk, on)?.at_pace(pace);
+        let mut checkpoint = CheckpointWriter::create_incremental(disk, on)?.with_pace(pace);
         checkpoint.section(CHANGES)?;
         Ok(Self::new(checkpoint, cache, Some(before), true))
     }
@@ -288,7 +288,7 @@ impl WrittenIndex {
     /// [`StateError::Store`] if writing or syncing fails.
     pub fn seal(self) -> Result<(Index, u64), StateError> {
         let finished = self.checkpoint.finish()?;
-        let files = IndexFiles::new(finished.id, |name| finished.section_len(name), self.before);
+        let files = IndexChain::new(finished.id, |name| finished.section_len(name), self.before);
         let parts = match self.is_resident {
             true => None,
             false => Some(PartFile::new(finished.read_pieces(INDEX)?, self.cache)),

@@ -71,7 +71,7 @@ impl MemoryShares {
 
 /// Collects accounts and slots in any order, by the first byte of their paths, and builds a state
 /// from them.
-pub struct Buckets {
+pub struct LeafBuckets {
     buckets: Vec<LeafBucket>,
     spill: SpillFile,
     shares: MemoryShares,
@@ -79,7 +79,7 @@ pub struct Buckets {
     pub accounts: u64,
 }
 
-impl Buckets {
+impl LeafBuckets {
     /// Creates empty buckets that use about `memory_bytes` bytes, and spill the rest to `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
         let shares = MemoryShares::of(memory_bytes);
@@ -97,7 +97,7 @@ impl Buckets {
     ///
     /// # Errors
     ///
-    /// [`StateError::Store`] if spilling fails. Duplicates are found by [`Buckets::build`].
+    /// [`StateError::Store`] if spilling fails. Duplicates are found by [`LeafBuckets::build`].
     pub fn account(
         &mut self,
         path: &B256,
@@ -230,13 +230,13 @@ fn root_of(mut shards: Vec<PartialTrie>) -> Result<B256, StateError> {
 }
 
 /// Computes the state root of accounts and slots that are added in any order, without storing them.
-pub struct RootLoader(Buckets);
+pub struct RootLoader(LeafBuckets);
 
 impl RootLoader {
     /// Creates a loader that uses about `memory_bytes` bytes, and spills the rest to a temporary
     /// file on `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
-        Self(Buckets::new(disk, memory_bytes))
+        Self(LeafBuckets::new(disk, memory_bytes))
     }
 
     /// Adds an account by keccak(address), with slots by keccak(slot). Slots with the value zero

@@ -6,14 +6,14 @@
 
 use super::sort::LeafSink;
 use crate::{
-    base::{counters::Counters, error::StateError, hashing::hash, layout::shard_prefix},
+    base::{counters::Counters, error::StateError, hashing::hash_tries, layout::shard_prefix},
     dirty::HeldPages,
     merge::{MergedShard, merge_shard},
     pages::Pages,
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountChange, AccountUpdate, KECCAK_EMPTY, Path,
+    ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, KECCAK256_EMPTY, Path,
 };
 use cambium_store::Codes;
 use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
@@ -33,7 +33,7 @@ pub(super) struct ShardBuilder<'a> {
     merged: MergedShard,
     counters: &'a Counters,
     /// Leaves to be applied to the trie next, sorted.
-    group: Vec<AccountChange>,
+    group: Vec<AccountDiff>,
     /// Number of leaves in `group`.
     group_leaves: usize,
     /// Path of the newest leaf.
@@ -138,7 +138,7 @@ impl<'a> ShardBuilder<'a> {
         if self.leaves == 0 {
             return Ok(());
         }
-        hash(&mut [&mut self.trie], self.counters);
+        hash_tries(&mut [&mut self.trie], self.counters);
         if let Some(pages) = self.pages {
             let merged = merge_shard(&self.merged.index, &self.trie, &HeldPages::default(), pages)?;
             for addr in &merged.dead {
@@ -171,12 +171,13 @@ impl LeafSink for ShardBuilder<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
         self.advance(&path, None)?;
         let code_hash = account.code_hash;
-        let is_missing = |codes: &Codes| code_hash != KECCAK_EMPTY && !codes.contains(&code_hash);
+        let is_missing =
+            |codes: &Codes| code_hash != KECCAK256_EMPTY && !codes.contains(&code_hash);
         if self.codes.is_some_and(is_missing) {
             let account = path;
             return Err(StateError::UnknownCode { account, code_hash });
         }
-        self.group.push(AccountChange {
+        self.group.push(AccountDiff {
             path,
             account: AccountUpdate::Put(account),
             wipe: false,
@@ -193,7 +194,7 @@ impl LeafSink for ShardBuilder<'_> {
             change.slots.push((slot, value));
             return Ok(());
         }
-        self.group.push(AccountChange {
+        self.group.push(AccountDiff {
             path: *account,
             account: AccountUpdate::Keep,
             wipe: false,

@@ -16,6 +16,6 @@ mod sort;
 mod build;
 mod buckets;
 
-pub use buckets::{Buckets, LoadProgress, RootLoader};
+pub use buckets::{LeafBuckets, LoadProgress, RootLoader};
 pub use leaf_bucket::remove_spilled;
 pub(crate) use leaf_bucket::{Piece, SpillFile};

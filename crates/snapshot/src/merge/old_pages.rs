@@ -1,9 +1,9 @@
 //! The pages of the old snapshot that the dirty trie has expanded.
 
 use crate::{
-    base::{error::StateError, layout::addr_of},
+    base::{error::StateError, layout::addr_of_stub},
     dirty::HeldPages,
-    pages::{Pages, PagesAhead, ReadFor},
+    pages::{Pages, PrefetchedPages, ReadCause},
 };
 use cambium_primitives::Path;
 use cambium_store::Page;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct OldPages<'a> {
     index: &'a PartialTrie,
     pages: &'a Pages,
-    ahead: PagesAhead,
+    ahead: PrefetchedPages,
     /// The page of the last look-up, since several parts of a page are looked up in a row.
     open: Option<Arc<Page>>,
 }
@@ -33,7 +33,7 @@ impl<'a> OldPages<'a> {
         while let Some((old, new, path)) = todo.pop() {
             match (index.visit(old), trie.visit(new)) {
                 (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
-                    let page = match held.get(addr_of(stub, &path)?) {
+                    let page = match held.get(addr_of_stub(stub, &path)?) {
                         Some(page) => Some(page.clone()),
                         None => pages.cached(stub, &path)?,
                     };
@@ -50,7 +50,7 @@ impl<'a> OldPages<'a> {
         Ok(Self {
             index,
             pages,
-            ahead: pages.ahead(found, ReadFor::Merge)?,
+            ahead: pages.prefetch(found, ReadCause::Merge)?,
             open: None,
         })
     }
@@ -84,6 +84,6 @@ impl<'a> OldPages<'a> {
         let NodeView::Stub(stub) = self.index.visit(link) else {
             return Err(broken());
         };
-        self.pages.read(stub, &path.prefix(depth), ReadFor::Merge)
+        self.pages.read(stub, &path.prefix(depth), ReadCause::Merge)
     }
 }

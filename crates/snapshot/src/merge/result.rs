@@ -1,6 +1,6 @@
 //! Results of a merge, and the pages that an index names.
 
-use crate::base::layout::page_addr;
+use crate::base::layout::addr_of_place;
 use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie};
 use rustc_hash::FxBuildHasher;
@@ -75,7 +75,7 @@ pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
     while let Some(link) = todo.pop() {
         match index.visit(link) {
             NodeView::Stub(stub) => {
-                places.extend(stub.place.map(|place| (page_addr(place), link)));
+                places.extend(stub.place.map(|place| (addr_of_place(place), link)));
             }
             NodeView::Branch { children } => todo.extend(children.iter().rev()),
             NodeView::Extension { child, .. } => todo.push(child),

@@ -4,7 +4,7 @@
 //! the slow path in `walk.rs`, which takes the page apart.
 
 use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
-use crate::base::{error::StateError, layout::digests_of};
+use crate::base::{error::StateError, layout::decode_digests};
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SlotValue};
 use cambium_store::{Page, PageRewriter};
 use cambium_trie::{Link, NodeRef, NodeView, PartialTrie};
@@ -38,7 +38,7 @@ impl Rewriter {
         self.digests.clear();
         let mut walk = Walk {
             old,
-            old_digests: digests_of(old)?,
+            old_digests: decode_digests(old)?,
             trie,
             to: self,
         };

@@ -13,15 +13,15 @@ use super::{
 use crate::{
     base::{
         error::StateError,
-        layout::{addr_of, decode_leaf, digests_of, is_under, page_addr, place},
+        layout::{addr_of_place, addr_of_stub, decode_digests, decode_leaf, is_under, place},
     },
     dirty::HeldPages,
-    pages::{Pages, ReadFor},
+    pages::{Pages, ReadCause},
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
-use cambium_store::{Page, PageAddr, PageBuilder, leaf_bytes};
+use cambium_store::{Page, PageAddr, PageBuilder, leaf_size_bytes};
 use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashSet, ops::Range, sync::Arc};
@@ -206,7 +206,7 @@ impl<'a> Merger<'a> {
         let start = self.values.len();
         self.values.extend_from_slice(value);
         let value = start..self.values.len();
-        let bytes = leaf_bytes(prefix.len(), path.len(), value.len());
+        let bytes = leaf_size_bytes(prefix.len(), path.len(), value.len());
         self.leaves.push(LooseLeaf { path, value });
         bytes
     }
@@ -251,7 +251,7 @@ impl<'a> Merger<'a> {
                     all_loose = false;
                     bytes_all += stub
                         .place
-                        .map_or(0, |place| page_addr(place).len() as usize);
+                        .map_or(0, |place| addr_of_place(place).len() as usize);
                 }
                 Outcome::Resident(_) => (all_loose, joinable) = (false, false),
             }
@@ -327,10 +327,10 @@ impl<'a> Merger<'a> {
         for (nibble, outcome) in (0u8..).zip(&*outcomes) {
             if let Outcome::Page(stub) = outcome {
                 let prefix = path.child(nibble);
-                let Ok(page) = self.pages.read(stub, &prefix, ReadFor::Merge) else {
+                let Ok(page) = self.pages.read(stub, &prefix, ReadCause::Merge) else {
                     return Ok(false);
                 };
-                read.push((addr_of(stub, &prefix)?, page));
+                read.push((addr_of_stub(stub, &prefix)?, page));
             }
         }
         let mut read = read.into_iter();
@@ -346,7 +346,7 @@ impl<'a> Merger<'a> {
                 for (path, value) in page.leaves() {
                     self.push_leaf(&prefix, path, value);
                 }
-                for (path, node) in digests_of(&page)? {
+                for (path, node) in decode_digests(&page)? {
                     self.push_digest(path, node, false);
                 }
                 *outcome = Outcome::Empty;
@@ -434,20 +434,20 @@ impl<'a> Merger<'a> {
         if is_same_page && self.old.lookup(path) == Lookup::Account(*account) {
             return Ok(());
         }
-        let Ok(page) = self.pages.read(&stub, &prefix, ReadFor::Merge) else {
+        let Ok(page) = self.pages.read(&stub, &prefix, ReadCause::Merge) else {
             return Ok(());
         };
         if page.owner() == Some(value) {
             return Ok(());
         }
-        let addr = addr_of(&stub, &prefix)?;
+        let addr = addr_of_stub(&stub, &prefix)?;
         if self.written.contains(&addr) {
             self.dead.push(addr);
         }
         let stamped = page.with_owner(value);
         let place = Some(place(self.append_page(&stamped)?));
         if let Some(now) = place {
-            self.pages.replace(addr, page_addr(now), stamped);
+            self.pages.replace(addr, addr_of_place(now), stamped);
         }
         self.index.set_stub(link, Stub { place, ..stub });
         Ok(())
@@ -488,7 +488,7 @@ impl<'a> Merger<'a> {
         {
             Some(NodeView::Stub(before)) => {
                 if let Some(before) = before.place {
-                    self.pages.replace(page_addr(before), addr, page);
+                    self.pages.replace(addr_of_place(before), addr, page);
                 }
             }
             Some(_) => self.joined += 1,

@@ -2,9 +2,9 @@
 //! sorted by their position on disk, and each only once.
 
 use crate::{
-    base::{error::StateError, key::Key, layout::page_addr},
-    index::{Found, Held},
-    pages::ReadFor,
+    base::{error::StateError, key::Key, layout::addr_of_place},
+    index::{HeldParts, IndexLookup},
+    pages::ReadCause,
     read::snapshot::Snapshot,
 };
 use cambium_primitives::Path;
@@ -22,17 +22,18 @@ impl Snapshot {
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
-    pub fn bring_pages(
+    pub fn prefetch_pages(
         &self,
         leaves: impl Iterator<Item = Path>,
-        why: ReadFor,
+        why: ReadCause,
     ) -> Result<(), StateError> {
         let leaves: Vec<Path> = leaves.collect();
         for chunk in leaves.chunks(CHUNK_KEYS) {
-            let mut parts = self.index.parts_ahead(chunk.iter().copied())?;
+            let mut parts = self.index.prefetch_parts(chunk.iter().copied())?;
             let mut wanted = Vec::new();
             for path in chunk {
-                let Found::Page { stub, depth } = self.index.look_up(path, &mut parts)? else {
+                let IndexLookup::Page { stub, depth } = self.index.look_up(path, &mut parts)?
+                else {
                     continue;
                 };
                 let prefix = path.prefix(depth);
@@ -40,7 +41,7 @@ impl Snapshot {
                     wanted.push((stub, prefix));
                 }
             }
-            wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(page_addr));
+            wanted.sort_unstable_by_key(|(stub, _)| stub.place.map(addr_of_place));
             wanted.dedup_by_key(|(stub, _)| stub.place);
             let stubs: Vec<_> = wanted.iter().map(|(stub, path)| (stub, *path)).collect();
             for page in self.pages.read_batch(&stubs, why) {
@@ -56,18 +57,18 @@ impl Snapshot {
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
-        if let Some(value) = self.entries.get(key) {
+        if let Some(value) = self.value_cache.get(key) {
             return Ok(value);
         }
         let path = key.path();
-        let value = match self.index.look_up(&path, &mut Held::default())? {
-            Found::Resident(leaf) => K::resident(&leaf),
-            Found::Page { stub, depth } => {
+        let value = match self.index.look_up(&path, &mut HeldParts::default())? {
+            IndexLookup::Resident(leaf) => K::resident(&leaf),
+            IndexLookup::Page { stub, depth } => {
                 let prefix = path.prefix(depth);
-                K::in_page(&*self.pages.read(&stub, &prefix, ReadFor::Value)?, &path)?
+                K::in_page(&*self.pages.read(&stub, &prefix, ReadCause::Value)?, &path)?
             }
         };
-        self.entries.put(key, &value);
+        self.value_cache.put(key, &value);
         Ok(value)
     }
 
@@ -89,13 +90,13 @@ impl Snapshot {
     ) -> Result<(), StateError> {
         let mut parts = self
             .index
-            .parts_ahead(keys.iter().map(|(_, key)| key.path()))?;
+            .prefetch_parts(keys.iter().map(|(_, key)| key.path()))?;
         let mut wanted = Vec::new();
         for (at, key) in keys {
             let path = key.path();
             let (stub, depth) = match self.index.look_up(&path, &mut parts)? {
-                Found::Page { stub, depth } => (stub, depth),
-                Found::Resident(leaf) => {
+                IndexLookup::Page { stub, depth } => (stub, depth),
+                IndexLookup::Resident(leaf) => {
                     values[*at] = Some(K::resident(&leaf));
                     continue;
                 }
@@ -107,13 +108,13 @@ impl Snapshot {
             }
         }
         // In disk order, with the keys of one page next to each other.
-        wanted.sort_unstable_by_key(|(stub, ..)| stub.place.map(page_addr));
+        wanted.sort_unstable_by_key(|(stub, ..)| stub.place.map(addr_of_place));
         let groups: Vec<_> = wanted.chunk_by(|a, b| a.0.place == b.0.place).collect();
         let stubs: Vec<_> = groups
             .iter()
             .map(|group| (&group[0].0, group[0].1))
             .collect();
-        let pages = self.pages.read_batch(&stubs, ReadFor::Value);
+        let pages = self.pages.read_batch(&stubs, ReadCause::Value);
         for (group, page) in groups.iter().zip(pages) {
             let page = page?;
             for (_, _, path, at) in *group {

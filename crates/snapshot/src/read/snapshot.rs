@@ -5,9 +5,9 @@ use crate::{
         error::StateError,
         layout::{decode_leaf, is_under},
     },
-    cache::values::Entries,
-    index::{Found, Held, Index, TrieRef},
-    pages::{Pages, ReadFor},
+    cache::values::ValueCache,
+    index::{HeldParts, Index, IndexLookup, TrieRef},
+    pages::{Pages, ReadCause},
 };
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{BlockId, Path};
@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// The leaf pages, shared by all snapshots of the database.
     pub pages: Arc<Pages>,
     /// The value cache, for this snapshot's generation.
-    pub entries: Entries,
+    pub value_cache: ValueCache,
 }
 
 impl Snapshot {
@@ -41,11 +41,11 @@ impl Snapshot {
         let mut slots = Slots {
             snapshot: self,
             account: path,
-            held: Held::default(),
+            held: HeldParts::default(),
             todo: Vec::new(),
             read: Vec::new().into_iter(),
         };
-        if let Found::Page { stub, depth } = self.index.look_up(&path, &mut slots.held)? {
+        if let IndexLookup::Page { stub, depth } = self.index.look_up(&path, &mut slots.held)? {
             slots.read_page(&stub, &path.prefix(depth))?;
             return Ok(slots);
         }
@@ -62,7 +62,7 @@ impl Snapshot {
 pub struct Slots<'a> {
     snapshot: &'a Snapshot,
     account: Path,
-    held: Held,
+    held: HeldParts,
     /// Stack of nodes of the index still to visit, with their paths.
     todo: Vec<(TrieRef<'a>, Link, Path)>,
     /// Remaining slots of the page that was read last.
@@ -71,7 +71,7 @@ pub struct Slots<'a> {
 
 impl Slots<'_> {
     fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
-        let page = self.snapshot.pages.read(stub, prefix, ReadFor::Value)?;
+        let page = self.snapshot.pages.read(stub, prefix, ReadCause::Value)?;
         let leaves = page.leaves();
         let mut read = Vec::new();
         for (leaf, bytes) in leaves.filter(|(leaf, _)| is_under(leaf, &self.account)) {

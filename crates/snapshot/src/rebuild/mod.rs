@@ -28,7 +28,7 @@ use crate::{
         pool,
     },
     checkpoint::{self, AboveSnapshot, read_manifest, read_meta, read_retired, read_segments},
-    index::{FoundIndex, IndexWriter, PartCache},
+    index::{IndexWriter, LoadedIndex, PartCache},
 };
 use cambium_disk::Disk;
 use cambium_store::{Checkpoint, Manifest, Page, PageAddr, SegmentOptions, Segments};
@@ -119,7 +119,7 @@ fn rebuild_at<L: AboveSnapshot>(
         meta,
         segments: table,
         retired,
-        index: FoundIndex::Index(index),
+        index: LoadedIndex::Index(index),
     })
 }
 

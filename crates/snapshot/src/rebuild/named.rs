@@ -16,7 +16,7 @@ use super::faults::damaged_index;
 use crate::{
     base::error::StateError,
     checkpoint::{read_live, read_retired, read_retired_before, read_segments},
-    index::IndexOnDisk,
+    index::StoredIndex,
     merge::places,
 };
 use cambium_disk::Disk;
@@ -179,7 +179,7 @@ fn known(links: &[Option<ChainedCheckpoint>]) -> Result<(usize, Vec<PageAddr>), 
         whole.push(&link.checkpoint);
     }
     if !whole.is_empty() {
-        let index = IndexOnDisk::open(&whole)?;
+        let index = StoredIndex::open(&whole)?;
         let mut pages = Vec::new();
         for shard in 0..SHARDS {
             let (trie, _) = index.whole(shard)?;

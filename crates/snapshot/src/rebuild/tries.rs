@@ -5,8 +5,8 @@ use crate::{
     base::{
         counters::Counters,
         error::StateError,
-        hashing::hash,
-        layout::{node_of, place, subtrie_of},
+        hashing::hash_tries,
+        layout::{decode_digest, place, subtrie_of},
     },
     load::{Piece, SpillFile},
 };
@@ -115,7 +115,7 @@ impl IndexEntry {
         Ok(Self {
             prefix,
             addr,
-            node: node_of(&prefix, node)?,
+            node: decode_digest(&prefix, node)?,
             kind: KINDS[usize::from(kind & 3).min(2)],
             owner,
             is_storage: kind & 4 != 0,
@@ -182,7 +182,7 @@ pub(crate) fn trie_of_entries(
     let mut trie = PartialTrie::new(*base);
     let root = put_together(entries, base, &mut trie)?;
     trie.set_root(root);
-    hash(&mut [&mut trie], counters);
+    hash_tries(&mut [&mut trie], counters);
     trie.shrink_to_fit();
     Ok(trie)
 }

@@ -17,8 +17,8 @@ use crate::{
 use cambium_disk::Disk;
 use cambium_primitives::BlockId;
 use cambium_snapshot::{
-    Budget, CheckpointState, CodeCache, Counters, Entries, Index, Pages, PartCache, Reclaim,
-    Snapshot, StateError, Taken, code_bytes, entry_bytes,
+    Budget, CheckpointState, CodeCache, Counters, Index, MemoryInUse, Pages, PartCache, Reclaimer,
+    Snapshot, StateError, ValueCache, code_cache_bytes_max, value_cache_bytes_max,
 };
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ pub(crate) struct Parts {
 
 /// The pages of a database that is not open yet, with the cache that its options allow.
 pub(crate) fn pages(segments: Segments, options: &Options, counters: &Arc<Counters>) -> Arc<Pages> {
-    let budget = Budget::new(options.memory_bytes, Taken::default());
+    let budget = Budget::new(options.memory_bytes, MemoryInUse::default());
     Arc::new(Pages::new(segments, budget.cache_bytes, counters.clone()))
 }
 
@@ -68,7 +68,7 @@ impl Parts {
             state_root: state.state_root,
             index: self.index,
             pages: pages.clone(),
-            entries: Entries::new(entry_bytes(memory), counters.clone()),
+            value_cache: ValueCache::new(value_cache_bytes_max(memory), counters.clone()),
         });
         let index_bytes = snapshot.index.reserved_bytes(options.index_bytes_max());
         let base = Arc::new(Base {
@@ -85,11 +85,11 @@ impl Parts {
             health: Health::default(),
             store: Store {
                 disk: self.disk,
-                reclaim: Mutex::new(Reclaim::new(self.retired, &pages.segments)),
+                reclaim: Mutex::new(Reclaimer::new(self.retired, &pages.segments)),
                 pages,
                 parts: self.parts,
                 codes: self.codes,
-                code_cache: CodeCache::new(code_bytes(memory), counters.clone()),
+                code_cache: CodeCache::new(code_cache_bytes_max(memory), counters.clone()),
                 counters,
             },
             journal: Journal {

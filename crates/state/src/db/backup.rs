@@ -8,7 +8,7 @@ use crate::{
 use cambium_disk::{Disk, DiskError};
 use cambium_primitives::BlockId;
 use cambium_snapshot::{StateError, checkpoint::read_meta};
-use cambium_store::{BackupOf, BackupSizes, Checkpoint, StoreError, copy_files};
+use cambium_store::{BackupSizes, BackupSource, Checkpoint, StoreError, copy_files};
 use std::sync::Arc;
 
 /// Attempts to copy, if a checkpoint is removed before it was copied.
@@ -85,8 +85,8 @@ fn attempt(
         .journal
         .read_access()
         .map_or(0, ReadAccess::sequence);
-    let made_again = &db.inner.store.disk;
-    let mut checkpoints = Checkpoint::open(made_again, sequence)?.chain()?;
+    let rebuilt = &db.inner.store.disk;
+    let mut checkpoints = Checkpoint::open(rebuilt, sequence)?.chain()?;
     let mut log_start = db.inner.journal.kept().position;
     // The copy falls back to the older checkpoint if the newest is damaged.
     for older in Checkpoint::usable(from)?
@@ -107,9 +107,9 @@ fn attempt(
     }
     checkpoints.sort_unstable();
     checkpoints.dedup();
-    let of = BackupOf {
+    let of = BackupSource {
         checkpoints: &checkpoints,
-        made_again: &**made_again,
+        rebuilt: &**rebuilt,
         segments: &db.inner.store.pages.segments,
         log_start,
         log_end: db.inner.journal.log.end(),

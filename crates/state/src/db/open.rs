@@ -33,7 +33,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, DecodeError};
-use cambium_snapshot::{Counters, FoundIndex, Index, PartCache, StateError, checkpoint, rebuild};
+use cambium_snapshot::{Counters, Index, LoadedIndex, PartCache, StateError, checkpoint, rebuild};
 use cambium_store::{
     BlockIndex, BlockLog, Checkpoint, Codes, DataDirLock, LogOptions, LogPosition, Manifest,
     PageAddr, Segments, load_latest_checkpoint, lock_data_dir,
@@ -119,7 +119,7 @@ impl Db {
         let opened = Segments::open(disk.clone(), sizes, salt, Some(&table), &retired);
         let (segments, damage) = opened?;
         if let Access::Reader(reading) = &access {
-            segments.expect_cuts();
+            segments.allow_truncation();
             if !is_rebuilt {
                 reading.check_is_usable()?;
             }
@@ -186,12 +186,12 @@ fn fitting_index(
     parts: &Arc<PartCache>,
     manifest: &Manifest,
     meta: &Meta,
-    found: FoundIndex,
+    found: LoadedIndex,
     named: &Named,
 ) -> Result<Index, StateError> {
     match found {
-        FoundIndex::Index(index) => Ok(index),
-        FoundIndex::TooLarge(index) => {
+        LoadedIndex::Index(index) => Ok(index),
+        LoadedIndex::TooLarge(index) => {
             let writer = checkpoint::copy_index(disk, parts, &index)?;
             let table = named.table.clone();
             checkpoint::write_whole(writer, meta, table, manifest, &named.retired)
@@ -206,7 +206,7 @@ fn open_log(
     state: &LogState,
 ) -> Result<(BlockLog, Option<String>), StateError> {
     let (log, found) = BlockLog::open(disk.clone(), sizes, state.replay)?;
-    log.begin_at(state.kept.position);
+    log.set_start(state.kept.position);
     let torn = found.torn_tail.map(|torn| {
         format!(
             "{}: {} bytes after byte {} were never acknowledged and have been dropped",
@@ -262,7 +262,7 @@ pub(crate) fn without_lost(
     mut log_state: LogState,
 ) -> Result<(LogState, Option<String>), StateError> {
     // Unreadable records are reported when they are needed.
-    let is_there = |position| log.holds_record(position).unwrap_or(true);
+    let is_there = |position| log.has_record(position).unwrap_or(true);
     let mut recent = HashMap::new();
     for block in &log_state.recent {
         let is_there = is_there(block.position);

@@ -150,7 +150,7 @@ impl Db {
     pub(crate) fn check_not_behind(&self) -> Result<(), StateError> {
         if self.is_read_only() {
             self.inner.journal.blocks.index().check_anchor()?;
-            self.inner.store.pages.segments.check_cuts()?;
+            self.inner.store.pages.segments.check_truncation()?;
             if self
                 .inner
                 .journal

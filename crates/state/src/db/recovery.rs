@@ -3,7 +3,7 @@
 use crate::engine::parts::Engine;
 use alloy_primitives::{B256, Bytes};
 use cambium_snapshot::{StateError, remove_spilled};
-use cambium_store::{StoreError, make_room_for_readers, set_aside};
+use cambium_store::{StoreError, create_readers_dir, quarantine};
 
 /// What opening a database has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Recovery {
     pub replayed_blocks: usize,
     /// Records of the log that were skipped because the records that they rely on are missing.
     /// Blocks above the head may be lost.
-    pub passed_over: usize,
+    pub skipped_records: usize,
     /// Messages about everything that was dropped, rebuilt or skipped, and everything that can't be
     /// read.
     pub notes: Vec<String>,
@@ -38,11 +38,11 @@ impl Engine {
             self.store.codes.check()?;
         }
         remove_spilled(&*self.store.disk).map_err(StoreError::from)?;
-        set_aside(&*self.store.disk, &std::mem::take(&mut unsettled.aside))?;
+        quarantine(&*self.store.disk, &std::mem::take(&mut unsettled.aside))?;
         self.store.pages.segments.settle()?;
         self.settle_codes(unsettled)?;
         self.journal.log.settle()?;
-        make_room_for_readers(&*self.store.disk);
+        create_readers_dir(&*self.store.disk);
         Ok(())
     }
 

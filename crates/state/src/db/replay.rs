@@ -69,7 +69,7 @@ impl<'a> Replay<'a> {
     /// Settles the database, and reports what was replayed and skipped.
     pub(crate) fn finish(mut self) -> Result<Recovery, StateError> {
         self.inner.settle(&mut self.unsettled)?;
-        self.recovery.passed_over = self.skipped;
+        self.recovery.skipped_records = self.skipped;
         if self.skipped > NOTES_MAX {
             let more = self.skipped - NOTES_MAX;
             let what = format!("{more} more records of the block log were skipped");

@@ -29,19 +29,19 @@ pub struct Stats {
     /// Number of pages in the index.
     pub pages: u64,
     /// Memory of the value cache: accounts and slots that were read one by one.
-    pub entry_cache_bytes: usize,
+    pub value_cache_bytes: usize,
     /// Memory of the code cache.
     pub code_cache_bytes: u64,
     /// Memory of the page cache.
     pub page_cache_bytes: u64,
     /// Number of old states that were restored for views and are still held by them.
-    pub old_states: usize,
+    pub restored_states: usize,
     /// Memory that only views still hold: old states, and layers that were merged.
     pub pinned_bytes: usize,
     /// Number of earlier snapshots that views hold, whose segments can't be removed.
     pub held_snapshots: usize,
     /// Number of orphans: blocks of the log that wait for an ancestor whose record was lost.
-    pub waiting_blocks: usize,
+    pub orphan_blocks: usize,
     /// The merge under way, if there is one.
     pub merging: Option<Merging>,
     /// Number of pages that could not be read and are still in use, or not removed yet.
@@ -54,7 +54,7 @@ pub struct Stats {
     pub segment_live_bytes: u64,
     /// Size of removed segments whose space is kept for readers in other processes:
     /// [`Options::reader_lag`](crate::Options::reader_lag).
-    pub lent_bytes: u64,
+    pub reader_held_bytes: u64,
     /// Number of segments of which up to a tenth is in use, up to two tenths, and so on.
     pub segments_by_live: [usize; 10],
     /// Number of contract codes.
@@ -88,7 +88,7 @@ impl Db {
                 current.overlay.bytes(),
             )
         };
-        let (held_snapshots, lent_bytes) = {
+        let (held_snapshots, reader_held_bytes) = {
             let reclaim = self.inner.store.reclaim.lock();
             (reclaim.held_snapshots(), reclaim.lent.bytes())
         };
@@ -113,19 +113,19 @@ impl Db {
             index_bytes: snapshot.index.memory_bytes(),
             index_bytes_on_disk: snapshot.index.bytes_on_disk(),
             pages: snapshot.index.pages(),
-            entry_cache_bytes: snapshot.entries.memory_bytes(),
+            value_cache_bytes: snapshot.value_cache.memory_bytes(),
             code_cache_bytes: self.inner.store.code_cache.bytes(),
             page_cache_bytes: self.inner.store.pages.cached_bytes(),
-            old_states: self.inner.past.count(),
+            restored_states: self.inner.past.count(),
             pinned_bytes: self.inner.pinned_bytes(),
             held_snapshots,
-            waiting_blocks: self.inner.journal.blocks.orphans(),
+            orphan_blocks: self.inner.journal.blocks.orphans(),
             merging,
             unreadable_pages: self.inner.store.pages.unreadable(),
             segments: segments.len(),
             segment_bytes: segments.iter().map(|segment| segment.bytes).sum(),
             segment_live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
-            lent_bytes,
+            reader_held_bytes,
             segments_by_live,
             codes: self.inner.store.codes.count(),
             disk: self.inner.store.disk.describe(),

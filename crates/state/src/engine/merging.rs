@@ -47,7 +47,7 @@ pub(crate) struct MergeControl {
     pub(crate) index_reserved: AtomicU64,
     /// Whether replay has left layers that may be too many for the tries at once.
     pub(crate) is_behind: AtomicBool,
-    /// Held while the layers that replay has left are merged.
+    /// HeldParts while the layers that replay has left are merged.
     pub(crate) catching_up: Mutex<()>,
 }
 

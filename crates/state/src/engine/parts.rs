@@ -5,8 +5,8 @@
 //! 2. `journal.head_moves`: while blocks are committed or the head moves, until that is done.
 //! 3. `layers.delta`: the tries above the base, which compute roots.
 //! 4. `journal.writer`: while the block log is appended to, and while layers are frozen.
-//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy it.
-//! 6. the lock inside `journal.blocks`: positions of blocks. Held for moments only.
+//! 5. `layers.current`: base, overlay and tree of layers. HeldParts for moments only; views copy it.
+//! 6. the lock inside `journal.blocks`: positions of blocks. HeldParts for moments only.
 //!
 //! Before all of them, a reader that catches up takes `is_partial` of its
 //! [`ReadAccess`](crate::log::access::ReadAccess).
@@ -26,7 +26,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_snapshot::{Budget, StateError, Taken};
+use cambium_snapshot::{Budget, MemoryInUse, StateError};
 use parking_lot::Mutex;
 use std::{
     ops::RangeInclusive,
@@ -96,7 +96,7 @@ impl Engine {
     /// Divides the memory budget again, because the memory of another part has changed.
     pub(crate) fn divide_again(&self) {
         let others = self.store.codes.memory_bytes() as u64 + self.store.disk.memory_bytes();
-        let taken = Taken {
+        let taken = MemoryInUse {
             index: self.merging.index_reserved.load(Ordering::Relaxed),
             codes: self.store.code_cache.bytes(),
             others: others + self.pinned_bytes() as u64,

@@ -13,8 +13,8 @@
 //! "id at most L, and not one of the few on other branches" ([`AncestorSet`]).
 
 use alloy_primitives::{B256, U256, map::B256Map};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
-use cambium_snapshot::Written;
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
+use cambium_snapshot::MergedChange;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::{
@@ -96,7 +96,7 @@ pub(crate) struct Overlay {
 const SHARDS: usize = 64;
 /// Memory of one version, in bytes: its share of the map, spare capacity included, and of the
 /// layer's changes and reverts.
-const ACCOUNT_BYTES: usize = 224 + 2 * size_of::<AccountChange>();
+const ACCOUNT_BYTES: usize = 224 + 2 * size_of::<AccountDiff>();
 const SLOT_BYTES: usize = 144 + 2 * size_of::<(B256, U256)>();
 
 impl Overlay {
@@ -223,26 +223,26 @@ impl Overlay {
 
     /// The changes from the state below the layers to the state that `seen` sees.
     pub(crate) fn changes(&self, seen: &AncestorSet) -> Changes {
-        let mut accounts: B256Map<AccountChange> = B256Map::default();
-        let change = |path| AccountChange {
+        let mut accounts: B256Map<AccountDiff> = B256Map::default();
+        let change = |path| AccountDiff {
             path,
             account: AccountUpdate::Keep,
             wipe: false,
             slots: Vec::new(),
         };
         self.each(seen, &mut |written| match written {
-            Written::Account(path, account) => {
+            MergedChange::Account(path, account) => {
                 let change = accounts.entry(path).or_insert_with(|| change(path));
                 change.account = match account {
                     Some(account) => AccountUpdate::Put(account),
                     None => AccountUpdate::Delete,
                 };
             }
-            Written::Slot(path, slot, value) => {
+            MergedChange::Slot(path, slot, value) => {
                 let change = accounts.entry(path).or_insert_with(|| change(path));
                 change.slots.push((slot, value));
             }
-            Written::Wipe(path) => {
+            MergedChange::Wipe(path) => {
                 accounts.entry(path).or_insert_with(|| change(path)).wipe = true;
             }
         });
@@ -256,21 +256,21 @@ impl Overlay {
     }
 
     /// Visits everything that visible layers wrote, in no particular order.
-    pub(crate) fn each(&self, seen: &AncestorSet, visit: &mut dyn FnMut(Written)) {
+    pub(crate) fn each(&self, seen: &AncestorSet, visit: &mut dyn FnMut(MergedChange)) {
         for shard in &self.shards {
             for (path, entry) in &*shard.read() {
                 if let Some((_, account)) = newest(&entry.account, seen) {
-                    visit(Written::Account(*path, account));
+                    visit(MergedChange::Account(*path, account));
                 }
                 let Some(storage) = &entry.storage else {
                     continue;
                 };
                 let (slots, wipe) = storage.visible(seen);
                 if wipe.is_some() {
-                    visit(Written::Wipe(*path));
+                    visit(MergedChange::Wipe(*path));
                 }
                 for (slot, value) in slots {
-                    visit(Written::Slot(*path, slot, value));
+                    visit(MergedChange::Slot(*path, slot, value));
                 }
             }
         }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn slot_change(value: u64, wipe: bool) -> Changes {
-        Changes::new(vec![AccountChange {
+        Changes::new(vec![AccountDiff {
             path: B256::ZERO,
             account: AccountUpdate::Keep,
             wipe,
@@ -329,7 +329,7 @@ mod tests {
     fn a_wipe_hides_older_slots_but_not_those_set_with_it() {
         let overlay = Overlay::new();
         overlay.insert(LayerId(1), &slot_change(10, false), 0);
-        let wipe = Changes::new(vec![AccountChange {
+        let wipe = Changes::new(vec![AccountDiff {
             path: B256::ZERO,
             account: AccountUpdate::Delete,
             wipe: true,

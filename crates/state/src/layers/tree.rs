@@ -439,7 +439,7 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium_primitives::{Account, AccountChange, AccountUpdate};
+    use cambium_primitives::{Account, AccountDiff, AccountUpdate};
 
     fn hash(name: u8) -> B256 {
         B256::repeat_byte(name)
@@ -456,7 +456,7 @@ mod tests {
 
     /// The test's only account, set to `nonce`.
     fn set(nonce: u8) -> Changes {
-        Changes::new(vec![AccountChange {
+        Changes::new(vec![AccountDiff {
             path: B256::ZERO,
             account: AccountUpdate::Put(Account {
                 nonce: nonce.into(),

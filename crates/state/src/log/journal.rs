@@ -8,7 +8,7 @@ use super::{
 };
 use crate::options::Options;
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_snapshot::{StateError, retried};
+use cambium_snapshot::{StateError, retry_transient};
 use cambium_store::{
     BlockLog, Checkpoint, LogPosition, Manifest, Record, RemovedLogFile, StoreError,
 };
@@ -25,10 +25,10 @@ pub(crate) struct Journal {
     pub(crate) genesis: BlockId,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
-    /// Held while blocks are committed or the head moves, from the first check to the end of the
+    /// HeldParts while blocks are committed or the head moves, from the first check to the end of the
     /// move.
     pub(crate) head_moves: Mutex<()>,
-    /// Held while the log is appended to, and while layers are frozen.
+    /// HeldParts while the log is appended to, and while layers are frozen.
     pub(crate) writer: Mutex<()>,
     /// From where on the log is kept.
     pub(crate) keeping: Mutex<Keeping>,
@@ -119,7 +119,8 @@ impl Journal {
         let first = self.kept().position.file;
         for file in (first..newest).take(FILES_AT_ONCE) {
             let known = self.keeping.lock().highest.get(&file).copied();
-            let Some(highest) = known.or_else(|| retried(|| self.highest_in(file)).ok()) else {
+            let Some(highest) = known.or_else(|| retry_transient(|| self.highest_in(file)).ok())
+            else {
                 return;
             };
             self.keeping.lock().highest.insert(file, highest);

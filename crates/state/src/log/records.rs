@@ -224,14 +224,14 @@ pub(crate) fn check_record(what: &'static str, bytes: usize) -> Result<(), State
 mod tests {
     use super::*;
     use alloy_primitives::{U256, keccak256};
-    use cambium_primitives::{Account, AccountChange, AccountUpdate};
+    use cambium_primitives::{Account, AccountDiff, AccountUpdate};
 
     fn sample() -> BlockRecord {
         let put = AccountUpdate::Put(Account {
             nonce: 3,
             ..Account::default()
         });
-        let change = |account, slots| AccountChange {
+        let change = |account, slots| AccountDiff {
             path: B256::repeat_byte(5),
             account,
             wipe: false,

@@ -12,7 +12,7 @@ use crate::{
     view::state::View,
 };
 use cambium_primitives::{Changes, Path};
-use cambium_snapshot::{ReadFor, StateError, past_bytes, shard_of, update_error};
+use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, shard_of, update_error};
 use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct ShardsResolver<'a> {
 
 impl<'a> ShardsResolver<'a> {
     fn new(tries: &'a TrieShards, base: &'a Base) -> Self {
-        let base = Resolver::new(base, ReadFor::Proof);
+        let base = Resolver::new(base, ReadCause::Proof);
         Self { tries, base }
     }
 }
@@ -62,7 +62,7 @@ impl View {
     pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
-            snapshot.bring_pages(leaves_of(keys), ReadFor::Proof)?;
+            snapshot.prefetch_pages(leaves_of(keys), ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();
             trie.extract(keys, &mut ShardsResolver::new(tries, base))
                 .map_err(update_error)
@@ -78,7 +78,7 @@ impl View {
         self.inner.with_tries(self, |tries, base| {
             let changed = Keys::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
-            base.snapshot.bring_pages(leaves, ReadFor::Proof)?;
+            base.snapshot.prefetch_pages(leaves, ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();
             let mut resolver = ShardsResolver::new(tries, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
@@ -99,7 +99,10 @@ impl Engine {
         if let Some(past) = &view.past {
             let mut prover = past.prover.lock();
             let done = self.prove_apart(view, &mut prover, work);
-            past.count_prover(&mut prover, past_bytes(self.options.memory_bytes) as usize);
+            past.count_prover(
+                &mut prover,
+                restored_bytes_max(self.options.memory_bytes) as usize,
+            );
             return done;
         }
         let mut prover = self.prover.lock();

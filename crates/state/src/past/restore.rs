@@ -30,7 +30,7 @@ use crate::{
 };
 use cambium_primitives::BlockNumber;
 use cambium_primitives::{BlockId, Changes};
-use cambium_snapshot::{StateError, past_bytes};
+use cambium_snapshot::{StateError, restored_bytes_max};
 use parking_lot::Mutex;
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -89,7 +89,7 @@ impl Engine {
 
     /// The memory, in bytes, that restoring `block` may take, given the current base.
     pub(crate) fn allowance(&self, block: BlockId, base: BlockId) -> Allowance {
-        let all = past_bytes(self.options.memory_bytes) as usize;
+        let all = restored_bytes_max(self.options.memory_bytes) as usize;
         let left = all.saturating_sub(self.past.bytes());
         Allowance {
             block,

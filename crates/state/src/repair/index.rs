@@ -11,11 +11,11 @@ use crate::{
     },
 };
 use alloy_primitives::{B256, keccak256};
-use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK_EMPTY};
+use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK256_EMPTY};
 use cambium_snapshot::{Counters, PartCache, StateError};
 use cambium_store::{
     BlockIndex, BlockLog, Codes, LogDamage, LogDamageKind, LogPosition, Manifest, Segments,
-    StoreError, set_aside,
+    StoreError, quarantine,
 };
 use std::{collections::HashSet, ops::RangeInclusive, sync::Arc};
 
@@ -37,7 +37,7 @@ impl Repair<'_> {
         )?;
         // Opening would fail on checkpoints that the device can't read, since that is not damage to
         // it.
-        set_aside(&*self.disk, &aside)?;
+        quarantine(&*self.disk, &aside)?;
         for note in notes {
             let (damage, remedy) = note.rsplit_once("; ").unwrap_or((&note, ""));
             self.add_finding(damage, remedy, true);
@@ -62,7 +62,7 @@ impl Repair<'_> {
                 .unwrap_or((&note, ""));
             self.add_finding(format!("{damage} is damaged"), remedy, true);
         }
-        // Entries of older blocks can't be restored, and nothing needs them.
+        // ValueCache of older blocks can't be restored, and nothing needs them.
         let lowest = genesis.number.max(meta.log.kept.lowest);
         let mut numbers = lowest..=base.number;
         if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {
@@ -150,7 +150,7 @@ impl Repair<'_> {
             return Ok(None);
         };
         let copy = self.copy_name("codes.dat")?;
-        let kept = Codes::begin_anew(&self.disk, salt, checkpointed, &copy)?;
+        let kept = Codes::rebuild_from(&self.disk, salt, checkpointed, &copy)?;
         if !self.disk.exists(&copy).map_err(StoreError::from)? {
             self.report.copies.pop();
         }
@@ -178,7 +178,7 @@ impl Repair<'_> {
                 AccountUpdate::Put(account) => Some(account.code_hash),
                 _ => None,
             }));
-            missing.retain(|hash| *hash != KECCAK_EMPTY && !codes.contains(hash));
+            missing.retain(|hash| *hash != KECCAK256_EMPTY && !codes.contains(hash));
         }
         codes.sync()?;
         let others = match unreadable {
@@ -200,7 +200,7 @@ impl Repair<'_> {
             Some(&state.read.segments),
             &state.read.retired,
         )?;
-        for damage in segments.mend_headers()? {
+        for damage in segments.repair_headers()? {
             self.add_finding(damage, "the header was written again", true);
         }
         self.pages(&segments, state)

@@ -51,7 +51,7 @@ impl Repair<'_> {
                 return Ok(all);
             }
             for damage in new {
-                self.take_out(salt, &boundaries, &damage)?;
+                self.cut_out(salt, &boundaries, &damage)?;
                 all.push(damage);
             }
         }
@@ -140,7 +140,7 @@ impl Repair<'_> {
     }
 
     /// Copies a damaged part of the log to a file of its own, and removes it from the log.
-    pub(super) fn take_out(
+    pub(super) fn cut_out(
         &mut self,
         salt: u64,
         boundaries: &[LogPosition],
@@ -158,9 +158,9 @@ impl Repair<'_> {
         } = position;
         let copy = self.copy_name(&format!("log-{number:08}-{offset}"))?;
         let to = self.disk.create(&copy).map_err(StoreError::from)?;
-        BlockLog::take_out(&*self.disk, salt, boundaries, damage, &*to)?;
+        BlockLog::cut_out(&*self.disk, salt, boundaries, damage, &*to)?;
         self.drop_if_empty(&copy)?;
-        let (what, remedy, is_mended) = match kind {
+        let (what, remedy, is_repaired) = match kind {
             LogDamageKind::Range => (
                 format!("{file} is damaged from byte {offset} to byte {end}"),
                 "the damaged range was removed, and whole records behind it are kept",
@@ -187,7 +187,7 @@ impl Repair<'_> {
                 false,
             ),
         };
-        self.add_finding(what, remedy, is_mended);
+        self.add_finding(what, remedy, is_repaired);
         Ok(())
     }
 

@@ -74,7 +74,7 @@ pub fn repair(
     report.head = db.head();
     report.notes = recovery.notes;
     // The records of a head far below may be among the lost ones.
-    report.lost_blocks |= recovery.passed_over > 0;
+    report.lost_blocks |= recovery.skipped_records > 0;
     report.missing = db.inner.missing_blocks();
     report.lost_blocks |= report.missing.is_some();
     Ok(report)
@@ -93,7 +93,7 @@ impl Repair<'_> {
             self.options.files.log(manifest.salt()),
             read.meta.log.replay,
         )?;
-        log.begin_at(read.meta.log.kept.position);
+        log.set_start(read.meta.log.kept.position);
         let index = self.block_index(&log, genesis, &read.meta)?;
         let replay = read.meta.log.replay;
         let lacks_blocks = damaged.iter().any(|damage| {

@@ -8,11 +8,11 @@ use super::report::{Repair, whole};
 use crate::log::{log_state::ReadCheckpoint, records::BlockRecord};
 use alloy_primitives::B256;
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, KECCAK_EMPTY, Path, SlotValue,
+    ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY, Path, SlotValue,
 };
 use cambium_snapshot::{
-    Counters, IndexWriter, PartCache, StateError, checkpoint, decode_leaf, first_page, page_addr,
-    place, subtrie_of,
+    Counters, IndexWriter, PartCache, StateError, addr_of_place, checkpoint, decode_leaf,
+    first_page, place, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
 use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
@@ -132,7 +132,7 @@ impl Repair<'_> {
         }
         let dead: Vec<_> = mended
             .iter()
-            .filter_map(|lost| Some(page_addr(lost.stub.place?)))
+            .filter_map(|lost| Some(addr_of_place(lost.stub.place?)))
             .collect();
         self.put_pages(segments, state, &made, &dead)
     }
@@ -257,7 +257,7 @@ impl PageScan<'_> {
     /// Checks that the account's code exists, if some codes were damaged.
     fn account(&mut self, account: &Account) {
         let hash = account.code_hash;
-        let is_missing = |codes: &Codes| hash != KECCAK_EMPTY && !codes.contains(&hash);
+        let is_missing = |codes: &Codes| hash != KECCAK256_EMPTY && !codes.contains(&hash);
         if self.codes.is_some_and(is_missing) {
             self.missing_codes.insert(hash);
         }
@@ -297,7 +297,7 @@ impl PageScan<'_> {
         }
         for named in named.chunks(PAGES_AT_ONCE) {
             let placed = named.iter().filter_map(|(stub, ..)| stub.place);
-            let addrs: Vec<_> = placed.map(page_addr).collect();
+            let addrs: Vec<_> = placed.map(addr_of_place).collect();
             for ((stub, prefix, owner), read) in named.iter().zip(segments.read_batch(&addrs)) {
                 let why = match read {
                     Ok(page) if page.prefix() == prefix => {

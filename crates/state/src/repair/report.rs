@@ -3,7 +3,7 @@
 use crate::options::Options;
 use cambium_disk::{Disk, SalvageDisk};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_snapshot::{FoundIndex, StateError};
+use cambium_snapshot::{LoadedIndex, StateError};
 use cambium_store::StoreError;
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -26,7 +26,7 @@ pub struct RepairFinding {
     /// What was done about it, or what the user has to do.
     pub remedy: String,
     /// Whether it was restored completely.
-    pub is_mended: bool,
+    pub is_repaired: bool,
 }
 
 /// What a repair has found and done, or would do.
@@ -61,7 +61,7 @@ impl RepairReport {
 
     /// Whether all damage was restored.
     pub fn is_whole(&self) -> bool {
-        self.findings.iter().all(|finding| finding.is_mended)
+        self.findings.iter().all(|finding| finding.is_repaired)
     }
 }
 
@@ -87,12 +87,12 @@ impl Repair<'_> {
         &mut self,
         damage: impl ToString,
         remedy: impl ToString,
-        is_mended: bool,
+        is_repaired: bool,
     ) {
         self.report.findings.push(RepairFinding {
             damage: damage.to_string(),
             remedy: remedy.to_string(),
-            is_mended,
+            is_repaired,
         });
     }
 
@@ -115,12 +115,12 @@ impl Repair<'_> {
 
 /// A shard of the index, wholly in memory, and the number of its pages.
 pub(super) fn whole(
-    index: &FoundIndex,
+    index: &LoadedIndex,
     shard: usize,
 ) -> Result<(Arc<cambium_trie::PartialTrie>, u64), StateError> {
     match index {
-        FoundIndex::Index(index) => Ok((index.whole(shard)?, index.pages_of(shard))),
-        FoundIndex::TooLarge(index) => {
+        LoadedIndex::Index(index) => Ok((index.whole(shard)?, index.pages_of(shard))),
+        LoadedIndex::TooLarge(index) => {
             let (trie, pages) = index.whole(shard)?;
             Ok((Arc::new(trie), pages))
         }

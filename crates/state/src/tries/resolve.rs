@@ -5,8 +5,8 @@ use crate::tries::base::Base;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path};
 use cambium_snapshot::{
-    Held, PagesAhead, PlacedPage, ReadFor, StateError, addr_of, decode_leaf, digests_of, is_under,
-    node_of, shard_of,
+    HeldParts, PlacedPage, PrefetchedPages, ReadCause, StateError, addr_of_stub, decode_digest,
+    decode_digests, decode_leaf, is_under, shard_of,
 };
 use cambium_store::Page;
 use cambium_trie::{
@@ -21,12 +21,12 @@ const DIGEST_LEAVES_MIN: usize = 3;
 /// page.
 pub(crate) struct Resolver<'a> {
     base: &'a Base,
-    why: ReadFor,
+    why: ReadCause,
     /// The page that was read last: the next request is nearly always for another part of it.
     open: Option<Arc<Page>>,
-    ahead: PagesAhead,
+    ahead: PrefetchedPages,
     /// Parts of the index that were read.
-    parts: Held,
+    parts: HeldParts,
     /// Pages of which a part was grafted.
     taken: Vec<PlacedPage>,
     hasher: LeafHasher,
@@ -34,20 +34,20 @@ pub(crate) struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     /// A resolver whose page reads are counted under `why`.
-    pub(crate) fn new(base: &'a Base, why: ReadFor) -> Self {
+    pub(crate) fn new(base: &'a Base, why: ReadCause) -> Self {
         Self {
             base,
             why,
             open: None,
-            ahead: PagesAhead::default(),
-            parts: Held::default(),
+            ahead: PrefetchedPages::default(),
+            parts: HeldParts::default(),
             taken: Vec::new(),
             hasher: LeafHasher::default(),
         }
     }
 
     /// Adds pages that will be needed, and the parts of the index above them.
-    pub(crate) fn read_ahead(&mut self, (pages, parts): (PagesAhead, Held)) {
+    pub(crate) fn read_ahead(&mut self, (pages, parts): (PrefetchedPages, HeldParts)) {
         self.ahead = pages;
         self.parts = parts;
     }
@@ -104,7 +104,8 @@ impl Resolve for Resolver<'_> {
         let pages = &self.base.snapshot.pages;
         let prefix = path.prefix(node.depth);
         let page = pages.read(stub, &prefix, self.why)?;
-        self.taken.push((addr_of(stub, &prefix)?, page.clone()));
+        self.taken
+            .push((addr_of_stub(stub, &prefix)?, page.clone()));
         let page = self.open.insert(page);
         graft_page(page, path, into, &mut self.hasher)
     }
@@ -141,7 +142,7 @@ fn graft_page(
         .collect::<Result<Vec<_>, StateError>>()?;
     let mut digests = Vec::new();
     if leaves.len() >= DIGEST_LEAVES_MIN {
-        digests = digests_of(page)?;
+        digests = decode_digests(page)?;
         digests.retain(|(digest, _)| digest.starts_with(path) && digest != path);
     }
     Ok(into.graft_leaves(path, leaves.into_iter(), digests.into_iter())?)
@@ -190,7 +191,7 @@ fn graft_top(
                 _ if below(start) == below(end - 1) => NodeKind::Extension,
                 _ => NodeKind::Branch,
             };
-            let node = node_of(&first.prefix(fork).child(nibble), bytes)?;
+            let node = decode_digest(&first.prefix(fork).child(nibble), bytes)?;
             *child = into.push_stub(stub(node, kind));
         } else if end == start + 1
             && let Some(leaf) = only_leaf(page, start)?

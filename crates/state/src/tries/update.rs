@@ -3,10 +3,11 @@
 use super::shards::TrieShards;
 use crate::tries::{base::Base, resolve::Resolver};
 use alloy_primitives::B256;
-use cambium_primitives::{AccountChange, AccountUpdate, Path};
+use cambium_primitives::{AccountDiff, AccountUpdate, Path};
 use cambium_snapshot::{
-    CHUNK_KEYS, Counters, DirtyShard, Found, Held, Key, PARALLEL_KEYS_MIN, PagesAhead, PlacedPage,
-    ReadFor, Snapshot, StateError, hash, hash_on, pool, shard_of, shard_prefix, update_error,
+    CHUNK_KEYS, Counters, DirtyShard, HeldParts, IndexLookup, Key, PARALLEL_KEYS_MIN, PlacedPage,
+    PrefetchedPages, ReadCause, Snapshot, StateError, hash_tries, hash_tries_on, pool, shard_of,
+    shard_prefix, update_error,
 };
 use cambium_trie::{
     Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS, Spread,
@@ -53,7 +54,7 @@ impl TrieShards {
     /// the shards are inconsistent and must be dropped.
     pub(crate) fn apply(
         &mut self,
-        changes: &[AccountChange],
+        changes: &[AccountDiff],
         base: &Base,
         pages: PagesAre,
         counters: &Counters,
@@ -63,7 +64,7 @@ impl TrieShards {
             let start = Instant::now();
             let first = number * SHARDS_PER_TASK;
             let mut touched = Vec::with_capacity(shards.len());
-            let mut resolver = Resolver::new(base, ReadFor::Trie);
+            let mut resolver = Resolver::new(base, ReadCause::Trie);
             let mut leaves = 0;
             for (at, shard) in shards.iter_mut().enumerate() {
                 let own = changes_of(changes, first + at);
@@ -87,7 +88,7 @@ impl TrieShards {
                 // A task with far more than its share of leaves would leave the other threads idle.
                 let alone = 2 * leaves * pool::threads() <= 3 * leaves_of_all;
                 let spread: &dyn Spread = if alone { &Alone } else { &pool::Threads };
-                hash_on(&mut touched, spread, counters);
+                hash_tries_on(&mut touched, spread, counters);
             }
             Ok(())
         };
@@ -115,7 +116,7 @@ impl TrieShards {
                 shard_of(&key.path())
             });
             let mut values = Vec::with_capacity(own.len());
-            let mut resolver = Resolver::new(base, ReadFor::Trie);
+            let mut resolver = Resolver::new(base, ReadCause::Trie);
             for chunk in own.chunks(CHUNK_KEYS) {
                 let paths = || chunk.iter().map(Key::path);
                 resolver.read_ahead(pages_ahead(shards, first, paths, base)?);
@@ -147,7 +148,7 @@ impl TrieShards {
     pub(crate) fn extract_for_changes(
         &mut self,
         keys: &[(B256, Vec<B256>)],
-        changes: &[AccountChange],
+        changes: &[AccountDiff],
         base: &Base,
     ) -> Result<Option<PartialTrie>, StateError> {
         let is_branch =
@@ -157,7 +158,7 @@ impl TrieShards {
         }
         let task = |(number, shards): Part<'_>| {
             let first = number * SHARDS_PER_READER;
-            let mut resolver = Resolver::new(base, ReadFor::Proof);
+            let mut resolver = Resolver::new(base, ReadCause::Proof);
             let mut parts = Vec::new();
             for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
                 let shard = first + at;
@@ -254,17 +255,17 @@ impl TrieShards {
             what: "a stub at the root",
         };
         let stub = trie.as_stub(trie.root()).ok_or(broken)?;
-        let link = Resolver::new(base, ReadFor::Trie).resolve(&path, &stub, trie)?;
+        let link = Resolver::new(base, ReadCause::Trie).resolve(&path, &stub, trie)?;
         trie.set_root(link);
         // Hashes the children too: joining the root with a prefix needs their references.
-        hash(&mut [trie], counters);
+        hash_tries(&mut [trie], counters);
         Ok(())
     }
 }
 
 /// Whether the root of the shard from which `part` was extracted is a branch before and after
 /// `changes`: at least two of its children are untouched, or get a leaf.
-fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
+fn stays_branch(part: &PartialTrie, changes: &[AccountDiff]) -> bool {
     let NodeView::Branch { children } = part.visit(part.root()) else {
         return false;
     };
@@ -280,12 +281,12 @@ fn stays_branch(part: &PartialTrie, changes: &[AccountChange]) -> bool {
 }
 
 /// Number of changed accounts and slots.
-fn leaves_of(changes: &[AccountChange]) -> usize {
+fn leaves_of(changes: &[AccountDiff]) -> usize {
     changes.iter().map(|change| 1 + change.slots.len()).sum()
 }
 
 /// The changes of one shard, out of sorted changes.
-fn changes_of(changes: &[AccountChange], shard: usize) -> &[AccountChange] {
+fn changes_of(changes: &[AccountDiff], shard: usize) -> &[AccountDiff] {
     range_of(changes, shard..shard + 1, |change| change.path[0].into())
 }
 
@@ -306,7 +307,7 @@ fn hold(shards: &mut [DirtyShard], first: usize, pages: impl Iterator<Item = Pla
 }
 
 /// The paths of sorted changes, in order.
-fn paths_of(changes: &[AccountChange]) -> impl Iterator<Item = Path> {
+fn paths_of(changes: &[AccountDiff]) -> impl Iterator<Item = Path> {
     changes.iter().flat_map(|change| {
         let slots = change.slots.iter();
         let slots = slots.map(|(slot, _)| Path::slot(&change.path, slot));
@@ -321,7 +322,7 @@ fn pages_ahead<I: Iterator<Item = Path>>(
     first: usize,
     paths: impl Fn() -> I,
     base: &Base,
-) -> Result<(PagesAhead, Held), StateError> {
+) -> Result<(PrefetchedPages, HeldParts), StateError> {
     let Snapshot { index, pages, .. } = &*base.snapshot;
     let is_in = |trie: &PartialTrie, path: &Path| !matches!(trie.lookup(path), Lookup::Stub { .. });
     let middle = base.intermediate.as_ref();
@@ -331,11 +332,11 @@ fn pages_ahead<I: Iterator<Item = Path>>(
             && !middle.is_some_and(|middle| is_in(middle.tries.shard(shard), path))
     };
     let paths = || paths().filter(below);
-    let mut held = index.parts_ahead(paths())?;
+    let mut held = index.prefetch_parts(paths())?;
     let mut found = Vec::new();
     let mut before = None;
     for path in paths() {
-        let Found::Page { stub, depth } = index.look_up(&path, &mut held)? else {
+        let IndexLookup::Page { stub, depth } = index.look_up(&path, &mut held)? else {
             continue;
         };
         if before.replace(stub.place) != Some(stub.place) {
@@ -343,5 +344,5 @@ fn pages_ahead<I: Iterator<Item = Path>>(
             found.push((stub, prefix, pages.cached(&stub, &prefix)?));
         }
     }
-    Ok((pages.ahead(found, ReadFor::Trie)?, held))
+    Ok((pages.prefetch(found, ReadCause::Trie)?, held))
 }

@@ -110,7 +110,7 @@ impl View {
         let snapshot = &self.base.snapshot;
         if cache == ValueCacheUse::ReadAndFill {
             below.retain(|(at, key)| {
-                values[*at] = snapshot.entries.get(key);
+                values[*at] = snapshot.value_cache.get(key);
                 values[*at].is_none()
             });
         }
@@ -118,7 +118,7 @@ impl View {
         if cache == ValueCacheUse::ReadAndFill {
             for (at, key) in &below {
                 if let Some(value) = &values[*at] {
-                    snapshot.entries.put(key, value);
+                    snapshot.value_cache.put(key, value);
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
-    Account, AccountChange, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK_EMPTY, Path,
+    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK256_EMPTY, Path,
 };
 use cambium_snapshot::StateError;
 use cambium_trie::TrieError;
@@ -164,7 +164,7 @@ impl View {
 
     /// Reads the code with that hash, analysed for execution.
     fn bytecode(&self, hash: &B256) -> Result<Bytecode, StateError> {
-        if *hash == KECCAK_EMPTY {
+        if *hash == KECCAK256_EMPTY {
             return Ok(Bytecode::default());
         }
         self.inner
@@ -200,7 +200,7 @@ impl View {
         before: &Changes,
         changes: &Changes,
     ) -> Result<(), StateError> {
-        let is_set = |change: &&AccountChange| {
+        let is_set = |change: &&AccountDiff| {
             let keeps = matches!(change.account, AccountUpdate::Keep);
             keeps && change.slots.iter().any(|(_, value)| !value.is_zero())
         };
@@ -242,7 +242,7 @@ impl View {
         slots: Vec<U256>,
     ) -> Result<Changes, StateError> {
         let mut values = slots.into_iter();
-        let revert = |(change, account): (&AccountChange, Option<Account>)| {
+        let revert = |(change, account): (&AccountDiff, Option<Account>)| {
             let path = change.path;
             let mut slots = Vec::with_capacity(if change.wipe { 0 } else { change.slots.len() });
             if !change.wipe {
@@ -250,7 +250,7 @@ impl View {
                 slots.extend(paths.zip(values.by_ref()));
             }
             let Some(account) = account else {
-                return Ok(AccountChange {
+                return Ok(AccountDiff {
                     path,
                     account: AccountUpdate::Delete,
                     wipe: true,
@@ -266,7 +266,7 @@ impl View {
                 AccountUpdate::Keep => AccountUpdate::Keep,
                 AccountUpdate::Put(_) | AccountUpdate::Delete => AccountUpdate::Put(account),
             };
-            Ok(AccountChange {
+            Ok(AccountDiff {
                 path,
                 account,
                 wipe: change.wipe,

@@ -212,7 +212,7 @@ impl Sealed {
     /// # Errors
     ///
     /// See [`Sealed::commit`].
-    pub fn commit_aside(self) -> Result<Committed, StateError> {
+    pub fn commit_side_branch(self) -> Result<Committed, StateError> {
         let id = self.id();
         self.inner.clone().commit(vec![self], false)?;
         Ok(Committed { id })

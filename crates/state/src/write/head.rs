@@ -7,7 +7,7 @@ use crate::{
     write::commit::HeadMove,
 };
 use cambium_primitives::BlockId;
-use cambium_snapshot::{StateError, retried};
+use cambium_snapshot::{StateError, retry_transient};
 use std::sync::Arc;
 
 impl Engine {
@@ -58,10 +58,10 @@ impl Engine {
         // Every checkpoint from here on must name this head, no matter what starts the merge.
         *self.journal.target_head.lock() = Some(id);
         loop {
-            let step = retried(|| self.step_down(id))?;
-            retried(|| self.restore_layer(step, true))?;
+            let step = retry_transient(|| self.step_down(id))?;
+            retry_transient(|| self.restore_layer(step, true))?;
             let writer = self.journal.writer.lock();
-            match retried(|| self.follow_head(step)) {
+            match retry_transient(|| self.follow_head(step)) {
                 Ok(()) if step == id => {
                     *self.journal.target_head.lock() = None;
                     return Ok(());

@@ -25,9 +25,9 @@ use crate::{
 };
 use cambium_primitives::BlockId;
 use cambium_snapshot::{
-    Cleaning, Index, IndexWriter, RETRY_AFTER, Snapshot, StateError, WrittenIndex, checkpoint,
+    Cleaning, Index, IndexWriter, RETRY_PAUSES, Snapshot, StateError, WrittenIndex, checkpoint,
     checkpoint::{CheckpointState, RetiredPages},
-    merge, pool, retried,
+    merge, pool, retry_transient,
 };
 use cambium_store::{PageAddr, live_readers};
 use parking_lot::MutexGuard;
@@ -140,7 +140,7 @@ impl Engine {
         Ok(self
             .journal
             .log
-            .prepare_next(self.store.pages.segments.pace())?)
+            .preallocate_next(self.store.pages.segments.pace())?)
     }
 
     /// Makes the head's ancestor `keep` layers below it the base. `None` if it is the base already.
@@ -165,7 +165,7 @@ impl Engine {
             heights: self.options.unfinalized_blocks as u64,
             target_head,
         };
-        let base_move = retried(|| self.journal.blocks.plan_move(target.block, range))?;
+        let base_move = retry_transient(|| self.journal.blocks.plan_move(target.block, range))?;
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
@@ -197,7 +197,7 @@ impl Engine {
                 Some((base_move, _)) => self.journal.blocks.stays(base_move, block),
                 None => Ok(false),
             };
-            let new = retried(|| self.cut(&tree, target.id, base.clone(), stays))?;
+            let new = retry_transient(|| self.cut(&tree, target.id, base.clone(), stays))?;
             let mut current = self.layers.current.write();
             if current.tree.version() == version
                 && let Some((base_move, new_delta)) = prepared.take()
@@ -223,7 +223,7 @@ impl Engine {
     /// Locks the tries and moves them to the head's ancestor `keep` layers below it, then locks the
     /// log, so that the ancestor stays one of the head. `None` if it is the base.
     fn take_tries_to_target(&self, keep: usize) -> Result<Option<TriesAt<'_>>, StateError> {
-        let mut pauses = RETRY_AFTER.iter();
+        let mut pauses = RETRY_PAUSES.iter();
         // Roots wait from here on; commits wait only once the log is locked.
         let mut delta = self.layers.delta.lock();
         loop {
@@ -242,7 +242,7 @@ impl Engine {
             };
             match delta.move_along(&path, target.id) {
                 // The tries are at the base again, and nothing was moved.
-                Err(error) if error.may_pass() => {
+                Err(error) if error.is_transient() => {
                     let Some(pause) = pauses.next() else {
                         return Err(error);
                     };
@@ -371,8 +371,8 @@ impl Engine {
             state_root: state.state_root,
             index,
             pages: self.store.pages.clone(),
-            entries: old
-                .entries
+            value_cache: old
+                .value_cache
                 .after(|visit| intermediate.overlay.each(&intermediate.ancestors, visit)),
         });
         let new = Arc::new(Base {

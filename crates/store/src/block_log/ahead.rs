@@ -25,7 +25,7 @@ impl BlockLog {
     ///
     /// [`StoreError::Disk`] if a write or sync fails for another reason, which poisons the log, and
     /// [`StoreError::Poisoned`] after that.
-    pub fn prepare_next(&self, pace: &WritePace) -> Result<(), StoreError> {
+    pub fn preallocate_next(&self, pace: &WritePace) -> Result<(), StoreError> {
         self.poison.check()?;
         let _one = self.preparing.lock();
         if self.next.lock().is_some() || !self.is_next_due() {

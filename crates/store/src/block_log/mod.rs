@@ -22,7 +22,7 @@
 //!
 //! The newest file is preallocated with zeros, so that a sync changes no file length and does not
 //! wait for the file system's journal. The first file of a log grows in steps. Once it is 16 MiB
-//! long, a background thread prepares the next file as a whole ([`BlockLog::prepare_next`]).
+//! long, a background thread prepares the next file as a whole ([`BlockLog::preallocate_next`]).
 //! `docs/DISK.md` has the measurements.
 
 mod format;

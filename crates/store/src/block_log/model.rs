@@ -62,7 +62,7 @@ fn records_are_read_right_and_kept_while_files_are_begun_and_made_ready() {
         let (ready, pace) = (log.clone(), WritePace::default());
         threads.push(thread::spawn(move || {
             for _ in 0..3 {
-                ready.prepare_next(&pace).unwrap();
+                ready.preallocate_next(&pace).unwrap();
             }
         }));
         for _ in 0..4 {

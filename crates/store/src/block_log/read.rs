@@ -53,7 +53,7 @@ impl BlockLog {
     /// # Errors
     ///
     /// As [`BlockLog::read`].
-    pub fn holds_record(&self, position: LogPosition) -> Result<bool, StoreError> {
+    pub fn has_record(&self, position: LogPosition) -> Result<bool, StoreError> {
         let file = self.file(position.file)?;
         let len = self.content_len(position.file, &*file)?;
         let (record, _) = self.read_from(&*file, len, position, Some(0))?;

@@ -118,7 +118,7 @@ impl BlockLog {
     /// # Errors
     ///
     /// [`StoreError::Disk`] if a file can't be read or written.
-    pub fn take_out(
+    pub fn cut_out(
         disk: &dyn Disk,
         salt: u64,
         boundaries: &[LogPosition],

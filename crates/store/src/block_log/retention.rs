@@ -23,7 +23,7 @@ pub struct RemovedLogFile {
 impl BlockLog {
     /// Sets the start of a log that was just opened: files before that of `position` may be
     /// missing.
-    pub fn begin_at(&self, position: LogPosition) {
+    pub fn set_start(&self, position: LogPosition) {
         self.first.fetch_max(position.file, Ordering::AcqRel);
     }
 
@@ -55,7 +55,7 @@ impl BlockLog {
         if self.removed_to.load(Ordering::Acquire) >= first {
             return Ok(Vec::new());
         }
-        self.begin_at(position);
+        self.set_start(position);
         self.files.write().retain(|number, _| *number >= first);
         let mut removed = Vec::new();
         for number in file_numbers(&*self.disk)?.range(..first) {

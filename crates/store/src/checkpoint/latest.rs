@@ -18,7 +18,7 @@ pub struct FoundCheckpoints<T, E> {
 }
 
 /// Searches for the newest checkpoint that `load` accepts. `load` should read and verify all of it.
-/// No file is changed: the caller passes the damaged ones to [`set_aside`] once the database is
+/// No file is changed: the caller passes the damaged ones to [`quarantine`] once the database is
 /// open.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn load_latest_checkpoint<T, E: From<StoreError>>(
 /// # Errors
 ///
 /// [`StoreError::Disk`] if a file can't be renamed.
-pub fn set_aside(disk: &dyn Disk, sequences: &[u64]) -> Result<(), StoreError> {
+pub fn quarantine(disk: &dyn Disk, sequences: &[u64]) -> Result<(), StoreError> {
     for sequence in sequences {
         let name = name_of(*sequence);
         match disk.rename(&name, &(name.clone() + DAMAGED)) {

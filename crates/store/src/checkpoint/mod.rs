@@ -30,7 +30,7 @@ mod latest;
 mod writer;
 
 pub use format::CheckpointId;
-pub use latest::{FoundCheckpoints, load_latest_checkpoint, set_aside};
+pub use latest::{FoundCheckpoints, load_latest_checkpoint, quarantine};
 pub(crate) use names::{is_checkpoint, name_of};
 pub use pieces::{PIECE_SUM_BYTES, SectionReader, put_piece};
 pub use reader::Checkpoint;

@@ -3,7 +3,7 @@ use super::{
         CheckpointId, FLUSH_BYTES, FORMAT, HEADER_BYTES, decode_directory, directory_checksum,
         encode_directory, header_of,
     },
-    latest::{load_latest_checkpoint, set_aside},
+    latest::{load_latest_checkpoint, quarantine},
     names::{TEMPORARY, name_of, sequence_of},
     pieces::put_piece,
     reader::Checkpoint,
@@ -46,7 +46,7 @@ fn write(disk: &FaultyDisk, sections: &Sections) -> Result<u64, StoreError> {
 
 /// Writes an incremental checkpoint based on `before`.
 fn write_on(disk: &FaultyDisk, before: CheckpointId, seed: u8) -> CheckpointId {
-    let mut writer = CheckpointWriter::create_on(arc(disk), before).unwrap();
+    let mut writer = CheckpointWriter::create_incremental(arc(disk), before).unwrap();
     writer.section("head").unwrap();
     writer.write(&[seed; 10]).unwrap();
     writer.finish().unwrap().id
@@ -79,7 +79,7 @@ fn try_load(disk: &FaultyDisk) -> Result<Option<Found>, StoreError> {
             false => Err(damaged.remove(0)),
         };
     };
-    set_aside(disk, &aside)?;
+    quarantine(disk, &aside)?;
     let checkpoint = Checkpoint::open(&arc, loaded)?;
     Ok(Some(Found {
         checkpoint,

@@ -90,7 +90,10 @@ impl CheckpointWriter {
     /// # Errors
     ///
     /// [`StoreError::Disk`] if the file can't be created or written.
-    pub fn create_on(disk: Arc<dyn Disk>, before: CheckpointId) -> Result<Self, StoreError> {
+    pub fn create_incremental(
+        disk: Arc<dyn Disk>,
+        before: CheckpointId,
+    ) -> Result<Self, StoreError> {
         Self::new(disk, Some(before), Some(before))
     }
 
@@ -133,7 +136,7 @@ impl CheckpointWriter {
     }
 
     /// Sets the throttle for writes.
-    pub fn at_pace(mut self, pace: Arc<WritePace>) -> Self {
+    pub fn with_pace(mut self, pace: Arc<WritePace>) -> Self {
         self.pace = pace;
         self
     }

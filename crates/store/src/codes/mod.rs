@@ -210,7 +210,7 @@ impl Codes {
     /// # Errors
     ///
     /// [`StoreError::Disk`] if a file can't be read or written.
-    pub fn begin_anew(
+    pub fn rebuild_from(
         disk: &Arc<dyn Disk>,
         salt: u64,
         checkpointed_bytes: u64,

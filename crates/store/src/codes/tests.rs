@@ -145,7 +145,7 @@ fn a_missing_or_short_file_is_told_and_begun_anew_by_a_repair_with_what_is_left(
         assert_eq!(codes.sync().unwrap(), ends[4]);
         drop(codes);
         let arc: Arc<dyn Disk> = Arc::new(disk.clone());
-        Codes::begin_anew(&arc, SALT, ends[4], "codes.dat.old").unwrap();
+        Codes::rebuild_from(&arc, SALT, ends[4], "codes.dat.old").unwrap();
         assert_eq!(disk.contents("codes.dat.old").is_some(), len.is_some());
         let (codes, _) = undamaged(open(&disk.crash(), ends[4]));
         assert_holds(&codes, left);

@@ -98,7 +98,7 @@ pub(crate) fn len_if_page(bytes: &[u8]) -> Option<usize> {
 /// Returns the size in bytes of a leaf in a page, for planning where a page ends. In addition a
 /// page takes about 25 bytes, an account with slots in the page up to 10, and a digest about 36. In
 /// pages over 32 KiB each leaf takes 2 more. For a slot, the account's bytes are not included.
-pub const fn leaf_bytes(prefix_len: usize, path_len: usize, value_len: usize) -> usize {
+pub const fn leaf_size_bytes(prefix_len: usize, path_len: usize, value_len: usize) -> usize {
     let key = if path_len > ACCOUNT_NIBBLES && prefix_len <= ACCOUNT_NIBBLES {
         32
     } else {

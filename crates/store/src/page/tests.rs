@@ -1,6 +1,6 @@
 use super::{
     builder::PageBuilder,
-    format::{CHECKED_FROM, FORMAT, PAGE_BYTES_MAX, PREFIX_AT, leaf_bytes},
+    format::{CHECKED_FROM, FORMAT, PAGE_BYTES_MAX, PREFIX_AT, leaf_size_bytes},
     leaf_page::Page,
     rewrite::PageRewriter,
 };
@@ -283,13 +283,13 @@ fn the_size_of_leaves_is_foretold() {
         let alone = size(prefix, &[Path::account(&account)]);
         assert_eq!(
             alone - page,
-            leaf_bytes(prefix, 64, 12),
+            leaf_size_bytes(prefix, 64, 12),
             "account under {prefix} nibbles"
         );
         let first = size(prefix, &[Path::account(&account), slot(1)]);
-        assert!(first - alone <= leaf_bytes(prefix, 128, 12) + 10);
+        assert!(first - alone <= leaf_size_bytes(prefix, 128, 12) + 10);
         let second = size(prefix, &[Path::account(&account), slot(1), slot(2)]);
-        let surplus = second - first - leaf_bytes(prefix, 128, 12);
+        let surplus = second - first - leaf_size_bytes(prefix, 128, 12);
         assert!(surplus <= 1, "only a run's length may take a byte more");
     }
     for prefix in [65, 66, 100, 126, 127, 128] {
@@ -297,7 +297,7 @@ fn the_size_of_leaves_is_foretold() {
         let added = size(prefix, &[slot]) - size(prefix, &[]);
         assert_eq!(
             added,
-            leaf_bytes(prefix, 128, 12),
+            leaf_size_bytes(prefix, 128, 12),
             "slot under {prefix} nibbles"
         );
     }

@@ -282,7 +282,7 @@ impl Segments {
     /// # Errors
     ///
     /// [`StoreError::Disk`] if a header can't be read or written.
-    pub fn mend_headers(&self) -> Result<Vec<StoreError>, StoreError> {
+    pub fn repair_headers(&self) -> Result<Vec<StoreError>, StoreError> {
         let mut mended = Vec::new();
         for segment in self.segments().values().filter(|one| one.lost.is_none()) {
             let Some(file) = &segment.file else {

@@ -22,7 +22,7 @@ impl Segments {
     /// Makes reads beyond the end of a truncated file return [`StoreError::ReaderBehind`] instead
     /// of an error of damage. Another process, which writes, may truncate files that are obsolete
     /// to it.
-    pub fn expect_cuts(&self) {
+    pub fn allow_truncation(&self) {
         self.may_be_truncated.store(true, Ordering::Relaxed);
     }
 
@@ -46,7 +46,7 @@ impl Segments {
     /// # Errors
     ///
     /// [`StoreError::ReaderBehind`] if one was, and [`StoreError::Disk`] if a length can't be read.
-    pub fn check_cuts(&self) -> Result<(), StoreError> {
+    pub fn check_truncation(&self) -> Result<(), StoreError> {
         for segment in self.segments().values() {
             if let (Some(file), None) = (&segment.file, segment.lost)
                 && file.len()? < segment.flushed_bytes.load(Ordering::Acquire)

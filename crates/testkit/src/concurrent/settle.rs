@@ -79,7 +79,12 @@ impl ConcurrentDriver {
         let start = Instant::now();
         loop {
             let stats = db.stats().unwrap_or_else(|error| panic!("{at}: {error}"));
-            if (stats.held_snapshots, stats.pinned_bytes, stats.old_states) == (0, 0, 0) {
+            if (
+                stats.held_snapshots,
+                stats.pinned_bytes,
+                stats.restored_states,
+            ) == (0, 0, 0)
+            {
                 return stats;
             }
             assert!(start.elapsed() < MOMENT, "{at}: still held: {stats:?}");

@@ -78,7 +78,7 @@ impl Writer {
         let hash = sealed.id().hash;
         if aside {
             self.shared.count("blocks aside", 1);
-            self.shared.outcome(sealed.commit_aside(), at)?;
+            self.shared.outcome(sealed.commit_side_branch(), at)?;
             self.is_durable(hash);
         } else {
             self.shared.count("blocks", 1);

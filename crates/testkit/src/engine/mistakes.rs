@@ -6,7 +6,7 @@ use super::{
 };
 use crate::random;
 use alloy_primitives::{Bytes, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{Staged, StateError};
 
 impl EngineDriver {
@@ -46,7 +46,7 @@ impl EngineDriver {
                     },
                     ..Account::default()
                 };
-                let change = AccountChange {
+                let change = AccountDiff {
                     path: account,
                     account: AccountUpdate::Put(put),
                     wipe: false,

@@ -29,7 +29,7 @@ impl EngineDriver {
         let sealed = self.sealed(parent, at)?;
         let id = sealed.id();
         if aside {
-            let committed = sealed.commit_aside();
+            let committed = sealed.commit_side_branch();
             self.outcome(committed, at)?;
         } else {
             self.attempt_head(id.hash);
@@ -97,7 +97,7 @@ impl EngineDriver {
                 Err(_) if !self.known[&parent].kept => return Ok(()),
                 Err(error) => return self.outcome(Err(error), at),
             }
-            let committed = sealed.commit_aside();
+            let committed = sealed.commit_side_branch();
             self.outcome(committed, at)?;
             self.is_durable(hash);
         }

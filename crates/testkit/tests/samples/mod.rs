@@ -42,9 +42,9 @@ impl Sample {
             ("index", stats.index_bytes as u64),
             ("pages", stats.pages),
             ("caches", stats.page_cache_bytes + stats.code_cache_bytes),
-            ("entries", stats.entry_cache_bytes as u64),
+            ("entries", stats.value_cache_bytes as u64),
             ("held", stats.held_snapshots as u64),
-            ("old_states", stats.old_states as u64),
+            ("restored_states", stats.restored_states as u64),
             ("codes", stats.codes as u64),
         ];
         Self {
@@ -122,7 +122,7 @@ const fn allowance(is_long: bool) -> f64 {
 /// And as a number: of small counts one more is many per cent, and layers come and go as a whole.
 fn slack(name: &str) -> f64 {
     match name {
-        "files" | "descriptors" | "threads" | "segments" | "pages" | "held" | "old_states"
+        "files" | "descriptors" | "threads" | "segments" | "pages" | "held" | "restored_states"
         | "codes" => 3.0,
         _ => 1_048_576.0, // Of bytes.
     }

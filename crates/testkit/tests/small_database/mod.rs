@@ -1,7 +1,7 @@
 //! A database of plain accounts, with tiny files and some large storages, and random blocks for it.
 
 use alloy_primitives::U256;
-use cambium_primitives::AccountChange;
+use cambium_primitives::AccountDiff;
 use cambium_state::{Db, FaultyDisk, Options, StateError};
 use cambium_testkit::{
     Random,
@@ -29,13 +29,13 @@ pub(crate) fn open(disk: &FaultyDisk) -> Result<Db, StateError> {
 }
 
 /// Changes of some accounts: mostly of their fields, and of some slots.
-pub(crate) fn some_changes(random: &mut Random, count: u64) -> Vec<AccountChange> {
+pub(crate) fn some_changes(random: &mut Random, count: u64) -> Vec<AccountDiff> {
     let mut indices: Vec<_> = (0..count).map(|_| random.below(ACCOUNTS)).collect();
     indices.sort_unstable();
     indices.dedup();
     let change = |index| match random.below(10) {
         0 => remove(path(index)),
-        1 => AccountChange {
+        1 => AccountDiff {
             slots: vec![(path(random.below(800)), U256::from(random.below(1000)))],
             ..put(path(index), random.below(1 << 40))
         },

@@ -1,7 +1,7 @@
 //! A state of constant size, and blocks that overwrite, remove and create equally much of it.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_testkit::{Model, Random};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -104,7 +104,7 @@ impl World {
 
     /// A block that overwrites, removes and creates equally many accounts, and slots.
     pub(crate) fn block(&mut self) -> (Changes, Vec<(B256, Bytes)>) {
-        let mut changed = HashMap::<u64, AccountChange>::new();
+        let mut changed = HashMap::<u64, AccountDiff>::new();
         let (mut codes, mut before) = (BTreeMap::new(), Vec::new());
         let nonce = self.head() + 2;
         for turn in 0..9 {
@@ -212,7 +212,7 @@ impl World {
 
     /// All of it, as a state whose root can be computed.
     pub(crate) fn model(&self) -> Model {
-        let mut changes = HashMap::<u64, AccountChange>::new();
+        let mut changes = HashMap::<u64, AccountDiff>::new();
         for (cell, value) in &self.values {
             let (Cell::Account(at) | Cell::Slot(at, _)) = *cell;
             let entry = changes.entry(at);
@@ -230,8 +230,8 @@ impl World {
     }
 }
 
-fn change(at: u64, account: AccountUpdate, slots: Vec<(B256, U256)>) -> AccountChange {
-    AccountChange {
+fn change(at: u64, account: AccountUpdate, slots: Vec<(B256, U256)>) -> AccountDiff {
+    AccountDiff {
         path: path(at),
         wipe: account == AccountUpdate::Delete,
         account,

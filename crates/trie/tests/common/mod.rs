@@ -10,7 +10,7 @@ use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{HashBuilder, Nibbles};
 use cambium_keccak::Batch;
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes, Path};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, Path};
 use cambium_trie::{EMPTY_ROOT, LeafValue, Link, PartialTrie, Resolve, Stub, TrieError, commit};
 use std::collections::BTreeMap;
 
@@ -126,7 +126,7 @@ impl Random {
             let slots = set.into_iter().collect();
             changes.insert(
                 path,
-                AccountChange {
+                AccountDiff {
                     path,
                     account,
                     wipe,

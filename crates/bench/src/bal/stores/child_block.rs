@@ -5,7 +5,7 @@ use alloy_primitives::{Address, B256, Bytes, Keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_chain::{Block, Chain, ChainSpec, DryRun};
 use cambium_evm::Outcome;
-use cambium_primitives::{AccessList, AccessListLimits, FoundValues, KECCAK_EMPTY};
+use cambium_primitives::{AccessList, AccessListLimits, FoundValues, KECCAK256_EMPTY};
 use std::{error::Error, fs, path::Path};
 
 const BLOCK: &str = "block.rlp";
@@ -41,7 +41,7 @@ pub(crate) fn write(dir: &Path, block: &BalBlock, chain: &Chain) -> Result<(), B
     let view = chain.db().view()?;
     let hashes = block.given.found.accounts().iter();
     let hashes = hashes.map(|found| found.account.code_hash);
-    let codes = hashes.filter(|hash| *hash != KECCAK_EMPTY);
+    let codes = hashes.filter(|hash| *hash != KECCAK256_EMPTY);
     let codes: Vec<_> = codes
         .map(|hash| view.code(&hash))
         .collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 use super::provider::{account_key, slot_key};
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_chain::{GenesisPart, Workload};
-use cambium_primitives::{Account, KECCAK_EMPTY, SlotValue};
+use cambium_primitives::{Account, KECCAK256_EMPTY, SlotValue};
 use std::convert::Infallible;
 
 /// Keys and values, sorted by key: so no store has to sort them again.
@@ -28,7 +28,7 @@ impl Pairs {
                         nonce: genesis.nonce,
                         balance: genesis.balance,
                         code_hash: match genesis.code.is_empty() {
-                            true => KECCAK_EMPTY,
+                            true => KECCAK256_EMPTY,
                             false => keccak256(&genesis.code),
                         },
                     };
@@ -95,6 +95,6 @@ mod tests {
         assert_eq!(slots.count() as u64, workload.genesis_slots());
         let key = account_key(&workload.address(99));
         let found = pairs.iter().find(|(at, _)| *at == key.as_slice()).unwrap();
-        assert_eq!(Account::decode(found.1).unwrap().code_hash, KECCAK_EMPTY);
+        assert_eq!(Account::decode(found.1).unwrap().code_hash, KECCAK256_EMPTY);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead};
-use cambium_primitives::{Account, DecodeError, KECCAK_EMPTY, SlotValue};
+use cambium_primitives::{Account, DecodeError, KECCAK256_EMPTY, SlotValue};
 use cambium_state::View;
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -91,7 +91,7 @@ impl<V: Values> DatabaseRef for Flat<V> {
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, ProviderError> {
-        if hash == KECCAK_EMPTY {
+        if hash == KECCAK256_EMPTY {
             return Ok(Bytecode::default());
         }
         let code = self.codes.get(&hash).cloned();

@@ -3,7 +3,7 @@
 use super::{Committed, Failure, Setup, Store, WitnessMade, Write};
 use crate::state::workload::Workload;
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, BlockId, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, Session, StdDisk, View};
 use cambium_trie::Keys;
 use serde_json::{Map, Value, json};
@@ -105,7 +105,7 @@ impl Store for CambiumStore {
     }
 
     fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
-        let put = |(path, account): (&B256, &Account)| AccountChange {
+        let put = |(path, account): (&B256, &Account)| AccountDiff {
             path: *path,
             account: AccountUpdate::Put(*account),
             wipe: false,
@@ -167,7 +167,7 @@ impl Store for CambiumStore {
         add("index_bytes", stats.index_bytes as u64);
         add("index_bytes_on_disk", stats.index_bytes_on_disk);
         add("pages", stats.pages);
-        add("entry_cache_bytes", stats.entry_cache_bytes as u64);
+        add("value_cache_bytes", stats.value_cache_bytes as u64);
         add("page_cache_bytes", stats.page_cache_bytes);
         add("segments", stats.segments as u64);
         add("segment_bytes", stats.segment_bytes);

@@ -1,7 +1,7 @@
 //! Values that a block is said to find.
 
 use super::{index, list};
-use crate::{Account, AccountUpdate, KECCAK_EMPTY, access_list::*};
+use crate::{Account, AccountUpdate, KECCAK256_EMPTY, access_list::*};
 use alloc::{vec, vec::Vec};
 use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
 use core::convert::Infallible;
@@ -14,7 +14,7 @@ fn account(address: Address) -> Result<Option<Account>, Infallible> {
         nonce: number,
         balance: U256::from(number) << (number * 20),
         code_hash: match number % 4 {
-            0 => KECCAK_EMPTY,
+            0 => KECCAK256_EMPTY,
             _ => B256::repeat_byte(address.0[0]),
         },
     }))
@@ -113,7 +113,7 @@ fn hashes_that_no_code_has_in_the_form_are_refused() {
     let bytes = found(&list).encode();
     let at = bytes.iter().position(|byte| *byte == 0xa0).unwrap();
     let with = |replaced: &[u8]| [&bytes[..at], replaced, &bytes[at + 33..]].concat();
-    let written_out = with(&[&[0xa0], KECCAK_EMPTY.as_slice()].concat());
+    let written_out = with(&[&[0xa0], KECCAK256_EMPTY.as_slice()].concat());
     let said = FoundValues::decode(&written_out, &list).unwrap_err();
     assert_eq!(said.account_count, 0);
     // The outer length no longer fits either, so only that it is refused is told.

@@ -34,4 +34,4 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use table::Entries;
+pub use table::ValueCache;

@@ -1,12 +1,12 @@
 //! Loom model of the value cache: merges concurrent with readers of older and newer snapshots.
 
 use super::{
-    table::Entries,
+    table::ValueCache,
     tests::{account, after, entries, path, put},
 };
 use crate::base::sync::Mutex;
 use alloy_primitives::U256;
-use cambium_primitives::{Account, AccountChange};
+use cambium_primitives::{Account, AccountDiff};
 use loom::{model::Builder, thread};
 
 /// Account that each merge changes.
@@ -29,7 +29,7 @@ fn slot_at(generation: u32) -> U256 {
 
 /// Reads one account as the engine does: from the cache, or from the snapshot and then into the
 /// cache.
-fn read(entries: &Entries, index: u64) {
+fn read(entries: &ValueCache, index: u64) {
     let expected = account_at(entries.generation, index);
     match entries.get(&path(index)) {
         Some(found) => assert_eq!(found, expected, "at generation {}", entries.generation),
@@ -37,7 +37,7 @@ fn read(entries: &Entries, index: u64) {
     }
 }
 
-fn read_slot(entries: &Entries) {
+fn read_slot(entries: &ValueCache) {
     let (key, expected) = ((path(CHANGED), path(0)), slot_at(entries.generation));
     match entries.get(&key) {
         Some(found) => assert_eq!(found, expected, "at generation {}", entries.generation),
@@ -47,27 +47,27 @@ fn read_slot(entries: &Entries) {
 
 /// The newest cache handle, from which views are created.
 #[derive(Clone)]
-struct Newest(Arc<Mutex<Option<Entries>>>);
+struct Newest(Arc<Mutex<Option<ValueCache>>>);
 
 impl Newest {
-    fn new(entries: Entries) -> Self {
+    fn new(value_cache: ValueCache) -> Self {
         let newest = Self(Arc::new(Mutex::default()));
         newest.set(entries);
         newest
     }
 
-    fn get(&self) -> Entries {
+    fn get(&self) -> ValueCache {
         self.0.lock().clone().expect("set from the beginning")
     }
 
-    fn set(&self, entries: Entries) {
+    fn set(&self, value_cache: ValueCache) {
         *self.0.lock() = Some(entries);
     }
 }
 
 fn merge(newest: &Newest, wipe: bool) {
     let entries = newest.get();
-    let change = AccountChange {
+    let change = AccountDiff {
         wipe,
         ..put(path(CHANGED), account_at(entries.generation + 1, CHANGED))
     };

@@ -3,7 +3,7 @@
 use super::bucket::{self, AlignedBucket, BUCKET_BYTES, Bucket};
 use crate::base::{
     counters::Counters,
-    key::{CacheKey, Key, Written},
+    key::{CacheKey, Key, MergedChange},
     sync::{AtomicU32, Mutex},
 };
 use alloy_primitives::{B256, map::B256Set};
@@ -14,14 +14,14 @@ use std::{
 
 /// The value cache (accounts and slots), as the views of one snapshot use it.
 #[derive(Clone)]
-pub struct Entries {
+pub struct ValueCache {
     table: Arc<Table>,
     /// Generation of that snapshot: the number of merges since the database was opened.
     pub(super) generation: u32,
     pub(super) counters: Arc<Counters>,
 }
 
-impl Entries {
+impl ValueCache {
     /// Creates an empty cache of `bytes` bytes, but at least one bucket, for the first snapshot.
     pub fn new(bytes: u64, counters: Arc<Counters>) -> Self {
         let random = RandomState::new();
@@ -52,8 +52,8 @@ impl Entries {
     pub fn get<K: Key>(&self, key: &K) -> Option<K::Value> {
         let value = self.find(key);
         let counter = match value {
-            Some(_) => &self.counters.entry_cache_hits,
-            None => &self.counters.entry_cache_misses,
+            Some(_) => &self.counters.value_cache_hits,
+            None => &self.counters.value_cache_misses,
         };
         counter.add(1);
         value
@@ -91,17 +91,17 @@ impl Entries {
     /// # Panics
     ///
     /// If this is not the newest generation.
-    pub fn after(&self, changes: impl FnOnce(&mut dyn FnMut(Written))) -> Self {
+    pub fn after(&self, changes: impl FnOnce(&mut dyn FnMut(MergedChange))) -> Self {
         let generation = self.generation + 1;
         let before = self.table.newest.swap(generation, Ordering::Relaxed);
         assert_eq!(before, self.generation, "a snapshot is merged into once");
         let mut wiped = B256Set::default();
         changes(&mut |written| match written {
-            Written::Account(path, account) => self.table.replace(&path, &account, generation),
-            Written::Slot(account, slot, value) => {
+            MergedChange::Account(path, account) => self.table.replace(&path, &account, generation),
+            MergedChange::Slot(account, slot, value) => {
                 self.table.replace(&(account, slot), &value, generation);
             }
-            Written::Wipe(account) => _ = wiped.insert(account),
+            MergedChange::Wipe(account) => _ = wiped.insert(account),
         });
         if !wiped.is_empty() {
             for bucket in &self.table.buckets {

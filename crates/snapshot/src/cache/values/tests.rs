@@ -1,9 +1,9 @@
 //! Tests of the value cache: capacity, eviction, and consistency with snapshots.
 
-use super::table::{Entries, words};
-use crate::base::key::{Key, Written};
+use super::table::{ValueCache, words};
+use crate::base::key::{Key, MergedChange};
 use alloy_primitives::{B256, U256, keccak256};
-use cambium_primitives::{Account, AccountChange, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ pub(crate) fn account(nonce: u64) -> Option<Account> {
     })
 }
 
-pub(crate) fn entries(bytes: u64) -> Entries {
-    Entries::with_seeds(
+pub(crate) fn entries(bytes: u64) -> ValueCache {
+    ValueCache::with_seeds(
         bytes,
         [2, 3].map(|seed| words(&path(seed))[0]),
         Arc::default(),
@@ -35,26 +35,28 @@ pub(crate) fn entries(bytes: u64) -> Entries {
 }
 
 /// Returns the cache after a merge of `changes`.
-pub(crate) fn after(entries: &Entries, changes: Vec<AccountChange>) -> Entries {
+pub(crate) fn after(entries: &ValueCache, changes: Vec<AccountDiff>) -> ValueCache {
     entries.after(|visit| {
         for change in Changes::new(changes).accounts() {
             match change.account {
                 AccountUpdate::Keep => {}
-                AccountUpdate::Put(account) => visit(Written::Account(change.path, Some(account))),
-                AccountUpdate::Delete => visit(Written::Account(change.path, None)),
+                AccountUpdate::Put(account) => {
+                    visit(MergedChange::Account(change.path, Some(account)))
+                }
+                AccountUpdate::Delete => visit(MergedChange::Account(change.path, None)),
             }
             if change.wipe {
-                visit(Written::Wipe(change.path));
+                visit(MergedChange::Wipe(change.path));
             }
             for (slot, value) in &change.slots {
-                visit(Written::Slot(change.path, *slot, *value));
+                visit(MergedChange::Slot(change.path, *slot, *value));
             }
         }
     })
 }
 
-pub(crate) fn put(path: B256, account: Option<Account>) -> AccountChange {
-    AccountChange {
+pub(crate) fn put(path: B256, account: Option<Account>) -> AccountDiff {
+    AccountDiff {
         path,
         account: account.map_or(AccountUpdate::Delete, AccountUpdate::Put),
         wipe: false,
@@ -87,8 +89,8 @@ fn entries_of_any_size_are_found_again_and_absence_is_one() {
     }
     let counters = &entries.counters;
     let counts = (
-        counters.entry_cache_hits.get(),
-        counters.entry_cache_misses.get(),
+        counters.value_cache_hits.get(),
+        counters.value_cache_misses.get(),
     );
     assert_eq!(counts, (8, 16));
 }
@@ -101,7 +103,7 @@ fn a_table_takes_no_more_memory_than_it_may_but_has_a_bucket() {
 }
 
 /// Reads each account once and inserts the missing ones. Returns the number of hits.
-fn read(entries: &Entries, indexes: impl IntoIterator<Item = u64>) -> usize {
+fn read(entries: &ValueCache, indexes: impl IntoIterator<Item = u64>) -> usize {
     let indexes = indexes.into_iter();
     let is_there = |index| {
         let found = entries.get(&path(index));
@@ -185,7 +187,7 @@ fn a_merge_replaces_what_it_changed_and_clears_slots() {
             old.put(&slot(index, number), &U256::from(7));
         }
     }
-    let wipe = |index, slots| AccountChange {
+    let wipe = |index, slots| AccountDiff {
         wipe: true,
         slots,
         ..put(path(index), account(10))
@@ -245,11 +247,7 @@ struct Model {
 
 impl Model {
     /// Makes random changes and returns them.
-    fn change(
-        &mut self,
-        generation: u64,
-        random: &mut impl FnMut(u64) -> u64,
-    ) -> Vec<AccountChange> {
+    fn change(&mut self, generation: u64, random: &mut impl FnMut(u64) -> u64) -> Vec<AccountDiff> {
         let mut changes = BTreeMap::new();
         for _ in 0..8 {
             let (index, is_deleted) = (random(ACCOUNTS), random(8) == 0);
@@ -263,7 +261,7 @@ impl Model {
                 .map(|_| (random(SLOTS), U256::from(generation * random(2))))
                 .collect();
             let slots = set.iter().map(|(slot, value)| (path(*slot), *value));
-            let change = AccountChange {
+            let change = AccountDiff {
                 wipe,
                 slots: slots.collect(),
                 ..put(path(index), new)
@@ -293,7 +291,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 }
 
 /// Reads one key as the engine does, with the model as the snapshot. Returns whether it was a hit.
-fn read_like<K: Key>(entries: &Entries, key: &K, expected: K::Value, pause: bool) -> bool
+fn read_like<K: Key>(entries: &ValueCache, key: &K, expected: K::Value, pause: bool) -> bool
 where
     K::Value: PartialEq + std::fmt::Debug,
 {

@@ -23,8 +23,7 @@ use cambium_snapshot::{
     checkpoint::{CheckpointState, RetiredPages},
 };
 use cambium_store::{
-    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest,
-    make_room_for_readers,
+    BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest, create_readers_dir,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -110,7 +109,7 @@ impl Loaded {
         let fits = first.fits(self.options.index_bytes_max());
         let again = first.write_again(&disk, &self.parts, fits)?;
         let (state_index, _) = put(again, log_state)?;
-        make_room_for_readers(&*disk);
+        create_readers_dir(&*disk);
         let inner = Parts {
             options: self.options,
             disk,

@@ -1,7 +1,7 @@
 //! Creating a database: the state of its first block, of any size, is written straight into pages.
 //!
 //! The memory stays within [`Options::memory_bytes`], whatever the number of accounts, and of slots
-//! of one account: see [`Buckets`]. Data that does not fit is spilled to the database's own disk.
+//! of one account: see [`LeafBuckets`]. Data that does not fit is spilled to the database's own disk.
 
 mod loaded;
 
@@ -16,7 +16,7 @@ use alloy_primitives::{B256, U256, keccak256};
 use cambium_disk::Disk;
 use cambium_primitives::Account;
 use cambium_snapshot::{
-    Buckets, Counters, IndexWriter, LoadProgress, PartCache, RootLoader, StateError,
+    Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
 };
 use cambium_store::{Codes, DataDirLock, Manifest, Segments, StoreError, lock_data_dir};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Loader {
     disk: Arc<dyn Disk>,
     lock: DataDirLock,
     options: Options,
-    buckets: Buckets,
+    buckets: LeafBuckets,
     /// Created when the first code is added.
     codes: Option<Codes>,
     salt: u64,
@@ -61,7 +61,7 @@ impl Loader {
         refuse_database(&disk)?;
         remove_unfinished(&*disk).map_err(StoreError::from)?;
         Ok(Self {
-            buckets: Buckets::new(disk.clone(), options.memory_bytes),
+            buckets: LeafBuckets::new(disk.clone(), options.memory_bytes),
             disk,
             lock,
             options,

@@ -524,7 +524,7 @@ impl Blocks {
         }
         let keep = new.peek().map_or(last + 1, |(number, _)| *number);
         if keep < self.index.numbers() {
-            // Entries of another branch are removed durably first: a crash in between must not
+            // ValueCache of another branch are removed durably first: a crash in between must not
             // leave both branches in the index.
             self.index.truncate(keep)?;
             self.index.sync()?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
     let disk = FaultyDisk::new(11);
     let (log, _) = filled(&disk, SMALL, 4);
-    log.prepare_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
     assert_eq!(disk.files(), ["log/00000001.log"], "too early");
     let next = |n| {
         let position = log.append(kind(n), &[&payload(n)]).unwrap();
@@ -17,7 +17,7 @@ fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
         position
     };
     assert!((4..8).map(next).all(|position| position.file == 1));
-    log.prepare_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
     let ready = disk
         .contents("log/00000002.log")
         .expect("a file made ready");
@@ -30,8 +30,8 @@ fn a_file_made_ready_takes_what_comes_next_and_its_syncs_no_length() {
         disk.contents("log/00000002.log").unwrap().len(),
         ready.len()
     );
-    log.prepare_next(&WritePace::default()).unwrap();
-    log.prepare_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
     for n in 16..60 {
         next(n);
     }
@@ -56,7 +56,7 @@ fn a_file_made_ready_and_not_begun_is_no_part_of_the_log() {
         let disk = FaultyDisk::new(seed);
         let (log, positions) = filled(&disk, SMALL, 6);
         disk.lose_power_after(seed % 20);
-        let _ = log.prepare_next(&WritePace::default());
+        let _ = log.preallocate_next(&WritePace::default());
         let _ = log.append(9, &[b"never synced"]);
         drop(log);
         let disk = disk.crash();
@@ -67,7 +67,7 @@ fn a_file_made_ready_and_not_begun_is_no_part_of_the_log() {
         assert!(!disk.exists("log/next.tmp").unwrap());
         // Appending goes on, whichever file is next.
         for n in found.len() as u64..30 {
-            let _ = log.prepare_next(&WritePace::default());
+            let _ = log.preallocate_next(&WritePace::default());
             log.append(kind(n), &[&payload(n)]).unwrap();
             log.sync().unwrap();
         }
@@ -81,14 +81,14 @@ fn a_full_disk_gets_no_file_ahead_and_loses_nothing() {
     let disk = FaultyDisk::new(12);
     let (log, _) = filled(&disk, SMALL, 8);
     disk.limit_space(Some(5_000));
-    log.prepare_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
     assert_eq!(disk.files(), ["log/00000001.log"]);
     for n in 8..12 {
         log.append(kind(n), &[&payload(n)]).unwrap();
         log.sync().unwrap();
     }
     disk.limit_space(None);
-    log.prepare_next(&WritePace::default()).unwrap();
+    log.preallocate_next(&WritePace::default()).unwrap();
     assert_eq!(records(&log).len(), 12);
 }
 
@@ -100,7 +100,7 @@ fn a_file_is_made_ready_while_others_append_and_sync() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
-                log.prepare_next(&WritePace::default()).unwrap();
+                log.preallocate_next(&WritePace::default()).unwrap();
             }
         });
         for n in 1..2000 {

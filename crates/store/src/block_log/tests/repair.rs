@@ -29,7 +29,7 @@ fn repaired(damage: impl Fn(&FaultyDisk, &[LogPosition])) -> (Vec<u64>, Vec<LogD
     assert_eq!(disk.files(), damaged.files(), "changed by looking");
     for (at, damage) in found.iter().enumerate() {
         let copy = disk.create(&format!("copy-{at}")).unwrap();
-        BlockLog::take_out(&disk, SALT, &[], damage, &*copy).unwrap();
+        BlockLog::cut_out(&disk, SALT, &[], damage, &*copy).unwrap();
         // The copy has the bytes that were cut out.
         let LogDamage { position, end, .. } = damage;
         if let Some(bytes) = damaged.contents(&name_of(position.file)) {
@@ -152,7 +152,7 @@ fn repaired_in_rounds(disk: &FaultyDisk) {
         }
         for (at, damage) in found.iter().enumerate() {
             let copy = disk.create(&format!("copy-{round}-{at}")).unwrap();
-            BlockLog::take_out(disk, SALT, &[], damage, &*copy).unwrap();
+            BlockLog::cut_out(disk, SALT, &[], damage, &*copy).unwrap();
         }
     }
     panic!("there is always more damage");
@@ -212,11 +212,11 @@ fn a_log_without_its_first_files_is_repaired_from_where_it_is_kept() {
         assert!(!damages.is_empty());
         for damage in &damages {
             let copy = disk.create("copy").unwrap();
-            BlockLog::take_out(&disk, SALT, &[end], damage, &*copy).unwrap();
+            BlockLog::cut_out(&disk, SALT, &[end], damage, &*copy).unwrap();
         }
         assert_eq!(find(&disk, Some(keep)), [], "{damage:?}");
         let (log, _) = BlockLog::open(Arc::new(disk), SMALL, first).unwrap();
-        log.begin_at(first);
+        log.set_start(first);
         let last = log.scan(first).last().unwrap().unwrap();
         assert_eq!(last.1, record(59), "{damage:?}");
     }

@@ -54,7 +54,7 @@ fn files_leave_from_the_beginning_and_what_they_had_is_refused_by_name() {
     disk.create(&name_of(keep.file - 1)).unwrap();
     let opened = BlockLog::open(Arc::new(disk.clone()), SMALL, positions[50]).unwrap();
     let log = opened.0;
-    log.begin_at(keep);
+    log.set_start(keep);
     log.settle().unwrap();
     assert_eq!(
         log.remove_before(positions[45]).unwrap().len() as u32,
