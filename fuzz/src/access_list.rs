@@ -3,7 +3,7 @@
 use crate::input::Input;
 use alloy_primitives::{U256, keccak256};
 use alloy_rlp::Decodable;
-use cambium_primitives::{AccessList, AccessListLimits, Account, AccountChanges, FoundValues};
+use cambium_primitives::{AccessList, AccessListLimits, Account, AccountChanges, PreStateValues};
 
 /// Two bytes are the highest index, two the most items, two the length of the values found; then
 /// the list, and behind it the values.
@@ -51,12 +51,12 @@ pub fn access_list(bytes: &[u8]) {
     assert!(list.codes().is_sorted_by(|a, b| a.0 < b.0));
 
     let nothing = |_| Ok::<_, ()>(None::<Account>);
-    let empty = FoundValues::read(&list, nothing, |_, _| Ok(U256::ZERO)).expect("values");
+    let empty = PreStateValues::read(&list, nothing, |_, _| Ok(U256::ZERO)).expect("values");
     assert_eq!(
-        FoundValues::decode(&empty.encode(), &list).as_ref(),
+        PreStateValues::decode(&empty.encode(), &list).as_ref(),
         Ok(&empty)
     );
-    if let Ok(values) = FoundValues::decode(found, &list) {
+    if let Ok(values) = PreStateValues::decode(found, &list) {
         assert_eq!(
             values.encode(),
             found,

@@ -4,7 +4,7 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::FaultyDisk;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FileSizes, Loader, Options, StateError};
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
@@ -204,7 +204,7 @@ pub(crate) fn use_all(db: &Db, template: &Database, how: u8) {
     }
     let absent = view.account(&path(11)).inspect_err(check_error);
     assert!(!is_true || absent.is_ok_and(|found| found.is_none()));
-    let keys = Keys::new(vec![
+    let keys = ProofTargets::new(vec![
         (path(0), vec![path(1), path(9999)]),
         (path(77), vec![]),
     ]);

@@ -172,7 +172,7 @@ fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
         let root = trie.graft_leaves(page.prefix(), values.iter().cloned(), nodes.into_iter());
         let root = root.ok()?;
         trie.hash_nodes([root], &mut Default::default());
-        trie.memo(root)
+        trie.cached_ref(root)
     };
     hashed(nodes);
     let Some(found) = hashed(Vec::new()) else {
@@ -187,7 +187,7 @@ fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
     commit(&mut [&mut trie], &mut Default::default());
     assert_eq!(
         Some(found),
-        trie.memo(trie.root()),
+        trie.cached_ref(trie.root()),
         "another trie of the same leaves"
     );
 }

@@ -15,7 +15,7 @@ use cambium_chain::{Block, Transaction};
 use cambium_disk::FaultyDisk;
 use cambium_primitives::{
     AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, Changes, CodeChange, FoundValues, NonceChange, Path,
+    BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, Path, PreStateValues,
     SlotChanges, SlotValue, StorageChange, put_varint,
 };
 use cambium_store::{CheckpointWriter, PageBuilder};
@@ -400,7 +400,7 @@ fn access_lists() -> Seeds {
     let seed = |accounts: Vec<AccountChanges>| {
         let list = AccessList::new(accounts, &limits).expect("a list");
         let account = |_| Ok::<_, ()>(Some(self::account(1)));
-        let found = FoundValues::read(&list, account, |_, slot| Ok(slot)).expect("values");
+        let found = PreStateValues::read(&list, account, |_, slot| Ok(slot)).expect("values");
         let found = found.encode();
         let mut out = Output::default();
         out.u16(limits.index_max as u16)

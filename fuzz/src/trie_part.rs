@@ -83,7 +83,7 @@ fn use_all(mut trie: PartialTrie, bytes: &[u8]) {
 
 /// Where all nodes sit.
 fn walk(trie: &PartialTrie, link: Link, at: &Path, found: &mut Vec<Path>) {
-    let _ = (trie.memo(link), trie.kind(link), trie.as_stub(link));
+    let _ = (trie.cached_ref(link), trie.kind(link), trie.as_stub(link));
     if !matches!(trie.visit(link), NodeView::Empty) {
         found.push(*at);
     }

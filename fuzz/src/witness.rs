@@ -3,7 +3,7 @@
 use crate::{input::Input, links::linked};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
-use cambium_trie::{Keys, Lookup, MultiProof, NoResolve, PartialTrie, Witness, commit};
+use cambium_trie::{Lookup, MultiProof, NoResolve, PartialTrie, ProofTargets, Witness, commit};
 
 /// Nodes, linked where they have marks, of which the first is the root; then changes to apply.
 ///
@@ -34,7 +34,7 @@ pub fn witness(bytes: &[u8]) {
     assert_eq!(encoded(&read), encoded(&trie));
 
     let changes = changes_of(&mut input);
-    let keys = Keys::of_changes(&changes);
+    let keys = ProofTargets::of_changes(&changes);
     check_proofs(&trie, root, &nodes, &keys, unused);
     check_changes(trie, root, &changes);
 }
@@ -45,7 +45,13 @@ fn encoded(trie: &PartialTrie) -> Vec<u8> {
     bytes
 }
 
-fn check_proofs(trie: &PartialTrie, root: B256, nodes: &[Bytes], keys: &Keys, unused: usize) {
+fn check_proofs(
+    trie: &PartialTrie,
+    root: B256,
+    nodes: &[Bytes],
+    keys: &ProofTargets,
+    unused: usize,
+) {
     let all = MultiProof {
         nodes: nodes.to_vec(),
     };
@@ -75,7 +81,7 @@ fn check_proofs(trie: &PartialTrie, root: B256, nodes: &[Bytes], keys: &Keys, un
 fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountDiff]) {
     let part = trie
         .clone()
-        .extract_for_changes(&Keys::default(), changes, &mut NoResolve);
+        .extract_for_changes(&ProofTargets::default(), changes, &mut NoResolve);
     let applied = trie.apply(changes, &mut NoResolve);
     if applied.is_err() {
         return;

@@ -68,8 +68,8 @@ pub use cambium_disk::{
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, FoundAccount,
-    FoundValues, FoundValuesError, KECCAK256_EMPTY, NonceChange, SlotChanges, StorageChange,
+    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, KECCAK256_EMPTY,
+    NonceChange, PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db,
@@ -79,8 +79,9 @@ pub use cambium_state::{
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
-    AccountProof, EMPTY_ROOT, Keys, MultiProof, NoResolve, PartialTrie, ProofError, StorageKey,
-    StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, verify_account_proof,
+    AccountProof, EMPTY_ROOT, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
+    StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness,
+    verify_account_proof,
 };
 
 /// Compiles the examples in the README.

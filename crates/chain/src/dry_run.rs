@@ -4,7 +4,7 @@
 use crate::{Block, Chain, ChainError, ChainSpec, error::execution_error, reads::TimedReads};
 use alloy_primitives::Address;
 use cambium_evm::{ExecutionError, Executor, Hooks, Outcome, StateRead};
-use cambium_primitives::{AccessList, BlockId, FoundValues};
+use cambium_primitives::{AccessList, BlockId, PreStateValues};
 use cambium_state::{StateError, View};
 
 /// A block to execute without validation.
@@ -19,7 +19,7 @@ pub struct DryRun<'a> {
     /// The block's access list, for executors that use one.
     pub access_list: Option<&'a AccessList>,
     /// Pre-state values for every key in the access list, for executors that use them.
-    pub pre_state: Option<&'a FoundValues>,
+    pub pre_state: Option<&'a PreStateValues>,
 }
 
 /// Why a dry run failed.

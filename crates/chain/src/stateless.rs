@@ -23,7 +23,8 @@ use cambium_evm::{
 use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::bytecode;
 use cambium_trie::{
-    Keys, Lookup, Missing, NoResolve, PartialTrie, Stub, UpdateError, Witness, WitnessError, commit,
+    Lookup, Missing, NoResolve, PartialTrie, ProofTargets, Stub, UpdateError, Witness,
+    WitnessError, commit,
 };
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -234,12 +235,12 @@ impl Chain {
 }
 
 /// The trie keys of everything that execution read.
-fn keys_of(touched: &Touched) -> Keys {
+fn keys_of(touched: &Touched) -> ProofTargets {
     let hashed = touched.accounts.iter().map(|(address, slots)| {
         let slots = slots.iter().map(|slot| keccak256(slot.to_be_bytes::<32>()));
         (keccak256(address), slots.collect())
     });
-    Keys::new(hashed.collect())
+    ProofTargets::new(hashed.collect())
 }
 
 fn raw_keys(touched: &Touched) -> Vec<Bytes> {

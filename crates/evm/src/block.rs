@@ -4,7 +4,7 @@ use crate::Rules;
 use alloy_consensus::{EthereumTxEnvelope, Header, ReceiptEnvelope, TxEip4844};
 use alloy_eips::{eip4895::Withdrawal, eip7685::Requests};
 use alloy_primitives::{Address, B256, Bloom, Bytes};
-use cambium_primitives::{AccessList, Changes, FoundValues};
+use cambium_primitives::{AccessList, Changes, PreStateValues};
 use revm::context::result::InvalidTransaction;
 
 /// A signed transaction as it appears in a block. Blob transactions come without their blobs.
@@ -34,7 +34,7 @@ pub struct BlockInput<'a> {
     /// The block's access list, with every index in range. Untrusted: its contents may be wrong.
     pub access_list: Option<&'a AccessList>,
     /// Pre-state values for every key in the block's access list. Untrusted, too.
-    pub pre_state: Option<&'a FoundValues>,
+    pub pre_state: Option<&'a PreStateValues>,
 }
 
 impl<'a> BlockInput<'a> {

@@ -32,7 +32,7 @@ mod access_list;
 pub use access_list::{
     ACCESS_LIST_ITEM_GAS, AccessField, AccessList, AccessListCounts, AccessListDifference,
     AccessListError, AccessListLimits, AccessValue, AccountChanges, BalanceChange,
-    BlockAccessIndex, CodeChange, FoundAccount, FoundValues, FoundValuesError, NonceChange,
+    BlockAccessIndex, CodeChange, NonceChange, PreStateAccount, PreStateError, PreStateValues,
     SlotChanges, StorageChange,
 };
 pub use account::{Account, KECCAK256_EMPTY, SlotValue};

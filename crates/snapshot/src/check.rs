@@ -127,7 +127,7 @@ pub fn check_state(
         });
     }
     if tops.len() == SHARDS {
-        let top_levels = cambium_trie::crown(&tops.iter().collect::<Vec<_>>()).ok();
+        let top_levels = cambium_trie::top_levels(&tops.iter().collect::<Vec<_>>()).ok();
         let root = top_levels.and_then(|top_levels| top_levels.state_root());
         if root != Some(snapshot.state_root) {
             let (block, expected) = (snapshot.block, snapshot.state_root);
@@ -281,7 +281,7 @@ impl NamedPage {
         }
         for (path, digest) in decode_digests(page)? {
             let node = trie.find_from(root, prefix.len(), &path);
-            let node = node.and_then(|link| trie.memo(link));
+            let node = node.and_then(|link| trie.cached_ref(link));
             if node != Some(digest) {
                 let what = format!("its cached reference of {path} is wrong");
                 checked

@@ -4,7 +4,7 @@ use crate::{Case, EngineChain, Pack, Suite, Verdict, import_execution_apis_chain
 use alloy_primitives::{Address, B256, U64, keccak256};
 use cambium_primitives::BlockId;
 use cambium_state::{StateError, View};
-use cambium_trie::{Keys, NoResolve, StorageKey, verify_account_proof};
+use cambium_trie::{NoResolve, ProofTargets, StorageKey, verify_account_proof};
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
@@ -106,7 +106,7 @@ impl ProofCase {
         let view = self.view(at.map_err(parse)?)?;
 
         let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
-        let keys = Keys::new(vec![(keccak256(address), paths)]);
+        let keys = ProofTargets::new(vec![(keccak256(address), paths)]);
         let mut part = view.extract(&keys).map_err(|error| error.to_string())?;
         if part.state_root() != Some(view.state_root()) {
             return Err("what is extracted has another root".to_owned());

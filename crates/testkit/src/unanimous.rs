@@ -5,7 +5,7 @@ use cambium_evm::{
     BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
     Outcome, Sequential, StateRead, account,
 };
-use cambium_primitives::{AccessList, Changes, FoundValues};
+use cambium_primitives::{AccessList, Changes, PreStateValues};
 use revm::primitives::hardfork::SpecId;
 use std::{
     num::NonZeroUsize,
@@ -129,14 +129,14 @@ fn run<DB: StateRead>(
     executor.with_gas_min(0).execute(input, db, hooks)
 }
 
-fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> FoundValues {
-    let read = FoundValues::read(
+fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> PreStateValues {
+    let read = PreStateValues::read(
         list,
         |address| Ok::<_, DB::Error>(db.basic_ref(address)?.as_ref().map(account)),
         |address, slot| db.storage_ref(address, slot),
     );
     let found = read.unwrap_or_else(|error| panic!("a state that can be read: {error}"));
-    let decoded = FoundValues::decode(&found.encode(), list);
+    let decoded = PreStateValues::decode(&found.encode(), list);
     assert_eq!(decoded.as_ref(), Ok(&found));
     found
 }

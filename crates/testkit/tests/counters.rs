@@ -4,7 +4,7 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_primitives::{AccountUpdate, Changes};
 use cambium_state::{CounterValues, Db, Fault, FaultyDisk, FileSizes, Loader, Options};
 use cambium_testkit::plain::{account, change, commit, first_block, path};
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 60_000;
@@ -132,7 +132,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     let read: Vec<_> = (0..50).map(|index| path(index * 13 + 20_001)).collect();
     let session = db.view().unwrap().session();
     session.accounts(&read).unwrap();
-    let keys = Keys::new(read.iter().map(|path| (*path, vec![])).collect());
+    let keys = ProofTargets::new(read.iter().map(|path| (*path, vec![])).collect());
     let changes = Changes::new(read.iter().map(put).collect());
     let mut nodes = Vec::new();
     let witness = counted(&db, || {
@@ -143,7 +143,7 @@ fn every_read_has_one_cause_and_is_one_that_the_disk_saw() {
     let part = seen.extract_for_changes(&keys, &changes).unwrap();
     assert_eq!(nodes, part.witness_nodes());
 
-    let keys = Keys::new(vec![(path(41_000), vec![])]);
+    let keys = ProofTargets::new(vec![(path(41_000), vec![])]);
     let proof = counted(&db, || drop(seen.extract(&keys).unwrap()));
     assert_eq!((proof.page_reads_proof, proof.page_reads_value), (1, 0));
 }

@@ -19,7 +19,7 @@ use cambium_state::{
     BlockMeta, Db, FileSizes, Loader, Options, StateError, StdDisk, StoreError, View,
 };
 use cambium_testkit::say;
-use cambium_trie::{Keys, NoResolve, StorageKey, verify_account_proof};
+use cambium_trie::{NoResolve, ProofTargets, StorageKey, verify_account_proof};
 use samples::{Sample, assert_flat};
 use std::{
     collections::{HashMap, VecDeque},
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
         let account = self.world.any_account();
         let index = self.world.random.below(slots_of(account));
         let slot = B256::from(U256::from(index));
-        let keys = Keys::new(vec![(path(account), vec![keccak256(slot)])]);
+        let keys = ProofTargets::new(vec![(path(account), vec![keccak256(slot)])]);
         let mut part = view.extract(&keys).unwrap();
         let slots = [StorageKey::from(slot)];
         let proof = part.prove_account(address(account), &slots, &mut NoResolve);

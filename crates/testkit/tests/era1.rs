@@ -5,7 +5,7 @@ use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_chain::{Block, BlockSource, Chain};
 use cambium_state::{FaultyDisk, Options};
 use cambium_testkit::{Pack, Random, say};
-use cambium_trie::{Keys, verify_account_proof};
+use cambium_trie::{ProofTargets, verify_account_proof};
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 const BLOCKS: u64 = 8192;
@@ -101,7 +101,9 @@ fn read_old_heights(chain: &Chain, era: &Path) -> usize {
             assert_eq!(view.block().hash, block.header.hash_slow());
             for (miner, _) in &rewards {
                 let path = keccak256(miner);
-                let mut part = view.extract(&Keys::new(vec![(path, vec![])])).unwrap();
+                let mut part = view
+                    .extract(&ProofTargets::new(vec![(path, vec![])]))
+                    .unwrap();
                 assert_eq!(part.state_root(), Some(block.header.state_root));
                 let proof = part
                     .prove_account(*miner, &[], &mut cambium_trie::NoResolve)
@@ -124,7 +126,7 @@ fn read_old_heights(chain: &Chain, era: &Path) -> usize {
 
 fn view_root(chain: &Chain, number: u64) -> B256 {
     let view = chain.db().view_at(number).unwrap();
-    view.extract(&Keys::default())
+    view.extract(&ProofTargets::default())
         .unwrap()
         .state_root()
         .unwrap()

@@ -6,7 +6,7 @@ use cambium_primitives::{Account, AccountDiff};
 use cambium_state::{Db, Disk, FaultyDisk, Loader, Options, View};
 use cambium_store::{Checkpoint, StoreError, load_latest_checkpoint};
 use cambium_testkit::plain::{self, account, first_block, path, put, remove};
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use std::sync::Arc;
 
 const ACCOUNTS: u64 = 60_000;
@@ -68,7 +68,7 @@ fn read(view: &View) -> (Vec<Option<Account>>, Vec<U256>, B256) {
     assert_eq!(view.storage(&slots).unwrap(), values);
     let some = accounts.iter().step_by(40).map(|path| (*path, vec![]));
     let owned = slots.iter().step_by(20).map(|(_, slot)| *slot).collect();
-    let keys = Keys::new(some.chain([(path(0), owned)]).collect());
+    let keys = ProofTargets::new(some.chain([(path(0), owned)]).collect());
     let part = view.extract(&keys).unwrap();
     (one_by_one, values, part.state_root().unwrap())
 }

@@ -14,7 +14,7 @@ use cambium_testkit::{
     plain::{account, change, commit, path, put, tiny_options, wait_until_closed},
     say,
 };
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use small_database::{
     ACCOUNTS, check, commit_and_merge, database, database_of, open, some_changes,
 };
@@ -65,9 +65,9 @@ fn contents(disk: &FaultyDisk) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Keys of accounts alone.
-fn keys(indices: impl IntoIterator<Item = u64>) -> Keys {
+fn keys(indices: impl IntoIterator<Item = u64>) -> ProofTargets {
     let accounts = indices.into_iter().map(|index| (path(index), vec![]));
-    Keys::new(accounts.collect())
+    ProofTargets::new(accounts.collect())
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cambium_testkit::{
     TINY_FILES,
     plain::{self, change, commit, make, path, put, remove},
 };
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use std::{
     sync::{
         Arc,
@@ -260,7 +260,7 @@ fn slots_of_nobody_are_refused_after_intermediate_roots_as_well() {
         assert_eq!(root, plain.finish(gone, vec![]).unwrap().root());
     }
 
-    let keys = Keys::new(vec![]);
+    let keys = ProofTargets::new(vec![]);
     let view = db.view().unwrap();
     is_refused(view.extract_for_changes(&keys, &bad(9000)).map(drop));
     let session = view.session();
@@ -286,7 +286,7 @@ fn a_view_of_a_dropped_block_is_that_of_no_other_of_its_name() {
     assert_ne!(root, other_root);
 
     // It stays what it was, and nothing is built on it.
-    let keys = Keys::new(vec![(path(1), vec![path(1)])]);
+    let keys = ProofTargets::new(vec![(path(1), vec![path(1)])]);
     assert_eq!(view.extract(&keys).unwrap().state_root(), Some(root));
     assert_eq!(view.account(&path(1)).unwrap().unwrap().nonce, 1);
     let is_unknown = |result: Result<(), StateError>| {

@@ -12,7 +12,7 @@ use cambium_testkit::{
     plain::{self, path, put, random_puts, tiny_options},
     say,
 };
-use cambium_trie::{Keys, Lookup};
+use cambium_trie::{Lookup, ProofTargets};
 use std::{
     collections::HashMap,
     sync::{
@@ -63,7 +63,9 @@ fn step(db: &Db, random: &mut Random) -> (BlockId, B256) {
 
 /// An account by the nodes on the way to it, which lead to the root.
 fn proved(view: &View, account: &B256) -> Option<Account> {
-    let trie = view.extract(&Keys::new(vec![(*account, vec![])])).unwrap();
+    let trie = view
+        .extract(&ProofTargets::new(vec![(*account, vec![])]))
+        .unwrap();
     assert_eq!(trie.state_root(), Some(view.state_root()));
     match trie.lookup(&Path::account(account)) {
         Lookup::Account(account) => Some(account),

@@ -265,9 +265,9 @@ impl PartialTrie {
         if depth != path.len() || !kind_known || account_at_64 {
             return Err(TrieError::Misplaced { path: *path });
         }
-        match self.memo(loaded) {
+        match self.cached_ref(loaded) {
             None => {
-                self.set_memo(loaded, stub.node);
+                self.set_cached_ref(loaded, stub.node);
                 Ok(())
             }
             Some(got) if got == stub.node => Ok(()),

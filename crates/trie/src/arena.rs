@@ -521,7 +521,7 @@ impl Arena {
     /// Returns the cached reference of a node, or [`NodeRef::UNKNOWN`] if it has none or the link
     /// is empty.
     #[inline(always)]
-    pub(crate) fn memo(&self, link: Link) -> &NodeRef {
+    pub(crate) fn cached_ref(&self, link: Link) -> &NodeRef {
         match link.id() {
             NodeId::Empty => &NodeRef::UNKNOWN,
             NodeId::Branch(index) => &self.branches[index].memo,
@@ -576,7 +576,7 @@ impl Arena {
     }
 
     /// Sets the cached reference of an expanded node.
-    pub(crate) fn set_memo(&mut self, link: Link, memo: NodeRef) {
+    pub(crate) fn set_cached_ref(&mut self, link: Link, memo: NodeRef) {
         match link.id() {
             NodeId::Branch(index) => self.branches[index].memo = memo,
             NodeId::Extension(index) => self.extensions[index].memo = memo,

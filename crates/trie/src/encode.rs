@@ -170,7 +170,7 @@ impl PartialTrie {
         };
         are_same
             && below.iter().all(|byte| *byte == AS_BEFORE)
-            && self.memo(link) == before.trie.memo(before.link)
+            && self.cached_ref(link) == before.trie.cached_ref(before.link)
     }
 
     /// Stops and returns false when `out` is longer than `len_max`. Recursion is bounded by the 128
@@ -182,7 +182,7 @@ impl PartialTrie {
         len_max: usize,
         out: &mut Vec<u8>,
     ) -> bool {
-        let memo = self.memo(link);
+        let memo = self.cached_ref(link);
         let start = out.len();
         let mut below = start;
         match self.visit(link) {
@@ -391,7 +391,7 @@ impl PartialTrie {
             _ => return Err(reader.error("a node where it can't be")),
         };
         if let Some(memo) = memo {
-            self.set_memo(link, memo);
+            self.set_cached_ref(link, memo);
         }
         Ok(link)
     }

@@ -14,9 +14,9 @@ use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, Path};
 
 /// Proof targets: paths of accounts, each with paths of its slots, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys(Vec<(B256, Vec<B256>)>);
+pub struct ProofTargets(Vec<(B256, Vec<B256>)>);
 
-impl Keys {
+impl ProofTargets {
     /// Creates targets from `(keccak(address), keccak(slot)..)` in any order. Accounts may repeat.
     pub fn new(mut accounts: Vec<(B256, Vec<B256>)>) -> Self {
         accounts.sort_by_key(|(account, _)| *account);
@@ -129,7 +129,7 @@ impl PartialTrie {
     /// keeps the subtries loaded so far.
     pub fn load<R: Resolve>(
         &mut self,
-        keys: &Keys,
+        keys: &ProofTargets,
         resolver: &mut R,
     ) -> Result<(), UpdateError<R::Error>> {
         let names = self.names_here(keys)?;
@@ -159,7 +159,7 @@ impl PartialTrie {
         }
     }
 
-    fn names_here<'a>(&self, keys: &'a Keys) -> Result<&'a [(B256, Vec<B256>)], TrieError> {
+    fn names_here<'a>(&self, keys: &'a ProofTargets) -> Result<&'a [(B256, Vec<B256>)], TrieError> {
         for (account, _) in [keys.0.first(), keys.0.last()].into_iter().flatten() {
             let path = Path::account(account);
             if !path.starts_with(&self.base) {
@@ -243,7 +243,7 @@ impl PartialTrie {
     /// Returns an error if a target is outside the trie or loading fails.
     pub fn extract<R: Resolve>(
         &mut self,
-        keys: &Keys,
+        keys: &ProofTargets,
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
         self.load(keys, resolver)?;
@@ -273,11 +273,11 @@ impl PartialTrie {
     /// fails.
     pub fn extract_for_changes<R: Resolve>(
         &mut self,
-        keys: &Keys,
+        keys: &ProofTargets,
         changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
-        let keys = keys.clone().and(&Keys::of_changes(changes));
+        let keys = keys.clone().and(&ProofTargets::of_changes(changes));
         let mut extract = self.extract(&keys, resolver)?;
         let mut rehearsal = extract.clone();
         rehearsal.forget_kinds(rehearsal.root);

@@ -71,7 +71,8 @@ impl PartialTrie {
                     .add_slot(node.depth.into(), node.key, U256::from_be_bytes(node.value))
             }
         };
-        self.arena.set_memo(copy, *from.arena.memo(link));
+        self.arena
+            .set_cached_ref(copy, *from.arena.cached_ref(link));
         Ok(copy)
     }
 
@@ -106,7 +107,8 @@ impl PartialTrie {
                 self.arena.add_slot(node.depth.into(), node.key, value)
             }
         };
-        self.arena.set_memo(copy, *from.arena.memo(link));
+        self.arena
+            .set_cached_ref(copy, *from.arena.cached_ref(link));
         copy
     }
 
@@ -128,7 +130,7 @@ impl PartialTrie {
             return Some(self.arena.stubs[index]);
         }
         Some(Stub {
-            node: self.memo(link)?,
+            node: self.cached_ref(link)?,
             kind: self.kind(link),
             place: None,
         })
@@ -167,7 +169,7 @@ impl PartialTrie {
                 return Err(outside);
             }
             match self.find_from(root, prefix.len(), &path) {
-                Some(link) if !link.is_stub() => self.arena.set_memo(link, digest),
+                Some(link) if !link.is_stub() => self.arena.set_cached_ref(link, digest),
                 _ => return Err(TrieError::NoNode { path }),
             }
         }

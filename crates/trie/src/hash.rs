@@ -248,7 +248,7 @@ impl Hasher<'_, '_> {
     fn collect(&mut self, number: u32, link: Link) -> usize {
         let threads = self.threads;
         let arena = &mut self.tries[number as usize].arena;
-        if link.is_empty() || !arena.memo(link).is_unknown() {
+        if link.is_empty() || !arena.cached_ref(link).is_unknown() {
             return 0;
         }
         if let Some(levels) = self
@@ -345,7 +345,9 @@ impl Hasher<'_, '_> {
         }
         for (nodes, worker) in whole.chunks(job_nodes).zip(&self.workers) {
             for (&(number, link), node) in nodes.iter().zip(&worker.refs) {
-                self.tries[number as usize].arena.set_memo(link, *node);
+                self.tries[number as usize]
+                    .arena
+                    .set_cached_ref(link, *node);
             }
         }
     }
@@ -390,7 +392,7 @@ impl PartialTrie {
                     .for_each_memo(children, |at, memo| node.set(at, memo));
                 if !node.put(out) {
                     let refs = children.each_ref().map(|child| {
-                        let memo = self.arena.memo(*child);
+                        let memo = self.arena.cached_ref(*child);
                         assert!(
                             child.is_empty() || !memo.is_unknown(),
                             "{child:?} is not hashed, and its parent is to be"
@@ -404,7 +406,7 @@ impl PartialTrie {
                 let node = &self.arena.extensions[index];
                 let (start, end) = (usize::from(node.start), usize::from(node.end));
                 let (from, to) = (start - node.level(), end - node.level());
-                let memo = self.arena.memo(node.child);
+                let memo = self.arena.cached_ref(node.child);
                 assert!(
                     !memo.is_unknown(),
                     "{:?} is not hashed, and its parent is to be",
@@ -434,7 +436,7 @@ impl PartialTrie {
         if storage.is_empty() {
             return Some(EMPTY_ROOT);
         }
-        self.memo(storage).map(|node| node.root_hash())
+        self.cached_ref(storage).map(|node| node.root_hash())
     }
 
     /// Returns the root hash of the trie, or `None` if it is not hashed. It is a state root only if

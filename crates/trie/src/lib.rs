@@ -9,7 +9,7 @@
 //! |---|---|
 //! | read | [`PartialTrie::lookup`], [`PartialTrie::visit`], [`PartialTrie::find`] |
 //! | change | [`PartialTrie::apply`], then [`commit`] over any number of tries ([`commit_with`]: on several threads) |
-//! | join 256 shards to a state root | [`crown`] |
+//! | join 256 shards to a state root | [`top_levels`] |
 //! | build from pages and other tries | [`PartialTrie::graft_leaves`], [`PartialTrie::graft_node`] |
 //! | evict | [`PartialTrie::replace_by_stub`] |
 //! | serialize | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; subtries: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; differences: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
@@ -23,7 +23,7 @@
 //! use alloy_primitives::{B256, U256};
 //! use cambium_keccak::Batch;
 //! use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
-//! use cambium_trie::{Keys, NoResolve, PartialTrie, commit};
+//! use cambium_trie::{ProofTargets, NoResolve, PartialTrie, commit};
 //!
 //! let put = |key: u8, wei: u64| AccountDiff {
 //!     path: B256::repeat_byte(key),
@@ -37,7 +37,7 @@
 //! commit(&mut [&mut state], &mut batch);
 //!
 //! let transfer = [put(3, 1), put(77, 9)];
-//! let part = state.extract_for_changes(&Keys::default(), &transfer, &mut NoResolve).unwrap();
+//! let part = state.extract_for_changes(&ProofTargets::default(), &transfer, &mut NoResolve).unwrap();
 //! let nodes = part.witness_nodes();
 //! let root = state.state_root().unwrap();
 //! let (mut witness, _) = PartialTrie::from_witness(root, &nodes).unwrap();
@@ -64,7 +64,7 @@ mod graft;
 mod resolve;
 mod apply;
 mod hash;
-mod crown;
+mod top_levels;
 mod extract;
 mod encode;
 mod witness;
@@ -74,9 +74,8 @@ mod proof;
 mod proof_json;
 
 pub use arena::Link;
-pub use crown::{CrownError, SHARD_NIBBLES, SHARDS, crown};
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
-pub use extract::Keys;
+pub use extract::ProofTargets;
 pub use graft::LeafValue;
 pub use hash::{Alone, HashJob, LeafHasher, Spread, commit, commit_with};
 pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
@@ -88,4 +87,5 @@ pub use proof::{
 };
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
+pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use witness::{Witness, WitnessError};

@@ -2,7 +2,7 @@
 
 use crate::{
     error::UpdateError,
-    extract::Keys,
+    extract::ProofTargets,
     partial::{Lookup, PartialTrie},
     resolve::Resolve,
     witness::WitnessError,
@@ -62,7 +62,7 @@ impl PartialTrie {
     /// Returns an error if a target is outside the trie or loading fails.
     pub fn prove_many<R: Resolve>(
         &mut self,
-        keys: &Keys,
+        keys: &ProofTargets,
         resolver: &mut R,
     ) -> Result<MultiProof, UpdateError<R::Error>> {
         Ok(MultiProof {
@@ -78,7 +78,11 @@ impl MultiProof {
     /// # Errors
     ///
     /// Returns an error if a node is malformed, missing or not needed.
-    pub fn verify(&self, root: B256, keys: &Keys) -> Result<Vec<ProvedAccount>, MultiProofError> {
+    pub fn verify(
+        &self,
+        root: B256,
+        keys: &ProofTargets,
+    ) -> Result<Vec<ProvedAccount>, MultiProofError> {
         let (mut trie, surplus) = PartialTrie::from_witness(root, &self.nodes)?;
         if surplus > 0 {
             return Err(MultiProofError::Surplus { surplus });

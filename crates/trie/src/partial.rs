@@ -220,8 +220,8 @@ impl PartialTrie {
 
     /// Returns the cached reference of the node at `link`, or `None` if there is no node or it is
     /// not hashed.
-    pub fn memo(&self, link: Link) -> Option<NodeRef> {
-        self.arena.memo(link).known()
+    pub fn cached_ref(&self, link: Link) -> Option<NodeRef> {
+        self.arena.cached_ref(link).known()
     }
 
     /// Looks up the account (64 nibbles) or slot (128 nibbles) at path `full`.
@@ -471,8 +471,8 @@ impl PartialTrie {
     }
 
     /// Sets the cached reference of the node at `link`, which must not be blinded.
-    pub fn set_memo(&mut self, link: Link, memo: NodeRef) {
-        self.arena.set_memo(link, memo);
+    pub fn set_cached_ref(&mut self, link: Link, memo: NodeRef) {
+        self.arena.set_cached_ref(link, memo);
     }
 
     /// Replaces the blinded node at `link`.
@@ -512,7 +512,7 @@ impl PartialTrie {
             return Err(no_node);
         };
         let node = self
-            .memo(link)
+            .cached_ref(link)
             .ok_or(TrieError::NotHashed { path: *path })?;
         let stub = self.push_stub(Stub {
             node,

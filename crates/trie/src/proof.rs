@@ -7,7 +7,7 @@
 use crate::{
     arena::{Key, Link, NodeId, nibble, shared_nibbles},
     error::UpdateError,
-    extract::Keys,
+    extract::ProofTargets,
     node_ref::EMPTY_ROOT,
     partial::{Lookup, PartialTrie, key_at},
     resolve::Resolve,
@@ -164,7 +164,7 @@ impl PartialTrie {
             .iter()
             .map(|key| keccak256(key.slot.as_slice()))
             .collect();
-        let way = self.extract(&Keys::new(vec![(account, paths.clone())]), resolver)?;
+        let way = self.extract(&ProofTargets::new(vec![(account, paths.clone())]), resolver)?;
         let path = Path::account(&account);
         let (account_proof, leaf) = way.nodes_to(way.root, &path, 0);
         let (fields, storage) = match leaf.id() {
@@ -203,7 +203,7 @@ impl PartialTrie {
             if link.is_empty() || link.is_stub() {
                 return (nodes, Link::EMPTY);
             }
-            if link == root || !self.arena.memo(link).is_inline() {
+            if link == root || !self.arena.cached_ref(link).is_inline() {
                 let mut rlp = Vec::new();
                 self.encode_node(link, &mut rlp);
                 nodes.push(rlp.into());

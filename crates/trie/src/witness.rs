@@ -117,7 +117,7 @@ impl PartialTrie {
         if link.is_empty() || link.is_stub() {
             return;
         }
-        let memo = self.arena.memo(link);
+        let memo = self.arena.cached_ref(link);
         debug_assert!(memo.known().is_some(), "{link:?} is not hashed");
         if is_root || !memo.is_inline() {
             let hash = memo.root_hash();
@@ -255,7 +255,7 @@ impl Unfold<'_> {
                 trie.push_account(at.len(), &key, &account, storage)
             }
         };
-        trie.set_memo(link, memo);
+        trie.set_cached_ref(link, memo);
         Ok(link)
     }
 }

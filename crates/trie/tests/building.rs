@@ -139,7 +139,11 @@ fn nodes_are_hashed_right_in_whatever_order_they_are_listed() {
         assert_eq!(hashed, links.len(), "each node once");
         assert_eq!(trie.state_root(), expected.state_root(), "round {round}");
         for link in &links {
-            assert_eq!(trie.memo(*link), expected.memo(*link), "{link:?}");
+            assert_eq!(
+                trie.cached_ref(*link),
+                expected.cached_ref(*link),
+                "{link:?}"
+            );
         }
     }
 }
@@ -160,7 +164,7 @@ fn a_parent_is_never_hashed_without_a_child_that_is_not_hashed() {
     let NodeView::Branch { .. } = trie.visit(trie.root()) else {
         panic!("two accounts below a branch");
     };
-    trie.set_memo(trie.root(), NodeRef::hash(B256::ZERO));
+    trie.set_cached_ref(trie.root(), NodeRef::hash(B256::ZERO));
     let _ = trie.witness_nodes();
 }
 
@@ -176,7 +180,7 @@ fn a_digest_belongs_to_a_node_that_is_there() {
         let leaves = state.model.leaves(&Path::EMPTY).into_iter();
         let root = trie.graft_leaves(&Path::EMPTY, leaves, [(at, memo)].into_iter())?;
         trie.set_root(root);
-        Ok(trie.find(&at).and_then(|link| trie.memo(link)))
+        Ok(trie.find(&at).and_then(|link| trie.cached_ref(link)))
     };
     assert_eq!(graft(Path::EMPTY), Ok(Some(memo)));
     assert_eq!(graft(account), Ok(Some(memo)));

@@ -7,8 +7,8 @@ use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{AccountDiff, Path};
 use cambium_trie::{
-    CrownError, LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub,
-    TrieError, commit, crown,
+    LeafValue, Link, Lookup, NodeRef, NodeView, PartialTrie, Resolve, SHARDS, Stub, TopLevelsError,
+    TrieError, commit, top_levels,
 };
 use common::{Model, NodeByNode, Random, steps};
 
@@ -35,7 +35,7 @@ impl Resolve for FromWhole<'_> {
             .find(path)
             .ok_or(TrieError::NoNode { path: *path })?;
         assert_eq!(
-            self.whole.memo(link),
+            self.whole.cached_ref(link),
             Some(stub.node),
             "a stale stub at {path}"
         );
@@ -51,7 +51,10 @@ impl Resolve for FromWhole<'_> {
             let odds = self.random.below(leaf.len() - path.len() + 1);
             let at = leaf.prefix(path.len() + odds);
             let storage_stubbed = matches!(value, LeafValue::Storage(_));
-            let digest = self.whole.find(&at).and_then(|link| self.whole.memo(link));
+            let digest = self
+                .whole
+                .find(&at)
+                .and_then(|link| self.whole.cached_ref(link));
             if let Some(digest) = digest.filter(|_| !storage_stubbed && at.len() < 64) {
                 digests.push((at, digest));
             }
@@ -96,8 +99,8 @@ impl Shards {
                 .expect("nothing is absent");
         }
         commit(&mut self.0.iter_mut().collect::<Vec<_>>(), batch);
-        let crown = crown(&self.0.iter().collect::<Vec<_>>()).expect("all is loaded");
-        crown.state_root().expect("a crown is hashed")
+        let top_levels = top_levels(&self.0.iter().collect::<Vec<_>>()).expect("all is loaded");
+        top_levels.state_root().expect("a top_levels is hashed")
     }
 }
 
@@ -259,11 +262,14 @@ fn a_shard_that_moves_up_is_asked_for_by_its_number() {
         lone.root_ref_with_prefix(2).map(|node| node.root_hash()),
         Some(model.root())
     );
-    let node = lone.memo(lone.root()).expect("hashed");
+    let node = lone.cached_ref(lone.root()).expect("hashed");
     *lone = PartialTrie::from_stub(*lone.base(), Stub::bare(node));
     let refs: Vec<_> = shards.0.iter().collect();
     assert_eq!(refs.len(), SHARDS);
-    assert_eq!(crown(&refs).unwrap_err(), CrownError::Unresolved { shard });
+    assert_eq!(
+        top_levels(&refs).unwrap_err(),
+        TopLevelsError::Unresolved { shard }
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{
-    AccountProof, Keys, MultiProof, NoResolve, PartialTrie, Place, StorageProof,
+    AccountProof, MultiProof, NoResolve, PartialTrie, Place, ProofTargets, StorageProof,
     verify_account_proof,
 };
 use common::{Random, hashed, steps, trie_of};
@@ -45,7 +45,10 @@ fn noise_is_no_node() {
         assert!(verify_account_proof(root, &proof).is_err());
         let nodes = vec![node];
         let _ = PartialTrie::from_witness(root, &nodes);
-        let _ = MultiProof { nodes }.verify(root, &Keys::new(vec![(B256::ZERO, vec![B256::ZERO])]));
+        let _ = MultiProof { nodes }.verify(
+            root,
+            &ProofTargets::new(vec![(B256::ZERO, vec![B256::ZERO])]),
+        );
     }
 }
 

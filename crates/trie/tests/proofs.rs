@@ -5,8 +5,8 @@ mod common;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_trie::{Nibbles, proof::verify_proof};
 use cambium_trie::{
-    AccountProof, EMPTY_ROOT, Keys, MultiProof, MultiProofError, NoResolve, PartialTrie,
-    ProofError, ProofFault, StorageKey, verify_account_proof,
+    AccountProof, EMPTY_ROOT, MultiProof, MultiProofError, NoResolve, PartialTrie, ProofError,
+    ProofFault, ProofTargets, StorageKey, verify_account_proof,
 };
 use common::{
     Hashed, NodeByNode, Random, account_rlp, hashed, root_stub, steps, storage_root, trie_of,
@@ -198,7 +198,7 @@ fn a_multiproof_has_each_node_once_and_proves_all_its_keys() {
             let slots = slots.collect::<Vec<_>>();
             names.push((keccak256(random.pick(&state.addresses)), slots));
         }
-        let keys = Keys::new(names);
+        let keys = ProofTargets::new(names);
         let whole = trie.clone();
         let proof = root_stub(&whole)
             .prove_many(&keys, &mut NodeByNode(&whole))
@@ -217,7 +217,7 @@ fn a_multiproof_has_each_node_once_and_proves_all_its_keys() {
         }
         shared += proof.nodes.len();
         single += keys.accounts().iter().fold(0, |sum, name| {
-            let alone = trie.prove_many(&Keys::new(vec![name.clone()]), &mut NoResolve);
+            let alone = trie.prove_many(&ProofTargets::new(vec![name.clone()]), &mut NoResolve);
             sum + alone.expect("there").nodes.len()
         });
         for index in 0..proof.nodes.len() {
@@ -248,13 +248,13 @@ fn a_node_beside_the_way_is_surplus_in_a_multiproof() {
     let mut trie = trie_of(&state.model);
     let paths: Vec<_> = state.model.0.keys().map(|path| (*path, vec![])).collect();
     let all = trie
-        .prove_many(&Keys::new(paths.clone()), &mut NoResolve)
+        .prove_many(&ProofTargets::new(paths.clone()), &mut NoResolve)
         .expect("there");
     let error = all
-        .verify(state.model.root(), &Keys::new(paths[..1].to_vec()))
+        .verify(state.model.root(), &ProofTargets::new(paths[..1].to_vec()))
         .unwrap_err();
     assert!(matches!(error, MultiProofError::Surplus { .. }), "{error}");
-    let none = MultiProof::default().verify(state.model.root(), &Keys::default());
+    let none = MultiProof::default().verify(state.model.root(), &ProofTargets::default());
     assert_eq!(none, Ok(vec![]));
 }
 

@@ -6,8 +6,8 @@ use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::Path;
 use cambium_trie::{
-    EMPTY_ROOT, Keys, Lookup, NoResolve, NodeRef, PartialTrie, UpdateError, Witness, WitnessError,
-    commit, encode_branch, encode_leaf,
+    EMPTY_ROOT, Lookup, NoResolve, NodeRef, PartialTrie, ProofTargets, UpdateError, Witness,
+    WitnessError, commit, encode_branch, encode_leaf,
 };
 use common::{Model, NodeByNode, Random, root_stub, steps, trie_of};
 
@@ -33,7 +33,7 @@ fn a_witness_alone_gives_the_reads_and_the_root_after() {
                     .collect::<Vec<_>>();
                 (random.pick(&accounts), slots)
             });
-            let keys = Keys::new(read.collect());
+            let keys = ProofTargets::new(read.collect());
             let whole = trie.clone();
             let mut bare = root_stub(&whole);
             let extract = bare

@@ -6,7 +6,7 @@ use cambium_chain::{
     WorkloadParams,
 };
 use cambium_evm::{Hooks, Outcome, recover_senders};
-use cambium_primitives::{AccessList, Changes, FoundValues};
+use cambium_primitives::{AccessList, Changes, PreStateValues};
 use cambium_state::{Options, StateError, StdDisk, View};
 use std::{
     convert::Infallible,
@@ -31,7 +31,7 @@ pub(crate) struct Given {
     pub(crate) list: AccessList,
     /// The list's changes alone.
     pub(crate) changes: AccessList,
-    pub(crate) found: FoundValues,
+    pub(crate) found: PreStateValues,
     pub(crate) sizes: AccessListSizes,
 }
 
@@ -222,8 +222,8 @@ impl BalBlock {
     }
 }
 
-fn found_by(list: &AccessList, view: &View) -> Result<FoundValues, StateError> {
-    FoundValues::read(
+fn found_by(list: &AccessList, view: &View) -> Result<PreStateValues, StateError> {
+    PreStateValues::read(
         list,
         |address| view.account(&keccak256(address)),
         |address, slot| view.slot(&keccak256(address), &keccak256(slot.to_be_bytes::<32>())),

@@ -8,8 +8,9 @@ use super::{
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, Keys, NoResolve,
-    StatelessReport, StatelessRules, StorageKey, View, keccak256, verify_account_proof,
+    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, NoResolve,
+    ProofTargets, StatelessReport, StatelessRules, StorageKey, View, keccak256,
+    verify_account_proof,
 };
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -33,7 +34,7 @@ pub(crate) fn account_proof(
     slots: &[StorageKey],
 ) -> Result<AccountProof, Failure> {
     let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
-    let keys = Keys::new(vec![(keccak256(address), paths)]);
+    let keys = ProofTargets::new(vec![(keccak256(address), paths)]);
     // The extracted trie has all nodes of the proof, so there is nothing to resolve.
     let mut trie = view.extract(&keys)?;
     trie.prove_account(address, slots, &mut NoResolve)

@@ -1,7 +1,7 @@
 //! Sizes of a block's access list in the forms that executors use.
 
 use crate::account::account;
-use cambium_primitives::{AccessList, FoundValues};
+use cambium_primitives::{AccessList, PreStateValues};
 use revm::DatabaseRef;
 
 /// Sizes of a block's access list in three forms, in bytes of RLP.
@@ -24,7 +24,7 @@ impl AccessListSizes {
     ///
     /// If the state can't be read.
     pub fn measure<DB: DatabaseRef>(list: &AccessList, before: &DB) -> Result<Self, DB::Error> {
-        let pre_state = FoundValues::read(
+        let pre_state = PreStateValues::read(
             list,
             |address| Ok(before.basic_ref(address)?.as_ref().map(account)),
             |address, slot| before.storage_ref(address, slot),

@@ -30,7 +30,7 @@ use crate::{
     executor::ClaimedChanges, results::BlockResults,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{AccessList, Changes, FoundValues};
+use cambium_primitives::{AccessList, Changes, PreStateValues};
 use collect::collect;
 use parent::Parent;
 use revm::{DatabaseRef, primitives::hardfork::SpecId};
@@ -143,7 +143,7 @@ impl Listed {
     fn claimed_changes<DB: StateRead>(
         &self,
         parent: &Parent<'_, DB>,
-        pre_state: Option<&FoundValues>,
+        pre_state: Option<&PreStateValues>,
         claimed: &mut Option<ClaimedChanges<'_>>,
     ) -> Option<(Changes, Vec<(B256, Bytes)>)> {
         let given = parent.given();

@@ -9,7 +9,7 @@ use crate::{
     cache::{BlockCache, Cell, Keys},
 };
 use alloy_primitives::{Address, B256, U256};
-use cambium_primitives::FoundValues;
+use cambium_primitives::PreStateValues;
 use revm::{bytecode::Bytecode, state::AccountInfo};
 
 /// Number of keys that [`Parent::read_ahead`] reads in one batch: enough to keep a disk busy nearly
@@ -128,7 +128,7 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
     }
 
     /// Uses pre-state values, one for each key of the list, without verifying them.
-    pub(super) fn trust(&self, values: &FoundValues) {
+    pub(super) fn trust(&self, values: &PreStateValues) {
         for (cell, found) in self.accounts.iter().zip(values.accounts()) {
             let exists = !found.account.is_empty();
             cell.put(exists.then(|| account_info(found.account)));
@@ -140,7 +140,7 @@ impl<'a, DB: StateRead> Parent<'a, DB> {
     }
 
     /// Whether pre-state values equal those in the parent's state.
-    pub(super) fn verify(&self, values: &FoundValues) -> Result<bool, DB::Error> {
+    pub(super) fn verify(&self, values: &PreStateValues) -> Result<bool, DB::Error> {
         let (accounts, slots) = self.rest.read_all(&Keys::of(self.given.list()))?;
         let accounts = accounts.iter();
         let accounts = accounts.map(|info| info.as_ref().map(account).unwrap_or_default());

@@ -19,11 +19,11 @@ use alloy_rlp::{Decodable, Encodable, Error as RlpError, Header};
 
 /// Pre-state values of the accounts and slots in an access list, in the order of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FoundValues(Vec<FoundAccount>);
+pub struct PreStateValues(Vec<PreStateAccount>);
 
 /// Pre-state values of one account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FoundAccount {
+pub struct PreStateAccount {
     /// Fields of the account. An absent account has the fields of an empty one.
     pub account: Account,
     /// Values of the slots that change, then of the slots that are only read.
@@ -33,14 +33,14 @@ pub struct FoundAccount {
 /// Error of decoding pre-state values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pre-state values of account {account_count} of the access list: {error}")]
-pub struct FoundValuesError {
+pub struct PreStateError {
     /// Number of accounts decoded before the error.
     pub account_count: usize,
     /// The reason.
     pub error: RlpError,
 }
 
-impl FoundValues {
+impl PreStateValues {
     /// Reads the pre-state values for all keys of `list`.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl FoundValues {
         for listed in list.accounts() {
             let address = listed.address;
             let slots = listed.storage_slots().map(|key| slot(address, key));
-            accounts.push(FoundAccount {
+            accounts.push(PreStateAccount {
                 account: account(address)?.unwrap_or_default(),
                 slots: slots.collect::<Result<_, E>>()?,
             });
@@ -64,7 +64,7 @@ impl FoundValues {
     }
 
     /// Returns the pre-state values of each account, in the order of the list.
-    pub fn accounts(&self) -> &[FoundAccount] {
+    pub fn accounts(&self) -> &[PreStateAccount] {
         &self.0
     }
 
@@ -103,10 +103,10 @@ impl FoundValues {
     /// # Errors
     ///
     /// Returns an error if the RLP is malformed or the values do not match the keys.
-    pub fn decode(mut bytes: &[u8], list: &AccessList) -> Result<Self, FoundValuesError> {
+    pub fn decode(mut bytes: &[u8], list: &AccessList) -> Result<Self, PreStateError> {
         let mut accounts = Vec::new();
         let at = |account_count| {
-            move |error| FoundValuesError {
+            move |error| PreStateError {
                 account_count,
                 error,
             }
@@ -127,7 +127,7 @@ fn slot_count(listed: &super::AccountChanges) -> usize {
     listed.storage_changes.len() + listed.storage_reads.len()
 }
 
-fn account(values: &mut &[u8], slot_count: usize) -> Result<FoundAccount, RlpError> {
+fn account(values: &mut &[u8], slot_count: usize) -> Result<PreStateAccount, RlpError> {
     let account = Account {
         nonce: u64::decode(values)?,
         balance: U256::decode(values)?,
@@ -141,7 +141,7 @@ fn account(values: &mut &[u8], slot_count: usize) -> Result<FoundAccount, RlpErr
     if !list.is_empty() {
         return Err(RlpError::Custom("more values than slots"));
     }
-    Ok(FoundAccount { account, slots })
+    Ok(PreStateAccount { account, slots })
 }
 
 fn code_hash(values: &mut &[u8]) -> Result<B256, RlpError> {

@@ -35,6 +35,6 @@ pub use alloy_eip7928::{
 pub use check::AccessListError;
 pub use difference::{AccessListDifference, AccessValue};
 pub use field::AccessField;
-pub use found::{FoundAccount, FoundValues, FoundValuesError};
+pub use found::{PreStateAccount, PreStateError, PreStateValues};
 pub use limits::{ACCESS_LIST_ITEM_GAS, AccessListCounts, AccessListLimits};
 pub use list::AccessList;

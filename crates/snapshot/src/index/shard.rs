@@ -142,8 +142,8 @@ fn copy_with(
         }
         NodeView::Slot { key, value, .. } => into.push_slot(at.len(), &key, value),
     };
-    if let Some(node) = from.memo(link).filter(|_| with_refs) {
-        into.set_memo(copied, node);
+    if let Some(node) = from.cached_ref(link).filter(|_| with_refs) {
+        into.set_cached_ref(copied, node);
     }
     Ok(copied)
 }

@@ -312,7 +312,7 @@ fn split_into_parts(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), State
         if has_none_below {
             return Ok(None);
         }
-        let node = whole.memo(link).ok_or(StateError::Broken {
+        let node = whole.cached_ref(link).ok_or(StateError::Broken {
             path: *at,
             what: "a hashed node in the index",
         })?;

@@ -15,7 +15,7 @@ use alloy_primitives::{B256, U256};
 use cambium_disk::Disk;
 use cambium_primitives::{Account, Path};
 use cambium_store::Codes;
-use cambium_trie::{PartialTrie, SHARDS, crown};
+use cambium_trie::{PartialTrie, SHARDS, top_levels};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -223,7 +223,7 @@ fn root_of(mut shards: Vec<PartialTrie>) -> Result<B256, StateError> {
         path: Path::EMPTY,
         what: "a hashed root",
     };
-    let top_levels = crown(&shards.iter().collect::<Vec<_>>()).ok();
+    let top_levels = top_levels(&shards.iter().collect::<Vec<_>>()).ok();
     top_levels
         .and_then(|top_levels| top_levels.state_root())
         .ok_or(broken)

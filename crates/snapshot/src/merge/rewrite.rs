@@ -89,7 +89,7 @@ impl Walk<'_> {
                     false => DIGEST_LEAVES_MIN,
                 };
                 if below >= enough {
-                    let node = self.trie.memo(*child);
+                    let node = self.trie.cached_ref(*child);
                     self.to.digests.extend(node.map(|node| (at, node)));
                 }
                 leaves += below;

@@ -147,7 +147,7 @@ impl<'a> Merger<'a> {
     /// hashed at the end.
     fn resident(&mut self, link: Link, node: Option<NodeRef>, path: &Path) -> Outcome {
         match node {
-            Some(node) => self.index.set_memo(link, node),
+            Some(node) => self.index.set_cached_ref(link, node),
             None => self.unhashed.push(link),
         }
         let before = self.old.find(path);
@@ -163,7 +163,7 @@ impl<'a> Merger<'a> {
             NodeView::Branch { children } => self.branch(link, children, path),
             NodeView::Extension { path: part, child } => {
                 let to = path.join(&part);
-                let node = self.trie.memo(link);
+                let node = self.trie.cached_ref(link);
                 match self.node(child, &to)? {
                     Outcome::Loose { from, bytes, .. } => Ok(Outcome::Loose {
                         from,
@@ -190,7 +190,7 @@ impl<'a> Merger<'a> {
                 let from = self.leaves.len();
                 let value = SlotValue::new(value);
                 let bytes = self.push_leaf(path, path.join(&part), value.as_bytes());
-                let node = self.trie.memo(link);
+                let node = self.trie.cached_ref(link);
                 Ok(Outcome::Loose {
                     from,
                     bytes,
@@ -219,7 +219,7 @@ impl<'a> Merger<'a> {
         path: &Path,
     ) -> Result<Outcome, StateError> {
         if let Some(page) = self.old_pages.at(path)
-            && let Some(node) = self.trie.memo(link)
+            && let Some(node) = self.trie.cached_ref(link)
             && let Some(page) = self.rewriter.rewrite(&page, self.trie, children)?
         {
             return Ok(Outcome::Page(Stub {
@@ -260,7 +260,7 @@ impl<'a> Merger<'a> {
         if !all_loose && any_loose && joinable && bytes_all <= PAGE_BYTES_JOIN {
             all_loose = self.join(&mut outcomes, path, leaf_start)?;
         }
-        let node = self.trie.memo(link);
+        let node = self.trie.cached_ref(link);
         if all_loose && bytes_all <= PAGE_BYTES_MAX {
             bytes_all += self.push_digests(&outcomes, &leaves, node, path, leaf_start);
             let kind = NodeKind::Branch;
@@ -372,7 +372,7 @@ impl<'a> Merger<'a> {
         storage: Link,
     ) -> Result<Outcome, StateError> {
         let path = Path::account(key);
-        let node = self.trie.memo(link);
+        let node = self.trie.cached_ref(link);
         let kind = NodeKind::Leaf;
         let from = self.leaves.len();
         let mut value = Vec::with_capacity(48);
@@ -580,7 +580,7 @@ impl<'a> Merger<'a> {
         let hashed = trie.hash_nodes([root], &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
         let what = "a loose leaf";
-        trie.memo(root).ok_or(StateError::Broken {
+        trie.cached_ref(root).ok_or(StateError::Broken {
             path: *prefix,
             what,
         })

@@ -32,7 +32,7 @@ use crate::{
 };
 use cambium_disk::Disk;
 use cambium_store::{Checkpoint, Manifest, Page, PageAddr, SegmentOptions, Segments};
-use cambium_trie::{PartialTrie, SHARDS, crown};
+use cambium_trie::{PartialTrie, SHARDS, top_levels};
 use faults::damaged_index;
 use named::NamedPages;
 use rayon::prelude::*;
@@ -107,9 +107,9 @@ fn rebuild_at<L: AboveSnapshot>(
         tops.push(top_of(&trie, &found, &segments, &counters)?);
         writer.put(shard, Arc::new(trie), found.len() as u64)?;
     }
-    let state_root = crown(&tops.iter().collect::<Vec<_>>())
+    let state_root = top_levels(&tops.iter().collect::<Vec<_>>())
         .ok()
-        .and_then(|crown| crown.state_root());
+        .and_then(|top_levels| top_levels.state_root());
     if state_root != Some(meta.state.state_root) {
         return Err(damaged_index("the pages hash to another state root"));
     }

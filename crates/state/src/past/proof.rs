@@ -13,7 +13,7 @@ use crate::{
 };
 use cambium_primitives::{Changes, Path};
 use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, shard_of, update_error};
-use cambium_trie::{Keys, Link, PartialTrie, Resolve, Stub};
+use cambium_trie::{Link, PartialTrie, ProofTargets, Resolve, Stub};
 use std::sync::Arc;
 
 /// Resolves blinded nodes from trie shards, and from their base where the shards are blinded too.
@@ -49,7 +49,7 @@ impl Resolve for ShardsResolver<'_> {
 }
 
 /// The paths of accounts and slots.
-fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
+fn leaves_of(keys: &ProofTargets) -> impl Iterator<Item = Path> {
     keys.accounts().iter().flat_map(|(account, slots)| {
         let slots = slots.iter().map(|slot| Path::slot(account, slot));
         std::iter::once(Path::account(account)).chain(slots)
@@ -59,7 +59,7 @@ fn leaves_of(keys: &Keys) -> impl Iterator<Item = Path> {
 impl View {
     /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
     /// blinded.
-    pub fn extract(&self, keys: &Keys) -> Result<PartialTrie, StateError> {
+    pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
             snapshot.prefetch_pages(leaves_of(keys), ReadCause::Proof)?;
@@ -72,11 +72,11 @@ impl View {
     /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
     pub fn extract_for_changes(
         &self,
-        keys: &Keys,
+        keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
-            let changed = Keys::of_changes(changes.accounts());
+            let changed = ProofTargets::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
             base.snapshot.prefetch_pages(leaves, ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();

@@ -12,7 +12,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
 use cambium_snapshot::{Counters, Key, StateError};
-use cambium_trie::{Keys, PartialTrie, TrieError};
+use cambium_trie::{PartialTrie, ProofTargets, TrieError};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     ops::{Deref, DerefMut},
@@ -157,7 +157,7 @@ impl Delta {
     /// batch first.
     pub(crate) fn extract_for_changes(
         &mut self,
-        keys: &Keys,
+        keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<Option<PartialTrie>, StateError> {
         let accounts: Vec<_> = keys

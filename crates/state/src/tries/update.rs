@@ -10,7 +10,8 @@ use cambium_snapshot::{
     shard_prefix, update_error,
 };
 use cambium_trie::{
-    Alone, CrownError, Keys, Link, Lookup, NodeKind, NodeView, PartialTrie, Resolve, SHARDS, Spread,
+    Alone, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve, SHARDS, Spread,
+    TopLevelsError,
 };
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
@@ -167,7 +168,7 @@ impl TrieShards {
                     continue;
                 }
                 let changes = changes_of(changes, shard);
-                let own = Keys::new(own.to_vec());
+                let own = ProofTargets::new(own.to_vec());
                 let part = trie.extract_for_changes(&own, changes, &mut resolver);
                 let part = part.map_err(update_error)?;
                 if !stays_branch(&part, changes) {
@@ -220,7 +221,7 @@ impl TrieShards {
     fn build_top_levels(&mut self, base: &Base, counters: &Counters) -> Result<(), StateError> {
         loop {
             let shards: Vec<_> = self.shards.iter().map(|shard| &shard.trie).collect();
-            match cambium_trie::crown(&shards) {
+            match cambium_trie::top_levels(&shards) {
                 Ok(top_levels) => {
                     counters.node_hashes.add(top_levels.counts().0 as u64);
                     self.top_levels = top_levels;
@@ -228,10 +229,10 @@ impl TrieShards {
                 }
                 // The only shard under its branch: its root must be loaded to be joined with a
                 // prefix.
-                Err(CrownError::Unresolved { shard }) => {
+                Err(TopLevelsError::Unresolved { shard }) => {
                     self.load_root(usize::from(shard), base, counters)?
                 }
-                Err(CrownError::NotHashed { shard }) => {
+                Err(TopLevelsError::NotHashed { shard }) => {
                     let path = shard_prefix(usize::from(shard));
                     return Err(StateError::Broken {
                         path,

@@ -9,7 +9,7 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::Changes;
 use cambium_snapshot::{Key, StateError};
-use cambium_trie::{Keys, PartialTrie};
+use cambium_trie::{PartialTrie, ProofTargets};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
@@ -81,7 +81,7 @@ impl Engine {
     pub(crate) fn extract(
         self: &Arc<Self>,
         view: &View,
-        keys: &Keys,
+        keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<Option<PartialTrie>, StateError> {
         self.health.check()?;

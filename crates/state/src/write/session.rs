@@ -19,7 +19,7 @@ use crate::{
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, Changes};
 use cambium_snapshot::{StateError, pool};
-use cambium_trie::{Keys, PartialTrie};
+use cambium_trie::{PartialTrie, ProofTargets};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,10 +94,12 @@ impl Session {
     /// root. Unlike the extraction from a view, it delays roots of other blocks.
     pub fn extract_for_changes(
         &self,
-        keys: &Keys,
+        keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
-        let all = keys.clone().and(&Keys::of_changes(changes.accounts()));
+        let all = keys
+            .clone()
+            .and(&ProofTargets::of_changes(changes.accounts()));
         match self.view.inner.extract(&self.view, &all, changes)? {
             Some(part) => Ok(part),
             None => self.view.extract_for_changes(keys, changes),

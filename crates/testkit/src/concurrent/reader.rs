@@ -7,7 +7,7 @@ use super::{
 use crate::{Random, random};
 use alloy_primitives::{B256, U256};
 use cambium_state::{Db, View};
-use cambium_trie::{Keys, MultiProof};
+use cambium_trie::{MultiProof, ProofTargets};
 use std::{
     collections::VecDeque,
     ops::ControlFlow,
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
     fn prove(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         let count = self.random.below(4) + 1;
         let keys = (0..count).map(|_| (self.account(), vec![self.slot(), self.slot()]));
-        let keys = Keys::new(keys.collect());
+        let keys = ProofTargets::new(keys.collect());
         let trie = self.shared.outcome(view.extract(&keys), self.at)?;
         let proof = MultiProof {
             nodes: trie.witness_nodes(),

@@ -5,7 +5,7 @@ use crate::random;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Path};
 use cambium_state::View;
-use cambium_trie::{Keys, Lookup};
+use cambium_trie::{Lookup, ProofTargets};
 
 /// Views kept at a time.
 const VIEWS_MAX: usize = 4;
@@ -94,7 +94,7 @@ impl EngineDriver {
         let view = self.outcome_at(target, view, at)?;
         let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
         let slots = vec![random::slot_path(self.random.below(2000))];
-        let keys = Keys::new(vec![(account, slots)]);
+        let keys = ProofTargets::new(vec![(account, slots)]);
         let trie = view.extract(&keys);
         let trie = self.outcome(trie, at)?;
         let known = &self.known[&target];

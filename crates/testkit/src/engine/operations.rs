@@ -9,7 +9,7 @@ use alloy_primitives::{B256, keccak256};
 use cambium_keccak::Batch;
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{Sealed, Session, Staged};
-use cambium_trie::{Keys, NoResolve, PartialTrie, commit};
+use cambium_trie::{NoResolve, PartialTrie, ProofTargets, commit};
 use std::sync::Arc;
 
 impl EngineDriver {
@@ -177,7 +177,7 @@ impl EngineDriver {
         let read = (0..20).map(|read| self.next_hash * 31 + read * 7);
         let read = read.map(|index| index % (self.params.accounts * 5 / 4));
         let key = |index| (random::account_path(index), vec![random::slot_path(index)]);
-        let keys = Keys::new(read.map(key).collect());
+        let keys = ProofTargets::new(read.map(key).collect());
         let part = session.extract_for_changes(&keys, changes);
         let nodes = self.outcome(part, at)?.witness_nodes();
         let part = session.view().extract_for_changes(&keys, changes);

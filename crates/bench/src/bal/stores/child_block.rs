@@ -5,7 +5,7 @@ use alloy_primitives::{Address, B256, Bytes, Keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_chain::{Block, Chain, ChainSpec, DryRun};
 use cambium_evm::Outcome;
-use cambium_primitives::{AccessList, AccessListLimits, FoundValues, KECCAK256_EMPTY};
+use cambium_primitives::{AccessList, AccessListLimits, KECCAK256_EMPTY, PreStateValues};
 use std::{error::Error, fs, path::Path};
 
 const BLOCK: &str = "block.rlp";
@@ -80,9 +80,9 @@ impl ChildBlock {
     }
 
     /// The whole list, and the values of all that it names.
-    pub(crate) fn found(&self, dir: &Path) -> Result<(AccessList, FoundValues), Failure> {
+    pub(crate) fn found(&self, dir: &Path) -> Result<(AccessList, PreStateValues), Failure> {
         let list = read_list(dir, LIST, &self.block)?;
-        let found = FoundValues::decode(&fs::read(dir.join(FOUND))?, &list)?;
+        let found = PreStateValues::decode(&fs::read(dir.join(FOUND))?, &list)?;
         Ok((list, found))
     }
 

@@ -2,7 +2,7 @@
 //! in time and, if reads take as long as from a disk, in memory.
 
 use super::provider::{ProviderError, Values, account_key, slot_key};
-use cambium_primitives::{AccessList, DecodeError, FoundValues, SlotValue};
+use cambium_primitives::{AccessList, DecodeError, PreStateValues, SlotValue};
 use std::{collections::HashMap, thread, time::Duration};
 
 /// All that a block finds.
@@ -14,7 +14,11 @@ pub(crate) struct MemoryValues {
 
 impl MemoryValues {
     /// Of a block with this access list.
-    pub(crate) fn new(list: &AccessList, found: &FoundValues, read_time: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        list: &AccessList,
+        found: &PreStateValues,
+        read_time: Option<Duration>,
+    ) -> Self {
         let mut values = HashMap::new();
         for (listed, found) in list.accounts().iter().zip(found.accounts()) {
             let address = &listed.address;

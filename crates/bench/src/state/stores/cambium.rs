@@ -5,7 +5,7 @@ use crate::state::workload::Workload;
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, Loader, Options, Recovery, Session, StdDisk, View};
-use cambium_trie::Keys;
+use cambium_trie::ProofTargets;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Instant};
 
@@ -117,7 +117,8 @@ impl Store for CambiumStore {
         let witness = write.witness.then(Instant::now);
         let witness = witness
             .map(|start| {
-                let read = Keys::new(write.keys.iter().map(|key| (*key, Vec::new())).collect());
+                let read =
+                    ProofTargets::new(write.keys.iter().map(|key| (*key, Vec::new())).collect());
                 let part = session.extract_for_changes(&read, &changes)?;
                 let nodes = part.witness_nodes();
                 Ok::<_, Failure>(WitnessMade {

@@ -24,8 +24,8 @@ fn slot(address: Address, slot: U256) -> Result<U256, Infallible> {
     Ok(slot + U256::from(address.0[0] / 2))
 }
 
-fn found(list: &AccessList) -> FoundValues {
-    let Ok(found) = FoundValues::read(list, account, slot);
+fn found(list: &AccessList) -> PreStateValues {
+    let Ok(found) = PreStateValues::read(list, account, slot);
     found
 }
 
@@ -35,11 +35,11 @@ proptest! {
         let found = found(&list);
         prop_assert!(found.is_of(&list));
         let bytes = found.encode();
-        prop_assert_eq!(FoundValues::decode(&bytes, &list), Ok(found));
+        prop_assert_eq!(PreStateValues::decode(&bytes, &list), Ok(found));
         let surplus = [&bytes[..], &[0x80]].concat();
-        prop_assert!(FoundValues::decode(&surplus, &list).is_err());
+        prop_assert!(PreStateValues::decode(&surplus, &list).is_err());
         for end in 0..bytes.len() {
-            prop_assert!(FoundValues::decode(&bytes[..end], &list).is_err());
+            prop_assert!(PreStateValues::decode(&bytes[..end], &list).is_err());
         }
     }
 
@@ -53,7 +53,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        if let Ok(found) = FoundValues::decode(&bytes, &list) {
+        if let Ok(found) = PreStateValues::decode(&bytes, &list) {
             prop_assert!(found.is_of(&list));
             prop_assert_eq!(found.encode(), bytes);
         }
@@ -68,7 +68,7 @@ proptest! {
         let is_same = shape(&list) == shape(&other);
         let found = found(&list);
         prop_assert_eq!(found.is_of(&other), is_same);
-        prop_assert_eq!(FoundValues::decode(&found.encode(), &other).is_ok(), is_same);
+        prop_assert_eq!(PreStateValues::decode(&found.encode(), &other).is_ok(), is_same);
     }
 }
 
@@ -114,10 +114,10 @@ fn hashes_that_no_code_has_in_the_form_are_refused() {
     let at = bytes.iter().position(|byte| *byte == 0xa0).unwrap();
     let with = |replaced: &[u8]| [&bytes[..at], replaced, &bytes[at + 33..]].concat();
     let written_out = with(&[&[0xa0], KECCAK256_EMPTY.as_slice()].concat());
-    let said = FoundValues::decode(&written_out, &list).unwrap_err();
+    let said = PreStateValues::decode(&written_out, &list).unwrap_err();
     assert_eq!(said.account_count, 0);
     // The outer length no longer fits either, so only that it is refused is told.
-    assert!(FoundValues::decode(&with(&[0x81, 0x90]), &list).is_err());
+    assert!(PreStateValues::decode(&with(&[0x81, 0x90]), &list).is_err());
 }
 
 #[test]

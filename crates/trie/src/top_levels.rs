@@ -17,9 +17,9 @@ pub const SHARD_NIBBLES: usize = 2;
 /// Number of shards of a state trie.
 pub const SHARDS: usize = 256;
 
-/// Error of [`crown`].
+/// Error of [`top_levels`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CrownError {
+pub enum TopLevelsError {
     /// The shard has no neighbours, so that its root moves up, but the root is blinded and its type
     /// is unknown. The caller must load the root first.
     #[error("the root of shard {shard:#04x} moves up, but is not loaded")]
@@ -48,9 +48,9 @@ pub enum CrownError {
 /// # Panics
 ///
 /// Panics if there are not 256 shards.
-pub fn crown(shards: &[&PartialTrie]) -> Result<PartialTrie, CrownError> {
-    assert_eq!(shards.len(), SHARDS, "a crown over other than 256 shards");
-    let mut crown = PartialTrie::new(Path::EMPTY);
+pub fn top_levels(shards: &[&PartialTrie]) -> Result<PartialTrie, TopLevelsError> {
+    assert_eq!(shards.len(), SHARDS, "the top levels have 256 shards");
+    let mut top_levels = PartialTrie::new(Path::EMPTY);
     let mut children = [Link::EMPTY; 16];
     for (first, shards) in shards.chunks(16).enumerate() {
         let mut below = [Link::EMPTY; 16];
@@ -66,23 +66,23 @@ pub fn crown(shards: &[&PartialTrie]) -> Result<PartialTrie, CrownError> {
                 &Path::from_nibbles(&[first as u8, second as u8])
             );
             let copied = if alone {
-                crown.graft_lone_root(shard)
+                top_levels.graft_lone_root(shard)
             } else {
-                crown.stub_of(shard, shard.root)
+                top_levels.stub_of(shard, shard.root)
             };
-            below[second] = copied.map_err(|_| CrownError::NotHashed { shard: number })?;
-            let kind = crown.kind(below[second]);
+            below[second] = copied.map_err(|_| TopLevelsError::NotHashed { shard: number })?;
+            let kind = top_levels.kind(below[second]);
             if alone && below[second].is_stub() && kind != Some(NodeKind::Branch) {
-                return Err(CrownError::Unresolved { shard: number });
+                return Err(TopLevelsError::Unresolved { shard: number });
             }
         }
         let key = with_nibble(&[0; 32], 0, first);
-        children[first] = crown.crown_branch(below, 1, &key);
+        children[first] = top_levels.top_branch(below, 1, &key);
     }
-    crown.root = crown.crown_branch(children, 0, &[0; 32]);
-    let root = crown.root;
-    crown.hash_nodes([root], &mut Batch::new());
-    Ok(crown)
+    top_levels.root = top_levels.top_branch(children, 0, &[0; 32]);
+    let root = top_levels.root;
+    top_levels.hash_nodes([root], &mut Batch::new());
+    Ok(top_levels)
 }
 
 impl PartialTrie {
@@ -96,7 +96,7 @@ impl PartialTrie {
     }
 
     /// Joins `children` to a node at `depth` in canonical form.
-    fn crown_branch(&mut self, children: [Link; 16], depth: usize, key: &[u8; 32]) -> Link {
+    fn top_branch(&mut self, children: [Link; 16], depth: usize, key: &[u8; 32]) -> Link {
         let mut present = (0..16).filter(|&at| !children[at].is_empty());
         match (present.next(), present.next()) {
             (None, _) => Link::EMPTY,
@@ -127,6 +127,6 @@ impl PartialTrie {
         if !matches!(alone.root.id(), NodeId::Stub(_)) {
             alone.hash_nodes([alone.root], &mut Batch::new());
         }
-        alone.memo(alone.root)
+        alone.cached_ref(alone.root)
     }
 }
