@@ -1,9 +1,10 @@
 //! Proofs of an account and its slots.
 
 use crate::{input::Input, links::linked};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_trie::{Nibbles, TrieAccount, proof::verify_proof};
-use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
+use cambium_primitives::{Account, Path};
 use cambium_trie::{
     AccountProof, EMPTY_ROOT, Lookup, PartialTrie, StorageKey, StorageProof, verify_account_proof,
 };

@@ -50,7 +50,7 @@
 //! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
 //! without a database.
 
-pub use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
+pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 pub use cambium_chain::{
     AccessListReader, AccessListSizes, AccessListWriter, Block, BlockExecutor, BlockFault,
     BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
@@ -68,8 +68,8 @@ pub use cambium_disk::{
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, KECCAK256_EMPTY,
-    NonceChange, PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
+    BalanceChange, BlockAccessIndex, BlockId, BlockNumber, Changes, CodeChange, NonceChange,
+    PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
     BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db,
@@ -83,6 +83,7 @@ pub use cambium_trie::{
     StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness,
     verify_account_proof,
 };
+pub use revm;
 
 /// Compiles the examples in the README.
 #[cfg(doctest)]

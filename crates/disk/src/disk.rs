@@ -30,26 +30,50 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn create_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError>;
 
     /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::is_not_found`] if there is no such file.
     fn open_with(&self, path: &str, access: Access) -> Result<Arc<dyn DiskFile>, DiskError>;
 
     /// Creates a file with cached access, like [`Disk::create_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::create_with`].
     fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.create_with(path, Access::Cached)
     }
 
     /// Opens a file with cached access, like [`Disk::open_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::open_with`].
     fn open(&self, path: &str) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.open_with(path, Access::Cached)
     }
 
     /// Returns whether the file or directory exists.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system cannot tell, for instance for want of permissions.
     fn exists(&self, path: &str) -> Result<bool, DiskError>;
 
     /// Renames a file within its directory. Replaces any file named `to`, atomically.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::is_not_found`] if there is no file `from`.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
     /// Creates a hard link `to` on this disk to the file `path` of another disk. Returns false if
     /// that is impossible. The new name is as durable as that of a new file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk fails; a link that is not possible is `Ok(false)`.
     fn link(&self, from: &dyn Disk, path: &str, to: &str) -> Result<bool, DiskError> {
         let _ = (from, path, to);
         Ok(false)
@@ -62,15 +86,31 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
 
     /// Removes a file. Open handles stay readable.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::is_not_found`] if there is no such file.
     fn remove(&self, path: &str) -> Result<(), DiskError>;
 
     /// Returns the sorted names in a directory, relative to it.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::is_not_found`] if there is no such directory.
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError>;
 
     /// Creates a directory and its parents. Succeeds if it exists.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk fails, or if a file has the name.
     fn create_dir(&self, dir: &str) -> Result<(), DiskError>;
 
     /// Makes the names in a directory durable.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk fails: the names may then be lost.
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError>;
 
     /// Locks the file `path`, creates it if it is missing, and writes the process id to it. The
@@ -83,6 +123,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn lock(&self, path: &str) -> Result<DiskLock, LockError>;
 
     /// Returns the free space in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system cannot tell.
     fn free_bytes(&self) -> Result<u64, DiskError>;
 
     /// Returns `path` in the form for messages.
@@ -123,17 +167,33 @@ pub trait DiskFile: Any + Send + Sync + fmt::Debug {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError>;
 
     /// Returns the number of names of the file: 0 if it was removed, more than 1 if it is linked.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system cannot tell.
     fn names(&self) -> Result<u64, DiskError>;
 
     /// Returns the length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system cannot tell.
     fn len(&self) -> Result<u64, DiskError>;
 
     /// Returns whether the file is empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system cannot tell the length.
     fn is_empty(&self) -> Result<bool, DiskError> {
         Ok(self.len()? == 0)
     }
 
     /// Truncates the file to `len` bytes, or extends it with zeros.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the disk fails or is full. The length may then be the old or the new one.
     fn set_len(&self, len: u64) -> Result<(), DiskError>;
 
     /// Frees the space of a range, which reads as zeros afterwards. The length does not change.

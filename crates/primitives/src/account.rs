@@ -2,11 +2,7 @@
 
 use crate::codec::{DecodeError, Reader, put_varint};
 use alloc::vec::Vec;
-use alloy_primitives::{B256, U256, b256};
-
-/// Code hash of an account without code: the Keccak-256 hash of the empty string.
-pub const KECCAK256_EMPTY: B256 =
-    b256!("c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470");
+use alloy_primitives::{B256, KECCAK256_EMPTY, U256};
 
 /// The fields of an account except the storage root, which the trie computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

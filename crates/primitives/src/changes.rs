@@ -452,7 +452,7 @@ mod tests {
     fn an_account_survives_its_compact_form() {
         for nonce in [0, 127, 128, u64::MAX] {
             for balance in [U256::ZERO, U256::from(255), U256::MAX] {
-                for code_hash in [crate::KECCAK256_EMPTY, B256::repeat_byte(9)] {
+                for code_hash in [alloy_primitives::KECCAK256_EMPTY, B256::repeat_byte(9)] {
                     let account = Account {
                         nonce,
                         balance,

@@ -58,31 +58,55 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one byte.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.take(1)?[0])
     }
 
     /// Reads two bytes as a little-endian number.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
     /// Reads four bytes as a little-endian number.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
     /// Reads eight bytes as a little-endian number.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
     /// Reads 32 bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn b256(&mut self) -> Result<B256, DecodeError> {
         Ok(B256::from(self.array()?))
     }
 
     /// Reads `N` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the offset if the bytes end before.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);

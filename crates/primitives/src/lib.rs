@@ -35,7 +35,7 @@ pub use access_list::{
     BlockAccessIndex, CodeChange, NonceChange, PreStateAccount, PreStateError, PreStateValues,
     SlotChanges, StorageChange,
 };
-pub use account::{Account, KECCAK256_EMPTY, SlotValue};
+pub use account::{Account, SlotValue};
 pub use changes::{AccountDiff, AccountUpdate, Changes, ChangesError};
 pub use codec::{DecodeError, Reader, put_varint};
 pub use ids::{BlockId, BlockNumber};

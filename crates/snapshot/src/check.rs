@@ -18,8 +18,9 @@ use crate::{
     pages::ReadCause,
     read::snapshot::Snapshot,
 };
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::keccak256;
-use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
+use cambium_primitives::{Account, Path};
 use cambium_store::{Codes, Page};
 use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
 use rayon::prelude::*;

@@ -2,9 +2,10 @@
 //! reclaimed.
 
 use crate::health::Health;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountUpdate, Changes};
 use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaimer, StateError};
 use cambium_store::{Codes, StoreError};
 use parking_lot::Mutex;

@@ -12,6 +12,10 @@ pub trait Backend: Sized {
 
     /// A chain of its genesis block alone, whose state is `changes` to the empty state. An error
     /// if that state's root is not the header's.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the genesis file is refused.
     fn new(
         spec: ChainSpec,
         genesis: Header,
@@ -23,6 +27,10 @@ pub trait Backend: Sized {
     /// before it, the one of the highest total difficulty, the first of equals. An error leaves
     /// the chain as it was. `access_list` is the RLP of the block's access list, if it comes with
     /// one.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the block is refused.
     fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String>;
 
     /// The hash of the head.

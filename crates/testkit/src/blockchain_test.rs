@@ -3,12 +3,11 @@
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network, refusals};
 use alloy_eips::eip7840::BlobParams;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U64, U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_chain::{AmsterdamRules, Block, ChainSpec};
-use cambium_primitives::{
-    Account, AccountChanges, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY,
-};
+use cambium_primitives::{Account, AccountChanges, AccountDiff, AccountUpdate, Changes};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,

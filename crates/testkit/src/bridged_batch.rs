@@ -18,12 +18,12 @@
 
 use crate::{Model, SparseBlock};
 use alloy_consensus::Header;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_evm::{BatchBlock, BlockInput, Rules};
 use cambium_primitives::{
     AccessList, AccessListLimits, Account, AccountChanges, AccountDiff, AccountUpdate,
-    BalanceChange, BlockAccessIndex, Changes, CodeChange, KECCAK256_EMPTY, NonceChange,
-    SlotChanges, StorageChange,
+    BalanceChange, BlockAccessIndex, Changes, CodeChange, NonceChange, SlotChanges, StorageChange,
 };
 use revm::DatabaseRef;
 use std::collections::BTreeMap;
@@ -54,6 +54,10 @@ const INDEX: BlockAccessIndex = BlockAccessIndex(0);
 impl<'a> BridgedBatch<'a> {
     /// A batch of these blocks, in this order, each with its access list. An error if one could
     /// ask for the hash of another, or a code is missing.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the file.
     pub fn new(
         blocks: impl IntoIterator<Item = (&'a SparseBlock, &'a AccessList)>,
     ) -> Result<Self, String> {

@@ -2,9 +2,10 @@
 //! Homestead to BPO2, and those that geth's and besu's own tests are made of.
 
 use crate::{Backend, Pack, say};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, keccak256};
 use cambium_chain::{BlockSource, Genesis, GenesisAccount};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use serde::Deserialize;
 use std::{
     fs,

@@ -189,6 +189,10 @@ pub trait Suite: Sync {
     /// The files.
     fn files(&self) -> Vec<PathBuf>;
     /// The cases of one file; an error skips the whole file.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the file.
     fn cases(&self, file: &Path) -> Result<Vec<Self::Case>, String>;
 }
 

@@ -4,10 +4,11 @@
 use crate::{Alloc, Model, Pack, alloc_changes, json_files, network};
 use alloy_consensus::Header;
 use alloy_eips::eip4895::Withdrawal;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bloom, Bytes, U64, U256, keccak256};
 use cambium_chain::AmsterdamRules;
 use cambium_evm::{BlockInput, Rules, Transaction};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
@@ -153,6 +154,10 @@ impl MainnetData {
     pub const FOLDERS: [&str; 2] = ["pevm-mainnet", "mainnet-bal-replay"];
 
     /// The data in `folder`, which holds the content of pack 06.
+    ///
+    /// # Errors
+    ///
+    /// Returns what cannot be read.
     pub fn new(folder: &Path) -> Result<Self, String> {
         let blocks = folder.join("pevm-mainnet");
         Ok(Self {
@@ -182,6 +187,10 @@ impl MainnetData {
     }
 
     /// A block as it was. The hash of an ancestor that is not listed is that of its number as text.
+    ///
+    /// # Errors
+    ///
+    /// Returns what cannot be read.
     pub fn block(&self, number: u64) -> Result<SparseBlock, String> {
         let folder = self.block_folder(number);
         let fork = &self.expected(number)?.fork;
@@ -214,6 +223,10 @@ impl MainnetData {
     }
 
     /// A block replayed under Amsterdam's rules, without the transactions that those refuse.
+    ///
+    /// # Errors
+    ///
+    /// Returns what cannot be read.
     pub fn replay(&self, number: u64) -> Result<SparseBlock, String> {
         let file = format!("mainnet-bal-replay/{number}.json");
         let Replay {

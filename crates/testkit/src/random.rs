@@ -1,8 +1,9 @@
 //! Random numbers, paths, accounts and changes from a seed.
 
 use crate::Model;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use std::collections::HashMap;
 
 /// A random number generator (SplitMix64) with the same numbers on every machine.

@@ -9,9 +9,10 @@ use alloy_eips::{
     eip7251::CONSOLIDATION_REQUEST_PREDEPLOY_ADDRESS,
     eip7702::{Authorization, SignedAuthorization},
 };
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use cambium_evm::{BlockInput, Rules, Transaction};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use revm::primitives::hardfork::SpecId;
 
 /// Networks of which blocks are made: from the first that has receipts with a status.

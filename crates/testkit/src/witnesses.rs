@@ -18,6 +18,10 @@ pub struct Tampering {
 
 /// Sends a witness through its forms of JSON and executes it: the block's own header is what it
 /// must prove.
+///
+/// # Errors
+///
+/// Returns why the witness does not verify the block.
 pub fn execute_from_json(
     witness: &BlockWitness,
     rules: &StatelessRules<'_>,
@@ -40,6 +44,10 @@ pub fn execute_from_json(
 /// Tampers with a good witness in every way in turn: each node, code and header left out, and a
 /// bit flipped in it; bits flipped in the block. An error if one executes to a state root that is
 /// not the one claimed, or if a node, code or header could be spared.
+///
+/// # Errors
+///
+/// Returns why the changed witness is refused.
 pub fn tamper(
     good: &BlockWitness,
     rules: &StatelessRules<'_>,

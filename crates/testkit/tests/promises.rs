@@ -3,8 +3,9 @@
 
 mod small_database;
 
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{
     BlockMeta, Db, Disk, Fault, FaultyDisk, FileSizes, Loader, Options, Sealed, StateError,
     StoreError,

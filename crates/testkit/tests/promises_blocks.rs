@@ -1,7 +1,8 @@
 //! Promises about blocks, branches and views, each of which was once broken.
 
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{CheckProgress, Db, FaultyDisk, Loader, Options, Sealed, StateError, View};
 use cambium_testkit::plain::{self, account, change, first_block, path, put, remove, tiny_options};
 use std::sync::Arc;

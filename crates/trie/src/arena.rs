@@ -9,8 +9,9 @@ use crate::{
     prefetch::prefetch,
 };
 use alloc::vec::Vec;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, KECCAK256_EMPTY};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account};
 use core::fmt;
 
 /// The 64 nibbles of an account's or of a slot's path, packed.

@@ -5,6 +5,8 @@ use cambium_keccak::keccak256;
 use core::{fmt, num::NonZeroU64};
 
 /// Root hash of an empty trie, `keccak(rlp(""))`.
+// Equal to `alloy_trie::EMPTY_ROOT_HASH`, as a test checks: the crate of alloy would come into the
+// verifiers for this alone.
 pub const EMPTY_ROOT: B256 =
     b256!("56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
 

@@ -14,9 +14,10 @@ use crate::{
     rlp::{Child, RawNode, decode_account, decode_slot},
 };
 use alloc::{vec, vec::Vec};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_keccak::keccak256;
-use cambium_primitives::{Account, KECCAK256_EMPTY, Path};
+use cambium_primitives::{Account, Path};
 
 /// Claimed values of an account and some of its slots, with Merkle proofs. The JSON form is that of
 /// `eth_getProof` (EIP-1186).

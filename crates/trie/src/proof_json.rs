@@ -1,4 +1,7 @@
 //! How `eth_getProof` writes numbers and slots.
+//!
+//! `alloy_serde::JsonStorageKey` is not used: it would bring serde and serde_json into the verifiers even
+//! without the feature `serde`, and it reads decimal numbers as slots.
 
 use crate::proof::StorageKey;
 use alloc::{format, string::String};

@@ -311,3 +311,8 @@ fn a_proof_has_the_json_form_of_eth_get_proof() {
         );
     }
 }
+
+#[test]
+fn the_root_of_an_empty_trie_is_that_of_alloy() {
+    assert_eq!(cambium_trie::EMPTY_ROOT, alloy_trie::EMPTY_ROOT_HASH);
+}

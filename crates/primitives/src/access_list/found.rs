@@ -12,8 +12,9 @@
 //! access list, and decoding needs it.
 
 use super::list::AccessList;
-use crate::{Account, KECCAK256_EMPTY};
+use crate::Account;
 use alloc::vec::Vec;
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, U256};
 use alloy_rlp::{Decodable, Encodable, Error as RlpError, Header};
 

@@ -11,10 +11,9 @@ use crate::{
     merge::{MergedShard, merge_shard},
     pages::Pages,
 };
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, KECCAK256_EMPTY, Path,
-};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path};
 use cambium_store::Codes;
 use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
 use std::sync::Arc;

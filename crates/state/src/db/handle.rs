@@ -41,6 +41,10 @@ impl Db {
     }
 
     /// A view of the state at the head.
+    ///
+    /// # Errors
+    ///
+    /// None today: the state at the head is always in memory or in pages.
     pub fn view(&self) -> Result<View, StateError> {
         let current = self.inner.layers.current.read();
         let head = current.tree.head().clone();
@@ -86,6 +90,11 @@ impl Db {
     }
 
     /// Number and hash of the canonical block at `number`; `None` above the head.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if the block index or a
+    /// record of the block log is damaged.
     pub fn block_id(&self, number: BlockNumber) -> Result<Option<BlockId>, StateError> {
         let entry = self.inner.journal.blocks.canonical(number)?;
         Ok(entry.map(|entry| BlockId::new(number, entry.hash)))
@@ -104,6 +113,11 @@ impl Db {
     }
 
     /// A committed block, if it can be built upon: see [`Db::has`].
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if the block index or a
+    /// record of the block log is damaged.
     pub fn block_by_id(&self, id: BlockId) -> Result<Option<BlockMeta>, StateError> {
         let position = self.inner.journal.blocks.position_of(id)?;
         position
@@ -129,6 +143,11 @@ impl Db {
 
     /// Whether a block is committed and can be built upon: it is canonical, or one of the newest
     /// [`Options::unfinalized_blocks`] heights.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if the block index or a
+    /// record of the block log is damaged.
     pub fn has(&self, id: BlockId) -> Result<bool, StateError> {
         Ok(self.inner.journal.blocks.position_of(id)?.is_some())
     }

@@ -69,6 +69,10 @@ impl Opener {
 
 impl Db {
     /// Whether `disk` holds a database, whole or damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the directory cannot be read.
     pub fn exists(disk: &dyn Disk) -> Result<bool, StateError> {
         Ok(Manifest::exists(disk)? || Checkpoint::exists(disk)?)
     }

@@ -76,6 +76,10 @@ pub struct Merging {
 
 impl Db {
     /// Sizes and counts of the database.
+    ///
+    /// # Errors
+    ///
+    /// None today.
     pub fn stats(&self) -> Result<Stats, StateError> {
         let (head, snapshot, merging, layers, overlay_bytes) = {
             let current = self.inner.layers.current.read();

@@ -59,6 +59,11 @@ fn leaves_of(keys: &ProofTargets) -> impl Iterator<Item = Path> {
 impl View {
     /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
     /// blinded.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
+    /// the index is damaged.
     pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
@@ -70,6 +75,10 @@ impl View {
     }
 
     /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`]; [`StateError::BadChanges`] if `changes` contradict the state.
     pub fn extract_for_changes(
         &self,
         keys: &ProofTargets,

@@ -10,8 +10,9 @@ use crate::{
         records::{BlockRecord, KIND_BLOCK},
     },
 };
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, keccak256};
-use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, KECCAK256_EMPTY};
+use cambium_primitives::{AccountUpdate, BlockId, BlockNumber};
 use cambium_snapshot::{Counters, PartCache, StateError};
 use cambium_store::{
     BlockIndex, BlockLog, Codes, LogDamage, LogDamageKind, LogPosition, Manifest, Segments,

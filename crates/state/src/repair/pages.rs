@@ -7,8 +7,9 @@
 use super::report::{Repair, whole};
 use crate::log::{log_state::ReadCheckpoint, records::BlockRecord};
 use alloy_primitives::B256;
+use alloy_primitives::KECCAK256_EMPTY;
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, KECCAK256_EMPTY, Path, SlotValue,
+    ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, Path, SlotValue,
 };
 use cambium_snapshot::{
     Counters, IndexWriter, PartCache, StateError, addr_of_place, checkpoint, decode_leaf,

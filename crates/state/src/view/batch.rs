@@ -40,12 +40,21 @@ pub(crate) enum ValueCacheUse {
 impl View {
     /// Reads many accounts by keccak(address), with all device reads in flight at once. The result
     /// is in the order of `paths`, with `None` for accounts that don't exist.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
+    /// the index is damaged.
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
         self.read_all(paths, ValueCacheUse::ReadAndFill)
     }
 
     /// Reads many slots by keccak(address) and keccak(slot), with all device reads in flight at
     /// once. The result is in the order of `slots`, with zero for slots that are not set.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::accounts`].
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
         self.read_all(slots, ValueCacheUse::ReadAndFill)
     }
@@ -53,6 +62,10 @@ impl View {
     /// Loads the pages of these keys into memory, with all device reads in flight at once. Later
     /// reads of the keys, and the computation of a root after they change, then need no device
     /// reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::accounts`].
     pub fn prefetch(&self, accounts: &[B256], slots: &[(B256, B256)]) -> Result<(), StateError> {
         self.read_all(accounts, ValueCacheUse::Bypass)?;
         self.read_all(slots, ValueCacheUse::Bypass)?;

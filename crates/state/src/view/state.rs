@@ -5,9 +5,10 @@ use crate::{
     layers::{overlay::Overlay, tree::Layer},
     tries::base::Base,
 };
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
-    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, KECCAK256_EMPTY, Path,
+    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, Path,
 };
 use cambium_snapshot::StateError;
 use cambium_trie::TrieError;
@@ -40,6 +41,11 @@ impl View {
     }
 
     /// Reads the account at keccak(address); `None` if it doesn't exist.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
+    /// the index is damaged.
     pub fn account(&self, path: &B256) -> Result<Option<Account>, StateError> {
         self.read(path)
     }
@@ -56,6 +62,10 @@ impl View {
     }
 
     /// Reads the slot at keccak(slot) of the account at keccak(address); zero if it is not set.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, StateError> {
         self.read(&(*account, *slot))
     }
@@ -83,6 +93,10 @@ impl View {
 
     /// Reads all non-zero slots of an account, by keccak(slot). The result can be large;
     /// [`View::each_slot`] does not collect it.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
     pub fn slots(&self, account: &B256) -> Result<Vec<(B256, U256)>, StateError> {
         let mut slots = Vec::new();
         self.each_slot(account, |slot, value| {
@@ -94,6 +108,10 @@ impl View {
 
     /// Visits the non-zero slots of an account in the order of keccak(slot), until `visit` breaks.
     /// Holds one page of slots in memory at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
     pub fn each_slot(
         &self,
         account: &B256,
@@ -148,6 +166,10 @@ impl View {
     }
 
     /// Whether an account has a non-zero slot. Reads no further than the first one.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::slot`].
     pub fn has_storage(&self, account: &B256) -> Result<bool, StateError> {
         let mut has_one = false;
         self.each_slot(account, |_, _| {
@@ -158,6 +180,11 @@ impl View {
     }
 
     /// Reads the code with that hash.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::MissingCode`] if the database has no such code, and [`StateError::Store`] if the disk
+    /// fails or the code is damaged.
     pub fn code(&self, hash: &B256) -> Result<Bytes, StateError> {
         Ok(self.bytecode(hash)?.original_bytes())
     }

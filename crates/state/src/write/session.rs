@@ -61,12 +61,20 @@ impl Session {
     /// Reads accounts that the block will change, by keccak(address), in any order. Unlike
     /// [`View::accounts`], this also loads the trie nodes that their update needs, so that
     /// [`Session::finish`] has less to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
     pub fn accounts(&self, paths: &[B256]) -> Result<Vec<Option<Account>>, StateError> {
         self.read(paths)
     }
 
     /// Reads slots that the block will change, by keccak(address) and keccak(slot), in any order,
     /// and loads the trie nodes that their update needs: see [`Session::accounts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
         self.read(slots)
     }
@@ -92,6 +100,10 @@ impl Session {
     /// block, but from the tries that [`Session::finish`] uses. Nodes that this session has read
     /// are in these already, and nodes that are hashed for a witness are not hashed again for the
     /// root. Unlike the extraction from a view, it delays roots of other blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract_for_changes`].
     pub fn extract_for_changes(
         &self,
         keys: &ProofTargets,
@@ -108,6 +120,11 @@ impl Session {
 
     /// Computes the state root after `changes` on top of those of earlier calls. Receipts before
     /// Byzantium contain such roots, one for each transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::BadChanges`] for slots of an account that does not exist, and the errors of reads:
+    /// [`View::account`]. The session is unchanged, and the call can be repeated.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
         self.view.check_owners(&self.applied, changes)?;
         // An error leaves the session unchanged.

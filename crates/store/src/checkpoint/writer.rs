@@ -146,6 +146,10 @@ impl CheckpointWriter {
     /// # Panics
     ///
     /// If the name is used already or longer than 255 bytes.
+    ///
+    /// # Errors
+    ///
+    /// None today.
     pub fn section(&mut self, name: &str) -> Result<(), StoreError> {
         assert!(name.len() <= 255, "section name of {} bytes", name.len());
         assert!(

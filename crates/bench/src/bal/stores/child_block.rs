@@ -1,11 +1,12 @@
 //! What a child is given of a block: all of it, made once by the parent, in files.
 
 use crate::{bal::block::BalBlock, state::stores::Failure};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, Keccak256};
 use alloy_rlp::{Decodable, Encodable};
 use cambium_chain::{Block, Chain, ChainSpec, DryRun};
 use cambium_evm::Outcome;
-use cambium_primitives::{AccessList, AccessListLimits, KECCAK256_EMPTY, PreStateValues};
+use cambium_primitives::{AccessList, AccessListLimits, PreStateValues};
 use std::{error::Error, fs, path::Path};
 
 const BLOCK: &str = "block.rlp";

@@ -1,9 +1,10 @@
 //! A workload's genesis state as keys and values.
 
 use super::provider::{account_key, slot_key};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, U256, keccak256};
 use cambium_chain::{GenesisPart, Workload};
-use cambium_primitives::{Account, KECCAK256_EMPTY, SlotValue};
+use cambium_primitives::{Account, SlotValue};
 use std::convert::Infallible;
 
 /// Keys and values, sorted by key: so no store has to sort them again.

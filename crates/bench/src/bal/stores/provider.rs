@@ -1,8 +1,9 @@
 //! A flat key-value store as the state that blocks are executed on.
 
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_evm::{ManyRead, StateRead};
-use cambium_primitives::{Account, DecodeError, KECCAK256_EMPTY, SlotValue};
+use cambium_primitives::{Account, DecodeError, SlotValue};
 use cambium_state::View;
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,

@@ -1,8 +1,9 @@
 //! Values that a block is said to find.
 
 use super::{index, list};
-use crate::{Account, AccountUpdate, KECCAK256_EMPTY, access_list::*};
+use crate::{Account, AccountUpdate, access_list::*};
 use alloc::{vec, vec::Vec};
+use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
 use core::convert::Infallible;
 use proptest::{collection::vec as many, prelude::*};

@@ -77,6 +77,10 @@ impl Loader {
 
     /// Adds an account by keccak(address), with slots by keccak(slot), in any order. Slots with the
     /// value zero are ignored. [`Self::finish`] rejects keys that were added twice.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if accounts do not fit into memory and cannot be written to the disk.
     pub fn account(
         &mut self,
         path: B256,
@@ -87,6 +91,10 @@ impl Loader {
     }
 
     /// Adds slots of an account, before or after the account itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::account`].
     pub fn slots(
         &mut self,
         account: B256,
