@@ -3,17 +3,17 @@
 
 use alloy_primitives::{Bytes, keccak256};
 use cambium_primitives::{BlockId, Changes};
-use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options};
+use cambium_state::{BlockMeta, Db, FaultyDisk, Loader, Options, StateError};
 use cambium_testkit::{
     ConcurrentDriver, ConcurrentParams, RoundFaults, TINY_FILES,
-    plain::{account, first_block, path, put},
+    plain::{self, account, first_block, path, put},
     say,
 };
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, Once,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
@@ -219,4 +219,40 @@ fn a_check_beside_moves_of_the_head_finds_no_damage() {
         }
         is_over.store(true, Ordering::SeqCst);
     });
+}
+
+/// The head moves between any two calls, so nothing of a view may come from an earlier look at it.
+#[test]
+fn a_view_by_number_is_of_that_number_while_the_head_moves() {
+    const MOVES: u64 = 50_000;
+    let disk = Arc::new(FaultyDisk::new(1));
+    let db = plain::make(disk, plain::tiny_options(), 50, |_| 0);
+    for number in 1..=3 {
+        plain::commit(&db, vec![put(path(number), number)], Vec::new());
+    }
+    let top = db.head();
+    let moves = AtomicU64::new(0);
+    // Compared when the other thread has ended.
+    let wrong = thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..MOVES {
+                db.unwind(2).unwrap();
+                db.set_head(top).unwrap();
+                moves.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut wrong, mut views) = (None, 0_u64);
+        while wrong.is_none() && moves.load(Ordering::Relaxed) < MOVES {
+            let number = db.head().number;
+            views += 1;
+            wrong = match db.view_at(number) {
+                Ok(view) => (view.block().number != number).then_some((number, Ok(view.block()))),
+                Err(StateError::NoSuchBlock { .. }) if number == top.number => None,
+                Err(error) => Some((number, Err(error))),
+            };
+        }
+        say(&format!("{views} views"));
+        wrong
+    });
+    assert!(wrong.is_none(), "{wrong:?}");
 }

@@ -79,10 +79,15 @@ impl Db {
     ///
     /// [`StateError::NoSuchBlock`] above the head, and the errors of [`Db::view_of`].
     pub fn view_at(&self, number: BlockNumber) -> Result<View, StateError> {
-        let head = self.head();
-        if number == head.number {
-            return self.view();
-        }
+        let head = {
+            // The head may be another one a moment later.
+            let current = self.inner.layers.current.read();
+            let head = current.tree.head();
+            if number == head.block.number {
+                return Ok(self.inner.view_at(&current, head.clone()));
+            }
+            head.block
+        };
         let id = self
             .block_id(number)?
             .ok_or(StateError::NoSuchBlock { number, head })?;
