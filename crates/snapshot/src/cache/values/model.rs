@@ -8,6 +8,7 @@ use crate::base::sync::Mutex;
 use alloy_primitives::U256;
 use cambium_primitives::{Account, AccountDiff};
 use loom::{model::Builder, thread};
+use std::sync::Arc;
 
 /// Account that each merge changes.
 const CHANGED: u64 = 0;
@@ -52,7 +53,7 @@ struct Newest(Arc<Mutex<Option<ValueCache>>>);
 impl Newest {
     fn new(value_cache: ValueCache) -> Self {
         let newest = Self(Arc::new(Mutex::default()));
-        newest.set(entries);
+        newest.set(value_cache);
         newest
     }
 
@@ -61,7 +62,7 @@ impl Newest {
     }
 
     fn set(&self, value_cache: ValueCache) {
-        *self.0.lock() = Some(entries);
+        *self.0.lock() = Some(value_cache);
     }
 }
 
