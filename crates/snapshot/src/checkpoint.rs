@@ -44,7 +44,7 @@ pub struct Meta<L> {
     pub state: CheckpointState,
     /// Length of the code file when the checkpoint was written, in bytes.
     pub codes_len: u64,
-    /// Data of the owner of the block log.
+    /// The data of the layers above the snapshot.
     pub log: L,
 }
 
@@ -65,12 +65,12 @@ pub struct Read<L> {
 /// Data that a checkpoint contains for the layers above the snapshot: head, replay position, and
 /// sections of their own.
 pub trait AboveSnapshot: Clone {
-    /// Head of the chain: the checkpoint's block or a descendant; or an ancestor of it, if the
-    /// checkpoint was written during an unwind of several steps.
+    /// Head of the chain: the checkpoint's block or a descendant. If the checkpoint was written
+    /// while the head was moving far down in several steps, the block that it was moving to.
     fn head(&self) -> BlockId;
 
-    /// Position of the end of the block log when the checkpoint's block became the base. Recovery
-    /// replays everything after it.
+    /// Position in the block log from which recovery replays: its end when the checkpoint's block
+    /// became the base, or an earlier record if a replay was still under way then.
     fn replay(&self) -> LogPosition;
 
     /// Additional sections with their names, which must differ from those of the checkpoint itself.
@@ -186,12 +186,13 @@ pub fn copy_index(
 /// | others | | | those of [`AboveSnapshot::sections`] |
 /// | `index`, `tops`, or `changes`, `changed` | | | the index: [`IndexWriter::finish`] |
 ///
-/// Of a checkpoint that is on another, for a rebuild of the index where one of them is damaged:
+/// An incremental checkpoint has these sections too. A rebuild of the index needs them if another
+/// checkpoint of the chain is damaged:
 ///
 /// | section | meaning |
 /// |---|---|
-/// | `retired_before` | what `retired` is in the checkpoint before |
-/// | `live` | in the first that is on a whole index: all pages that it names, without their lengths |
+/// | `retired_before` | a copy of `retired` of the checkpoint before |
+/// | `live` | in the first one after a whole index: all pages that it names, without their lengths |
 fn finish<L: AboveSnapshot>(
     mut index: WrittenIndex,
     of: &Meta<L>,
@@ -239,8 +240,8 @@ fn finish<L: AboveSnapshot>(
 /// | size | meaning |
 /// |---|---|
 /// | 1-10 | number of pages, LEB128 |
-/// | each 1-10 | all but the low 16 bits of its address, less those of the one before, LEB128 |
-/// | 1-3 | these 16 bits, LEB128, if lengths are kept |
+/// | each 1-10 | its address without the low 16 bits, minus that of the page before, LEB128 |
+/// | 1-3 | the low 16 bits, LEB128, if lengths are kept |
 fn put_pages(mut pages: Vec<PageAddr>, with_lengths: bool) -> Vec<u8> {
     pages.sort_unstable();
     let mut bytes = Vec::with_capacity(10 + pages.len() * 3);

@@ -37,10 +37,10 @@ impl HeldPages {
 }
 
 /// One of the 256 shards of a dirty trie: the state trie of a block above the snapshot, expanded
-/// only where blocks have changed it.
+/// only where blocks have changed it, or read it in order to change it.
 #[derive(Clone)]
 pub struct DirtyShard {
-    /// The changed leaves and the nodes above them. Everything else is blinded.
+    /// The changed leaves, those read for a change, and the nodes above them. The rest is blinded.
     pub trie: PartialTrie,
     /// The pages that `trie` has expanded.
     pub held: HeldPages,

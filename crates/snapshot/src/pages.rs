@@ -53,7 +53,8 @@ impl PrefetchedPages {
     }
 }
 
-/// Cause of a page read. It selects the counter, and whether the page is put into the cache.
+/// Cause of a page read. It selects the counter, whether a failed read is tried again, and whether
+/// [`Pages::read_batch`] caches the page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ReadCause {
     /// A read of an account or a slot.
@@ -87,7 +88,7 @@ struct Unreadable {
     segments: HashSet<u32>,
 }
 
-/// Limit of the unreadable pages that are remembered. Where there are more, a whole file is lost.
+/// Maximum number of unreadable pages that are remembered. If there are more, a whole file is lost.
 const UNREADABLE_MAX: usize = 1 << 16;
 /// Pauses before the second, third and fourth attempt of a read that may fail temporarily.
 pub const RETRY_PAUSES: [Duration; 3] = [
@@ -159,9 +160,9 @@ impl Pages {
             .retain(|segment| !segments.contains(segment));
     }
 
-    /// Tries a failed read of the page at `addr` again if it is for a merge, and records pages that
-    /// stay unreadable. A failed merge would stop the engine, while other readers only report the
-    /// error.
+    /// Tries a failed read of the page at `addr` again if it is for a merge: a failed merge would
+    /// stop the engine, while other readers only report the error. Records the page as unreadable
+    /// if it is damaged, or if a merge can't read it.
     fn retry_for_merge(
         &self,
         read: Result<Page, StoreError>,

@@ -6,8 +6,8 @@
 //! - both kept checkpoints name none of its pages, and
 //! - nobody holds a snapshot of a generation in its range.
 //!
-//! So a long-lived view keeps the segments of its own snapshot, and none that were written or died
-//! outside its generation.
+//! So a view that is held for long keeps the segments that its own snapshot needs, but none that
+//! were begun after it, and none whose pages were all replaced before it.
 
 use crate::read::snapshot::Snapshot;
 use cambium_store::{PageAddr, Segments, UnlinkedFiles};

@@ -20,7 +20,7 @@ pub(crate) struct Store {
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
     pub(crate) code_cache: CodeCache,
-    /// Retired pages and lent files. While it is locked, only locks of the segments are taken.
+    /// Retired pages and lent files. While it is locked, only locks of `pages` are taken.
     pub(crate) reclaim: Mutex<Reclaimer>,
 }
 

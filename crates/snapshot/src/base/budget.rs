@@ -11,7 +11,8 @@
 //! after each merge. Other memory that grows (the code directory, io_uring rings, layers that
 //! views hold) is subtracted before everything else is divided.
 
-/// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes.
+/// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes: at
+/// most an eighth of all memory.
 const FIXED_BYTES: u64 = 40 << 20;
 /// Share of layers, and of the pages that their tries have expanded, in the memory that is left.
 const LAYERS_FRACTION: f64 = 0.5;

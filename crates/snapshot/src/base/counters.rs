@@ -75,9 +75,9 @@ counters! {
         reads,
         /// Reads of accounts and slots answered by a layer above the snapshot.
         overlay_hits,
-        /// Single reads below the layers that the value cache answered.
+        /// Reads of accounts and slots below the layers that the value cache answered.
         value_cache_hits,
-        /// Single reads below the layers that the value cache did not answer.
+        /// Reads of accounts and slots below the layers that the value cache did not answer.
         value_cache_misses,
         /// Contract codes found in the code cache.
         code_cache_hits,
@@ -152,7 +152,7 @@ counters! {
         /// Pages that can't be read, because they are damaged or the disk failed repeatedly. This
         /// is a current value, not a total.
         pages_unreadable,
-        /// ValueCache of the block index read from disk.
+        /// Entries of the block index read from disk.
         block_index_reads,
         /// Bytes written to segments: changed and moved pages, and the zeros that fill blocks.
         page_bytes_written,
@@ -178,8 +178,8 @@ counters! {
 }
 
 impl CounterValues {
-    /// Device reads of pages, for all causes: without reads from buffers, and with one for pages
-    /// that were read together.
+    /// Device reads of pages, for all causes. Reads from a write buffer do not count, and pages
+    /// that were read together count as one read.
     pub const fn page_reads(&self) -> u64 {
         let all = self.page_reads_value
             + self.page_reads_trie

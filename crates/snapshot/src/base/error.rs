@@ -100,7 +100,8 @@ pub enum StateError {
         /// Memory available for such changes, in bytes.
         bytes_max: u64,
     },
-    /// Sealed but uncommitted blocks exceed the memory for layers.
+    /// Sealed blocks would exceed twice the memory for layers, and none was committed while the
+    /// caller waited.
     #[error(
         "sealed but uncommitted blocks take {bytes} bytes, and the limit for all layers is \
          {bytes_max}: commit some of them, or give the database more memory"

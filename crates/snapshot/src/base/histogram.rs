@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-/// LeafBuckets in each power of two.
+/// Number of buckets for each power of two.
 const STEPS_PER_DOUBLING: u64 = 32;
-/// log2 of the shortest duration, in nanoseconds, from which bucket widths grow: 1.024 us.
+/// log2 of the shortest duration, in nanoseconds, whose power of two has buckets of its own: 1.024
+/// us. Shorter durations share 32 buckets of 32 ns each.
 const FIRST_BITS: u32 = 10;
 /// log2 of the duration, in nanoseconds, at which the last bucket ends: 18 minutes. Longer ones
 /// count there, too.
@@ -86,8 +87,8 @@ impl Histogram {
     }
 }
 
-/// Quantiles of a duration, in nanoseconds. They are upper bounds, too large by at most 1/32; the
-/// maximum is exact. All are 0 if nothing was measured.
+/// Quantiles of a duration, in nanoseconds. They are upper bounds, too large by at most 1/32, or by
+/// 32 ns below 1.024 us; the maximum is exact. All are 0 if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Number of measurements.

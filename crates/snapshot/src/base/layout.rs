@@ -1,5 +1,9 @@
-//! Mapping between the state trie and pages: shards, prefixes, page addresses in stubs, and the
-//! encoding of leaves.
+//! Mapping between the state trie and pages: shards, prefixes, page addresses in blinded nodes, and
+//! the encoding of leaves.
+//!
+//! The *place* of a blinded node is a number that the trie stores and never interprets. Here it is
+//! the address of the page that contains the node's subtrie. A *digest* is a node reference that a
+//! page caches, so that an update of the page need not hash everything in it.
 
 use crate::base::{counters::Counters, error::StateError};
 use alloy_primitives::{B256, U256};
@@ -115,7 +119,8 @@ pub fn subtrie_of(
     Ok((trie, root))
 }
 
-/// Returns the digests of `page`, in path order: node references of its larger inner branches.
+/// Returns the digests of `page`, in path order: references of its larger branches and storage
+/// tries.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! The engine's own thread pools for parallel work.
+//! The engine's own thread pools: one for state roots and other work that blocks wait for, one for
+//! reads, and one at low priority for merges. Another thread drops large values.
 //!
 //! The engine holds its locks while it waits for parallel work. In a pool shared with the embedding
 //! program, a waiting thread could steal the program's jobs, which may take the same locks.
@@ -13,6 +14,7 @@ use std::{
     thread,
 };
 
+/// Threads for state roots and other work that blocks wait for: as many as processors.
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
     let named = |index| format!("cambium-state-{index}");
     let pool = ThreadPoolBuilder::new().thread_name(named).build();

@@ -1,4 +1,5 @@
-//! Caches that answer single reads: values of accounts and slots, and executable contract code.
+//! Caches in front of index, pages and code file: values of accounts and slots, and executable
+//! contract code.
 
 pub(crate) mod codes;
 pub(crate) mod values;

@@ -101,8 +101,9 @@ impl StoredIndex {
     }
 }
 
-/// Reads the index of a checkpoint: whole if it fits into its memory limit, otherwise its tops.
-/// Verifies all of its bytes in both cases. Shards are decoded in parallel.
+/// Reads the index of a checkpoint: whole if it fits into its memory limit, otherwise its tops, or
+/// [`LoadedIndex::TooLarge`] if it is stored as changes. Verifies all of its bytes in each case.
+/// Shards are decoded in parallel.
 pub(crate) fn read_index(
     checkpoint: &Checkpoint,
     cache: &Arc<PartCache>,

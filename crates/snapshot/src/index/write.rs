@@ -184,20 +184,20 @@ impl<'a> IndexWriter<'a> {
     /// |---|---|---|---|
     /// | `index` | | | the parts of each shard side by side, shards in any order: pieces of at most 8 KiB, each a subtrie whose stubs name pages |
     /// | `tops` | | 256 times | of each shard in order: |
-    /// | | | 1-10 | where its parts begin in `index`, LEB128 |
-    /// | | | 1-10 | bytes of these, LEB128 |
+    /// | | | 1-10 | offset of its parts in `index`, LEB128 |
+    /// | | | 1-10 | length of its parts, LEB128 |
     /// | | | 1-10 | number of pages that it names, LEB128 |
     /// | | | 1-10 | length of its top, LEB128 |
     /// | | | | its top: a trie whose stubs name pages or parts (`shard.rs`) |
     ///
-    /// Of a checkpoint that is on another instead of these:
+    /// An incremental checkpoint has these sections instead:
     ///
     /// | section | offset | size | meaning |
     /// |---|---|---|---|
-    /// | `changes` | | | a piece of each shard, in any order: a trie, as what changed since the other |
+    /// | `changes` | | | a piece of each shard, in any order: its trie, encoded as changes to that in the checkpoint before |
     /// | `changed` | | 256 times | of each shard in order: |
-    /// | | | 1-10 | where its piece begins in `changes`, LEB128 |
-    /// | | | 1-10 | bytes of it, LEB128 |
+    /// | | | 1-10 | offset of its piece in `changes`, LEB128 |
+    /// | | | 1-10 | length of its piece, LEB128 |
     /// | | | 1-10 | number of pages that the shard names, LEB128 |
     pub fn finish(self) -> Result<WrittenIndex, StateError> {
         let WriterState {
@@ -244,8 +244,8 @@ impl<'a> IndexWriter<'a> {
 }
 
 impl Index {
-    /// Begins a checkpoint with this same index after the one that it is in: with empty changes on
-    /// that one if `on_the_first`, otherwise with the whole index.
+    /// Begins a second checkpoint with this same index, so that either of the two may be lost. It
+    /// contains empty changes to the first one if `on_the_first`, otherwise the whole index.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ impl Index {
 }
 
 impl WrittenIndex {
-    /// Returns the checkpoint that this one is on, if it contains only changes.
+    /// Returns the checkpoint that the changes apply to, or `None` if the whole index is written.
     pub fn is_on(&self) -> Option<CheckpointId> {
         self.before.map(|before| before.newest)
     }

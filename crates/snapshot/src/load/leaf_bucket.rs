@@ -104,7 +104,7 @@ pub(crate) struct SpillFile {
     name: String,
     /// Length of the file, in bytes.
     end: AtomicU64,
-    /// HeldParts while the file is created, so that it is created once.
+    /// Held while the file is created, so that it is created once.
     creating: Mutex<()>,
 }
 

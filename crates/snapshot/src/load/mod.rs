@@ -2,14 +2,14 @@
 //! bounded memory.
 //!
 //! ```text
-//!  accounts, slots     in any order
+//!  accounts, slots     in any order                                   buckets.rs
 //!    -> 256 buckets    by first byte of the path, spilled when large  leaf_bucket.rs
 //!    -> sorted         bucket by bucket, on all cores                 sort.rs
 //!    -> pages, root    shard by shard, some leaves at a time          build.rs
 //! ```
 //!
 //! Data that does not fit into memory is spilled to disk: about 45 bytes for each account or slot,
-//! and twice that for the slots of an account that alone exceeds the memory.
+//! and twice that in a bucket that exceeds the memory of the thread that sorts it.
 
 mod leaf_bucket;
 mod sort;

@@ -1,5 +1,5 @@
-//! Segment cleaning (garbage collection): moves live pages out of the segments with the fewest, so
-//! that these segments can be removed.
+//! Segment cleaning (garbage collection): moves live pages out of the emptiest segments, so that
+//! these can be removed.
 //!
 //! Replaced pages are scattered over all segments. A merge that finds too much dead space appends
 //! copies of the live pages in the emptiest segments behind its own pages. Each move changes one
@@ -45,9 +45,10 @@ struct LivePage {
 }
 
 impl Cleaning {
-    /// Chooses the segments to clean: those with the fewest live bytes, until dead space is within
-    /// its limit. Pages that are `retired` count as dead, since the next checkpoint no longer needs
-    /// them. Segments that contain `unreadable` pages are left out, since they can't be emptied.
+    /// Chooses the segments to clean: those with the smallest share of live bytes, until dead space
+    /// is within its limit. Pages that are `retired` count as dead, since the next checkpoint no
+    /// longer needs them. Segments that contain `unreadable` pages are left out, since they can't
+    /// be emptied.
     pub fn of(segments: &[SegmentStats], retired: &[PageAddr], unreadable: &HashSet<u32>) -> Self {
         let live = segments
             .iter()

@@ -7,6 +7,10 @@
 //! becomes part of the index. The blinded subtries of the dirty trie are unchanged, and their part
 //! of the index is copied.
 //!
+//! `walk.rs` does this for one shard. It has a fast path, `rewrite.rs`, for a page in which only
+//! values of leaves changed or leaves were added. Afterwards, `clean.rs` moves pages of the shard
+//! out of segments with much dead space.
+//!
 //! ```text
 //!            index:     (branch)             too large for a page
 //!                      /   |    \

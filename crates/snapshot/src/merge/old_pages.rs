@@ -20,8 +20,8 @@ pub(crate) struct OldPages<'a> {
 }
 
 impl<'a> OldPages<'a> {
-    /// Finds the pages in `index` that `trie` has expanded, and reads those that are neither held
-    /// nor cached, all in flight at once.
+    /// Finds the pages in `index` that `trie` has expanded, except for those below accounts and
+    /// extensions. Reads those that are neither held nor cached, all in flight at once.
     pub(crate) fn read(
         index: &'a PartialTrie,
         trie: &PartialTrie,
@@ -43,7 +43,7 @@ impl<'a> OldPages<'a> {
                     let pairs = old.iter().zip(new).zip(0u8..16).rev();
                     todo.extend(pairs.map(|((old, new), nibble)| (*old, *new, path.child(nibble))));
                 }
-                // Expanded pages below accounts or extensions are few, and read on demand.
+                // Expanded pages below accounts or extensions are read on demand.
                 _ => {}
             }
         }
@@ -55,7 +55,7 @@ impl<'a> OldPages<'a> {
         })
     }
 
-    /// Returns the page with the prefix `path`, if the trie has expanded it.
+    /// Returns the page with the prefix `path`, if [`OldPages::read`] found it.
     pub(crate) fn at(&mut self, path: &Path) -> Option<Arc<Page>> {
         let (_, page) = self.ahead.over(path)?;
         (page.prefix() == path).then(|| page.clone())

@@ -1,7 +1,7 @@
-//! Fast path of a merge: copies a page in which some leaves have changed, and replaces these.
+//! Fast path of a merge: copies a page around the leaves that have changed or are new.
 //!
-//! All other changes (accounts with storage, leaves that no longer fit, a page that shrinks) take
-//! the slow path in `walk.rs`, which takes the page apart.
+//! All other changes (accounts with storage, leaves that no longer fit, a page that loses leaves)
+//! take the slow path in `walk.rs`, which takes the page apart.
 
 use super::sizes::{DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, PAGE_BYTES_MAX};
 use crate::base::{error::StateError, layout::decode_digests};

@@ -1,5 +1,7 @@
-//! Slow path of a merge: walks the dirty trie bottom-up, takes apart the pages that it has
-//! expanded, and assembles new ones.
+//! The merge of one shard: walks the dirty trie bottom-up, and replaces the pages that the trie has
+//! expanded. At the topmost branch of an old page it tries the fast path ([`Rewriter`]). Otherwise
+//! it takes the old page apart, and assembles new pages from its unchanged leaves and the leaves of
+//! the trie.
 
 use super::{
     old_pages::OldPages,
@@ -211,7 +213,8 @@ impl<'a> Merger<'a> {
         bytes
     }
 
-    /// Merges the branch at `link`, by the fast path if it is the topmost branch of an old page.
+    /// Merges the branch at `link`. Tries the fast path if it is the topmost branch of an old page
+    /// that was read ahead.
     fn branch(
         &mut self,
         link: Link,

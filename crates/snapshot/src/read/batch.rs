@@ -1,5 +1,5 @@
-//! Batched reads from a snapshot: the pages that a batch of keys needs are read in one batch,
-//! sorted by their position on disk, and each only once.
+//! Reads from a snapshot, of single keys and of batches. The pages that a batch of keys needs are
+//! read in one batch, sorted by their position on disk, and each only once.
 
 use crate::{
     base::{error::StateError, key::Key, layout::addr_of_place},
@@ -17,7 +17,8 @@ pub const CHUNK_KEYS: usize = 1024;
 pub const PARALLEL_KEYS_MIN: usize = 256;
 
 impl Snapshot {
-    /// Prefetches the pages of leaves into the page cache, in batches of [`CHUNK_KEYS`].
+    /// Prefetches the pages of leaves into the page cache, in batches of [`CHUNK_KEYS`]. `why` must
+    /// be a cause for which [`Pages::read_batch`](crate::Pages::read_batch) caches pages.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 //! it is on.
 //!
 //! ```text
-//!   7 (whole)  <- 8 <- 9 <- 10      each contains the segment table, and the pages that it no
-//!                                   longer names of the one before
+//!   7 (whole)  <- 8 <- 9 <- 10      each contains the segment table, and lists the pages that
+//!                                   the one before names and it no longer does
 //! ```
 //!
 //! The starting point is a checkpoint whose pages are known completely: the last one before any

@@ -1,14 +1,15 @@
 //! Opening a database: the newest checkpoint, and a short replay of the log.
 //!
 //! ```text
-//!   look     checkpoint, segments, codes, end of the log, block index     nothing is changed
+//!   look     checkpoint, segments, codes, end of the log, block index  at most an index is rebuilt
 //!   replay   the records of the log after the checkpoint become layers    replay.rs
 //!   settle   remains of crashes and damage are set aside, cut off, removed
 //! ```
 //!
-//! An opening that fails has deleted nothing that is needed, and can be tried again. At most it has
-//! added a checkpoint with a rebuilt index. Only what is certainly damaged is skipped; an error
-//! that may be transient ends the opening.
+//! An opening that fails has deleted nothing that is needed, and can be tried again. It may have
+//! added a checkpoint, if the index was rebuilt or is too large for the memory; begun to rebuild a
+//! damaged block index; or settled and merged already, if the log moves the head very far down.
+//! Only what is certainly damaged is skipped; an error that may be transient ends the opening.
 //!
 //! Replay does no trie work. The log has the changes and reverts of each block, so the layers are
 //! there as soon as the records are read. The tries are updated when the next root is computed.
@@ -81,8 +82,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// An error names the file and what to do about it. It leaves the directory unchanged, except
-    /// that a rebuilt index is kept, as a checkpoint.
+    /// An error names the file and what to do about it. Nothing that is needed was deleted, and
+    /// opening can be tried again; an index that was rebuilt is kept, as a checkpoint.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovery), StateError> {
         options.check()?;
         let lock = lock_data_dir(&*disk)?;

@@ -1,4 +1,6 @@
-//! Settling a database after it was opened, and the report of what opening has found.
+//! The report of what opening a database has found, and the last step of opening: settling. Once
+//! everything is open and checked, settling sets damaged checkpoints aside, removes remains of
+//! crashes, and makes the files ready for writing.
 
 use crate::engine::parts::Engine;
 use alloy_primitives::{B256, Bytes};
@@ -8,10 +10,10 @@ use cambium_store::{StoreError, create_readers_dir, quarantine};
 /// What opening a database has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Blocks of the log that were replayed, since the snapshot did not have them.
+    /// Number of blocks of the log that were replayed, since the snapshot did not have them.
     pub replayed_blocks: usize,
-    /// Records of the log that were skipped because the records that they rely on are missing.
-    /// Blocks above the head may be lost.
+    /// Number of records of the log that could not be applied: for example, a record that can't be
+    /// decoded, or one that makes a lost block the head. Blocks above the head may be lost.
     pub skipped_records: usize,
     /// Messages about everything that was dropped, rebuilt or skipped, and everything that can't be
     /// read.

@@ -1,7 +1,8 @@
 //! Replaying the log after a checkpoint: blocks become layers, and the head moves as it did.
 //!
-//! A record that can't be applied is skipped and reported: for example, the record of its block's
-//! parent was damaged and removed. No record prevents a database from opening at its last good
+//! A record that can't be decoded, or that makes a lost block the head, is skipped and reported. A
+//! block whose parent's record was damaged and removed becomes an orphan: see
+//! [`blocks`](crate::log::blocks). No record prevents a database from opening at its last good
 //! block.
 
 use crate::{

@@ -28,7 +28,7 @@ pub struct Stats {
     pub index_bytes_on_disk: u64,
     /// Number of pages in the index.
     pub pages: u64,
-    /// Memory of the value cache: accounts and slots that were read one by one.
+    /// Memory of the value cache (accounts and slots).
     pub value_cache_bytes: usize,
     /// Memory of the code cache.
     pub code_cache_bytes: u64,

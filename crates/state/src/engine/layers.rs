@@ -46,7 +46,8 @@ pub(crate) struct Layers {
     pub(crate) current: RwLock<Current>,
     /// Memory of the values of blocks that are sealed and not committed, in bytes.
     pub(crate) sealed_bytes: AtomicUsize,
-    /// Objects that were merged, with their memory in bytes: views may still hold them.
+    /// Overlays and tries that were merged or replaced, with their memory in bytes. Views may still
+    /// hold them.
     pub(crate) pinned: Mutex<Vec<(Weak<dyn Send + Sync>, usize)>>,
 }
 

@@ -11,9 +11,9 @@ use std::{
 /// Share of the layers' memory at which a merge starts. The rest is for blocks that arrive during
 /// it.
 const DUE_PART: f64 = 0.4;
-/// Most layers to merge at once, in bytes, however large the budget is. After a crash, the first
-/// root needs all pages that the newest checkpoint does not cover; 50,000 to 100,000 of them are
-/// read per second.
+/// Memory of the layers at which a merge starts at the latest, in bytes, however large the budget
+/// is. After a crash, the first root needs all pages that blocks since the newest checkpoint have
+/// changed; 50,000 to 100,000 of them are read per second.
 const DUE_BYTES_MAX: usize = 192 << 20;
 
 /// Memory limit of the layers, in bytes. It depends on the size of the index.
@@ -47,7 +47,7 @@ pub(crate) struct MergeControl {
     pub(crate) index_reserved: AtomicU64,
     /// Whether replay has left layers that may be too many for the tries at once.
     pub(crate) is_behind: AtomicBool,
-    /// HeldParts while the layers that replay has left are merged.
+    /// Held while the layers that replay has left are merged.
     pub(crate) catching_up: Mutex<()>,
 }
 
@@ -69,8 +69,11 @@ pub(crate) enum Phase {
     /// No merge is under way.
     #[default]
     Idle,
+    /// The layers to merge are being separated from those that stay.
     Freezing,
+    /// The frozen layers are being merged into pages.
     Merging(MergeJob),
+    /// The checkpoint is durable. The log's next file is being prepared.
     Finishing,
 }
 

@@ -1,18 +1,21 @@
-//! The parts of an open database, and the order in which they are touched.
+//! The parts of an open database, the order of its locks, and the order of its writes.
 //!
 //! Locks, in the order in which they are taken:
 //! 1. `merging.catching_up`: while the layers that replay has left are merged.
 //! 2. `journal.head_moves`: while blocks are committed or the head moves, until that is done.
 //! 3. `layers.delta`: the tries above the base, which compute roots.
 //! 4. `journal.writer`: while the block log is appended to, and while layers are frozen.
-//! 5. `layers.current`: base, overlay and tree of layers. HeldParts for moments only; views copy it.
-//! 6. the lock inside `journal.blocks`: positions of blocks. HeldParts for moments only.
+//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy it.
+//! 6. the lock inside `journal.blocks`: positions of blocks. Held for look-ups, which may read the
+//!    block index from disk.
 //!
 //! Before all of them, a reader that catches up takes `is_partial` of its
 //! [`ReadAccess`](crate::log::access::ReadAccess).
 //!
-//! The phase of merging and the list of what may be reclaimed have locks of their own. Under these,
-//! only locks of the store are taken.
+//! Three locks stand beside these:
+//! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
+//! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
+//! - the list of what may be reclaimed, under which only locks of the store are taken.
 //!
 //! Order of writing, on which crash safety rests:
 //! - a block is durable when its record is in the synced log;

@@ -1,6 +1,6 @@
 //! Values newer than the snapshot: each key's versions, by the layer that wrote them.
 //!
-//! Blocks above the snapshot form a tree, and each block is a *layer*. An overlay holds the values
+//! Blocks above the base form a tree, and each block is a *layer*. An overlay holds the values
 //! of many layers in one map from key to versions. A read does not walk the layers: it looks its
 //! key up once and takes the newest version that an ancestor wrote.
 //!

@@ -1,4 +1,4 @@
-//! The tree of blocks above the snapshot.
+//! The tree of blocks above the base.
 //!
 //! ```text
 //!   root (the base's block) -- 101 -- 102 -- 103   <- head

@@ -43,15 +43,15 @@ pub(crate) fn note_of(found: IndexState, was_rebuilt: bool, base: BlockId) -> Op
 }
 
 /// Makes the index hold the base and its ancestors. A crash during a merge may have left it short,
-/// or with entries of another branch. ValueCache of recent blocks are set again; if that is not
+/// or with entries of another branch. The entries of recent blocks are set again; if that is not
 /// enough, the whole index is rebuilt from the log, and the result is true.
 ///
 /// Recent ancestors are set again even where they are right: an earlier opening may have set them
 /// and failed to sync, so that they are in the system's page cache alone.
 ///
 /// A `reader` beside a writing process gets [`StoreError::ReaderBehind`] instead of a rebuild,
-/// unless it may rebuild the index. ValueCache below the recent blocks are used as long as they belong
-/// to the base's chain.
+/// unless it may rebuild the index. It uses the entries below the recent blocks as long as they
+/// belong to the base's chain.
 pub(crate) fn complete_index(
     index: &BlockIndex,
     log: &BlockLog,
@@ -105,7 +105,7 @@ pub(crate) fn complete_index(
     Ok(false)
 }
 
-/// Rebuilds the index from the whole log. ValueCache of blocks that the log does not keep any more
+/// Rebuilds the index from the whole log. The entries of blocks that the log does not keep any more
 /// stay as they are.
 pub(crate) fn rebuild_index(
     index: &BlockIndex,

@@ -25,14 +25,15 @@ pub(crate) struct Journal {
     pub(crate) genesis: BlockId,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
-    /// HeldParts while blocks are committed or the head moves, from the first check to the end of the
+    /// Held while blocks are committed or the head moves, from the first check to the end of the
     /// move.
     pub(crate) head_moves: Mutex<()>,
-    /// HeldParts while the log is appended to, and while layers are frozen.
+    /// Held while the log is appended to, and while layers are frozen.
     pub(crate) writer: Mutex<()>,
     /// From where on the log is kept.
     pub(crate) keeping: Mutex<Keeping>,
-    /// Position of the record that is being replayed; the next opening has to replay from there.
+    /// Position of the record that is being replayed, if merges are needed to apply it: checkpoints
+    /// must name it, so that the next opening replays from there.
     pub(crate) replaying: Mutex<Option<LogPosition>>,
     /// The head that the log names, while the head in memory is still moving down to it. Read and
     /// changed only under `writer`, or before anybody else has the database.

@@ -23,10 +23,10 @@ pub(crate) type ReadCheckpoint = checkpoint::Read<LogState>;
 /// The block log at the moment when the checkpoint's block became the base.
 #[derive(Clone)]
 pub(crate) struct LogState {
-    /// The head: the checkpoint's block or one above it. If the engine was moving the head far
-    /// down, the block far below that it was moving to; opening the database continues the move.
+    /// The head: the checkpoint's block or a descendant. If the engine was moving the head far down
+    /// in several steps, the block that it was moving to; opening the database continues the move.
     pub(crate) head: BlockId,
-    /// Log position at the checkpoint. Opening replays everything after it.
+    /// Position from which opening replays the log: see [`AboveSnapshot::replay`].
     pub(crate) replay: LogPosition,
     /// The blocks of the newest heights, whatever their branch.
     pub(crate) recent: Vec<RecentBlock>,

@@ -44,9 +44,9 @@ pub(crate) struct BlockHead {
     pub(crate) head: bool,
 }
 
-/// Size of [`BlockHead`]'s encoding, without and with its checksum.
+/// Size of the encoded [`BlockHead`] and state root, without their checksum, in bytes.
 const HEAD_BYTES: usize = 105;
-/// Size of [`BlockHead`]'s encoding with its checksum.
+/// Size of the encoded [`BlockHead`] and state root, with their checksum, in bytes.
 pub(crate) const CHECKED_HEAD_BYTES: usize = HEAD_BYTES + 8;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

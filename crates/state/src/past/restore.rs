@@ -360,8 +360,8 @@ impl Engine {
         }
     }
 
-    /// Fails with [`StateError::NotKept`] if making a block the head, or committing a block on it,
-    /// needs reverts that the log does not keep. The caller has locked `writer`.
+    /// Fails with [`StateError::NotKept`] if making the block the head, or committing it, needs
+    /// reverts that the log does not keep. The caller has locked `writer`.
     pub(crate) fn check_kept(&self, id: BlockId) -> Result<(), StateError> {
         let kept = self.journal.kept();
         if kept == Kept::ALL {

@@ -63,7 +63,7 @@ impl Repair<'_> {
                 .unwrap_or((&note, ""));
             self.add_finding(format!("{damage} is damaged"), remedy, true);
         }
-        // ValueCache of older blocks can't be restored, and nothing needs them.
+        // Entries of older blocks can't be restored, and nothing needs them.
         let lowest = genesis.number.max(meta.log.kept.lowest);
         let mut numbers = lowest..=base.number;
         if let Some(bad) = numbers.find_map(|number| index.expect(number).err()) {

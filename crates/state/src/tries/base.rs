@@ -1,5 +1,7 @@
 //! The state on which the newest blocks stand: the snapshot on disk and, while a merge is under
-//! way, the intermediate layer above it. A base is immutable; a merge creates a new one.
+//! way, the intermediate layer above it. A base is immutable. A merge creates two: when it begins,
+//! one with the layers that it merges as the intermediate layer; when it ends, one that is the new
+//! snapshot alone.
 //!
 //! ```text
 //!   delta (newest blocks)           tries/delta.rs, layers/overlay.rs

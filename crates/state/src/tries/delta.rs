@@ -3,7 +3,7 @@
 //!
 //! Its blinded nodes stand for subtries of the base. Every path that a layer between the base and
 //! the current position changed is expanded, so that each blinded node still equals the base's
-//! subtrie.
+//! subtrie. Sessions also expand paths that they read.
 
 use crate::{
     layers::{overlay::LayerId, tree::Tree},

@@ -46,7 +46,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Adds pages that will be needed, and the parts of the index above them.
+    /// Sets the pages that will be needed next, and the parts of the index above them, in place of
+    /// those that were set before.
     pub(crate) fn read_ahead(&mut self, (pages, parts): (PrefetchedPages, HeldParts)) {
         self.ahead = pages;
         self.parts = parts;

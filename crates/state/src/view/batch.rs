@@ -1,8 +1,9 @@
-//! Batch reads: all pages that many keys need are read from the device together.
+//! Reads of single keys and of batches. The pages that a batch needs are read from the device
+//! together.
 //!
-//! Keys are read in chunks. Values in the layers, in the value cache and in cached pages are found
-//! first. The pages for the rest are read in one batch, in the order of their places on disk, each
-//! once.
+//! A batch is read in chunks of keys. Values in the layers, in the value cache and in cached pages
+//! are found first. The pages for the rest are read in one batch, in the order of their places on
+//! disk, each once.
 
 use crate::view::state::View;
 use alloy_primitives::{B256, U256};

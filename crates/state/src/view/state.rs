@@ -107,7 +107,8 @@ impl View {
     }
 
     /// Visits the non-zero slots of an account in the order of keccak(slot), until `visit` breaks.
-    /// Holds one page of slots in memory at a time.
+    /// Besides the slots that layers above the snapshot wrote, one page of slots is in memory at a
+    /// time.
     ///
     /// # Errors
     ///
@@ -221,7 +222,8 @@ impl View {
         self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
     }
 
-    /// Rejects slots of accounts that exist neither in this state nor after the changes `before`.
+    /// Rejects `changes` that set slots of accounts which they do not create and which do not exist
+    /// in this state after the changes `before`.
     pub(crate) fn check_owners(
         &self,
         before: &Changes,

@@ -34,8 +34,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`StateError::NoRoom`] if sealed blocks that nobody commits take twice the memory of the
-    /// layers.
+    /// [`StateError::NoRoom`] if sealed blocks, which nobody commits within [`COMMIT_MAX`], would
+    /// take more than twice the memory of the layers.
     pub(crate) fn wait_for_room(self: &Arc<Self>, bytes: usize) -> Result<(), StateError> {
         let start = Instant::now();
         let mut waited = false;

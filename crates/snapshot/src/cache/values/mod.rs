@@ -17,9 +17,9 @@
 //! 2. A view of generation *g* inserts an entry only if *g* is the table's newest generation, and
 //!    sets the bucket's generation to *g*. It checks this while it holds the bucket's lock.
 //! 3. A merge sets the newest generation to *g* + 1, and *then*, for each value that it changed,
-//!    locks the bucket, replaces the entry, and sets the bucket's generation to *g* + 1. If it
-//!    clears all slots of an account, it goes through all buckets and removes them. Views of
-//!    generation *g* + 1 are created only after that.
+//!    locks the bucket; if the bucket has an entry for it, the merge replaces the entry and sets
+//!    the bucket's generation to *g* + 1. If it clears all slots of an account, it goes through all
+//!    buckets and removes them. Views of generation *g* + 1 are created only after that.
 //!
 //! A slow reader can't restore a value that a merge has replaced. If it locks the bucket before the
 //! merge does, the merge replaces its entry. If it locks it later, it sees the new generation,

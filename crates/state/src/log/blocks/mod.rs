@@ -66,7 +66,8 @@ struct State {
     head_chain: Chain,
 }
 
-/// All committed blocks. The lock is held for moments only, and never during a write.
+/// All committed blocks. Under the lock, the block index may be read from disk, but nothing is
+/// written.
 pub(crate) struct Blocks {
     index: BlockIndex,
     state: RwLock<State>,
@@ -524,7 +525,7 @@ impl Blocks {
         }
         let keep = new.peek().map_or(last + 1, |(number, _)| *number);
         if keep < self.index.numbers() {
-            // ValueCache of another branch are removed durably first: a crash in between must not
+            // Entries of another branch are removed durably first: a crash in between must not
             // leave both branches in the index.
             self.index.truncate(keep)?;
             self.index.sync()?;
