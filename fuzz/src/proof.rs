@@ -10,8 +10,8 @@ use cambium_trie::{
 };
 
 /// Input: a byte that decides whether a claim is falsified, the number of an address, the nodes of
-/// its account, and the number and nodes of each slot. Marks in nodes are replaced by hashes. If the
-/// first byte is 0xff, the rest is a proof in JSON.
+/// its account, and the number and nodes of each slot. Marks in nodes are replaced by hashes. If
+/// the first byte is 0xff, the rest is a proof in JSON.
 ///
 /// A proof is verified exactly if another implementation verifies it, and its values equal those in
 /// a trie of the same nodes. A false claim is rejected.

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! A task alternates between a core, for a slice of its time, and the disk, for a read. Cores and
-//! the disk serve requests in the order of their arrival. The time of sequential parts (indexing the list before, assembling results after) is added
-//! unchanged. Contention for memory bandwidth, caches and locks is not modelled. The prediction for
-//! the machine at hand is compared with its measurement.
+//! the disk serve requests in the order of their arrival. The time of sequential parts (indexing
+//! the list before, assembling results after) is added unchanged. Contention for memory bandwidth,
+//! caches and locks is not modelled. The prediction for the machine at hand is compared with its
+//! measurement.
 
 use std::{
     cmp::Reverse,
