@@ -5,11 +5,11 @@ use alloy_primitives::{U256, keccak256};
 use alloy_rlp::Decodable;
 use cambium_primitives::{AccessList, AccessListLimits, Account, AccountChanges, PreStateValues};
 
-/// Two bytes are the highest index, two the most items, two the length of the values found; then
-/// the list, and behind it the values.
+/// Input: the maximum index (2 bytes), the maximum number of items (2), the length of the pre-state
+/// values (2), the list, the values.
 ///
-/// There is one encoding of each list, by which its hash is known; it keeps its limits, and what
-/// is made of its parts again is the same list.
+/// A decoded list is within its limits and is encoded to the same bytes, on which its hash depends.
+/// A list built from its parts equals it.
 pub fn access_list(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let limits = AccessListLimits {
@@ -40,7 +40,7 @@ pub fn access_list(bytes: &[u8]) {
     let difference = list.first_difference(&changes_only);
     assert_eq!(difference.is_none(), changes_only == list);
 
-    // A list is a stranger's, and says what it likes of accounts that are not there, or are.
+    // The list is untrusted, so the values that it claims need not fit the pre-state.
     for found in [None, Some(Account::default())] {
         for value in [U256::ZERO, U256::ONE] {
             let made = list.changes(|_| Ok::<_, ()>(found), |_, _| Ok(value));

@@ -1,4 +1,4 @@
-//! The records that the engine keeps in the block log: of blocks, and of moves of the head.
+//! Records of the block log that the engine writes: blocks, and moves of the head.
 
 use crate::{
     database::{open, options, template, use_all},
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 const KIND_BLOCK: u8 = 1;
-/// Bytes before the checksum of a block's head.
+/// Length of the part of a block's head that the checksum covers, in bytes.
 pub(crate) const HEAD_BYTES: usize = 105;
 
-/// A byte of which bit 0 takes another database, and others are for what is done with it; then up to
-/// three records: a kind, how it is mended (bit 0: it follows the head, or the record before; bit 1:
-/// its head keeps the checksum that it has), and the payload. They are appended to the log of a
-/// database as it appends its own.
+/// Input: a byte whose bit 0 selects the database, and whose other bits select what is done with
+/// it; then up to three records, each with a kind, a byte of flags (bit 0: link it to the head or
+/// to the previous record; bit 1: keep the checksum of its head) and a payload. The records are
+/// appended to the log of the database in its own way.
 ///
-/// Whatever they are, the database opens: a record that makes no sense is passed over. A block that
-/// is there is as its record has it, and all else answers as damage does, or truly.
+/// The database opens in any case, and skips records that make no sense. A block that it has is as
+/// in its record. All other answers are true, or errors of damage.
 pub fn block_record(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let how = input.u8();
@@ -77,7 +77,7 @@ pub fn block_record(bytes: &[u8]) {
     use_all(&db, template, how);
 }
 
-/// A block that was taken from the log is what its record has, to the byte.
+/// Checks that a block from the log equals its record, byte for byte.
 fn check_block(db: &cambium_state::Db, number: u64, payload: &[u8]) {
     let block = db.block(number).expect("a record that was replayed");
     let block = block.expect("the head is there");

@@ -1,14 +1,15 @@
-//! What a block changes: as it is encoded in the block log, and as a caller gives it.
+//! State changes of blocks: as encoded in the block log, and as given by a caller.
 
 use crate::input::Input;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, ChangesError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Decodes the bytes as changes, and makes changes of them by hand.
+/// Decodes the input as changes, and builds changes from it.
 ///
-/// What decodes is encoded to the same bytes. What is given by hand is refused if, and only if, it
-/// names something twice or gives slots to what it deletes. Two change sets as one do what both do.
+/// What decodes is encoded to the same bytes. Changes that are given are rejected exactly if they
+/// name an account or slot twice, or set slots of a deleted account. Two change sets combined have
+/// the effect of both.
 pub fn changes(bytes: &[u8]) {
     if let Ok(decoded) = Changes::decode(bytes) {
         assert_eq!(
@@ -40,7 +41,7 @@ pub fn changes(bytes: &[u8]) {
     assert_eq!(Changes::decode(&together.encode()), Ok(together));
 }
 
-/// A few changes of four accounts and four slots: also such as are not to be.
+/// Draws a few changes of four accounts and four slots, including invalid ones.
 fn given(input: &mut Input<'_>) -> Vec<AccountDiff> {
     let count = input.below(5);
     (0..count)
@@ -69,7 +70,7 @@ fn given(input: &mut Input<'_>) -> Vec<AccountDiff> {
         .collect()
 }
 
-/// Whether changes are none, as [`ChangesError`] says.
+/// Returns whether changes are invalid by the rules of [`ChangesError`].
 fn fault_of(accounts: &[AccountDiff]) -> bool {
     let _: fn(B256) -> ChangesError = ChangesError::AccountTwice;
     let paths: BTreeSet<_> = accounts.iter().map(|change| change.path).collect();
@@ -81,7 +82,7 @@ fn fault_of(accounts: &[AccountDiff]) -> bool {
     paths.len() < accounts.len() || accounts.iter().any(is_false)
 }
 
-/// Of each account: what it is, if that is known, and the slots that are. What is deleted has none.
+/// The known fields and slots of each account. A deleted account has no slots.
 type State = BTreeMap<B256, (Known, BTreeMap<B256, U256>)>;
 
 #[derive(Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! A checkpoint's file, as the store sees it: its directory and its sections.
+//! Checkpoint files as the store reads them: directory and sections.
 
 use crate::input::Input;
 use cambium_disk::{Disk, FaultyDisk};
@@ -11,11 +11,11 @@ const HEADER_BYTES: usize = 24;
 const TRAILER_BYTES: usize = 24;
 const FORMAT: u32 = 4;
 
-/// A byte of which bit 0 keeps sections' checksums as they are; the rest is the file of checkpoint
-/// 2, whose header and checksums are made right first.
+/// Input: a byte whose bit 0 keeps the checksums of sections, then the file of checkpoint 2, whose
+/// header and other checksums are corrected.
 ///
-/// What opens has sections that are read, whole and in pieces, as they lie in the file, and the same
-/// sections are written to the same file. What does not is damage, and says of which file.
+/// If the checkpoint opens, its sections are read, whole and in pieces, as they are in the file,
+/// and writing them gives the same file. Otherwise the error is one of damage, and names the file.
 pub fn checkpoint(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let seals_sections = input.u8() & 1 == 0;
@@ -106,7 +106,7 @@ fn check_error(error: &StoreError, file: &[u8]) {
     }
 }
 
-/// A disk with checkpoint 1, which others can be on.
+/// Creates a disk with checkpoint 1, which can be the base of others.
 fn disk_with_first() -> FaultyDisk {
     let disk = FaultyDisk::new(1);
     let writer = CheckpointWriter::create(Arc::new(disk.clone()), None);
@@ -119,7 +119,7 @@ fn disk_with_first() -> FaultyDisk {
     disk
 }
 
-/// Puts a file with these bytes on the disk, in the place of another.
+/// Writes a file, and replaces an existing one.
 pub(crate) fn write(disk: &FaultyDisk, name: &str, bytes: &[u8]) {
     if disk.exists(name).expect("a disk that works") {
         disk.remove(name).expect("a disk that works");
@@ -128,7 +128,7 @@ pub(crate) fn write(disk: &FaultyDisk, name: &str, bytes: &[u8]) {
     file.write_at(bytes, 0).expect("a disk that works");
 }
 
-/// The file with its header, and with checksums of all that has one.
+/// Returns the file with a correct header and checksums.
 fn sealed(bytes: &[u8], seals_sections: bool) -> Vec<u8> {
     let mut file = bytes.to_vec();
     let Some(directory_end) = file.len().checked_sub(TRAILER_BYTES) else {

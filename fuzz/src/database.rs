@@ -1,4 +1,4 @@
-//! A small database in memory, of which a target replaces a part.
+//! A small database in memory, of which targets replace a part.
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::FaultyDisk;
@@ -12,16 +12,16 @@ use std::{
 };
 
 const ACCOUNTS: u64 = 60;
-/// Slots of account 0: enough to fill pages of their own.
+/// Number of slots of account 0: enough for pages of their own.
 const SLOTS: u64 = 300;
 const BLOCKS: u64 = 6;
-/// The block of the newest checkpoint.
+/// Number of the block of the newest checkpoint.
 const FLUSHED: u64 = 4;
 
-/// What the database has at its head.
+/// The expected state at the head.
 pub(crate) type State = BTreeMap<B256, (Account, BTreeMap<B256, U256>)>;
 
-/// A database with a checkpoint that has a whole index, or with a second one on that.
+/// A database whose newest checkpoint is complete, or is incremental.
 pub(crate) struct Database {
     pub(crate) disk: FaultyDisk,
     pub(crate) state: State,
@@ -50,7 +50,7 @@ pub(crate) fn open(disk: &FaultyDisk, options: Options) -> Result<(Db, Vec<Strin
     Ok((db, recovery.notes))
 }
 
-/// The database whose newest checkpoint is whole, or is on another.
+/// Returns the database with an incremental newest checkpoint, or with a complete one.
 pub(crate) fn template(is_on: bool) -> &'static Database {
     static TEMPLATES: [OnceLock<Database>; 2] = [const { OnceLock::new() }; 2];
     TEMPLATES[usize::from(is_on)].get_or_init(|| make(is_on))
@@ -179,10 +179,10 @@ fn apply(state: &mut State, changes: &Changes) {
     }
 }
 
-/// Asks an open database for everything, and commits another block, which is also merged if bit 3
-/// of `how` is not set. It may have been made of lies that have their checksums right; what it
-/// answers is an error that says so, or an answer. If a check of all of it finds nothing wrong and
-/// its root is the true one, all answers are true.
+/// Makes every kind of request to an open database, and commits another block, which is merged
+/// unless bit 3 of `how` is set. The database may be forged with correct checksums, so a request
+/// may return a wrong result or an error of damage. If a check of the whole database finds nothing
+/// and its root is the true one, all results must be true.
 pub(crate) fn use_all(db: &Db, template: &Database, how: u8) {
     let view = match db.view() {
         Ok(view) => view,
@@ -249,7 +249,7 @@ pub(crate) fn use_all(db: &Db, template: &Database, how: u8) {
     }
 }
 
-/// An error of a database of which a part makes no sense: it says what, and is damage.
+/// Checks that an error is one of damage.
 pub(crate) fn check_error(error: &StateError) {
     assert!(error.is_damage(), "{error}: {error:?}");
 }

@@ -1,4 +1,4 @@
-//! Files of blocks from elsewhere.
+//! Files of blocks from other programs.
 
 use crate::input::Input;
 use alloy_primitives::keccak256;
@@ -16,11 +16,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// More blocks than this are not looked at: a small file has many that are empty.
+/// Number of blocks after which reading stops, since a small file can have many empty ones.
 const BLOCKS_MAX: usize = 64;
 const ERA1_BLOCKS_MAX: u64 = 8192;
 
-/// A file in the system's folder for such, in memory where there is one; gone when dropped.
+/// A temporary file, in memory if there is such a file system. Removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -50,10 +50,11 @@ fn check_error(error: &FileError, path: &Path) {
     assert!(text.contains(&path.display().to_string()), "{text}");
 }
 
-/// A byte that says how (bit 0: as a file of access lists beside one of blocks, which begins after
-/// two bytes of length; bit 1: packed first; bit 2: blocks of at most 100 bytes), then the file.
+/// Input: a byte of flags (bit 0: a file of access lists comes first, after two bytes with its
+/// length; bit 1: gzip the files; bit 2: also read with a limit of 100 bytes for a block), then the
+/// file.
 ///
-/// What is read of a file is what is in it, in order and without a hole; a block has one encoding.
+/// Reading returns the content of the file, in order and without gaps. A block has one encoding.
 pub fn block_file(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let how = input.u8();
@@ -139,11 +140,12 @@ fn check_lists(blocks: &Temporary, lists: &Temporary) {
     assert!(given.count() <= count, "more lists than there are");
 }
 
-/// Of up to four blocks a byte that says how their records are wrong, and what is in them: header,
-/// body, receipts, total difficulty. Then a byte for the file, the first number, and what follows.
-/// Index and accumulator are right unless the byte wants them wrong.
+/// Input: for each of up to four blocks, a byte of flags for faults in its records, and their
+/// content: header, body, receipts, total difficulty; then a byte of flags for faults in the file,
+/// its first number, and what follows. Index and accumulator are correct unless a flag says
+/// otherwise.
 ///
-/// A file of which all is right is read to its end, and says what it was made of.
+/// A file without faults is read to its end, and gives the blocks that it was made of.
 pub fn era1(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut file = record(0x3265, &[]);
@@ -214,7 +216,7 @@ pub fn era1(bytes: &[u8]) {
         }
     }
     assert_eq!(reader.accumulator().is_some(), is_whole);
-    // Surplus bytes may be an index of their own.
+    // Surplus bytes may happen to be an index.
     if is_whole && surplus.is_empty() {
         assert_eq!(how & 7, 0, "what is wrong is not found");
         assert_eq!(blocks, starts.len() as u64);
@@ -244,7 +246,7 @@ fn sha(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
         .into()
 }
 
-/// The root of a list of at most 8,192 leaves, by SSZ.
+/// Computes SSZ's root of a list of at most 8,192 leaves.
 fn accumulator(leaves: &[[u8; 32]]) -> [u8; 32] {
     let mut nodes = leaves.to_vec();
     let mut zero = [0; 32];

@@ -7,16 +7,16 @@ use cambium_chain::{ChainSpec, Genesis, GenesisAccount, GenesisError, GenesisPar
 use serde_json::{Map, Value, json};
 use std::io;
 
-/// Longer than any error message that helps.
+/// Maximum length of an error message that is of use.
 const MESSAGE_BYTES_MAX: usize = 1000;
 
 type Read = (Genesis, Vec<(Address, GenesisAccount)>);
 
-/// A genesis file as it is.
+/// Input: a genesis file.
 ///
-/// What is read does not depend on how the bytes come; an error names the file, in few words. What was
-/// read is read again of a file in which each value is written in one way only; the rules are those that
-/// a database gets; and the header is one that can be decoded.
+/// The result does not depend on the sizes of the reads. An error names the file in a short
+/// message. Writing what was read, each value in one notation, and reading that gives the same. The
+/// fork rules are those that a database gets, and the header can be decoded.
 pub fn genesis(bytes: &[u8]) {
     let at_once = read(bytes);
     let in_pieces = read(Pieces(bytes));
@@ -43,7 +43,7 @@ pub fn genesis(bytes: &[u8]) {
 
     let text = written(&genesis, &accounts).to_string();
     let (mut again, same) = read(text.as_bytes()).expect("what was just written");
-    // Fields that were passed over, or make other rules, are not written.
+    // Fields that were skipped, or make rules that are not supported, are not written.
     again.ignored.clone_from(&genesis.ignored);
     again.refused.clone_from(&genesis.refused);
     assert_eq!((&again, &same), (&genesis, &accounts), "{text}");
@@ -69,7 +69,7 @@ pub fn genesis(bytes: &[u8]) {
     }
 }
 
-/// Bytes that come one by one, now and then.
+/// A reader that sometimes returns a single byte.
 struct Pieces<'a>(&'a [u8]);
 
 impl io::Read for Pieces<'_> {
@@ -97,8 +97,8 @@ fn read(bytes: impl io::Read) -> Result<Read, GenesisError> {
     Ok((genesis, accounts))
 }
 
-/// The file of what was read: numbers as JSON has them, bytes in hex with 0x. Accounts may come twice,
-/// and slots, so these are put together as text.
+/// Writes the genesis file again: numbers as in JSON, bytes as hex with 0x. It is composed as text,
+/// because accounts and slots may be duplicates.
 fn written(genesis: &Genesis, accounts: &[(Address, GenesisAccount)]) -> String {
     let fields = json!({
         "nonce": genesis.nonce,

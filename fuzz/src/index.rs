@@ -1,4 +1,4 @@
-//! What the engine keeps in a checkpoint: its index above all.
+//! Sections of a checkpoint that the engine reads, above all its index.
 
 use crate::{
     database::{check_error, open, options, template, use_all},
@@ -11,7 +11,7 @@ use cambium_trie::{Link, NodeView, PartialTrie, SHARDS};
 use std::{collections::BTreeMap, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Sections in the order of their numbers in an input.
+/// Names of sections, in the order of their numbers in an input.
 pub(crate) const SECTIONS: [&str; 11] = [
     "tops",
     "index",
@@ -26,13 +26,13 @@ pub(crate) const SECTIONS: [&str; 11] = [
     "manifest",
 ];
 
-/// A byte of which bit 0 takes the database whose newest checkpoint is on another, bit 1 keeps all
-/// that it can of the index on disk, and bit 2 keeps checksums of parts as they are; others are for
-/// what is done with the database. Then, as often as there is something, what is different in the
-/// newest checkpoint: the number of a section, how (put in its place, at an offset, or inserted
-/// there), the offset, and a piece of bytes.
+/// Input: a byte of flags (bit 0: use the database with an incremental newest checkpoint; bit 1:
+/// keep as much of the index on disk as possible; bit 2: keep the checksums of parts; the others
+/// select what is done with the database); then any number of edits of the newest checkpoint, each
+/// with the number of a section, the kind of edit (replace it, overwrite at an offset, insert at an
+/// offset), the offset, and bytes.
 ///
-/// The database opens, or says that it is damaged; and what it answers then is damage, or true.
+/// The database opens, or returns an error of damage. Its results are true, or errors of damage.
 pub fn index(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let how = input.u8();
@@ -73,7 +73,7 @@ pub fn index(bytes: &[u8]) {
 pub(crate) struct Sections {
     newest: u64,
     before: Option<u64>,
-    /// In the order in which they are written.
+    /// Names and contents, in the order in which they are written.
     pub(crate) named: Vec<(String, Vec<u8>)>,
 }
 
@@ -117,7 +117,7 @@ impl Sections {
         found.map(|(_, bytes)| bytes.clone()).unwrap_or_default()
     }
 
-    /// Makes the checksums of all parts right that the other sections name.
+    /// Corrects the checksums of all parts to which other sections refer.
     fn seal(&mut self) {
         let mut ranges = BTreeMap::new();
         let (tops, changed) = (self.section("tops"), self.section("changed"));
@@ -137,7 +137,7 @@ impl Sections {
         }
     }
 
-    /// Writes the checkpoint in the place of the newest.
+    /// Writes the checkpoint in place of the newest one.
     fn write(&self, disk: &FaultyDisk, shared: Arc<dyn Disk>) {
         let name = |sequence: u64| format!("checkpoint-{sequence:08}");
         let stays = |sequence: &u64| Some(*sequence) == self.before;
@@ -162,7 +162,7 @@ impl Sections {
     }
 }
 
-/// Where tops say that parts are.
+/// Calls `part` with the offset and length of each part that the top levels refer to.
 fn parts_of(tops: &[u8], part: &mut impl FnMut(usize, usize)) -> Option<()> {
     let mut reader = Reader::new(tops);
     for _ in 0..SHARDS {
@@ -200,7 +200,7 @@ fn walk(trie: &PartialTrie, link: Link, place: &mut impl FnMut(u64)) {
     }
 }
 
-/// Where pieces of changes are.
+/// Calls `piece` with the position of each piece of changes.
 fn pieces_of(changed: &[u8], piece: &mut impl FnMut(usize, usize)) -> Option<()> {
     let mut reader = Reader::new(changed);
     for _ in 0..SHARDS {

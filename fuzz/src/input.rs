@@ -1,7 +1,7 @@
-//! Taking a fuzzer's bytes apart: numbers and pieces one after the other; zeros, and nothing, when
-//! they are used up.
+//! Splitting a fuzzer's bytes into numbers and pieces. Once the bytes are used up, numbers are zero
+//! and pieces are empty.
 
-/// What is left of the bytes.
+/// The bytes that are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -33,7 +33,7 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number below `end`, which is not over 256.
+    /// Returns a number below `end`, which is at most 256.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::from(self.u8()) % end
     }
@@ -44,13 +44,13 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// A length of two bytes, and so many bytes.
+    /// Returns a piece: a length of two bytes, followed by that many bytes.
     pub(crate) fn piece(&mut self) -> &'a [u8] {
         let len = self.u16();
         self.take(len.into())
     }
 
-    /// A number below `max`, and so many pieces.
+    /// Returns fewer than `max` pieces.
     pub(crate) fn pieces(&mut self, max: usize) -> Vec<Vec<u8>> {
         let count = self.below(max);
         (0..count).map(|_| self.piece().to_vec()).collect()
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The other way round: for seeds.
+/// The inverse of [`Input`], for seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Output(pub(crate) Vec<u8>);
 

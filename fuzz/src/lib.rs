@@ -1,7 +1,8 @@
-//! Fuzz targets: whatever Cambium reads that somebody else may have written, or a disk spoilt.
+//! Fuzz targets for everything that Cambium reads and that may come from a stranger or a damaged
+//! disk.
 //!
-//! A target is a function of bytes. It does not only wait for a panic: it holds what comes out
-//! against what the format promises, or against a model that is too simple to be wrong.
+//! A target is a function of bytes. Besides panics, it detects results that break a promise of the
+//! format, or differ from a model that is too simple to be wrong.
 //!
 //! ```text
 //!   fuzz_targets/page.rs   libFuzzer finds bytes     scripts/fuzz page 300, or cargo fuzz run page
@@ -10,9 +11,9 @@
 //!             run(name, bytes) -> memory -> page(bytes)
 //! ```
 //!
-//! Bytes that have a checksum or are named by a hash get the right one first ([`page()`] seals its
-//! page, [`log()`] its records, [`proof()`] links its nodes): else nothing behind the checksum would
-//! ever be reached.
+//! Before a target reads bytes, it corrects their checksums and hashes ([`page()`] seals its page,
+//! [`log()`] its records, [`proof()`] links its nodes). Otherwise the search would never get behind
+//! them.
 //!
 //! ```
 //! let target = cambium_fuzz::target("changes").expect("a target of that name");
@@ -58,16 +59,16 @@ pub use trie_part::trie_part;
 pub use witness::witness;
 pub use witness_json::witness_json;
 
-/// One thing that is read, and what it must hold to.
+/// A fuzz target and its limits of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: of its program, and of its folder in `corpus`.
+    /// Name of the target, of its program, and of its folder in `corpus`.
     pub name: &'static str,
-    /// Reads bytes; panics if what comes of them is not what was promised.
+    /// Reads bytes, and panics if the result breaks a promise.
     body: fn(&[u8]),
-    /// Memory that it may take whatever its input, in bytes.
+    /// Memory that the target may take for any input, in bytes.
     base_bytes: usize,
-    /// Memory that it may take besides for each byte of its input.
+    /// Memory that it may take in addition for each byte of the input, in bytes.
     each_byte: usize,
 }
 
@@ -84,14 +85,14 @@ pub const TARGETS: &[Target] = &[
     Target::new("block_record", block_record, 48 * MIB, 512),
     Target::new("changes", changes, 64 * KIB, 512),
     Target::new("access_list", access_list, 64 * KIB, 512),
-    // Blocks may have 64 MiB, packed into next to nothing.
+    // Blocks may have 64 MiB, and compress to very little.
     Target::new("block_file", block_file, 256 * MIB, 64),
     Target::new("era1", era1, 256 * MIB, 64),
     Target::new("proof", proof, 256 * KIB, 1024),
-    // Nodes may be named again and again: up to 2^20 of them are unfolded.
+    // Nodes may refer to the same nodes repeatedly: up to 2^20 of them are unfolded.
     Target::new("witness", witness, 512 * MIB, 64 * KIB),
     Target::new("stateless", stateless, 512 * MIB, 64 * KIB),
-    // Numbers of one digit are slots of 32 bytes, and written again as such.
+    // A number of one digit becomes a slot of 32 bytes, and is written as such.
     Target::new("genesis", genesis, 256 * KIB, KIB),
     Target::new("witness_json", witness_json, 256 * KIB, 512),
 ];
@@ -106,11 +107,11 @@ impl Target {
         }
     }
 
-    /// Runs it.
+    /// Runs the target on an input.
     ///
     /// # Panics
     ///
-    /// If it finds a mistake, or takes more memory than its input justifies.
+    /// If the target detects a fault, or takes more memory than allowed for its input.
     pub fn run(&self, bytes: &[u8]) {
         let ((), taken) = memory::peak_of(|| (self.body)(bytes));
         let limit = self.base_bytes + self.each_byte * bytes.len();
@@ -123,12 +124,12 @@ impl Target {
     }
 }
 
-/// The target of that name.
+/// Returns the target of this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Runs the target of that name, which must be one.
+/// Runs the target of this name, which must exist.
 pub fn run(name: &str, bytes: &[u8]) {
     target(name).expect("a target of that name").run(bytes);
 }

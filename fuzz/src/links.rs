@@ -1,12 +1,12 @@
-//! Nodes that name each other by hash, out of bytes that don't know the hashes yet.
+//! Trie nodes that refer to each other by hash, from bytes in which the hashes are not known yet.
 
 use alloy_primitives::{B256, Bytes, keccak256};
 
-/// What stands in a node for the hash of another: these four bytes, 27 of any kind, and the other's
-/// number.
+/// Start of a mark, which stands for the hash of another node: these four bytes, 27 arbitrary ones,
+/// and the number of the other node.
 const MARK: [u8; 4] = [0xfe, 0xed, 0xfa, 0xce];
 
-/// What stands for the hash of node `number`.
+/// Returns the mark for the hash of node `number`.
 pub(crate) fn mark(number: usize) -> B256 {
     let mut mark = B256::ZERO;
     mark[..4].copy_from_slice(&MARK);
@@ -14,7 +14,7 @@ pub(crate) fn mark(number: usize) -> B256 {
     mark
 }
 
-/// Puts hashes where marks are. A node can name only those that come after it.
+/// Replaces marks by hashes. A node can refer only to later ones.
 pub(crate) fn linked(mut nodes: Vec<Vec<u8>>) -> Vec<Bytes> {
     let mut hashes = vec![B256::ZERO; nodes.len()];
     for number in (0..nodes.len()).rev() {
@@ -34,12 +34,12 @@ pub(crate) fn linked(mut nodes: Vec<Vec<u8>>) -> Vec<Bytes> {
     nodes.into_iter().map(Bytes::from).collect()
 }
 
-/// The other way round, for seeds: nodes in an order in which each names only later ones, the first
-/// of them the one of hash `root`.
+/// The inverse of [`linked`], for seeds: replaces hashes by marks, and sorts the nodes so that each
+/// refers to later ones only. The first one has the hash `root`.
 pub(crate) fn unlinked(root: B256, nodes: &[Bytes]) -> Vec<Vec<u8>> {
     let mut order: Vec<(B256, Vec<u8>)> = Vec::new();
     let mut next = vec![root];
-    // A node that is named twice comes after the last that names it.
+    // A node with several references comes after the last node that refers to it.
     while let Some(hash) = next.pop() {
         let Some(node) = nodes.iter().find(|node| keccak256(node) == hash) else {
             continue;

@@ -1,4 +1,4 @@
-//! The block log: files of records, whole, torn, rotten and in the wrong place.
+//! The block log: files with intact, torn, damaged and misplaced records.
 
 use crate::{checkpoint::write, input::Input};
 use cambium_disk::{Disk, FaultyDisk};
@@ -18,7 +18,7 @@ const MARK: u8 = 0xf0;
 const END: u8 = 0xf1;
 const GAP: u8 = 0xf2;
 
-/// A record of the user's, as it was put into a file.
+/// A record that was written to a file for the log's user.
 #[derive(Clone, Debug)]
 struct Put {
     position: LogPosition,
@@ -27,13 +27,14 @@ struct Put {
     is_whole: bool,
 }
 
-/// Up to three files; of each a byte that says how its header and its end are wrong (with two more
-/// for a length that its header makes up), its records, and how many zeros follow. Of each record
-/// its kind, how it is damaged, up to where all was durable, and its payload. Checksums are right
-/// unless the input wants them wrong.
+/// Input: up to three files. Each has a byte of flags for faults in its header and its end (with
+/// two more bytes for a wrong length in the header), records, and a number of zeros that follow.
+/// Each record has a kind, a kind of damage, the position up to which everything is durable, and a
+/// payload. Checksums are correct unless the input says otherwise.
 ///
-/// A log that opens has exactly the whole records before its end, none damaged among them, and goes
-/// on from there, also after a crash. One that does not names its file, and opens after a repair.
+/// A log that opens has exactly the intact records before its end, none of them damaged, and can be
+/// appended to, also after a crash. Otherwise the error names the file, and the log opens after a
+/// repair.
 pub fn log(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let disk = FaultyDisk::new(1);
@@ -71,7 +72,7 @@ pub fn log(bytes: &[u8]) {
             }
             let (log, end) = match open(&disk, LogPosition::START) {
                 Ok(opened) => opened,
-                // No accident gives a header another length, and the right checksum.
+                // A wrong length with a correct checksum can't be accidental.
                 Err(error) if lies => return check_error(&error),
                 Err(error) => panic!("after its repair: {error}"),
             };
@@ -124,7 +125,7 @@ fn check_records(log: &BlockLog, puts: &[Put], end: LogPosition) {
     assert!(damaged.is_none(), "a damaged record passes: {damaged:?}");
 }
 
-/// Opens the log by a position that a checkpoint may have.
+/// Opens the log from each position that a checkpoint may have.
 fn check_later_starts(disk: &FaultyDisk, puts: &[Put], end: LogPosition) {
     let whole = puts.iter().filter(|put| put.is_whole && put.position < end);
     for put in whole.take(3) {
@@ -135,7 +136,7 @@ fn check_later_starts(disk: &FaultyDisk, puts: &[Put], end: LogPosition) {
     }
 }
 
-/// Appends a record, and finds it again, with all before it.
+/// Appends a record, and checks that it and all earlier ones are read.
 fn go_on(disk: FaultyDisk, puts: &[Put], end: LogPosition) {
     let (log, _) = open(&disk, LogPosition::START).expect("it was open before");
     log.settle().expect("a disk that works");
@@ -159,8 +160,7 @@ fn go_on(disk: FaultyDisk, puts: &[Put], end: LogPosition) {
     check_records(&log, &puts, end);
 }
 
-/// Takes out all damage, as a repair of a database does. What nobody can have written by accident
-/// it may refuse.
+/// Cuts out all damage, as a repair of a database does. It may reject what can't be accidental.
 fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
     let mut all = Vec::new();
     for _ in 0..64 {
@@ -179,7 +179,7 @@ fn repair(disk: &FaultyDisk) -> Result<(), StoreError> {
     panic!("a repair without an end");
 }
 
-/// A file, unless it is missing, and where its records end.
+/// Builds a file, unless it is missing, and returns the end of its records.
 fn file_of(
     input: &mut Input<'_>,
     number: u32,
@@ -210,7 +210,7 @@ fn file_of(
     if is_ended {
         put_frame(&mut file, number, END, u64::MAX, &[]);
     }
-    // What the next file says of this one, which has lost its end then.
+    // The next file has the length of this one, which has lost its end record.
     let len = file.len() + if is_ended { 0 } else { FRAME_BYTES };
     file.resize(file.len() + input.below(16) * 8, 0);
     if how & 8 != 0 {
@@ -250,7 +250,7 @@ fn put_record(input: &mut Input<'_>, number: u32, file: &mut Vec<u8>) -> Option<
         0..=7 => {}
         8 | 9 => file[offset + 24] ^= 1,
         10 | 11 => file[offset + FRAME_BYTES.min(last - offset)] ^= 0x80,
-        // Nothing behind it moves: records are written to their positions.
+        // Nothing after it moves, since records contain their positions.
         12 => file[offset + FRAME_BYTES - 8..].fill(0),
         13 => file[offset..].fill(0),
         14 => file[offset] ^= 1,
@@ -265,7 +265,7 @@ fn put_record(input: &mut Input<'_>, number: u32, file: &mut Vec<u8>) -> Option<
     })
 }
 
-/// Appends a record. All before it was durable if `durable_to` is higher.
+/// Appends a record. `durable_to` may claim that everything before it was durable.
 fn put_frame(file: &mut Vec<u8>, number: u32, kind: u8, durable_to: u64, payload: &[u8]) {
     let start = file.len();
     let position = u64::from(number) << 32 | start as u64;

@@ -1,4 +1,4 @@
-//! How much memory a target takes: a global allocator that counts.
+//! Measurement of a target's memory by a counting global allocator.
 
 #![allow(unsafe_code, reason = "an allocator can't be written without")]
 
@@ -7,9 +7,9 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes that are taken now, by all threads.
+/// Bytes allocated now, by all threads.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// The most that were since it was last set.
+/// Peak of the allocated bytes since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -54,8 +54,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `work` returns, and the most memory that the process took meanwhile, over what it had, in
-/// bytes.
+/// Returns the result of `work`, and the peak of the process's memory during it, minus the memory
+/// before it, in bytes.
 pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = TAKEN.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

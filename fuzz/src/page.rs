@@ -9,15 +9,15 @@ use cambium_trie::{LeafValue, NoResolve, NodeRef, PartialTrie, commit};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where a page says how its offsets are written, and the bit for wide ones.
+/// Offset of a page's flags, and the flag for wide offsets.
 const FLAGS_AT: usize = 13;
 const WIDE: u8 = 1;
 
-/// A page, whose length and checksum are made right first.
+/// Input: a page, whose length and checksum are corrected.
 ///
-/// All ways to a leaf find the same leaves, in order; the page that is built of them again has
-/// them too, in no more bytes; and their subtrie hashes to what the trie that they are put into
-/// one by one hashes to.
+/// All ways of reading a leaf find the same leaves, in order. A page built from them has the same
+/// leaves, in no more bytes. The hash of their subtrie equals that of a trie into which they are
+/// inserted one by one.
 pub fn page(bytes: &[u8]) {
     let bytes = sealed(bytes);
     match Page::parse(bytes.clone()) {
@@ -27,7 +27,7 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// The same bytes with their length and their checksum.
+/// Returns the bytes with a correct length and checksum.
 pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if bytes.len() >= FLAGS_AT {
@@ -107,7 +107,7 @@ fn check_entries(page: &Page, leaves: &Leaves) {
     }
 }
 
-/// Builds the page again, and writes it again, from what it has.
+/// Builds and rewrites the page from its content, and compares.
 fn check_built(page: &Page, leaves: &Leaves, digests: &Leaves) {
     let mut builder = PageBuilder::new(page.prefix());
     for (path, value) in leaves {
@@ -158,7 +158,7 @@ fn check_built(page: &Page, leaves: &Leaves, digests: &Leaves) {
     );
 }
 
-/// The subtrie of the leaves, if they are values of accounts and slots.
+/// Compares the hash of the leaves' subtrie, if they are valid accounts and slots.
 fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
     let values: Option<Vec<_>> = leaves.iter().map(value_of).collect();
     let Some(values) = values else { return };

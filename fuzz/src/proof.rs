@@ -9,12 +9,12 @@ use cambium_trie::{
     AccountProof, EMPTY_ROOT, Lookup, PartialTrie, StorageKey, StorageProof, verify_account_proof,
 };
 
-/// An address's number, the nodes of its account, and for each slot its number and nodes; nodes are
-/// linked where they have marks. What is claimed is what the nodes have, or, by the first byte, is
-/// not.
+/// Input: a byte that decides whether a claim is falsified, the number of an address, the nodes of
+/// its account, and the number and nodes of each slot. Marks in nodes are replaced by hashes. If
+/// the first byte is 0xff, the rest is a proof in JSON.
 ///
-/// What is verified is what the trie of the same nodes has, and what another implementation
-/// verifies; a claim of something else is not verified.
+/// A proof is verified exactly if another implementation verifies it, and its values equal those in
+/// a trie of the same nodes. A false claim is rejected.
 pub fn proof(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (claims, address) = (input.u8(), Address::with_last_byte(input.u8()));
@@ -32,7 +32,7 @@ pub fn proof(bytes: &[u8]) {
     let nodes = linked(nodes);
     let root = nodes[..ends[0]].first().map_or(EMPTY_ROOT, keccak256);
     let Ok((trie, _)) = PartialTrie::from_witness(root, &nodes) else {
-        // Nodes off the way may be wrong in a way that a proof does not look at.
+        // The trie may reject nodes beside the path, at which a proof does not look.
         let _ = verify_account_proof(root, &empty(address, &nodes));
         return;
     };
@@ -99,7 +99,7 @@ fn empty(address: Address, nodes: &[Bytes]) -> AccountProof {
     }
 }
 
-/// The same, by another implementation.
+/// Verifies the same proof with another implementation.
 fn check_elsewhere(root: B256, account: Option<Account>, proof: &AccountProof) {
     let rlp = account.map(|account| {
         let account = TrieAccount {
@@ -128,7 +128,7 @@ fn check_elsewhere(root: B256, account: Option<Account>, proof: &AccountProof) {
     }
 }
 
-/// A proof of which one thing is not as it was.
+/// Returns the proof with one change.
 fn falsified(mut proof: AccountProof, how: u8) -> AccountProof {
     let slots = proof.storage_proof.len();
     match how % 6 {
@@ -142,7 +142,7 @@ fn falsified(mut proof: AccountProof, how: u8) -> AccountProof {
     proof
 }
 
-/// The form in which proofs come.
+/// Reads a proof from JSON.
 fn json(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<AccountProof>(bytes) else {
         return;

@@ -1,4 +1,4 @@
-//! A block with its witness, executed without a database.
+//! A block that is executed from its witness, without a database.
 
 use crate::{
     input::Input,
@@ -18,12 +18,12 @@ use cambium_disk::FaultyDisk;
 use cambium_state::Options;
 use std::sync::{Arc, OnceLock};
 
-/// A small chain, and its last block's witness.
+/// A small chain, and the witness of its last block.
 struct Template {
     chain: Chain,
     witness: BlockWitness,
     parent: Header,
-    /// The witness's nodes with marks for hashes.
+    /// Nodes of the witness with marks in place of hashes.
     nodes: Vec<Vec<u8>>,
 }
 
@@ -70,13 +70,13 @@ fn template() -> &'static Template {
     })
 }
 
-/// A byte of which bit 0 leaves the block's header as it is; then edits of the witness of a good
-/// block: of what (a node, a code, the parent's header, the block, its header's fields, its
-/// transactions), which, how, where, and a piece of bytes.
+/// Input: a byte whose bit 0 leaves the block's header unchanged; then edits of the witness of a
+/// valid block, each with the kind of object (node, code, parent's header, block, fields of its
+/// header, its transactions), which one, the kind of edit, the offset, and bytes.
 ///
-/// Nodes are linked again, the parent's header names their root and the block's header the parent,
-/// the transactions, and what execution is found to give. A block that holds then also holds where
-/// it is executed on the database, if its parent is the one that is there.
+/// Nodes are linked again, the parent's header gets their root, and the block's header gets the
+/// hash of the parent, the transactions root and the results of execution. A block that is valid by
+/// its witness is also valid on the database, if that has its parent.
 pub fn stateless(bytes: &[u8]) {
     let template = template();
     let mut input = Input::new(bytes);
@@ -134,7 +134,7 @@ pub fn stateless(bytes: &[u8]) {
     }
 }
 
-/// Makes a header claim what execution gives, if that is all that is wrong with it.
+/// Corrects a header if a wrong result of execution in it is the only fault.
 fn mend(header: &mut Header, executed: &Result<StatelessReport, StatelessError>) -> bool {
     let Err(StatelessError::Invalid { fault, .. }) = executed else {
         return false;
@@ -178,7 +178,7 @@ fn check(
     let is_told = match executed {
         Ok(_) => true,
         Err(StatelessError::Invalid { .. }) => false,
-        // What is lacking says nothing of the block.
+        // A gap in the witness does not show whether the block is valid.
         Err(_) => return,
     };
     let id = template.chain.db().head();
@@ -230,7 +230,7 @@ fn edit_bytes(all: &mut [Bytes], which: usize, input: &mut Input<'_>) {
     }
 }
 
-/// Edits a code, and has accounts name it by its new hash.
+/// Edits a code, and replaces its hash in accounts.
 fn edit_code(codes: &mut [Bytes], nodes: &mut [Vec<u8>], which: usize, input: &mut Input<'_>) {
     let before: Vec<_> = codes.iter().map(keccak256).collect();
     edit_bytes(codes, which, input);
@@ -276,7 +276,7 @@ fn edit_transactions(block: &mut Block, which: usize) {
     }
 }
 
-/// The bytes of one edit, for seeds.
+/// Returns the bytes of one edit, for seeds.
 pub(crate) fn edit_of(of: u8, which: u8, how: u8, offset: u16, piece: &[u8]) -> Vec<u8> {
     let mut out = crate::input::Output::default();
     out.u8(0).u8(of).u8(which).u8(how).u16(offset).piece(piece);

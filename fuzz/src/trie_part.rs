@@ -1,14 +1,15 @@
-//! Tries as a checkpoint keeps them: whole, in parts, and as what changed.
+//! Tries as encoded in checkpoints: whole, in parts, and as differences.
 
 use crate::input::Input;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{Link, NoResolve, NodeView, PartialTrie, commit};
 
-/// A piece that is an older trie, and the rest that is another, or what changed since the older.
+/// Input: a piece that is an older trie; the rest is another trie, or the difference to the older
+/// one.
 ///
-/// There is one encoding of each trie: what decodes is encoded to the same bytes. All that can be
-/// asked of it is answered, and it takes changes as far as it is whole.
+/// A trie has one encoding: what decodes is encoded to the same bytes. Every request to a decoded
+/// trie is answered, and changes apply to it as far as it has the nodes.
 pub fn trie_part(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let before = PartialTrie::decode(input.piece());
@@ -26,7 +27,7 @@ pub fn trie_part(bytes: &[u8]) {
     assert_eq!(encoded(&again), whole);
     let mut changes = Vec::new();
     after.encode_changes_to(&before, &mut changes);
-    // What came may say of more nodes than it must that they are as they were not.
+    // An input may encode equal subtries in full instead of as unchanged.
     assert!(changes.len() <= rest.len());
     let after = PartialTrie::decode_changes(&before, &changes).expect("what was just encoded");
     assert_eq!(encoded(&after), whole, "changes that give something else");
@@ -38,7 +39,7 @@ fn encoded(trie: &PartialTrie) -> Vec<u8> {
     bytes
 }
 
-/// Asks a trie that was decoded from `bytes` for all that it has.
+/// Makes every kind of request to a trie that was decoded from `bytes`.
 fn use_all(mut trie: PartialTrie, bytes: &[u8]) {
     let base = *trie.base();
     let mut leaves = Vec::new();
@@ -81,7 +82,7 @@ fn use_all(mut trie: PartialTrie, bytes: &[u8]) {
     }
 }
 
-/// Where all nodes sit.
+/// Lists the paths of all nodes.
 fn walk(trie: &PartialTrie, link: Link, at: &Path, found: &mut Vec<Path>) {
     let _ = (trie.cached_ref(link), trie.kind(link), trie.as_stub(link));
     if !matches!(trie.visit(link), NodeView::Empty) {

@@ -1,15 +1,16 @@
-//! The nodes of a witness, or of a multiproof.
+//! The nodes of a witness or of a multiproof.
 
 use crate::{input::Input, links::linked};
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 use cambium_trie::{Lookup, MultiProof, NoResolve, PartialTrie, ProofTargets, Witness, commit};
 
-/// Nodes, linked where they have marks, of which the first is the root; then changes to apply.
+/// Input: nodes with marks in place of hashes, the first of which is the root; then changes to
+/// apply.
 ///
-/// A trie that comes of nodes is bound to its root: its own nodes give the same trie, and a
-/// multiproof says of each leaf what the trie does. Changes that can be applied give the same root
-/// with no more than the nodes that they need.
+/// A trie from a witness is bound to its root: the nodes of the trie give the same trie, and a
+/// multiproof returns the same leaves. Changes that can be applied give the same root from a
+/// witness with only the nodes that they need.
 pub fn witness(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let nodes = linked(input.pieces(32));
@@ -90,7 +91,7 @@ fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountDiff]) {
     let after = trie.state_root().expect("hashed");
     let part = match part {
         Ok(part) => part,
-        // What is under a wiped storage is asked for, and not needed.
+        // Slots below a wiped storage are among the targets, but are not needed.
         Err(_) if changes.iter().any(|change| change.wipe) => return,
         Err(error) => panic!("what applies can be extracted for: {error:?}"),
     };
@@ -108,7 +109,8 @@ fn check_changes(mut trie: PartialTrie, root: B256, changes: &[AccountDiff]) {
     );
 }
 
-/// Changes of accounts and slots by the hash of small numbers, which seeds have, or of any path.
+/// Draws changes of accounts and slots: at hashes of small numbers, which seeds have, or at any
+/// path.
 fn changes_of(input: &mut Input<'_>) -> Vec<AccountDiff> {
     let mut changes = Vec::new();
     for _ in 0..input.below(5) {
@@ -148,12 +150,12 @@ fn path_of(input: &mut Input<'_>) -> B256 {
     }
 }
 
-/// The path of account, or slot, `number` of a seed.
+/// Returns the path of account or slot `number` of a seed.
 pub(crate) fn number_path(number: u8) -> B256 {
     keccak256([number])
 }
 
-/// The form in which witnesses come.
+/// Reads a witness from JSON.
 fn json(bytes: &[u8]) {
     let Ok(read) = serde_json::from_slice::<Witness>(bytes) else {
         return;

@@ -1,17 +1,17 @@
-//! Witnesses as JSON.
+//! Witnesses in JSON.
 
 use crate::input::Input;
 use alloy_primitives::{Bytes, hex};
 use cambium_chain::{BlockWitness, WitnessForm};
 use serde_json::Value;
 
-/// Longer than any error message that helps.
+/// Maximum length of an error message that is of use.
 const MESSAGE_BYTES_MAX: usize = 1000;
 
-/// A byte of which bit 0 gives a block beside the text; then the text.
+/// Input: a byte whose bit 0 passes a block beside the text; then the text.
 ///
-/// What is read is what another reader of JSON finds there, and is read again of each form that it is
-/// written in. An error is told in few words.
+/// What is read equals what another JSON reader finds in the text, and is read again from each
+/// format in which it is written. An error has a short message.
 pub fn witness_json(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let given = (input.u8() & 1 != 0).then(|| Bytes::from_static(&[0xc1, 0xc0]));
@@ -25,7 +25,7 @@ pub fn witness_json(bytes: &[u8]) {
             return assert!(error.len() < MESSAGE_BYTES_MAX, "{error}");
         }
     };
-    // Another reader goes no deeper than it must to understand what is there.
+    // The other reader may fail at fields that are skipped here, such as deeply nested ones.
     if let Ok(json) = serde_json::from_str::<Value>(text) {
         check_lists(&read, &json, given.as_ref());
     }

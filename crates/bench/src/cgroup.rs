@@ -1,6 +1,6 @@
-//! A limit on memory that counts the page cache: a memory cgroup for one process.
+//! A memory limit that includes the page cache: a memory cgroup for one process.
 //!
-//! Without it a store whose files fit into the machine's memory would never be cold.
+//! Without it, a store whose files fit into the machine's memory would never be cold.
 
 use crate::report::Notes;
 use std::{
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files of a memory cgroup, by version.
+/// Names of files in a memory cgroup, which depend on the version.
 struct Version {
     limit: &'static str,
     swap: &'static str,
@@ -29,14 +29,14 @@ const V2: Version = Version {
     peak: "memory.peak",
 };
 
-/// A memory cgroup, removed when dropped.
+/// A memory cgroup, removed on drop.
 pub(crate) struct Cgroup {
     dir: PathBuf,
     version: &'static Version,
 }
 
 impl Cgroup {
-    /// A group with that limit and nobody in it. The error says why there can be none here.
+    /// Creates an empty group with a limit. The error says why that is impossible.
     pub(crate) fn create(name: &str, limit_bytes: u64) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|error| format!("/proc/self/mounts: {error}"))?;
@@ -51,12 +51,12 @@ impl Cgroup {
         let swap = version
             .swap_value
             .map_or_else(|| limit_bytes.to_string(), str::to_owned);
-        // Absent where the kernel does not account for swap.
+        // Absent if the kernel does not account for swap.
         let _ = fs::write(group.dir.join(version.swap), swap);
         Ok(group)
     }
 
-    /// As [`Cgroup::create`]; where it is not permitted a note says so, and there is none.
+    /// As [`Cgroup::create`]. If it is not permitted, adds a note and returns `None`.
     pub(crate) fn or_note(name: &str, limit_bytes: u64, notes: &mut Notes) -> Option<Self> {
         match Self::create(name, limit_bytes) {
             Ok(group) => Some(group),
@@ -70,12 +70,12 @@ impl Cgroup {
         }
     }
 
-    /// Where a process writes itself into, to become a member.
+    /// Returns the file to which a process writes its id in order to join.
     pub(crate) fn members(&self) -> PathBuf {
         self.dir.join("cgroup.procs")
     }
 
-    /// The most memory that the group has had, page cache included, in bytes.
+    /// Returns the peak of the group's memory in bytes, including page cache.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         number(&self.dir.join(self.version.peak))
     }
@@ -83,12 +83,12 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Refused while a member lives; then it stays, empty of harm.
+        // The removal fails while a member lives. An empty group that stays does no harm.
         let _ = fs::remove_dir(&self.dir);
     }
 }
 
-/// Becomes a member of the group whose member file this is.
+/// Joins the group of this member file.
 pub(crate) fn join(members: &Path) -> Result<(), String> {
     fs::write(members, "0").map_err(|error| format!("{}: {error}", members.display()))
 }
@@ -97,7 +97,7 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Where groups are made, by what is mounted.
+/// Returns the directory below which groups are created, according to the mounted file systems.
 fn memory_root(mounts: &str) -> Option<(PathBuf, &'static Version)> {
     let rows = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -1,4 +1,4 @@
-//! Importing: how many transactions a second, and where the time goes.
+//! `./bench import`: transactions per second of an import, and the time of each stage.
 
 use crate::report::{Report, Target, data_dir, median};
 use cambium_chain::{
@@ -94,7 +94,7 @@ fn measure(
             .prefix("import-")
             .tempdir_in(data_dir()?)?;
         drop(init(Arc::new(StdDisk::new(dir.path())))?);
-        // Opened anew: nothing that making it left in memory helps.
+        // Opened again, so that nothing is cached from its creation.
         let disk = Arc::new(StdDisk::new(dir.path()));
         let (chain, _) = Chain::open(disk, options)?;
         for file in files {
@@ -130,7 +130,7 @@ fn measure(
         "root_percent_of_wall",
         of(&|s| 100.0 * s.timings.root.as_secs_f64() / wall(s)),
     );
-    // What a block would take if its steps came one after another.
+    // Time of a block if its stages ran one after another.
     add(
         "root_percent_of_steps",
         of(&|s| {
@@ -153,7 +153,7 @@ fn measure(
     Ok(result)
 }
 
-/// The workload's chain as a file, made once for each set of parameters.
+/// Returns the file of the workload's chain, which is generated once for each set of parameters.
 fn generated(workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
     let params = workload.params();
     let name = format!(

@@ -11,7 +11,7 @@ mod bal;
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
 
-/// As in the program, and for all stores alike.
+/// The allocator of the `cambium` program, for all stores alike.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -24,48 +24,48 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// Executors beside each other, with and without access lists.
+    /// Compare executors, with and without access lists
     Bal {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
         args: bal::BalArgs,
     },
-    /// One execution of `bal` over a store, in a process of its own.
+    /// One execution of `bal` over a store, in a process of its own
     #[command(hide = true)]
     BalChild {
-        /// What it is to do, in JSON.
+        /// The task as JSON
         task: String,
     },
-    /// Importing a generated chain and a real one.
+    /// Import a generated chain and a real one
     Import {
         #[command(flatten)]
         common: Common,
-        /// There are none to run beside it.
+        /// Stores to run beside it: there are none
         #[arg(long, default_value = "none", value_parser = ["none"])]
         peers: String,
     },
-    /// Transfers over a large state, read and made durable, beside other stores.
+    /// Transfers on a large state, read and made durable, compared with other stores
     State {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
         args: state::StateArgs,
     },
-    /// One store of `state`, in a process of its own.
+    /// One store of `state`, in a process of its own
     #[command(hide = true)]
     StateChild {
-        /// What it is to do, in JSON.
+        /// The task as JSON
         task: String,
     },
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 struct Common {
-    /// Smaller: under two minutes once built.
+    /// Run a smaller benchmark, which takes less than two minutes once it is built
     #[arg(long)]
     quick: bool,
-    /// Print one JSON object.
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,7 @@
-//! A benchmark's child: this program in a process of its own, which tells events as JSON lines.
+//! Child processes of a benchmark: this program runs itself with a task, and reads events as lines
+//! of JSON.
 //!
-//! A process of its own has memory of its own to limit and to measure, starts cold, and may be
-//! killed.
+//! A process of its own has its own memory to limit and measure, starts cold, and can be killed.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
@@ -19,23 +19,23 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
-    /// Kill the child at once, as a power cut would.
+    /// Kill the child at once. The page cache survives, unlike in a power cut.
     Kill,
 }
 
-/// How to run a child.
+/// Parameters of a child process.
 pub(crate) struct Process<'a> {
-    /// The hidden command of this program that does a task.
+    /// The hidden command of this program for the task.
     pub(crate) command: &'a str,
-    /// Where its standard error goes.
+    /// File for its standard error.
     pub(crate) log: &'a Path,
-    /// How long it may say nothing before it counts as hung.
+    /// Time without an event after which it counts as hung.
     pub(crate) silence_max: Duration,
 }
 
 impl Process<'_> {
-    /// Runs a child to its end, or until `on_event` has it killed. The error is the last that it
-    /// wrote.
+    /// Runs a child until it ends, or until `on_event` has it killed. The error is the last line
+    /// that the child wrote to standard error.
     pub(crate) fn run<E: DeserializeOwned>(
         &self,
         task: &impl Serialize,
@@ -70,7 +70,7 @@ impl Process<'_> {
         }
     }
 
-    /// Hands on what the child says, until it has nothing more to say or is to be killed.
+    /// Passes on the child's events until it ends or is to be killed.
     fn follow<E: DeserializeOwned>(
         &self,
         child: &mut Child,
@@ -104,7 +104,7 @@ impl Process<'_> {
     }
 }
 
-/// Tells an event to the parent.
+/// Sends an event to the parent.
 pub(crate) fn tell(event: &impl Serialize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, event)?;

@@ -1,4 +1,4 @@
-//! What every benchmark gives: the machine, its parameters, results, and targets met or missed.
+//! The report of a benchmark: machine, parameters, results, and targets that were met or missed.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One figure that a benchmark is held against.
+/// A figure with its target.
 #[derive(Debug, Serialize)]
 pub(crate) struct Target {
     pub(crate) name: String,
@@ -23,16 +23,16 @@ struct Machine {
     processor: String,
     memory_gib: f64,
     kernel: String,
-    /// Other work at the start of the run: what makes figures worse than they are.
+    /// Other load at the start of the run, which makes figures worse.
     load: String,
 }
 
-/// What is going on, and what the reader of the report should know.
+/// Remarks for the reader of the report.
 #[derive(Default)]
 pub(crate) struct Notes(Vec<String>);
 
 impl Notes {
-    /// Says it now and in the report, once.
+    /// Prints a remark and adds it to the report, unless it is there already.
     pub(crate) fn add(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.0.contains(&note) {
@@ -46,20 +46,20 @@ impl Notes {
     }
 }
 
-/// A finished benchmark.
+/// The result of a benchmark.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     benchmark: &'static str,
     machine: Machine,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) results: Vec<Map<String, Value>>,
-    /// The main ones of `results` side by side, for people: a row is a name and a figure for each.
+    /// The main figures of `results` as a table for people: name, and one figure for each result.
     #[serde(skip)]
     pub(crate) comparison: Vec<(String, Vec<String>)>,
     pub(crate) targets: Vec<Target>,
-    /// What makes figures other than they should be: read these first.
+    /// Conditions that distort the figures. Read these first.
     pub(crate) notes: Vec<String>,
-    /// What must not be: the benchmark fails.
+    /// Violations that fail the benchmark, such as a wrong outcome.
     pub(crate) errors: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// Prints a table for people, or one JSON object.
+    /// Prints the report as a table, or as one JSON object.
     pub(crate) fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::to_string_pretty(self).unwrap_or_default());
@@ -100,7 +100,7 @@ impl Report {
         }
         for result in &self.results {
             println!();
-            // Lists are for machines.
+            // Lists are only printed as JSON.
             let figures = result.iter().filter(|(_, value)| !value.is_array());
             let width = figures.clone().map(|(name, _)| name.len()).max();
             let width = width.unwrap_or(0);
@@ -174,21 +174,21 @@ impl Machine {
     }
 }
 
-/// Where generated chains and databases go: beside the build, on the same disk.
+/// Returns the directory for generated chains and databases: beside the build, on the same disk.
 pub(crate) fn data_dir() -> io::Result<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-data");
     fs::create_dir_all(&dir)?;
     dir.canonicalize()
 }
 
-/// The figure that `part` (0 to 1) of some sorted figures do not exceed.
+/// Returns the quantile `part` (0 to 1) of sorted figures.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// The middle one of some figures.
+/// Returns the median.
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_unstable_by(f64::total_cmp);
     match figures.len() {

@@ -1,4 +1,4 @@
-//! What the operating system counts.
+//! Figures of the operating system: input and output, memory, disk space.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -9,21 +9,21 @@ use std::{
     process::Command,
 };
 
-/// Bytes that this process had read from and written to disks, and what its disk counts for all.
+/// Bytes read and written by this process, and the counters of its disk for all processes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Io {
-    /// Fetched from storage for this process.
+    /// Bytes that this process read from storage.
     pub(crate) read_bytes: u64,
-    /// Sent to storage for this process, or dirtied in the page cache.
+    /// Bytes that this process sent to storage or dirtied in the page cache.
     pub(crate) write_bytes: u64,
-    /// Reads that the disk completed, for whomever.
+    /// Reads that the disk completed, for all processes.
     pub(crate) device_reads: u64,
-    /// Bytes that the disk wrote, for whomever.
+    /// Bytes that the disk wrote, for all processes.
     pub(crate) device_write_bytes: u64,
 }
 
 impl Io {
-    /// The totals now; of the disk that `dir` is on.
+    /// Returns the current totals, for the disk of `dir`.
     pub(crate) fn now(dir: &Path) -> Self {
         let own = fs::read_to_string("/proc/self/io").unwrap_or_default();
         let field = |name: &str| {
@@ -45,7 +45,7 @@ impl Io {
         }
     }
 
-    /// What came since `earlier`.
+    /// Returns the difference to `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             read_bytes: self.read_bytes - earlier.read_bytes,
@@ -56,19 +56,19 @@ impl Io {
     }
 }
 
-/// The line of figures of the disk that `dir` is on.
+/// Reads the counters of the disk that holds `dir`.
 fn device_stat(dir: &Path) -> io::Result<String> {
     let device = fs::metadata(dir)?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))
 }
 
-/// The most memory that this process has had resident, in bytes.
+/// Returns the peak of this process's resident memory, in bytes.
 pub(crate) fn rss_peak_bytes() -> u64 {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
-/// Memory that could be had without swapping, in bytes.
+/// Returns the memory that is available without swapping, in bytes.
 pub(crate) fn memory_available_bytes() -> u64 {
     kib_field("/proc/meminfo", "MemAvailable:")
 }
@@ -80,14 +80,14 @@ fn kib_field(file: &str, name: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Writes dirty pages and drops the page cache. The error says why it stays.
+/// Writes dirty pages and drops the page cache. The error says why that is impossible.
 pub(crate) fn drop_caches() -> Result<(), String> {
     rustix::fs::sync();
     let file = "/proc/sys/vm/drop_caches";
     fs::write(file, "3").map_err(|error| format!("{file}: {error}"))
 }
 
-/// Drops what the page cache has of the files in a folder, so that they are read from the disk.
+/// Drops the page cache of the files in a directory, so that they are read from the disk.
 pub(crate) fn drop_files(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -95,7 +95,7 @@ pub(crate) fn drop_files(dir: &Path) -> io::Result<()> {
             drop_files(&path)?;
         } else {
             let file = File::open(&path)?;
-            // What is not written yet can't be dropped.
+            // Dirty pages can't be dropped.
             file.sync_all()?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         }
@@ -103,20 +103,20 @@ pub(crate) fn drop_files(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Room on the disk that `dir` is on, in bytes.
+/// Returns the free space of the disk that holds `dir`, in bytes.
 pub(crate) fn disk_free_bytes(dir: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(dir)?;
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-/// Bytes that a folder takes on the disk; holes in files take none.
+/// Returns the space that a directory takes on disk, in bytes. Holes in files take none.
 pub(crate) fn disk_bytes(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let metadata = match entry.metadata() {
             Ok(metadata) => metadata,
-            // Removed meanwhile.
+            // The file was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -129,7 +129,7 @@ pub(crate) fn disk_bytes(dir: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Copies a folder, holes as holes.
+/// Copies a directory, and keeps holes in files.
 pub(crate) fn copy_dir(from: &Path, to: &Path) -> Result<(), String> {
     let status = Command::new("cp")
         .args(["-a", "--reflink=auto", "--sparse=auto"])

@@ -213,7 +213,7 @@ impl DiskFile for SalvageFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), DiskError> {
         match self.file.write_at(bytes, offset) {
             Err(error) if error.is_unreadable() && self.access == Access::Cached => {
-                // A part of a block is written by reading it, and writing all of it.
+                // Writing a part of a block means reading it and writing the whole block.
                 let block = BLOCK_BYTES as u64;
                 let start = offset / block * block;
                 let end = (offset + bytes.len() as u64).next_multiple_of(block);

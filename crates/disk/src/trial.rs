@@ -270,7 +270,7 @@ impl Changed {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be changed.
+    /// Returns the content that is to be changed.
     fn content_in<'a>(
         &self,
         content: &'a mut Option<Content>,
@@ -336,7 +336,7 @@ impl TrialFile {
 
 impl DiskFile for TrialFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
-        // What was not changed is read at once.
+        // An unchanged range is read with one call.
         if let Some(below) = self.unchanged(buf.len(), offset) {
             return below.read_at(buf, offset);
         }

@@ -266,7 +266,7 @@ fn merge_account(old: AccountDiff, new: AccountDiff) -> AccountDiff {
         AccountUpdate::Keep => old.account,
         update => update,
     };
-    // What is deleted has no slots, whatever the later changes say of them.
+    // A deleted account has no slots, even if the later changes set some.
     if account == AccountUpdate::Delete {
         return AccountDiff {
             path: new.path,

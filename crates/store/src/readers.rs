@@ -15,7 +15,7 @@ use std::sync::{
 
 const DIR: &str = "readers";
 
-/// Attempts to find an unused file name.
+/// Maximum number of file names that a reader tries before it goes without an announcement.
 const TRIES: u64 = 100;
 
 /// Counter that distinguishes the readers of one process.
@@ -81,9 +81,8 @@ pub fn create_readers_dir(disk: &dyn Disk) {
 }
 
 /// Returns the sequence number of the checkpoint that each live reader uses, and removes the files
-/// of readers that have ended. Files that can't be locked are ignored, for example those of other
-/// users. So is a missing directory. Readers that are ignored have their files open, and are never
-/// cut off.
+/// of readers that have ended. Ignores files that it may not open, such as those of other users,
+/// and a missing directory. Readers that are ignored keep their files open, and are never cut off.
 ///
 /// # Errors
 ///

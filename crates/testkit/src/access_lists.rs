@@ -96,7 +96,8 @@ fn index(index: u64) -> BlockAccessIndex {
 }
 
 impl Maker<'_> {
-    /// The list with something done to it.
+    /// Returns the false list that `change` makes of the true one, and the message it is rejected
+    /// with.
     fn make(
         &self,
         fault: &'static str,
@@ -114,7 +115,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The first account of which `is` holds.
+    /// Returns the first account for which `is` returns true, with its index.
     fn find(&self, is: impl Fn(&AccountChanges) -> bool) -> Option<(usize, &AccountChanges)> {
         let at = self.list.accounts().iter().position(is)?;
         Some((at, &self.list.accounts()[at]))
@@ -276,7 +277,7 @@ impl Maker<'_> {
                 |accounts| accounts[at].storage_changes[0].changes.clear(),
             ),
         ];
-        // An untouched slot, at the account's first place in the order of slots or its last.
+        // An untouched slot, sorted before or after all slots of the account.
         let surplus = U256::from(0x5a5a5a);
         made.push(self.make(
             "surplus changed slot",

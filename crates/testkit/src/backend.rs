@@ -1,21 +1,22 @@
-//! The interface of chains that suites of fixtures run over.
+//! The interface of the chains that fixture suites run on.
 
 use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_chain::ChainSpec;
 use cambium_primitives::{Account, Changes};
 
-/// A chain of blocks with branches. A parent is always added before its children.
+/// A chain of blocks with branches. Every block is added after its parent.
 pub trait Backend: Sized {
-    /// What to call it.
+    /// Returns the backend's name, for reports.
     fn name() -> &'static str;
 
-    /// A chain of its genesis block alone, whose state is `changes` to the empty state. An error
-    /// if that state's root is not the header's.
+    /// Creates a chain with only its genesis block. `changes` produce the genesis state from the
+    /// empty state.
     ///
     /// # Errors
     ///
-    /// Returns why the genesis file is refused.
+    /// Returns an error if the state root differs from the header's, or if the backend rejects the
+    /// genesis block.
     fn new(
         spec: ChainSpec,
         genesis: Header,
@@ -23,28 +24,27 @@ pub trait Backend: Sized {
         codes: Vec<(B256, Bytes)>,
     ) -> Result<Self, String>;
 
-    /// Checks a block in all ways and adds it. The head becomes, past the merge, every new block;
-    /// before it, the one of the highest total difficulty, the first of equals. An error leaves
-    /// the chain as it was. `access_list` is the RLP of the block's access list, if it comes with
-    /// one.
+    /// Validates a block and adds it. The new block becomes the head if it is past the merge, or if
+    /// its total difficulty is higher than the head's. An invalid block leaves the chain unchanged.
+    /// `access_list` is the RLP of the access list that came with the block, if one did.
     ///
     /// # Errors
     ///
-    /// Returns why the block is refused.
+    /// Returns why the block is invalid.
     fn import(&mut self, rlp: &[u8], access_list: Option<&[u8]>) -> Result<(), String>;
 
-    /// The hash of the head.
+    /// Returns the hash of the head.
     fn head(&self) -> B256;
 
-    /// The RLP of the access list that is kept with the head; empty if there is none.
+    /// Returns the RLP of the access list stored with the head, or no bytes if there is none.
     fn access_list(&self) -> Bytes;
 
-    /// An account at the head.
+    /// Returns an account at the head.
     fn account(&self, address: Address) -> Option<Account>;
 
-    /// A slot at the head.
+    /// Returns the value of a slot at the head.
     fn slot(&self, address: Address, slot: U256) -> U256;
 
-    /// The root of the state at the head.
+    /// Returns the state root of the head.
     fn state_root(&self) -> B256;
 }

@@ -1,5 +1,5 @@
-//! Blockchain tests in the form that ethereum/tests and the execution specs share: a genesis,
-//! blocks of which some must be refused, and the head and state at the end.
+//! Blockchain tests in the format of ethereum/tests and the execution specs: a genesis block,
+//! blocks of which some are invalid, and the expected head and state.
 
 use crate::{Backend, Case, Pack, Suite, Verdict, blob_schedule, json_files, network, refusals};
 use alloy_eips::eip7840::BlobParams;
@@ -16,10 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Accounts as fixtures and genesis files give them.
+/// Accounts by address, in the format of fixtures and genesis files.
 pub type Alloc = BTreeMap<Address, AllocAccount>;
 
-/// An account as fixtures and genesis files give it.
+/// An account in the format of fixtures and genesis files.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AllocAccount {
@@ -33,7 +33,7 @@ pub struct AllocAccount {
     pub storage: BTreeMap<U256, U256>,
 }
 
-/// Accounts as changes to the empty state, and their code.
+/// Returns accounts as changes to the empty state, and their codes by hash.
 pub fn alloc_changes(alloc: &Alloc) -> (Changes, Vec<(B256, Bytes)>) {
     let mut codes = Vec::new();
     let accounts = alloc.iter().map(|(address, account)| {
@@ -82,7 +82,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// The rules of the chain; `None` if its network is not known.
+    /// Returns the fork rules of the chain, or `None` if its network is unknown.
     pub(crate) fn spec(&self, pack: Pack) -> Option<ChainSpec> {
         let mut spec = network(&self.network)?;
         if pack == Pack::Amsterdam {
@@ -109,7 +109,7 @@ impl Fixture {
         Some(spec)
     }
 
-    /// A chain of the genesis block alone.
+    /// Creates a chain with only the genesis block.
     pub(crate) fn start<B: Backend>(&self, spec: ChainSpec) -> Result<B, String> {
         let genesis = Block::decode(&mut self.genesis_rlp.as_ref())
             .map_err(|error| format!("the genesis block: {error}"))?;
@@ -122,15 +122,16 @@ impl Fixture {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FixtureBlock {
-    /// Not always hex, in blocks that must be refused.
+    /// RLP as hex. Invalid blocks may have text that is not hex.
     pub(crate) rlp: String,
     pub(crate) expect_exception: Option<String>,
     block_access_list: Option<Vec<AccountChanges>>,
-    /// All that is needed to execute the block (EIP-8025), or less than that.
+    /// The execution witness (EIP-8025), which may be incomplete.
     pub(crate) execution_witness: Option<serde_json::Value>,
-    /// What a guest program answers: a hash, whether the block is proven, the chain's id.
+    /// Expected output of a stateless guest program: a hash, whether the block is proven, and the
+    /// chain id.
     pub(crate) stateless_output_bytes: Option<Bytes>,
-    /// Where blocks that must be refused have their parts.
+    /// Parts of an invalid block, which its RLP may not have.
     #[serde(rename = "rlp_decoded")]
     decoded: Option<DecodedBlock>,
 }
@@ -142,7 +143,8 @@ struct DecodedBlock {
 }
 
 impl FixtureBlock {
-    /// The RLP of the access list that comes with the block, in whatever form it is.
+    /// Returns the RLP of the access list that came with the block, in whichever field the fixture
+    /// has it.
     fn access_list(&self) -> Option<Vec<u8>> {
         let inner = self.decoded.as_ref();
         let inner = inner.and_then(|decoded| decoded.block_access_list.as_ref());
@@ -168,7 +170,7 @@ struct Blobs {
     base_fee_update_fraction: U64,
 }
 
-/// One blockchain test over a backend.
+/// One blockchain test on a backend.
 pub struct BlockchainCase<B> {
     name: String,
     pack: Pack,
@@ -177,7 +179,7 @@ pub struct BlockchainCase<B> {
 }
 
 impl<B: Backend> BlockchainCase<B> {
-    /// Imports the blocks, with their access lists or without.
+    /// Imports the blocks, with or without their access lists.
     fn check(&self, spec: ChainSpec, with_lists: bool) -> Result<(), String> {
         let mut chain = self.fixture.start::<B>(spec)?;
         for (index, block) in self.fixture.blocks.iter().enumerate() {
@@ -246,7 +248,8 @@ impl<B: Backend> Case for BlockchainCase<B> {
         let Some(spec) = self.fixture.spec(self.pack) else {
             return Verdict::Skipped(format!("network {} is not known", self.fixture.network));
         };
-        // Without the list only its hash is there to tell that it is wrong.
+        // Without its list, a block with a wrong list is rejected by the hash only. So both are
+        // tested.
         let lists = self
             .fixture
             .blocks
@@ -263,7 +266,7 @@ impl<B: Backend> Case for BlockchainCase<B> {
     }
 }
 
-/// Blockchain tests in one folder of a pack, over a backend.
+/// The blockchain tests in one folder of a pack, on a backend.
 pub struct BlockchainSuite<B> {
     pack: Pack,
     root: PathBuf,
@@ -272,7 +275,7 @@ pub struct BlockchainSuite<B> {
 }
 
 impl<B> BlockchainSuite<B> {
-    /// All tests under `folder` of `pack`; `None` if it is not there.
+    /// Returns all tests under `folder` of `pack`, or `None` if the folder is missing.
     pub fn new(pack: Pack, folder: &'static str) -> Option<Self> {
         Some(Self {
             pack,
@@ -283,7 +286,7 @@ impl<B> BlockchainSuite<B> {
     }
 }
 
-/// What a file holds that is kept elsewhere.
+/// Start of a Git LFS pointer, which stands in a repository for a file stored elsewhere.
 const GIT_LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/";
 
 impl<B: Backend> Suite for BlockchainSuite<B> {

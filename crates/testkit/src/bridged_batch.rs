@@ -1,20 +1,22 @@
-//! Blocks that are far apart on a chain, as a batch of consecutive ones.
+//! Blocks that are far apart on a chain, executed as one batch of consecutive blocks.
 //!
 //! ```text
-//!   parent's state    each account and slot as the first block finds it that touches it
+//!   parent's state    each account and slot as the first block that touches it expects it
 //!   block, bridge, block, bridge, block ..
 //! ```
 //!
-//! A *bridge* is a block without transactions, whose access list turns what those before it left
-//! into what the next block finds: it changes every account and slot that the next block touches
-//! and finds otherwise, that of the history contracts included. Its list is not true, and what it
-//! gives is not to be looked at; but all that the real blocks rest on is.
+//! A *bridge* is a block without transactions. Its access list claims the changes from the state
+//! after the previous blocks to the pre-state of the next block, for every account and slot that
+//! the next block touches (those of the history contracts included). The claims are false, so a
+//! bridge's outcome is ignored. The outcomes of the real blocks depend on the claims only, and are
+//! valid.
 //!
-//! A block finds nothing but what is in its access list, codes by their hashes, hashes of blocks
-//! before, and whether an account without code has storage. Bridges tell the first. Codes are all
-//! in the parent's state, or in lists. No block asks for the hash of another one of the batch if
-//! they are further apart than BLOCKHASH looks back, and the parent's state has the hashes of all
-//! others. Storage is put into the parent's state for those accounts only that it has.
+//! A block reads the keys in its access list, codes by hash, hashes of earlier blocks, and whether
+//! an account without code has storage. Bridges supply the keys. All codes are in the parent's
+//! state or in the lists. The parent's state also has the hashes of earlier blocks; none of the
+//! batch's own hashes is read, since its blocks are further apart than BLOCKHASH looks back. An
+//! account has storage in the parent's state only if the first block that touches it expects the
+//! account to exist.
 
 use crate::{Model, SparseBlock};
 use alloy_consensus::Header;
@@ -48,16 +50,16 @@ struct Bridge {
     list: AccessList,
 }
 
-/// When a bridge changes what it changes.
+/// Index of all changes in a bridge: before the transactions.
 const INDEX: BlockAccessIndex = BlockAccessIndex(0);
 
 impl<'a> BridgedBatch<'a> {
-    /// A batch of these blocks, in this order, each with its access list. An error if one could
-    /// ask for the hash of another, or a code is missing.
+    /// Creates a batch of these blocks in this order, each with its access list.
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with the file.
+    /// Returns an error if a block could read the hash of another one of the batch, if two blocks
+    /// disagree about a block hash, or if a code is missing.
     pub fn new(
         blocks: impl IntoIterator<Item = (&'a SparseBlock, &'a AccessList)>,
     ) -> Result<Self, String> {
@@ -77,7 +79,7 @@ impl<'a> BridgedBatch<'a> {
                 let any = AccessListLimits::of_transactions(0);
                 let list = AccessList::new(changes, &any).map_err(|error| error.to_string())?;
                 let header = Header {
-                    // Nobody asks for its hash.
+                    // No block reads the hash of a bridge.
                     number: 0,
                     ..block.header.clone()
                 };
@@ -96,12 +98,12 @@ impl<'a> BridgedBatch<'a> {
         })
     }
 
-    /// The state that the batch is executed on.
+    /// Returns the state on which the batch is executed.
     pub const fn state(&self) -> &Model {
         &self.state
     }
 
-    /// All blocks, bridges included.
+    /// Returns all blocks, including the bridges.
     pub fn blocks(&self) -> Vec<BatchBlock<'_>> {
         let steps = self.steps.iter().map(|step| match step {
             Step::Block(block, list) => BatchBlock {
@@ -119,14 +121,14 @@ impl<'a> BridgedBatch<'a> {
         steps.collect()
     }
 
-    /// The places of the real blocks among all.
+    /// Returns the indices of the real blocks among all blocks.
     pub fn places(&self) -> Vec<usize> {
         let steps = self.steps.iter().enumerate();
         let real = steps.filter(|(_, step)| matches!(step, Step::Block(..)));
         real.map(|(place, _)| place).collect()
     }
 
-    /// The access lists of the bridges, in order.
+    /// Returns the access lists of the bridges, in order.
     pub fn bridges(&self) -> impl Iterator<Item = &AccessList> {
         self.steps.iter().filter_map(|step| match step {
             Step::Block(..) => None,
@@ -144,7 +146,7 @@ impl Bridge {
     }
 }
 
-/// What is known of the state between two blocks, and what the parent's state has come to be.
+/// The state between two blocks as far as it is known, and the parent's state collected so far.
 #[derive(Default)]
 struct Known {
     accounts: BTreeMap<Address, KnownAccount>,
@@ -155,12 +157,12 @@ struct Known {
 struct KnownAccount {
     now: Account,
     slots: BTreeMap<U256, U256>,
-    /// None if the parent's state does not have the account.
+    /// `None` if the account is absent in the parent's state.
     in_parent: Option<AccountDiff>,
 }
 
 impl KnownAccount {
-    /// An account that no block before touched.
+    /// Creates an account that no earlier block touched.
     fn new(address: Address, account: Account) -> Self {
         let change = AccountDiff {
             path: keccak256(address),
@@ -175,8 +177,8 @@ impl KnownAccount {
         }
     }
 
-    /// A slot now. One that no block before touched is as `found`, if the parent's state can have
-    /// it so.
+    /// Returns the current value of a slot. If no earlier block touched it, it gets the value
+    /// `found` in the parent's state, or zero if the account is absent there.
     fn slot(&mut self, slot: U256, found: U256) -> U256 {
         let parent = &mut self.in_parent;
         let first = || match parent {
@@ -190,7 +192,7 @@ impl KnownAccount {
         *self.slots.entry(slot).or_insert_with(first)
     }
 
-    /// Goes on to what changes lead to.
+    /// Applies an account's last listed changes.
     fn leave(&mut self, changes: &AccountChanges) {
         if let Some(last) = changes.balance_changes.last() {
             self.now.balance = last.post_balance;
@@ -210,7 +212,7 @@ impl KnownAccount {
 }
 
 impl Known {
-    /// What a bridge must change for the next block to find what it finds.
+    /// Returns the changes by which a bridge produces the pre-state of `block`, and applies them.
     fn bridge_to(
         &mut self,
         block: &SparseBlock,
@@ -279,7 +281,7 @@ impl Known {
         Ok(changes)
     }
 
-    /// Goes on to what a block leaves by its list.
+    /// Applies the changes in a block's list.
     fn pass(&mut self, list: &AccessList) {
         for listed in list.accounts() {
             if let Some(known) = self.accounts.get_mut(&listed.address) {

@@ -1,5 +1,5 @@
-//! Chains that other clients made: that of the execution-apis suite, with blocks of every fork from
-//! Homestead to BPO2, and those that geth's and besu's own tests are made of.
+//! Chains made by other clients: the chain of the execution-apis suite, with blocks of every fork
+//! from Homestead to BPO2, and the chains of geth's and besu's own tests.
 
 use crate::{Backend, Pack, say};
 use alloy_primitives::KECCAK256_EMPTY;
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Blocks of the chain, without its genesis.
+/// Number of blocks of the chain, without genesis.
 pub const EXECUTION_APIS_BLOCKS: usize = 54;
 
 #[derive(Deserialize)]
@@ -26,8 +26,8 @@ struct Head {
     head_block_hash: B256,
 }
 
-/// Imports the whole chain into a backend and compares the head. `None` if the pack is not there;
-/// panics if a block is refused.
+/// Imports the whole chain into a backend, and compares the head. Returns `None` if the pack is
+/// missing. Panics if a block is rejected.
 pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
     let folder = Pack::ExecutionApis
         .open(&["execution-apis"])?
@@ -44,11 +44,11 @@ pub fn import_execution_apis_chain<B: Backend>() -> Option<B> {
     Some(chain)
 }
 
-/// A chain of another client's tests, in a folder that `scripts/public-data` fetches.
+/// A chain from another client's tests, in a folder that `scripts/public-data` fetches.
 struct ClientChain {
-    /// It has `chain.rlp`.
+    /// Folder of `chain.rlp`, below `CAMBIUM_DATA`.
     folder: &'static str,
-    /// Its genesis file, from where the folders are.
+    /// Path of the genesis file, below `CAMBIUM_DATA`.
     genesis: &'static str,
     blocks: usize,
 }
@@ -76,7 +76,7 @@ const CLIENT_CHAINS: [ClientChain; 8] = [
     ),
 ];
 
-/// Genesis files of besu's whose chains are on proof of work of a fixed difficulty.
+/// Besu's genesis files with proof of work of a fixed difficulty, which Cambium rejects.
 const REFUSED: [&str; 2] = [
     "besu-chains/london/genesis.json",
     "besu-chains/upgraded/genesis.json",
@@ -90,8 +90,8 @@ const fn of_client(folder: &'static str, genesis: &'static str, blocks: usize) -
     }
 }
 
-/// Imports the chains that geth's and besu's tests are made of, to their heads, and sees that those
-/// of rules which are not known here are refused by name. Chains that are not there are told.
+/// Imports the chains of geth's and besu's tests, and compares their heads. Also checks that
+/// genesis files with unknown rules are rejected by name. Prints which chains are missing.
 pub fn import_client_chains<B: Backend>() {
     let root = std::env::var_os("CAMBIUM_DATA").map(PathBuf::from);
     let there = |path: &str| {
@@ -139,7 +139,8 @@ struct HeadBlock {
     hash: B256,
 }
 
-/// Imports a whole chain into a backend, and counts its blocks. Panics if one is refused.
+/// Imports a whole chain into a backend, and returns it with its number of blocks. Panics if one is
+/// rejected.
 fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
     let (genesis, accounts) = Genesis::read(genesis).expect("the genesis");
     let (changes, codes) = genesis_state(accounts);
@@ -152,7 +153,7 @@ fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
     let mut count = 0;
     for block in BlockSource::open(blocks).expect("the chain") {
         let block = block.expect("a block");
-        // Some begin with their genesis block.
+        // Some files begin with the genesis block.
         if block.number() == Some(0) {
             continue;
         }
@@ -168,7 +169,7 @@ fn import<B: Backend>(genesis: &Path, blocks: &Path) -> (B, usize) {
     (chain, count)
 }
 
-/// The state of a genesis file, as changes of no state, and its codes by hash.
+/// Returns the state in a genesis file as changes to the empty state, and its codes by hash.
 pub fn genesis_state(
     accounts: impl IntoIterator<Item = (Address, GenesisAccount)>,
 ) -> (Changes, Vec<(B256, Bytes)>) {

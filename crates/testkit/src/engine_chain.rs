@@ -1,4 +1,4 @@
-//! The importer over the state engine, as a backend of the same suites as the naive chain.
+//! The state engine's chain as a backend, for the same suites as the naive chain.
 
 use crate::Backend;
 use alloy_consensus::Header;
@@ -8,8 +8,8 @@ use cambium_primitives::{Account, AccountUpdate, Changes};
 use cambium_state::{FaultyDisk, Loader, Options, View};
 use std::sync::Arc;
 
-/// Every so many blocks all but the newest are merged into pages, so that even these short
-/// chains are read from pages, and reorganised below the snapshot.
+/// Number of blocks after which all but the newest are merged into pages. So even short chains are
+/// read from pages, and reorganised below the snapshot.
 const FLUSH_EVERY: u64 = 3;
 
 /// A chain in a database in memory.
@@ -19,7 +19,7 @@ pub struct EngineChain {
 }
 
 impl EngineChain {
-    /// The chain itself.
+    /// Returns the chain.
     pub const fn chain(&self) -> &Chain {
         &self.chain
     }
@@ -67,7 +67,7 @@ impl Backend for EngineChain {
             .import_block(Bytes::copy_from_slice(rlp), access_list)
             .map_err(|error| match error {
                 ChainError::Block { .. } | ChainError::NotABlock(_) => error.to_string(),
-                // Not a block's fault: no case may pass by it.
+                // Not an invalid block, so no case may pass because of it.
                 error => panic!("the engine failed: {error}"),
             });
         if imported.is_err() {

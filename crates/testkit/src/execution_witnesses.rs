@@ -1,5 +1,6 @@
-//! Blocks that come with what is needed to execute them (EIP-8025's `executionWitness`): executed
-//! from that alone, and held against the witness that the engine makes of the same block.
+//! Fixtures of blocks with witnesses (EIP-8025's `executionWitness`). Each block is executed from
+//! its witness alone, and the witness is compared with the one that the engine builds for the
+//! block.
 
 use crate::{
     Backend, Case, EngineChain, Pack, Suite, Verdict,
@@ -15,21 +16,21 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Where a guest program's answer says whether the block is proven.
+/// Offset of the byte that says whether the block is proven, in the output of a guest program.
 const IS_PROVEN: usize = 32;
 
 /// Counts over all cases.
 #[derive(Debug, Default)]
 pub struct WitnessCounts {
-    /// Blocks that execute from their witness.
+    /// Number of blocks that execute from their witness.
     pub proven: AtomicUsize,
-    /// Blocks that do not, nor are they to.
+    /// Number of blocks that fail to execute, as the fixture expects.
     pub refused: AtomicUsize,
-    /// Witnesses that are the engine's own, node by node.
+    /// Number of witnesses that equal the engine's own, node by node.
     pub equal: AtomicUsize,
 }
 
-/// One chain whose blocks have witnesses.
+/// A chain of blocks with witnesses.
 pub struct ExecutionWitnessCase<'a> {
     name: String,
     fixture: Fixture,
@@ -87,7 +88,7 @@ impl ExecutionWitnessCase<'_> {
     }
 }
 
-/// Compares nodes and codes as sets, and headers as they are ordered by number.
+/// Compares nodes, codes and headers as sets.
 fn compare(own: &BlockWitness, given: &BlockWitness) -> Result<(), String> {
     let (own, given) = (&own.witness, &given.witness);
     let parts = [
@@ -137,14 +138,14 @@ impl Case for ExecutionWitnessCase<'_> {
     }
 }
 
-/// All blocks of the pack that come with a witness.
+/// All cases of the pack with witnesses.
 pub struct ExecutionWitnesses<'a> {
     folder: PathBuf,
     counts: &'a WitnessCounts,
 }
 
 impl<'a> ExecutionWitnesses<'a> {
-    /// `None` if the pack is not there.
+    /// Returns the cases, or `None` if the pack is missing.
     pub fn new(counts: &'a WitnessCounts) -> Option<Self> {
         let folder = Pack::AmsterdamDevnet
             .open(&["eest-zkevm-witness"])?

@@ -1,5 +1,5 @@
-//! The genesis files of public chains, through the engine's loader: the known roots and hashes,
-//! and a database that is sound from its first block.
+//! Genesis files of public chains: the engine loads them, the hashes and state roots are compared
+//! with the known ones, and the new database is checked and opened again.
 
 use crate::{Case, Pack, Suite, Verdict, json_files};
 use alloy_primitives::{B256, b256};
@@ -12,17 +12,17 @@ use std::{
     sync::Arc,
 };
 
-/// What is known of a genesis: hash, state root, accounts. The hash says all; a file's own
-/// `stateRoot` is not looked at, and in `dev.json` it is not that of the accounts there.
+/// The known hash, state root and number of accounts of a genesis block. The `stateRoot` in a file
+/// is ignored; that of `dev.json` is not the root of its accounts.
 type Known = (Option<B256>, Option<B256>, Option<u64>);
 
-/// All genesis files of pack 01.
+/// The genesis files of pack 01.
 pub struct GenesisFiles {
     folder: PathBuf,
 }
 
 impl GenesisFiles {
-    /// All files; `None` if the pack is not there.
+    /// Returns all files, or `None` if the pack is missing.
     pub fn new() -> Option<Self> {
         let folder = Pack::TrieGenesisEra.open(&["reth"])?;
         let folder = folder.join("reth/crates/chainspec/res/genesis");
@@ -81,7 +81,8 @@ impl GenesisFile {
             .as_object()
             .map_or(0, |alloc| alloc.len() as u64);
 
-        // Two files have no `config`: the fork rules that make their headers are given to a copy.
+        // Two files have no `config`. A copy gets the fork rules under which the header has the
+        // known hash.
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut path = self.path.clone();
         if let Some(config) = config(&self.name) {
@@ -124,7 +125,7 @@ impl GenesisFile {
         Ok(())
     }
 
-    /// Hash, state root and accounts of a database that a check finds sound.
+    /// Checks a database, and returns the hash, state root and number of accounts of its genesis.
     fn compare(&self, chain: &Chain, allocated: u64) -> Result<(B256, B256, u64), String> {
         let db = chain.db();
         let report = db.check(&mut |_| {}).map_err(|error| error.to_string())?;

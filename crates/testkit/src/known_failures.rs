@@ -1,4 +1,4 @@
-//! Cases of a suite that are known to fail, each by its name and with a reason.
+//! Cases of a suite that are known to fail, each with a reason.
 
 use crate::{Case, Suite, Verdict};
 use std::path::{Path, PathBuf};
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 /// A case that is known to fail.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownFailure {
-    /// The case's name, or its end.
+    /// Name of the case, or the end of the name.
     pub name: &'static str,
-    /// Why it fails, as documents say it: told when the case is skipped.
+    /// Why it fails, with a source. Printed when the case is skipped.
     pub reason: &'static str,
 }
 
-/// A suite of which some cases are known to fail: they are run and reported as skipped, and one
-/// that passes is a failure.
+/// A suite with cases that are known to fail. They run and are reported as skipped. If one passes,
+/// that is a failure.
 pub struct KnownFailures<S> {
     suite: S,
     known: &'static [KnownFailure],
 }
 
 impl<S> KnownFailures<S> {
-    /// `suite`, but for `known`.
+    /// Wraps `suite`, of which the cases in `known` must fail.
     pub const fn new(suite: S, known: &'static [KnownFailure]) -> Self {
         Self { suite, known }
     }
 }
 
-/// A case, perhaps one that is known to fail.
+/// A case, which may be known to fail.
 pub struct KnownCase<C> {
     case: C,
     known: Option<KnownFailure>,

@@ -7,8 +7,8 @@ use cambium_primitives::{
     NonceChange, SlotChanges, StorageChange,
 };
 
-/// Another list than `list`, with one thing added, taken away, or changed; `None` if what was
-/// drawn has no place in it, or is no list.
+/// Returns `list` with one thing added, removed or changed at random. Returns `None` if the drawn
+/// change is impossible or the result is not canonical.
 pub fn mutated(
     random: &mut Random,
     list: &AccessList,

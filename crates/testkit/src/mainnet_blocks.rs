@@ -1,8 +1,10 @@
-//! Real mainnet blocks on the sparse state that they touch: gas, bloom and receipts against the
-//! real header, and the state after against an independent implementation.
+//! Real mainnet blocks, executed on the part of the state that they touch. Gas, bloom and receipts
+//! are compared with the block's header, and the post-state with that of an independent
+//! implementation.
 //!
-//! The header's own state root can't be had from a sparse state. Receipts before Byzantium hold
-//! it, so their root is not compared in those blocks, which the report counts.
+//! The state root in the header can't be computed from a sparse state. Receipts before Byzantium
+//! contain state roots, so the receipts root of those blocks is not compared; the report counts
+//! them.
 
 use crate::{
     Case, MainnetData, Model, Suite, Verdict, changes_of_list,
@@ -24,13 +26,13 @@ use std::{
     },
 };
 
-/// The mainnet blocks of pack 06, over an executor.
+/// The mainnet blocks of pack 06, run by an executor.
 pub struct MainnetBlocks<E> {
     executor: E,
     shared: Arc<Shared>,
 }
 
-/// What all blocks draw from, and add to.
+/// Input and counters that all cases share.
 struct Shared {
     data: MainnetData,
     receipts_unchecked: AtomicUsize,
@@ -38,7 +40,8 @@ struct Shared {
 }
 
 impl<E> MainnetBlocks<E> {
-    /// All blocks; `None` if the pack is not there. Panics if it is not what it was.
+    /// Returns all blocks, or `None` if the pack is missing. Panics if the pack's content is
+    /// unexpected.
     pub fn new(executor: E) -> Option<Self> {
         Some(Self {
             executor,
@@ -50,12 +53,13 @@ impl<E> MainnetBlocks<E> {
         })
     }
 
-    /// Blocks run so far whose known root after was compared with that of our own trie.
+    /// Returns the number of blocks so far whose post-state root, where known, was compared with
+    /// that of the partial trie.
     pub fn tries_checked(&self) -> usize {
         self.shared.tries_checked.load(Ordering::Relaxed)
     }
 
-    /// Blocks run so far in which the receipts' root was not compared.
+    /// Returns the number of blocks so far whose receipts root was not compared.
     pub fn receipts_unchecked(&self) -> usize {
         self.shared.receipts_unchecked.load(Ordering::Relaxed)
     }
@@ -144,7 +148,7 @@ impl<E: Executor> MainnetBlock<E> {
         model.apply(&outcome.changes);
         let known_root = expected.sparse_post_root;
         self.check_state(&model, known_root)?;
-        // A list says nothing of accounts that are empty and exist.
+        // An access list does not say that an existing empty account is deleted.
         same(
             "the root from the access list alone",
             without_empty(&from_list).root(),
@@ -153,7 +157,7 @@ impl<E: Executor> MainnetBlock<E> {
         self.check_trie(trie, &outcome.changes, &model, known_root)
     }
 
-    /// The block's changes applied to our own trie give the known root too.
+    /// Applies the block's changes to the partial trie, and compares its root with the known one.
     fn check_trie(
         &self,
         mut trie: PartialTrie,
@@ -200,7 +204,7 @@ impl<E: Executor> MainnetBlock<E> {
     }
 }
 
-/// The model's state as a trie grown from its leaves, with the model's root.
+/// Returns a partial trie of the model's leaves, after comparing its root with the model's.
 fn partial_trie(model: &Model) -> Result<PartialTrie, String> {
     let leaves = model.accounts().flat_map(|(path, held)| {
         let slots = held.slots.iter();
@@ -227,7 +231,7 @@ fn same(what: &str, got: B256, wanted: B256) -> Result<(), String> {
     Ok(())
 }
 
-/// The state without accounts that were in the sparse state, empty, and stayed so.
+/// Returns the state without empty accounts.
 fn without_empty(model: &Model) -> Model {
     let mut without = model.clone();
     without.apply(&deletions_of_empty(model));

@@ -1,5 +1,5 @@
-//! Real mainnet blocks, each with the sparse state that it touches, as pack 06 has them: as they
-//! were, and replayed under Amsterdam's rules. Nothing is checked here but that they can be read.
+//! Real mainnet blocks of pack 06, each with the part of the state that it touches: in their
+//! original form, and replayed under Amsterdam's rules. This module only reads them.
 
 use crate::{Alloc, Model, Pack, alloc_changes, json_files, network};
 use alloy_consensus::Header;
@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Blocks that BLOCKHASH looks back.
+/// Number of ancestors that BLOCKHASH can return.
 const ANCESTORS: u64 = 256;
 
 /// The mainnet blocks of pack 06.
@@ -28,31 +28,31 @@ pub struct MainnetData {
     block_hashes: BTreeMap<u64, B256>,
 }
 
-/// A block with all that it takes to execute it.
+/// A block with everything needed to execute it.
 #[derive(Clone, Debug)]
 pub struct SparseBlock {
-    /// Its fork, as fixtures name forks.
+    /// Name of the fork in fixtures.
     pub fork: String,
-    /// The rules in force.
+    /// Fork rules in force.
     pub rules: Rules,
-    /// The header, which claims what the block is known to give. In a block as it was its state
-    /// root is the whole state's, which can't be had from a sparse one.
+    /// The header with the expected results. The state root of an original block is that of the
+    /// whole state, which can't be computed from a sparse one.
     pub header: Header,
     /// The transactions.
     pub transactions: Vec<Transaction>,
-    /// Who signed each, as the block's source says.
+    /// Sender of each transaction, according to the source of the block.
     pub senders: Vec<Address>,
     /// The withdrawals.
     pub withdrawals: Vec<Withdrawal>,
-    /// The RLP of the access list that it is known to have, in a replay.
+    /// RLP of the expected access list, for a replay.
     pub access_list: Option<Bytes>,
-    /// The part of the state that it touches, with codes and the hashes of its ancestors. In
-    /// blocks as they were, accounts that it finds missing may be in it, empty.
+    /// The part of the state that the block touches, with codes and ancestors' hashes. For an
+    /// original block it may contain absent accounts as empty ones.
     pub state: Model,
 }
 
 impl SparseBlock {
-    /// What an executor takes, without an access list.
+    /// Returns the input for an executor, without an access list.
     pub fn input(&self) -> BlockInput<'_> {
         BlockInput {
             withdrawals: &self.withdrawals,
@@ -61,7 +61,7 @@ impl SparseBlock {
     }
 }
 
-/// What is known of a block as it was besides what its header says.
+/// Expected results of an original block that its header does not have.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Expected {
     pub(crate) fork: String,
@@ -130,7 +130,7 @@ struct Claims {
     block_access_list_hash: B256,
 }
 
-/// A number, bare or as a hex string.
+/// Reads a number, or a number as a hex string.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -150,14 +150,14 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
 }
 
 impl MainnetData {
-    /// The folders of the pack that are read.
+    /// Folders of the pack that are read.
     pub const FOLDERS: [&str; 2] = ["pevm-mainnet", "mainnet-bal-replay"];
 
-    /// The data in `folder`, which holds the content of pack 06.
+    /// Opens the data in `folder`, which has the content of pack 06.
     ///
     /// # Errors
     ///
-    /// Returns what cannot be read.
+    /// Returns which file can't be read, and why.
     pub fn new(folder: &Path) -> Result<Self, String> {
         let blocks = folder.join("pevm-mainnet");
         Ok(Self {
@@ -168,29 +168,30 @@ impl MainnetData {
         })
     }
 
-    /// As [`Self::new`]; `None`, said loudly, if the pack is not there, or not all of
-    /// [`Self::FOLDERS`]. Panics if it is not what it was.
+    /// As [`Self::new`] for the pack. Returns `None`, and prints that, if one of [`Self::FOLDERS`]
+    /// is missing. Panics if the pack's content is unexpected.
     pub fn open() -> Option<Self> {
         let data = Self::new(&Pack::MainnetExec.open(&Self::FOLDERS)?);
         Some(data.unwrap_or_else(|error| panic!("mainnet blocks: {error}")))
     }
 
-    /// The numbers of the blocks as they were, in order.
+    /// Returns the numbers of the original blocks, in order.
     pub fn blocks(&self) -> impl Iterator<Item = u64> {
         self.expected.keys().copied()
     }
 
-    /// The numbers of the blocks that were replayed, in order.
+    /// Returns the numbers of the replayed blocks, in order.
     pub fn replays(&self) -> Vec<u64> {
         let files = self.replay_files();
         files.iter().filter_map(|file| number_of(file)).collect()
     }
 
-    /// A block as it was. The hash of an ancestor that is not listed is that of its number as text.
+    /// Reads an original block. An ancestor without a known hash gets the hash of its number as
+    /// text.
     ///
     /// # Errors
     ///
-    /// Returns what cannot be read.
+    /// Returns which file can't be read, and why.
     pub fn block(&self, number: u64) -> Result<SparseBlock, String> {
         let folder = self.block_folder(number);
         let fork = &self.expected(number)?.fork;
@@ -222,11 +223,11 @@ impl MainnetData {
         })
     }
 
-    /// A block replayed under Amsterdam's rules, without the transactions that those refuse.
+    /// Reads a replayed block, without the transactions that are invalid under Amsterdam's rules.
     ///
     /// # Errors
     ///
-    /// Returns what cannot be read.
+    /// Returns which file can't be read, and why.
     pub fn replay(&self, number: u64) -> Result<SparseBlock, String> {
         let file = format!("mainnet-bal-replay/{number}.json");
         let Replay {
@@ -265,7 +266,7 @@ impl MainnetData {
         expected.ok_or_else(|| format!("no block {number}"))
     }
 
-    /// The state after a block, as another implementation has it.
+    /// Reads the state after a block, as computed by another implementation.
     pub(crate) fn state_after(
         &self,
         number: u64,
@@ -283,7 +284,7 @@ impl MainnetData {
     }
 }
 
-/// The number that a file or folder is named by.
+/// Returns the number in the name of a file or folder.
 pub(crate) fn number_of(file: &Path) -> Option<u64> {
     file.file_stem()?.to_str()?.parse().ok()
 }
@@ -295,7 +296,7 @@ fn signed(transactions: Vec<RpcTransaction>) -> impl Iterator<Item = (Address, T
 
 fn rules(fork: &str, header: &Header) -> Result<Rules, String> {
     let mut spec = network(fork).ok_or("a fork that is not known")?;
-    // The replays are of Osaka with access lists.
+    // The replays use Osaka with access lists only.
     spec.amsterdam_rules = AmsterdamRules::Lists;
     let merged = header.difficulty.is_zero();
     Ok(spec.rules_at(header.number, header.timestamp, merged))
@@ -328,7 +329,7 @@ fn replay_header(env: &Env, claims: &Claims) -> Result<Header, String> {
 }
 
 impl SparseAccount {
-    /// Without its storage.
+    /// Returns the account without its storage.
     pub(crate) fn plain(&self) -> Account {
         let code_hash = self.code_hash.unwrap_or(KECCAK256_EMPTY);
         Account {
@@ -339,7 +340,7 @@ impl SparseAccount {
     }
 }
 
-/// Accounts as changes to the empty state.
+/// Returns accounts as changes to the empty state.
 pub(crate) fn sparse_changes(accounts: &BTreeMap<Address, SparseAccount>) -> Changes {
     let accounts = accounts.iter().map(|(address, account)| AccountDiff {
         path: keccak256(address),

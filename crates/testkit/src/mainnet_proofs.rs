@@ -1,11 +1,11 @@
-//! Real mainnet blocks from proofs alone: each becomes a witness, is executed from it, and must
-//! give the real header's gas, receipts and state root.
+//! Real mainnet blocks with Merkle proofs. The proofs of each block become a witness, the block is
+//! executed from it, and gas, receipts and state root must equal those in its header.
 //!
-//! Proofs of the state before a block don't hold all that its post-root needs: where a deletion
+//! Proofs of the pre-state may lack a node that the post-state root depends on: where a deletion
 //! leaves a branch with one child, that child moves up, and its old node is in no proof. Its new
-//! node is in a proof of the state after, with a longer path: the old one is that with nibbles
-//! taken off its front. Where a witness turns out to lack a node, all such candidates are added to
-//! it; of those only the ones count that a parent names by hash.
+//! node is in a proof of the post-state, with a longer path. The old node is the new one without
+//! some of the first nibbles of its path. If a witness lacks a node, all such candidates are added
+//! to it; only those are used whose hash a parent has.
 
 use crate::{Case, Pack, Suite, Verdict};
 use alloy_consensus::{BlockBody, Header};
@@ -30,16 +30,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What a block showed.
+/// Result of executing a block.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvedBlock {
-    /// Its execution.
+    /// Report of the execution.
     pub report: StatelessReport,
-    /// Whether nodes had to be derived from proofs of the state after it.
+    /// Whether nodes had to be derived from proofs of the post-state.
     pub derived: bool,
 }
 
-/// The file that also has mainnet's fork rules.
+/// A file that also has mainnet's fork rules.
 const WITH_CONFIG: &str = "keth/test_data/22615247.json";
 
 /// The blocks of pack 07.
@@ -50,7 +50,8 @@ pub struct MainnetProofs {
 }
 
 impl MainnetProofs {
-    /// All blocks; `None` if the pack is not there. Panics if it is not what it was.
+    /// Returns all blocks, or `None` if the pack is missing. Panics if the pack's content is
+    /// unexpected.
     pub fn new() -> Option<Self> {
         let folder = Pack::MainnetProofs.open(&["zeth", "keth"])?;
         let spec = read_spec(&folder.join(WITH_CONFIG)).expect("mainnet's fork rules");
@@ -61,7 +62,7 @@ impl MainnetProofs {
         })
     }
 
-    /// What the blocks showed that were executed so far, by height.
+    /// Returns the results of the blocks executed so far, sorted by block number.
     pub fn seen(&self) -> Vec<ProvedBlock> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.sort_by_key(|block| block.report.id.number);
@@ -96,7 +97,7 @@ impl Suite for MainnetProofs {
     }
 }
 
-/// One block.
+/// A block with its proofs.
 pub struct MainnetProof {
     path: PathBuf,
     spec: ChainSpec,
@@ -150,7 +151,7 @@ impl MainnetProof {
     }
 }
 
-/// The fork rules in a file's `chainConfig`, read as those in a genesis file are.
+/// Reads the fork rules in a file's `chainConfig`, in the format of a genesis file.
 fn read_spec(path: &Path) -> Result<ChainSpec, String> {
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     let mut json: Value = file_json(file)?;
@@ -167,7 +168,7 @@ fn read_spec(path: &Path) -> Result<ChainSpec, String> {
 /// A block to execute.
 struct Input {
     witness: BlockWitness,
-    /// Nodes that may have moved up, for when the witness is not enough.
+    /// Candidates for nodes that moved up, used if the witness lacks a node.
     derived: Vec<Bytes>,
     header: Header,
     parent_total_difficulty: Option<U256>,
@@ -177,7 +178,7 @@ fn file_json<T: DeserializeOwned>(file: impl Read) -> Result<T, String> {
     serde_json::from_reader(BufReader::new(file)).map_err(|error| error.to_string())
 }
 
-/// A block and its header as a node tells them, hash included.
+/// A block and its header in the format of JSON-RPC, with the hash.
 #[derive(Deserialize)]
 struct RpcHeader {
     hash: B256,
@@ -214,7 +215,7 @@ fn block_rlp(
     encoded(&Block::new(header.clone(), body))
 }
 
-/// What zeth keeps of a node's answers: each with what was asked for.
+/// Zeth's file format: the responses of a node, each with its request.
 #[derive(Deserialize)]
 struct Zeth {
     full_blocks: Vec<(Asked, ZethBlock)>,
@@ -281,8 +282,8 @@ fn from_zeth(zeth: Zeth) -> Result<Input, String> {
     })
 }
 
-/// A node of the state after, and what it may have been before it moved up: a leaf or an extension
-/// of a shorter path.
+/// Returns what a node of the post-state may have been before it moved up: a leaf or an extension
+/// with a shorter path.
 fn shortened(node: &Bytes) -> Result<Vec<Bytes>, String> {
     let mut all = vec![node.clone()];
     let decoded = TrieNode::decode(&mut &node[..]).map_err(|error| error.to_string())?;
@@ -300,7 +301,7 @@ fn shortened(node: &Bytes) -> Result<Vec<Bytes>, String> {
     Ok(all)
 }
 
-/// A block with its witness, as keth has them.
+/// Keth's file format: a block with its witness.
 #[derive(Deserialize)]
 struct Keth {
     blocks: Vec<KethBlock>,
@@ -324,7 +325,7 @@ struct KethWitness {
 fn from_keth(keth: Keth) -> Result<Input, String> {
     let block = keth.blocks.into_iter().next().ok_or("no block")?;
     let header = block.header.checked()?;
-    // Fields that a transaction's type doesn't have are there, as null.
+    // Fields that the type of a transaction does not have are present as null.
     let transactions = block.transaction.into_iter().map(|fields| {
         let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
         serde_json::from_value(Value::Object(fields.collect()))

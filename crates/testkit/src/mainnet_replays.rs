@@ -1,6 +1,6 @@
-//! Real mainnet transactions replayed under Amsterdam's rules on the sparse state that they
-//! touch: everything that the block's header would claim, its access list included. Transactions
-//! that those rules refuse are left out.
+//! Real mainnet transactions, replayed under Amsterdam's rules on the part of the state that they
+//! touch. Everything that a header commits to is compared, including the access list. Transactions
+//! that are invalid under these rules are left out.
 
 use crate::{
     Case, MainnetData, Model, SparseBlock, Suite, Unanimous, Verdict, changes_of_list, false_lists,
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Executes a replay, compares all that is known of it, and measures its list.
+/// Executes a replay, compares it with all expected results, and measures its access list.
 fn check(executor: &impl Executor, block: &SparseBlock) -> Result<AccessListSizes, String> {
     let (header, transactions) = (&block.header, &block.transactions);
     let senders = recover_senders(transactions, true).map_err(|error| error.to_string())?;
@@ -52,9 +52,9 @@ fn check(executor: &impl Executor, block: &SparseBlock) -> Result<AccessListSize
     Ok(sizes)
 }
 
-/// Holds lists against the block that are not the block's: each must be refused, and for what is
-/// wrong with it; and no executor that is given it, of which each gets some, is misled by it. In
-/// the short form of the tests only some are given away.
+/// Checks that false lists are rejected for the right reason, and that no executor is misled by
+/// one. Each list is given to one kind of executor, and in the short form of the tests only every
+/// fourth list.
 fn refuse_false_lists(
     input: &BlockInput<'_>,
     state: &Model,
@@ -96,18 +96,18 @@ fn refuse_false_lists(
     Ok(())
 }
 
-/// The replayed mainnet blocks of pack 06, over an executor.
+/// The replayed mainnet blocks of pack 06, run by an executor.
 pub struct MainnetReplays<E> {
     executor: E,
     data: Arc<MainnetData>,
     sizes: Sizes,
 }
 
-/// The sizes of access lists, by block.
+/// Sizes of access lists, by block number.
 type Sizes = Arc<Mutex<BTreeMap<u64, AccessListSizes>>>;
 
 impl<E> MainnetReplays<E> {
-    /// All replays; `None` if the pack is not there.
+    /// Returns all replays, or `None` if the pack is missing.
     pub fn new(executor: E) -> Option<Self> {
         Some(Self {
             executor,
@@ -116,7 +116,7 @@ impl<E> MainnetReplays<E> {
         })
     }
 
-    /// The sizes of the access lists of the blocks run so far.
+    /// Returns the sizes of the access lists of the blocks run so far.
     pub fn sizes(&self) -> BTreeMap<u64, AccessListSizes> {
         self.sizes.lock().expect("no case panics").clone()
     }
@@ -143,7 +143,7 @@ impl<E: Executor + Clone + Sync> Suite for MainnetReplays<E> {
     }
 }
 
-/// One replayed block.
+/// A replayed block.
 pub struct MainnetReplay<E> {
     executor: E,
     number: u64,

@@ -135,7 +135,7 @@ impl ModelAccount {
     }
 }
 
-/// The root of a trie of these leaves, which come in order.
+/// Returns the root of a trie of these leaves, which are sorted.
 fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
     let mut leaves = leaves.peekable();
     if leaves.peek().is_none() {

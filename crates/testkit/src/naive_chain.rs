@@ -1,5 +1,5 @@
-//! A chain of blocks over the naive model: every state is kept whole, every check is made, and
-//! nothing is fast. The reference for importers.
+//! A chain on the naive model: it keeps every state as a whole, makes every check, and favours
+//! simplicity over speed. It is the reference for the engine's chain.
 
 use crate::{Backend, Model, ModelAccount, ModelError, Unanimous};
 use alloy_consensus::Header;
@@ -13,10 +13,10 @@ use cambium_primitives::{AccessList, Changes};
 use revm::primitives::hardfork::SpecId;
 use std::collections::HashMap;
 
-/// BLOCKHASH reaches back this far.
+/// Number of ancestors that BLOCKHASH can return.
 const BLOCK_HASHES: u64 = 256;
 
-/// All blocks of all branches, each with its state.
+/// All blocks of all branches, each with its post-state.
 pub struct NaiveChain {
     spec: ChainSpec,
     blocks: HashMap<B256, Stored>,
@@ -32,7 +32,7 @@ struct Stored {
 }
 
 impl NaiveChain {
-    /// Checks a block and executes it; it becomes the head if fork choice says so.
+    /// Validates and executes a block, and makes it the head according to the fork choice.
     fn import_block(
         &mut self,
         block: &Block,

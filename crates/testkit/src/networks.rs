@@ -1,11 +1,11 @@
-//! The fork configurations that public fixtures name.
+//! Fork configurations by the names that public fixtures use.
 
 use alloy_eips::eip7840::BlobParams;
 use alloy_primitives::U256;
 use cambium_chain::{BlobSchedule, ChainSpec};
 use std::collections::BTreeMap;
 
-/// All networks that are a fork's name, each with the forks before it in force from genesis on.
+/// Networks named after a fork. That fork and all forks before it are active from genesis.
 const FORKS: &[&str] = &[
     "Frontier",
     "Homestead",
@@ -33,7 +33,7 @@ const FORKS: &[&str] = &[
     "Amsterdam",
 ];
 
-/// When a network's last fork comes.
+/// Activation of a network's last fork.
 #[derive(Clone, Copy)]
 enum Point {
     Block(u64),
@@ -41,8 +41,8 @@ enum Point {
     Time(u64),
 }
 
-/// The configuration of a fixture's `network`: a fork, or `XToYAtN`, `XToYAtTimeNk`,
-/// `XToYAtDiffN`. `None` if the name is not known.
+/// Returns the configuration of a fixture's `network`: a fork, `XToYAtN`, `XToYAtTimeNk` or
+/// `XToYAtDiffN`. Returns `None` if the name is unknown.
 pub fn network(name: &str) -> Option<ChainSpec> {
     if let Some(spec) = from_genesis(name) {
         return Some(spec);
@@ -118,7 +118,7 @@ fn activate(spec: &mut ChainSpec, fork: &str, point: Point) -> Option<()> {
     Some(())
 }
 
-/// The blob schedule that a fixture gives, by fork name.
+/// Converts the blob schedule of a fixture, by fork name.
 pub fn blob_schedule(by_fork: &BTreeMap<String, BlobParams>) -> BlobSchedule {
     let of = |fork: &str| by_fork.get(fork).copied();
     BlobSchedule {

@@ -1,4 +1,4 @@
-//! The request and response pairs of the execution-apis suite that ask for proofs.
+//! Cases of the execution-apis suite for `eth_getProof`: requests with their responses.
 
 use crate::{Case, EngineChain, Pack, Suite, Verdict, import_execution_apis_chain};
 use alloy_primitives::{Address, B256, U64, keccak256};
@@ -13,14 +13,14 @@ use std::{
     sync::Arc,
 };
 
-/// `eth_getProof` over the engine, at the head of the suite's own chain.
+/// Cases for the engine, at the head of the suite's chain.
 pub struct ProofCases {
     folder: PathBuf,
     chain: Arc<EngineChain>,
 }
 
 impl ProofCases {
-    /// All cases; `None` if the pack is not there.
+    /// Returns all cases, or `None` if the pack is missing.
     pub fn new() -> Option<Self> {
         let folder = Pack::ExecutionApis.open(&["execution-apis"])?;
         let folder = folder.join("execution-apis/tests/eth_getProof");
@@ -65,7 +65,7 @@ impl Suite for ProofCases {
     }
 }
 
-/// One request.
+/// A request with its expected response.
 pub struct ProofCase {
     name: String,
     request: Value,
@@ -123,7 +123,7 @@ impl ProofCase {
         Ok(())
     }
 
-    /// The block of that hash: also one so old that the engine does not know it by that.
+    /// Finds a block by its hash, even if it is so old that the engine does not know its hash.
     fn find(&self, hash: &B256) -> Result<Option<BlockId>, StateError> {
         let db = self.chain.chain().db();
         for number in 0..=db.head().number {

@@ -1,5 +1,6 @@
-//! Random blocks in which everything conflicts: few accounts and slots, nested calls, contracts
-//! that come and go, chains of one sender's transactions, miners who are read and who send.
+//! Random blocks with many conflicts: few accounts and slots, nested calls, contracts that are
+//! created and destroyed, many transactions of one sender, and a miner that is read and sends
+//! transactions.
 
 use crate::{Model, Random, network};
 use alloy_consensus::{Header, SignableTransaction, TxEip1559, TxEip7702, TxLegacy};
@@ -15,7 +16,7 @@ use cambium_evm::{BlockInput, Rules, Transaction};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use revm::primitives::hardfork::SpecId;
 
-/// Networks of which blocks are made: from the first that has receipts with a status.
+/// Networks of the blocks, from the first fork whose receipts have a status on.
 const NETWORKS: [&str; 8] = [
     "Byzantium",
     "Istanbul",
@@ -28,10 +29,10 @@ const NETWORKS: [&str; 8] = [
 ];
 const SENDERS: u8 = 5;
 const CONTRACTS: u8 = 7;
-/// Slots that contracts use.
+/// Number of slots that contracts use.
 const SLOTS: u64 = 4;
 
-/// A block that nobody has executed yet.
+/// A block that has not been executed.
 pub struct RandomBlock {
     rules: Rules,
     header: Header,
@@ -40,17 +41,17 @@ pub struct RandomBlock {
     withdrawals: Vec<Withdrawal>,
 }
 
-/// Blocks on a state that they share.
+/// A generator of blocks on one state.
 pub struct RandomBlocks {
     random: Random,
     network: &'static str,
-    /// Everybody there is, and some there are not.
+    /// All addresses in use, including those of absent accounts.
     pool: Vec<Address>,
     number: u64,
 }
 
 impl RandomBlock {
-    /// The block as executors take it, without an access list.
+    /// Returns the input for an executor, without an access list.
     pub fn input(&self) -> BlockInput<'_> {
         BlockInput {
             withdrawals: &self.withdrawals,
@@ -67,17 +68,18 @@ const fn contract(index: u8) -> Address {
     Address::repeat_byte(0xc0 + index)
 }
 
-/// Code that, run to create a contract, leaves one that destroys itself when it is called.
+/// Init code of a contract that destroys itself when it is called.
 const MORTAL: &[u8] = &[0x61, 0x33, 0xff, 0x60, 0, 0x52, 0x60, 2, 0x60, 30, 0xf3];
-/// The same, with something in a slot.
+/// The same, but the contract has a slot.
 const MORTAL_WITH_SLOT: &[u8] = &[
     0x60, 7, 0x60, 1, 0x55, 0x61, 0x33, 0xff, 0x60, 0, 0x52, 0x60, 2, 0x60, 30, 0xf3,
 ];
-/// Code that destroys the contract that it is to create.
+/// Init code that destroys the contract during its creation.
 const STILLBORN: &[u8] = &[0x60, 7, 0x60, 1, 0x55, 0x33, 0xff];
 
 impl RandomBlocks {
-    /// All follows from `seed`. The state is that of the first block's parent.
+    /// Creates a generator in which everything follows from `seed`, and the pre-state of its first
+    /// block.
     pub fn new(seed: u64) -> (Self, Model) {
         let mut random = Random::new(seed);
         let network = NETWORKS[random.below(NETWORKS.len() as u64) as usize];
@@ -132,7 +134,7 @@ impl RandomBlocks {
             put(contract(index), 1, balance, keccak256(&code), slots);
             codes.push((keccak256(&code), code));
         }
-        // They stop at once.
+        // The system contracts stop at once.
         let stop = Bytes::from_static(&[0]);
         for contract in [
             WITHDRAWAL_REQUEST_PREDEPLOY_ADDRESS,
@@ -146,7 +148,7 @@ impl RandomBlocks {
         state
     }
 
-    /// The next block, on the state after those before it.
+    /// Returns the next block. `state` is its pre-state.
     pub fn block(&mut self, state: &Model) -> RandomBlock {
         self.number += 1;
         let fork = NETWORKS.iter().position(|name| *name == self.network);
@@ -154,7 +156,7 @@ impl RandomBlocks {
         let spec = network(self.network).expect("a network that is known");
         let rules = spec.rules_at(self.number, 0, merged);
         let is = |fork| rules.is(fork);
-        // Sometimes transactions don't fit.
+        // A low limit, so that sometimes not all transactions fit.
         let is_small = self.random.percent(5);
         let header = Header {
             number: self.number,
@@ -176,7 +178,7 @@ impl RandomBlocks {
             .collect();
         let (mut transactions, mut senders) = (Vec::new(), Vec::new());
         for _ in 0..1 + self.random.below(24) {
-            // Half of all are of one sender.
+            // About half of the transactions are of one sender.
             let index = match self.random.percent(50) {
                 true => 0,
                 false => self.random.below(SENDERS.into()) as u8,
@@ -273,7 +275,8 @@ impl RandomBlocks {
         transaction.into_signed(signature).into()
     }
 
-    /// Some account, the same for the same delegate, delegates to a contract, or to nobody.
+    /// An authorization by which an account, fixed for each delegate, delegates to a contract or to
+    /// the zero address.
     fn authorization(&mut self) -> SignedAuthorization {
         let delegate = match self.random.percent(25) {
             true => Address::ZERO,
@@ -292,7 +295,7 @@ impl RandomBlocks {
         Bytes::from_static(code[self.random.below(3) as usize])
     }
 
-    /// Code of a few things to do.
+    /// Returns code with a few random actions.
     fn code(&mut self) -> Bytes {
         let mut code = Vec::new();
         for _ in 0..2 + self.random.below(5) {
@@ -316,7 +319,7 @@ impl RandomBlocks {
                 code.push(if self.random.percent(50) { 0x31 } else { 0x3b });
                 code.extend(store);
             }
-            // The miner's balance.
+            // Reads the balance of the miner.
             4 => {
                 code.extend([0x41, 0x31]);
                 code.extend(store);
@@ -348,7 +351,7 @@ impl RandomBlocks {
                 code.extend(store);
             }
             9 => {
-                // Whether it goes on depends on a slot.
+                // Whether execution continues depends on a slot.
                 let end = code.len() + 15;
                 code.extend([0x60, other, 0x54, 0x60, 1, 0x16, 0x61]);
                 code.extend([(end >> 8) as u8, end as u8, 0x57]);

@@ -1,12 +1,12 @@
-//! Why a block must be refused, by the names that fixtures have for it, against why it was.
+//! Comparison of the reason for which a fixture expects a block to be rejected with the error.
 
 use crate::Pack;
 
-/// Reasons that are refused with the same words.
+/// Reasons that lead to the same error messages.
 struct Class {
-    /// What fixtures call them.
+    /// Names of the reasons in fixtures.
     names: &'static [&'static str],
-    /// What a refusal for one of them has; one of these is enough.
+    /// Parts of messages, one of which the error must contain.
     words: &'static [&'static str],
 }
 
@@ -14,7 +14,7 @@ const fn class(names: &'static [&'static str], words: &'static [&'static str]) -
     Class { names, words }
 }
 
-/// What a block is refused with whose bytes are none of a block.
+/// Parts of messages for bytes that do not encode a block.
 const RLP: &[&str] = &[
     "overflow",
     "unexpected length",
@@ -22,8 +22,8 @@ const RLP: &[&str] = &[
     "Unexpected type flag",
 ];
 
-/// In fixtures of ethereum/tests a block with a transaction that must be refused has the roots of
-/// the block without it, so that the header is at fault as well.
+/// In ethereum/tests, a block with an invalid transaction has the roots of the block without that
+/// transaction, so its header is invalid, too.
 const ROOT_WITHOUT_IT: &str = "transactionsRoot is ";
 
 const HEADERS: &[Class] = &[
@@ -85,7 +85,7 @@ const HEADERS: &[Class] = &[
         &["BlockException.EXTRA_DATA_TOO_BIG", "ExtraDataTooBig"],
         &["extraData has "],
     ),
-    // Fixtures of a limit that grows too fast have others that depend on it wrong, too.
+    // In fixtures of a limit that rises too fast, the fields that depend on it are wrong, too.
     class(
         &[
             "BlockException.INVALID_GASLIMIT",
@@ -200,7 +200,7 @@ const BODIES: &[Class] = &[
         &["BlockException.INVALID_BLOCK_ACCESS_LIST"],
         &["access list: account "],
     ),
-    // A list out of order, or a field of another fork.
+    // An unsorted list, or a field of another fork.
     class(
         &["BlockException.INCORRECT_BLOCK_FORMAT"],
         &["access list: account ", "but the block's fork", "overflow"],
@@ -260,7 +260,7 @@ const TRANSACTIONS: &[Class] = &[
             "TR_GasLimitReached",
             "TransactionException.GAS_ALLOWANCE_EXCEEDED",
         ],
-        // A block of such a limit has no room for its access list.
+        // A block with such a gas limit has no room for its access list.
         &["gas left in the block", "the gas limit allows"],
     ),
     class(
@@ -356,7 +356,7 @@ const TRANSACTIONS: &[Class] = &[
         &["TransactionException.TYPE_4_EMPTY_AUTHORIZATION_LIST"],
         &["empty authorization list"],
     ),
-    // Such transactions have no form as bytes.
+    // Such transactions can't be encoded.
     class(
         &[
             "TransactionException.TYPE_3_TX_CONTRACT_CREATION",
@@ -367,12 +367,12 @@ const TRANSACTIONS: &[Class] = &[
     ),
 ];
 
-/// Names that only say that something is wrong: the header has another hash than it says.
+/// Names without a specific reason: the block's hash differs from the expected one.
 const ANY: &str = "BlockException.INVALID_BLOCK_HASH";
 
-/// Holds the error that a block was refused with against the reason that its fixture names: some
-/// names, with `|` between them, of which one is enough. `list_given` tells whether the block's
-/// access list was there; without it only its hash is wrong.
+/// Compares the error with which a block was rejected with the reason in its fixture, which is one
+/// or several names separated by `|`, of which one must match. `list_given`: whether the block came
+/// with its access list; without it, only the list's hash can be wrong.
 pub(crate) fn compare(
     pack: Pack,
     list_given: bool,
@@ -384,7 +384,7 @@ pub(crate) fn compare(
             .into_iter()
             .flatten()
     };
-    // Of a field that is there by mistake, or missing, it says no value.
+    // For a missing or unexpected field, the message has no value.
     let is_field = error.contains(", but the block's fork");
     for name in reason.split('|').filter(|name| *name != ANY) {
         let Some(class) = classes().find(|class| class.names.contains(&name)) else {
@@ -411,7 +411,7 @@ pub(crate) fn compare(
     Err(format!("is refused for {reason} with: {error}"))
 }
 
-/// Reasons that a wrong hash of the access list may stand for.
+/// Whether the reason may show as a wrong hash of the access list.
 fn is_of_list(name: &str) -> bool {
     matches!(
         name,

@@ -1,4 +1,4 @@
-//! All executors at once, which must agree on every outcome.
+//! Execution by all executors, whose outcomes must be equal.
 
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{
@@ -15,8 +15,8 @@ use std::{
     },
 };
 
-/// Executes blocks sequentially, and then by every other executor: with the access list that came
-/// with the block, and with the true one. Panics if one gives another outcome or error.
+/// Executes blocks sequentially, then by all other executors, with the access list that came with
+/// the block and with the true one. Panics if an outcome or error differs.
 #[derive(Clone, Debug, Default)]
 pub struct Unanimous(Arc<Counts>);
 
@@ -26,21 +26,22 @@ struct Counts {
     ahead: AtomicUsize,
 }
 
-/// More than one thread, even on one processor.
+/// Number of threads: more than one even on a single processor.
 const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
 
 impl Unanimous {
-    /// How often a block was executed in parallel by its list, which was true.
+    /// Returns how many blocks were executed in parallel by a true access list.
     pub fn listed(&self) -> usize {
         self.0.listed.load(Ordering::Relaxed)
     }
 
-    /// How many transactions ran ahead of their turn, and what they read was still so then.
+    /// Returns how many transactions ran ahead of their commit position with reads that were still
+    /// valid there.
     pub fn ahead(&self) -> usize {
         self.0.ahead.load(Ordering::Relaxed)
     }
 
-    /// Runs the block by all executors but the sequential one, with the list in `input`.
+    /// Executes the block by all of `kinds`, with the list in `input`, and compares the results.
     pub fn compare<DB: StateRead>(
         &self,
         input: &BlockInput<'_>,
@@ -95,8 +96,7 @@ impl Unanimous {
     }
 }
 
-/// Whether an account of the list is empty though it exists: what touching does to it is in no
-/// list.
+/// Whether an account in the list exists and is empty. Touching it deletes it, which no list says.
 fn has_empty_account<DB: StateRead>(list: Option<&AccessList>, db: &DB) -> bool {
     let mut accounts = list.into_iter().flat_map(AccessList::accounts);
     accounts.any(|listed| {
@@ -156,7 +156,7 @@ fn same<E: std::fmt::Display>(
     }
 }
 
-/// Panics, with `who`, unless both outcomes are the same in all that there is to them.
+/// Panics with `who` in the message unless both outcomes are equal in every field.
 pub fn assert_same_outcome(got: &Outcome, expected: &Outcome, who: &str) {
     assert_eq!(got.receipts, expected.receipts, "{who}");
     assert_eq!(got.gas_used, expected.gas_used, "{who}");

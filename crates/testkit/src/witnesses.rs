@@ -1,4 +1,4 @@
-//! Blocks executed from their witness alone, with honest witnesses and tampered ones.
+//! Execution of blocks from intact witnesses and from tampered ones.
 
 use crate::Random;
 use alloy_primitives::{B256, Bytes};
@@ -6,18 +6,17 @@ use cambium_chain::{
     Block, BlockWitness, StatelessError, StatelessReport, StatelessRules, WitnessForm,
 };
 
-/// What tampering came to.
+/// Result of tampering with a witness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tampering {
-    /// Witnesses tried.
+    /// Number of changed witnesses that were executed.
     pub tried: usize,
-    /// Those that still executed: a block changed into another that is as good, or a change to
-    /// what is no part of the proof.
+    /// Number of these that still executed: the change turned the block into another valid one, or
+    /// is in a part that the proof does not cover.
     pub harmless: usize,
 }
 
-/// Sends a witness through its forms of JSON and executes it: the block's own header is what it
-/// must prove.
+/// Converts a witness to each of its JSON formats and back, and executes it.
 ///
 /// # Errors
 ///
@@ -41,13 +40,13 @@ pub fn execute_from_json(
     witness.execute(rules).map_err(|error| error.to_string())
 }
 
-/// Tampers with a good witness in every way in turn: each node, code and header left out, and a
-/// bit flipped in it; bits flipped in the block. An error if one executes to a state root that is
-/// not the one claimed, or if a node, code or header could be spared.
+/// Executes changed copies of a valid witness: each node, code and header is removed, and has a bit
+/// flipped, and random bits of the block are flipped.
 ///
 /// # Errors
 ///
-/// Returns why the changed witness is refused.
+/// Returns an error if a copy without a node, code or header, or with a changed one, still
+/// executes, or if a changed block executes to another state root than its header has.
 pub fn tamper(
     good: &BlockWitness,
     rules: &StatelessRules<'_>,
@@ -73,7 +72,7 @@ pub fn tamper(
                 let case = || format!("{what} {at} {how}");
                 match witness.execute(rules) {
                     Ok(_) => return Err(format!("{}: executed all the same", case())),
-                    // Nothing in the witness condemns a good block, unless it stands for a header.
+                    // No node or code can show that a valid block is invalid. A header can.
                     Err(StatelessError::Invalid { fault, .. }) if what != "header" => {
                         return Err(format!("{}: the block is blamed: {fault}", case()));
                     }

@@ -533,8 +533,8 @@ impl Arena {
         }
     }
 
-    /// Calls `visit` with the number and the memo of each of a branch's children, type by type: a
-    /// processor does not foresee of what type the next child is.
+    /// Calls `visit` with the index and the cached reference of each child of a branch. Visits the
+    /// children type by type, since the processor can't predict the type of the next child.
     #[inline(always)]
     pub(crate) fn for_each_memo<'a>(
         &'a self,

@@ -30,7 +30,7 @@ const REF_INLINE: u8 = 0x10;
 const KIND_SHIFT: u8 = 5;
 const HAS_PLACE: u8 = 0x80;
 
-/// A subtrie of an older trie, at the same path as a subtrie of the newer one.
+/// The subtrie of an older trie at the same path as a subtrie of the newer one.
 #[derive(Clone, Copy)]
 struct Before<'a> {
     trie: &'a PartialTrie,
@@ -54,7 +54,7 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// The child of an extension by the same path.
+    /// Returns the child of an extension with exactly this path.
     fn below(self, by: &Path) -> Option<Self> {
         match self.trie.visit(self.link) {
             NodeView::Extension { path, child } if path == *by => Some(self.at(child)),
@@ -62,7 +62,7 @@ impl<'a> Before<'a> {
         }
     }
 
-    /// The storage of the account, if it is the same one.
+    /// Returns the storage of the account if it is account `of`.
     fn storage(self, of: &B256) -> Option<Self> {
         match self.trie.visit(self.link) {
             NodeView::Account { key, storage, .. } if key == *of => Some(self.at(storage)),

@@ -18,17 +18,20 @@ use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account};
 use hashbrown::HashMap;
 
-/// Nodes collected before they are hashed. Many enough for full lanes on all but the topmost
-/// levels; and few enough that they, and what of their children goes into their RLP, are still in
+/// Number of nodes that are collected before they are hashed. Enough to fill the lanes on all but
+/// the topmost levels, and few enough that the nodes and their children's references are still in
 /// the second-level cache.
 const COLLECTED_NODES: usize = 1024;
-/// As above for each of several threads, which have less to wait for each other then.
+/// The same per thread if several threads hash: larger portions mean that they wait for each other
+/// less often.
 const COLLECTED_NODES_SPREAD: usize = 4096;
-/// How many nodes ahead a thread asks for a node's children.
+/// How many nodes ahead a thread prefetches the children of a node.
 const AHEAD_NODES: usize = 6;
-/// Nodes whose RLP is in one batch: within the second-level cache even if all are full branches.
+/// Number of nodes in one batch. Their RLP fits into the second-level cache even if all are full
+/// branches.
 const BATCH_NODES: usize = 256;
-/// A level of fewer nodes is not worth waking other threads for.
+/// Minimum number of nodes of a level that is split over threads: waking them costs more than
+/// smaller levels take.
 const SPREAD_NODES_MIN: usize = 512;
 
 /// A node to hash: the number of its trie, and its link.
@@ -102,11 +105,11 @@ pub struct HashJob<'a> {
     worker: &'a mut Worker,
 }
 
-/// Memory that jobs use again.
+/// Buffers that are reused from job to job.
 #[derive(Default)]
 struct Worker {
     batch: Batch,
-    /// How parents refer to the job's nodes, in their order.
+    /// References to the job's nodes, in their order.
     refs: Vec<NodeRef>,
 }
 
@@ -130,7 +133,7 @@ impl HashJob<'_> {
     }
 }
 
-/// Asks for what is encoded a few nodes after the first of `nodes`.
+/// Prefetches what encoding the nodes a few places after the first of `nodes` will need.
 fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
     if let Some(&(number, link)) = nodes.get(2 * AHEAD_NODES) {
         tries[number as usize].arena.prefetch(link);
@@ -143,8 +146,8 @@ fn prefetch_ahead(tries: &[&mut PartialTrie], nodes: &[Node]) {
     }
 }
 
-/// Hashes what is unhashed from `nodes` down; returns how many nodes that was. Where one of them
-/// may lie below another, `levels_below` is an empty map.
+/// Hashes the unhashed nodes from `nodes` down, and returns their number. `levels_below` must be an
+/// empty map if one of `nodes` may lie below another.
 fn hash(
     tries: &mut [&mut PartialTrie],
     nodes: impl IntoIterator<Item = Node>,
@@ -206,7 +209,8 @@ impl LeafHasher {
     }
 }
 
-/// Adds a node to a batch unless it is inlined in its parent: its reference then.
+/// Adds a node to the batch and returns [`NodeRef::UNKNOWN`]. Returns the inline reference instead
+/// if the node is inlined in its parent.
 fn push_node(batch: &mut Batch, put: impl FnOnce(&mut Vec<u8>)) -> NodeRef {
     let index = batch.push_with(put);
     let inline = NodeRef::inline(batch.input(index));
@@ -216,7 +220,8 @@ fn push_node(batch: &mut Batch, put: impl FnOnce(&mut Vec<u8>)) -> NodeRef {
     inline.unwrap_or(NodeRef::UNKNOWN)
 }
 
-/// Hashes the batch, whose inputs are the nodes of the references not known, in their order.
+/// Hashes the batch and fills in the unknown references. The batch holds the nodes of these
+/// references, in the same order.
 fn set_hashes(refs: &mut [NodeRef], batch: &mut Batch) {
     let hashed = refs.iter_mut().filter(|node| node.is_unknown());
     for (node, hash) in hashed.zip(batch.run()) {
@@ -229,22 +234,23 @@ struct Hasher<'a, 'b> {
     tries: &'a mut [&'b mut PartialTrie],
     spread: &'a dyn Spread,
     threads: usize,
-    /// Nodes by height above the lowest unhashed one of their subtrie.
+    /// Collected nodes, by height above the lowest unhashed node of their subtrie.
     levels: Vec<Vec<Node>>,
-    /// Of each node in `levels`, how many levels its subtrie fills: whoever meets it again from
-    /// above must neither collect it twice nor take it for hashed. `None` if nobody can.
+    /// For each node in `levels`, the number of levels that its subtrie fills. A second visit of
+    /// the node must neither collect it again nor treat it as hashed. `None` if no node can be
+    /// visited twice.
     levels_below: Option<HashMap<Link, usize>>,
-    /// Nodes in `levels`.
+    /// Number of nodes in `levels`.
     collected: usize,
-    /// Nodes hashed.
+    /// Number of nodes hashed so far.
     hashed: usize,
-    /// One for each job that has run at once.
+    /// One worker per job that runs in parallel.
     workers: Vec<Worker>,
 }
 
 impl Hasher<'_, '_> {
-    /// Collects the unhashed nodes from `link` down; returns how many levels they fill. Recursion
-    /// is bounded by the path's 128 nibbles.
+    /// Collects the unhashed nodes from `link` down. Returns the number of levels that they fill.
+    /// Recursion is bounded by the path's 128 nibbles.
     fn collect(&mut self, number: u32, link: Link) -> usize {
         let threads = self.threads;
         let arena = &mut self.tries[number as usize].arena;
@@ -264,7 +270,7 @@ impl Hasher<'_, '_> {
                 let (children, unhashed) = (node.children, core::mem::take(&mut node.unhashed));
                 match threads {
                     1 => arena.prefetch_children(&children, unhashed),
-                    // The siblings' memos are for whoever encodes the node to ask for.
+                    // The thread that encodes the node prefetches the siblings' cached references.
                     _ => bits(unhashed).for_each(|at| arena.prefetch(children[at])),
                 }
                 let mut height = 0;
@@ -299,7 +305,7 @@ impl Hasher<'_, '_> {
         if self.collected < enough {
             return height + 1;
         }
-        // For those above, which have yet to be collected, nothing is unhashed any more.
+        // Everything collected is hashed now, so nodes above start at level 0.
         self.hash_collected();
         0
     }
@@ -324,7 +330,7 @@ impl Hasher<'_, '_> {
         self.hashed += core::mem::take(&mut self.collected);
     }
 
-    /// Hashes nodes that don't depend on each other, each job so many of them.
+    /// Hashes nodes that don't depend on each other, in jobs of `job_nodes` nodes.
     fn hash_nodes(&mut self, whole: &[Node], job_nodes: usize) {
         let jobs = whole.chunks(job_nodes);
         if self.workers.len() < jobs.len() {

@@ -19,7 +19,7 @@ pub struct MultiProof {
     pub nodes: Vec<Bytes>,
 }
 
-/// VerifiedAccount values of one account and its slots.
+/// Verified values of one account and its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedAccount {
     /// Path of the account, `keccak(address)`.

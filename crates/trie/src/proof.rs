@@ -72,7 +72,7 @@ impl From<B256> for StorageKey {
     }
 }
 
-/// VerifiedAccount values of an account and some of its slots.
+/// Verified values of an account and some of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedAccount {
     /// The account, or `None` if it does not exist.

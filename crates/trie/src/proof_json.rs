@@ -22,7 +22,7 @@ pub(crate) mod quantity {
     }
 }
 
-/// All of its 32 bytes, or a hex quantity.
+/// Writes 64 hex digits, or a hex quantity if the request had a number.
 impl Serialize for StorageKey {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if self.quantity {
@@ -33,8 +33,8 @@ impl Serialize for StorageKey {
     }
 }
 
-/// Hex of 64 digits is a slot's 32 bytes; any shorter is a number, odd digits and leading zeros
-/// included.
+/// Reads 64 hex digits as the 32 bytes of a slot, and fewer as a number, which may have an odd
+/// number of digits or leading zeros.
 impl<'de> Deserialize<'de> for StorageKey {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;

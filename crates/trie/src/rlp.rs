@@ -91,7 +91,7 @@ impl<const CAPACITY: usize> Buffer<CAPACITY> {
         self.extend(&hash.0);
     }
 
-    /// A child, or the empty string for [`NodeRef::UNKNOWN`].
+    /// Appends a reference to a child, or the empty string for [`NodeRef::UNKNOWN`].
     fn child(&mut self, child: &NodeRef) {
         if child.is_unknown() {
             self.push(EMPTY);
@@ -102,7 +102,8 @@ impl<const CAPACITY: usize> Buffer<CAPACITY> {
     }
 }
 
-/// Hex-prefix of `nibbles` nibbles from `from` on of the packed `key`; the bytes and their number.
+/// Returns the hex-prefix encoding of `nibbles` nibbles of the packed `key` from `from` on, and its
+/// length in bytes.
 fn hex_prefix(key: &[u8], from: usize, nibbles: usize, leaf: bool) -> ([u8; 33], usize) {
     let mut packed = [0; 33];
     let flag = if leaf { 0x20 } else { 0 };
@@ -173,12 +174,13 @@ pub(crate) fn put_branch(out: &mut Vec<u8>, children: &[&NodeRef; 16], value: &[
     put_string(out, value);
 }
 
-/// A branch without value whose children are hashes, as nearly all are. Its children's places
-/// depend on which there are, and on nothing that has to be read first.
+/// Encoder of a branch without a value whose children are all hashes, as in nearly all branches.
+/// The offset of each child follows from which children are present, so they can be set in any
+/// order.
 pub(crate) struct HashBranch {
     /// Room for a header, the children, and the value.
     bytes: [u8; 3 + 16 * 33 + 1],
-    /// By bit.
+    /// Bit mask of the children that are present.
     present: u16,
     hashes: bool,
 }
@@ -193,7 +195,7 @@ impl HashBranch {
         }
     }
 
-    /// Sets the child at `at`, one of those that are present.
+    /// Sets child `at`, which must be present.
     #[inline(always)]
     pub(crate) fn set(&mut self, at: usize, child: &NodeRef) {
         let (len, hash) = child.parts();
@@ -205,7 +207,8 @@ impl HashBranch {
         self.hashes &= len == 32;
     }
 
-    /// Appends the node, unless some child was no hash: then returns false.
+    /// Appends the node and returns true. Appends nothing and returns false if a child is not a
+    /// hash.
     pub(crate) fn put(&mut self, out: &mut Vec<u8>) -> bool {
         let payload = 16 + 32 * self.present.count_ones() as usize + 1;
         let start = match payload {
@@ -351,7 +354,7 @@ impl<'a> RawNode<'a> {
     }
 }
 
-/// One item: its whole encoding, and its payload.
+/// An RLP item: its whole encoding, and its payload.
 struct Item<'a> {
     list: bool,
     whole: &'a [u8],

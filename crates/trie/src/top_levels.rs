@@ -108,9 +108,9 @@ impl PartialTrie {
         }
     }
 
-    /// Returns the reference that the root would have `prefix_nibbles` higher, with the last
-    /// nibbles of the base in its own path. It has this reference in a trie that has no other
-    /// leaves below that point.
+    /// Returns the reference that the root would have `prefix_nibbles` nibbles higher, if the
+    /// trie's leaves were the only ones below that point. The last nibbles of the base then belong
+    /// to the root's own path.
     ///
     /// Returns `None` if the trie is empty or not hashed, or if its root is blinded and not known
     /// to be a branch.

@@ -55,8 +55,8 @@ pub enum WitnessError {
     },
 }
 
-/// Maximum number of nodes of the trie: at least this many, and this many for each node listed.
-/// Accounts with equal storage share its nodes, so a node may occur more than once.
+/// Limit of the number of nodes in the trie: this many, plus [`UNFOLDED_MAX_EACH`] for each node
+/// listed. A listed node may occur repeatedly, since accounts with equal storage share its nodes.
 const UNFOLDED_MAX: usize = 1 << 20;
 const UNFOLDED_MAX_EACH: usize = 16;
 
@@ -147,7 +147,7 @@ fn by_hash(nodes: &[Bytes]) -> HashMap<B256, &Bytes> {
     by_hash
 }
 
-/// Why unfolding stopped.
+/// Why building the trie stopped.
 enum Fault {
     TooBig,
     Malformed(Path, Malformed),

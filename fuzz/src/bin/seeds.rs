@@ -1,4 +1,4 @@
-//! Writes the seeds of all targets to `corpus`, beside what a search has added there.
+//! Writes the seeds of all targets to `corpus`, beside the inputs that searches have added.
 
 use cambium_fuzz::{TARGETS, seeds};
 use std::{fs, io, path::Path};

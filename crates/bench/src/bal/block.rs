@@ -1,4 +1,5 @@
-//! A generated block with all that executors may be given, and the chain that it is executed on.
+//! A generated block with every input that executors can take, and the chain on which it is
+//! executed.
 
 use alloy_primitives::{Address, B256, keccak256};
 use cambium_chain::{
@@ -22,21 +23,21 @@ pub(crate) struct BalBlock {
     pub(crate) block: Block,
     pub(crate) senders: Vec<Address>,
     pub(crate) given: Given,
-    /// What sequential execution gives.
+    /// Outcome of sequential execution.
     pub(crate) expected: Outcome,
 }
 
-/// A block's access list in all forms in which executors are given it.
+/// A block's access list in every form that executors take.
 pub(crate) struct Given {
     pub(crate) list: AccessList,
-    /// The list's changes alone.
+    /// The list without keys that are only read.
     pub(crate) changes: AccessList,
     pub(crate) found: PreStateValues,
     pub(crate) sizes: AccessListSizes,
 }
 
 impl Given {
-    /// `view` is the state that the block finds.
+    /// Builds all forms of a list. `view` is the pre-state of the block.
     pub(crate) fn new(list: AccessList, view: &View) -> Result<Self, StateError> {
         Ok(Self {
             changes: list.changes_only(),
@@ -46,7 +47,8 @@ impl Given {
         })
     }
 
-    /// The list that an executor of some kind is given: the one that its list is measured by.
+    /// Returns the list that an executor of this kind is given. The sizes in the report are those
+    /// of the same list.
     pub(crate) const fn list_for(&self, kind: ExecutorKind) -> &AccessList {
         match kind {
             ExecutorKind::Parallel => &self.changes,
@@ -55,20 +57,20 @@ impl Given {
     }
 }
 
-/// One execution.
+/// Result of an execution.
 pub(crate) struct Executed {
     pub(crate) outcome: Outcome,
     pub(crate) elapsed: Duration,
 }
 
-/// A state root.
+/// Result of computing a state root.
 pub(crate) struct Rooted {
     pub(crate) root: B256,
-    /// What computing it took, with the execution that it is computed beside.
+    /// Time of the root alone, or of the root and the execution that runs at the same time.
     pub(crate) elapsed: Duration,
 }
 
-/// The state in `dir`, made if it is not there yet.
+/// Creates the genesis state in `dir`, unless it exists.
 pub(crate) fn state_in(dir: &Path, workload: &Workload) -> Result<(), Box<dyn Error>> {
     let done = dir.with_extension("done");
     if done.exists() {
@@ -88,7 +90,7 @@ pub(crate) fn state_in(dir: &Path, workload: &Workload) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Where the state of such a workload is.
+/// Returns the directory of the state of such a workload.
 pub(crate) fn dir_of(data: &Path, params: &WorkloadParams) -> PathBuf {
     data.join(format!(
         "state-{}-{}-{}-{}-{}",
@@ -108,7 +110,7 @@ pub(crate) fn dir_of(data: &Path, params: &WorkloadParams) -> PathBuf {
     ))
 }
 
-/// Takes drafts as they are: what their headers lack is not looked at.
+/// A sealer that returns drafts unchanged, because the missing header fields are not used.
 struct Drafts;
 
 impl BlockSealer for Drafts {
@@ -120,7 +122,7 @@ impl BlockSealer for Drafts {
 }
 
 impl BalBlock {
-    /// The first block of a workload, executed in sequence on the genesis state of `chain`.
+    /// Executes the first block of a workload sequentially, on the genesis state of `chain`.
     pub(crate) fn first(chain: &Chain, workload: &Workload) -> Result<Self, Box<dyn Error>> {
         let genesis = chain.block(0)?.header;
         let mut first = None;
@@ -163,7 +165,7 @@ impl BalBlock {
         &self.given.sizes
     }
 
-    /// Executes the block on the genesis state. An executor is given what its list is measured by.
+    /// Executes the block on the genesis state, with the list for this kind of executor.
     pub(crate) fn execute(
         &self,
         chain: &Chain,
@@ -184,7 +186,7 @@ impl BalBlock {
         Ok(Executed { outcome, elapsed })
     }
 
-    /// The root of the state after the block, computed once it has been executed.
+    /// Computes the state root after the block, following its execution.
     pub(crate) fn root(&self, chain: &Chain) -> Result<Rooted, Box<dyn Error>> {
         let session = chain.db().view()?.session();
         let (changes, codes) = (self.expected.changes.clone(), self.expected.codes.clone());
@@ -194,7 +196,7 @@ impl BalBlock {
         Ok(Rooted { root, elapsed })
     }
 
-    /// Executes the block with its root computed meanwhile, from the changes that its list claims.
+    /// Executes the block, and computes its state root at the same time from the claimed changes.
     pub(crate) fn execute_with_root(
         &self,
         chain: &Chain,
@@ -216,7 +218,7 @@ impl BalBlock {
         Ok(Rooted { root, elapsed })
     }
 
-    /// Whether an outcome is, to the byte, that of sequential execution.
+    /// Returns whether an outcome equals that of sequential execution.
     pub(crate) fn is_expected(&self, outcome: &Outcome) -> bool {
         *outcome == self.expected
     }

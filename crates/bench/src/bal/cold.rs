@@ -17,12 +17,12 @@ use std::{
     collections::BTreeMap, error::Error, num::NonZeroUsize, path::Path, sync::Arc, time::Duration,
 };
 
-/// The state is so many times larger than memory.
+/// Ratio of the state's size to the memory budget.
 pub(crate) const STATE_OVER_MEMORY: u64 = 10;
-/// Less does not hold what the engine needs for a block.
+/// Minimum memory budget that holds what the engine needs for a block.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
-/// What took how long, and how many reads of the device.
+/// Times and numbers of device reads.
 #[derive(Default)]
 struct Turns {
     ms: Vec<f64>,
@@ -36,12 +36,12 @@ impl Turns {
     }
 }
 
-/// What the root takes.
+/// Times of computing the root.
 #[derive(Default)]
 struct RootTurns {
-    /// By itself, after execution on the same state.
+    /// After the execution, on the same state.
     alone: Turns,
-    /// With the execution that it is computed beside.
+    /// During the execution, whose time is included.
     beside: Turns,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
         let readers = NonZeroUsize::new(plan.readers).ok_or("no readers")?;
         let mut turns: BTreeMap<&str, Turns> = BTreeMap::new();
         let mut device = Vec::new();
-        // Where slots are only read, next to nothing changes.
+        // Blocks that only read slots change next to nothing.
         let has_root = case.params.slot_read_percent == 0;
         let mut root = RootTurns::default();
         for round in 1..=plan.rounds {
@@ -70,7 +70,7 @@ pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<()
                     ExecutorKind::Parallel => BlockExecutor::new(kind).with_threads(readers),
                     _ => BlockExecutor::new(kind),
                 };
-                // Reading all at once is worth it for a single transaction.
+                // One batch of reads is worthwhile even for a single transaction.
                 let executor = executor.with_gas_min(0);
                 let (chain, disk) = open(&dir, memory)?;
                 let before = disk.stats().reads;

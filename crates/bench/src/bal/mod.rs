@@ -1,16 +1,16 @@
-//! Executors beside each other, over generated blocks and real ones.
+//! `./bench bal`: all executors compared on generated blocks and real ones.
 //!
 //! ```text
 //!   workload -> genesis state on disk, made once
-//!            -> first block, executed in sequence: its access list, and all values it finds
-//!   warm     the state in memory; all executors by turns, several times
-//!   cold     a tenth of the state's size as memory; the state opened anew for each execution
+//!            -> first block, executed in sequence: its access list and pre-state values
+//!   warm     state in memory; rounds over all executors
+//!   cold     memory of a tenth of the state's size; the database opened for each execution
 //!   mainnet  real blocks on the part of the state that they touch, in memory
 //!   stores   with --peers: as cold, over Cambium and other stores
 //! ```
 //!
-//! Every outcome is held against the sequential one. The state is read past the page cache, so that
-//! opening it anew is all it takes to be cold.
+//! Every outcome is compared with that of sequential execution. Reads bypass the page cache, so a
+//! database is cold as soon as it is opened again.
 
 mod plan;
 mod block;
@@ -30,30 +30,29 @@ use stores::Provider;
 
 pub(crate) use stores::child;
 
-/// A block that a study would call a mega-block.
+/// Gas of a large block, in the range that studies of parallel execution use.
 const MEGA_GAS: u64 = 1_000_000_000;
-/// As many as one block has on mainnet.
+/// Gas of a block on mainnet.
 const BLOCK_GAS: u64 = 36_000_000;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BalArgs {
-    /// Times that each executor has its turn.
+    /// Number of rounds, in each of which every executor runs once.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Threads of executors that wait for reads.
+    /// Number of threads of executors that wait for reads.
     #[arg(long, default_value_t = 32)]
     readers: usize,
-    /// Leave out what reads a state larger than memory.
+    /// Leave out the measurements on a state larger than memory.
     #[arg(long)]
     only_warm: bool,
-    /// Leave out all but real mainnet blocks.
+    /// Measure real mainnet blocks only.
     #[arg(long, conflicts_with = "only_warm")]
     only_mainnet: bool,
-    /// Stores to execute over beside Cambium's engine, separated by commas, all or none: rocksdb,
-    /// mdbx.
+    /// Stores to compare with Cambium's engine, separated by commas, all or none: rocksdb, mdbx.
     #[arg(long, default_value = "none", conflicts_with_all = ["only_warm", "only_mainnet"])]
     peers: String,
-    /// Leave out all but the comparison of stores.
+    /// Measure the comparison of stores only.
     #[arg(long, requires = "peers")]
     only_peers: bool,
 }
@@ -97,8 +96,8 @@ fn base() -> WorkloadParams {
     WorkloadParams {
         fork: Fork::Amsterdam,
         blocks: 1,
-        // Under EIP-8037 a new account or slot costs the more the higher the gas limit is, and blocks as
-        // large as these would have room for few transactions.
+        // Under EIP-8037 a new account or slot costs more, the higher the gas limit. Blocks of this
+        // size would have room for few transactions that create any.
         fresh_percent: 0,
         ..WorkloadParams::default()
     }

@@ -1,52 +1,54 @@
-//! What blocks would take on other machines: transactions of measured times and reads, executed by
-//! workers that share cores and a disk.
+//! A simulation of block execution on other machines: transactions with measured times and reads
+//! are executed by workers that share cores and a disk.
 //!
 //! ```text
-//!             next task whose forerunners are through
-//!   workers ----------------------------------------> one of them
-//!   it needs a core for a slice of its time, then a place at the disk for a read, by turns;
-//!   cores and the disk's places are taken in the order in which they were asked for
+//!   tasks, in order --> idle worker: the next task whose dependencies are done
+//!                          |  ^
+//!         a slice of time  v  |  a read
+//!                   queue of cores, queue of the disk
 //! ```
 //!
-//! What no worker can share (taking the list apart before, putting results together after) is
-//! added as it is. Memory bandwidth, caches and locks that cores share are not modelled: how far
-//! that is right shows where the machine at hand is predicted and measured, too.
+//! A task alternates between a core, for a slice of its time, and the disk, for a read. Cores and
+//! the disk serve requests in the order of their arrival. The time of sequential parts (indexing
+//! the list before, assembling results after) is added unchanged. Contention for memory bandwidth,
+//! caches and locks is not modelled. The prediction for the machine at hand is compared with its
+//! measurement.
 
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// One transaction.
+/// A transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
-    /// Nanoseconds on a core, without waiting for reads.
+    /// Nanoseconds of processor time, without waiting for reads.
     pub(crate) cpu_ns: u64,
-    /// Reads of the disk, one after another.
+    /// Number of reads from the disk, one after another.
     pub(crate) reads: u32,
-    /// Tasks before it, in the block's order, whose results it needs.
+    /// Indices of earlier tasks whose results it needs.
     pub(crate) after: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
-    /// Transactions that are under way at once.
+    /// Maximum number of transactions in progress.
     pub(crate) workers: usize,
-    /// Nanoseconds from asking for a read until it is there.
+    /// Nanoseconds that a read takes.
     pub(crate) read_ns: u64,
-    /// Reads that the disk serves at once.
+    /// Number of reads that the disk serves in parallel.
     pub(crate) reads_at_once: usize,
 }
 
 impl Machine {
-    /// Nanoseconds until all tasks are through, begun in the order of `order`.
+    /// Returns the nanoseconds in which all tasks finish, if they start in this order.
     pub(crate) fn run(&self, tasks: &[Task], order: &[usize]) -> u64 {
         Run::new(self, tasks, order).until_the_end()
     }
 
-    /// Nanoseconds of the longest chain of tasks that need each other: no number of cores and
-    /// workers does better.
+    /// Returns the nanoseconds of the longest chain of dependent tasks, a lower bound for any
+    /// number of cores and workers.
     pub(crate) fn critical_path(&self, tasks: &[Task]) -> u64 {
         let mut ends: Vec<u64> = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -57,7 +59,7 @@ impl Machine {
     }
 }
 
-/// Something of which there are a few, taken in the order of asking.
+/// A resource with several servers and one queue.
 struct Station {
     free: usize,
     waiting: VecDeque<(usize, u64)>,
@@ -69,7 +71,8 @@ impl Station {
         Self { free, waiting }
     }
 
-    /// Asks for a place for `task`, for so long. Gives what can be begun.
+    /// Requests service of `ns` nanoseconds for `task`. Returns the service that starts, if one
+    /// does.
     fn ask(&mut self, task: usize, ns: u64) -> Option<(usize, u64)> {
         self.waiting.push_back((task, ns));
         self.next()
@@ -99,7 +102,7 @@ enum Ended {
 struct Run<'a> {
     machine: &'a Machine,
     tasks: &'a [Task],
-    /// Not begun yet, in the order of beginning.
+    /// Tasks that have not started, in the order in which they are to start.
     waiting: VecDeque<usize>,
     through: Vec<bool>,
     reads_left: Vec<u32>,
@@ -154,7 +157,7 @@ impl<'a> Run<'a> {
         self.now
     }
 
-    /// Gives idle workers what can be begun.
+    /// Starts tasks on idle workers.
     fn begin(&mut self) {
         let mut at = 0;
         while self.idle_workers > 0 && at < self.waiting.len() {
@@ -223,11 +226,11 @@ mod tests {
             200,
             "cores are the limit"
         );
-        // 20 ns, a read, 20 ns.
+        // 20 ns of processor time, a read, 20 ns.
         let reading = vec![task(40, 1, &[]); 8];
         assert_eq!(machine(1, 1).run(&reading, &order), 8 * 140);
         assert_eq!(machine(4, 4).run(&reading, &order), 2 * 140);
-        // Four at once at the disk, the others wait for a place.
+        // The disk serves four at once, and the others queue.
         assert_eq!(machine(8, 8).run(&reading, &order), 20 + 100 + 100 + 20);
     }
 

@@ -23,9 +23,9 @@ use std::{
     time::Duration,
 };
 
-/// Memory for states that are to stay in it.
+/// Memory budget that holds the whole state.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// Cores that are predicted.
+/// Numbers of cores for which times are predicted.
 const CORES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 pub(crate) fn run(plan: &Plan, cases: &[Case], report: &mut Report) -> Result<(), Box<dyn Error>> {
@@ -55,7 +55,7 @@ struct Warm<'a> {
     plan: &'a Plan,
     chain: &'a Chain,
     block: &'a BalBlock,
-    /// Milliseconds.
+    /// Milliseconds by executor.
     times: BTreeMap<&'static str, Vec<f64>>,
     figures: Map<String, Value>,
 }
@@ -93,7 +93,7 @@ impl Warm<'_> {
         self.figures.insert(name.to_owned(), value);
     }
 
-    /// The first round warms up.
+    /// Records a time. The first round is a warm-up and does not count.
     fn time(&mut self, round: usize, name: &'static str, elapsed: Duration) {
         if round > 0 {
             let times = self.times.entry(name).or_default();
@@ -110,7 +110,7 @@ impl Warm<'_> {
         Ok((executed.elapsed, executed.outcome))
     }
 
-    /// The root by itself after execution, and computed while transactions run.
+    /// Measures the root after execution, and the root computed while transactions run.
     fn root(&mut self, round: usize) -> Result<(), Box<dyn Error>> {
         let executor = BlockExecutor::new(ExecutorKind::Parallel);
         let alone = self.block.root(self.chain)?;
@@ -123,7 +123,7 @@ impl Warm<'_> {
         Ok(())
     }
 
-    /// What other machines would take, by what each transaction took on one thread here.
+    /// Predicts the times on other machines from the time of each transaction on one thread here.
     fn simulate(&mut self) -> Result<(), Box<dyn Error>> {
         let count = self.block.transactions();
         let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); count];
@@ -156,7 +156,7 @@ impl Warm<'_> {
             read_ns: 0,
             reads_at_once: 1,
         };
-        // What no core shares: the whole on one thread, less the transactions.
+        // Sequential part: the whole time on one thread, less that of the transactions.
         let all: u64 = tasks.iter().map(|task| task.cpu_ns).sum();
         let rest = (self.median("parallel_1_thread") * 1e6 - all as f64).max(0.0);
         let sequential = self.median("sequential");
@@ -266,7 +266,7 @@ impl Warm<'_> {
     }
 }
 
-/// The name of a kind in results.
+/// Returns the name of a kind of executor in results.
 pub(crate) fn kind_name(kind: ExecutorKind) -> &'static str {
     match kind {
         ExecutorKind::Sequential => "sequential",

@@ -1,4 +1,4 @@
-//! What is measured of Cambium alone, in the parent: `fio` beside random reads, a kill, copies.
+//! Measurements of Cambium alone, in the parent process: `fio` beside random reads, a kill, copies.
 
 use super::{
     child::{Batches, Event, Work},
@@ -17,14 +17,14 @@ use std::{
     process::Command,
 };
 
-/// Requests that `fio` keeps in flight: as many as a ring of Cambium's.
+/// Number of requests that `fio` keeps in flight, the same as in a ring of Cambium's disk.
 const FIO_DEPTH: u32 = 128;
-/// Batches before the kill: enough that there is a log to replay.
+/// Number of batches before the kill, so that there is a log to replay.
 const BATCHES_BEFORE_KILL: u64 = 12;
-/// Times that reads and `fio` take turns.
+/// Number of times that reads and `fio` alternate.
 const READ_TURNS: u64 = 3;
 
-/// How much of everything.
+/// Sizes of the measurements.
 struct Size {
     seconds: f64,
     small_blocks: u64,
@@ -48,7 +48,7 @@ impl Size {
     }
 }
 
-/// All measurements of Cambium alone that make sense under this plan.
+/// Makes all measurements of Cambium alone that apply to this plan.
 pub(crate) fn measure(
     plan: &Plan,
     run: &StoreRun,
@@ -80,7 +80,7 @@ pub(crate) fn measure(
     all
 }
 
-/// A copy of a database, removed when dropped.
+/// A copy of a database, removed on drop.
 struct Copied(PathBuf);
 
 impl Copied {
@@ -100,7 +100,7 @@ impl Copied {
     }
 
     fn remove(&self) {
-        // If it stays, the next copy fails and says why.
+        // If the removal fails, the next copy fails with an error that says so.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -150,12 +150,12 @@ fn random_reads(
     Ok(figures)
 }
 
-/// Random reads of 4 KiB a second that the disk gives to `fio`.
+/// Returns the random reads of 4 KiB per second that `fio` gets from the disk.
 pub(crate) fn fio_reads_per_second(dir: &Path, quick: bool) -> Result<f64, String> {
     fio(dir, &Size::of(quick))
 }
 
-/// Random reads of 4 KiB a second that `fio` gets from the same file system.
+/// Runs `fio` on the same file system, and returns its random reads of 4 KiB per second.
 fn fio(dir: &Path, size: &Size) -> Result<f64, String> {
     let file = dir.join("fio.dat");
     let output = Command::new("fio")
@@ -180,7 +180,7 @@ fn fio(dir: &Path, size: &Size) -> Result<f64, String> {
     rate.ok_or_else(|| "the output of fio has no rate".to_owned())
 }
 
-/// Runs batches, kills the process in the middle of one, and times the next opening.
+/// Runs batches, kills the process during one, and measures the next opening.
 fn killed(
     plan: &Plan,
     run: &StoreRun,

@@ -1,4 +1,4 @@
-//! One batch over a store: read, execute, commit.
+//! One batch on a store: read, execute, commit.
 
 use super::{
     stores::{Failure, Setup, Store, Write},
@@ -9,33 +9,33 @@ use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// One batch.
+/// Figures of a batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BatchFigures {
     pub(crate) number: u64,
-    /// Whether it counts.
+    /// Whether the batch is measured, not part of a warm-up.
     pub(crate) measured: bool,
     pub(crate) transfers: usize,
     pub(crate) keys: usize,
     pub(crate) read_ms: f64,
     pub(crate) execute_ms: f64,
-    /// With the root, and the witness if there is one.
+    /// Time of the commit, including the root and the witness, if there is one.
     pub(crate) commit_ms: f64,
     pub(crate) root_ms: Option<f64>,
     pub(crate) witness_ms: Option<f64>,
-    /// Set if a witness was made.
+    /// Size of the witness, if one was made.
     pub(crate) witness_bytes: Option<u64>,
     pub(crate) read_io: Io,
     pub(crate) commit_io: Io,
-    /// Reads from the device by the store's own count.
+    /// Device reads by the store's own counter.
     pub(crate) own_device_reads: Option<u64>,
-    /// Of all that was read.
+    /// Digest of all values read.
     pub(crate) digest: u64,
     pub(crate) root: Option<B256>,
 }
 
 impl BatchFigures {
-    /// From the first read to the durable end.
+    /// Returns the time from the first read until the batch is durable.
     pub(crate) fn total_ms(&self) -> f64 {
         self.read_ms + self.execute_ms + self.commit_ms
     }

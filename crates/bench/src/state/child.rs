@@ -1,4 +1,4 @@
-//! One store in a process of its own: what the parent asks, and the events it gets back.
+//! One store in a process of its own: the parent's request, and the events in response.
 
 use super::{
     batch::{BatchFigures, milliseconds, run_batch},
@@ -15,25 +15,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{path::PathBuf, time::Instant};
 
-/// Keys that are read at once while warming up.
+/// Number of keys per read during the warm-up.
 const WARM_UP_CHUNK: u64 = 1 << 16;
 /// Batches that are run while warming up: what a commit needs is then in memory too.
 const WARM_UP_BATCHES: u64 = 3;
 
-/// All that a child is asked.
+/// Request to a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) store: Kind,
     pub(crate) setup: Setup,
-    /// The cgroup to join before anything else is done.
+    /// The cgroup that the process joins first.
     pub(crate) cgroup: Option<PathBuf>,
     pub(crate) work: Work,
 }
 
-/// What to do with the store.
+/// Work to do with the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Make it.
+    /// Create it.
     Load,
     /// Run some batches.
     Batches(Batches),
@@ -41,20 +41,21 @@ pub(crate) enum Work {
     Probe(probes::Probe),
 }
 
-/// Which batches to run, and how.
+/// The batches to run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Batches {
     pub(crate) first: u64,
     pub(crate) plain: u64,
-    /// Batches after the plain ones, with a witness where the store can make one.
+    /// Number of additional batches with a witness, if the store can make one.
     pub(crate) with_witness: u64,
-    /// Before, read every account of the first state, and run some batches that do not count.
+    /// Whether to read every account of the first state, and run some batches that are not
+    /// measured, before.
     pub(crate) warm_up: bool,
-    /// In the end, finish what the store has left for later.
+    /// Whether to finish deferred work at the end.
     pub(crate) settle: bool,
 }
 
-/// What a child tells, one on each line.
+/// An event, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
     Opened { milliseconds: f64 },
@@ -65,7 +66,7 @@ pub(crate) enum Event {
     Done(Ending),
 }
 
-/// What is left to say when all is done.
+/// Figures at the end of the work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ending {
     pub(crate) seconds: f64,
@@ -75,7 +76,7 @@ pub(crate) struct Ending {
     pub(crate) figures: Map<String, Value>,
 }
 
-/// Does what it is asked, and tells about it on standard output.
+/// Executes the request, and prints events to standard output.
 pub(crate) fn run(task: &str) -> Result<(), Failure> {
     let task: Task = serde_json::from_str(task)?;
     if let Some(members) = &task.cgroup {
@@ -144,7 +145,7 @@ fn run_batches(store: &mut dyn Store, setup: &Setup, batches: &Batches) -> Resul
     Ok(())
 }
 
-/// Reads every account of the first state, and checks that it is there.
+/// Reads every account of the first state, and checks that it exists.
 fn read_all(store: &mut dyn Store, workload: &Workload) -> Result<(), Failure> {
     for start in (0..workload.accounts).step_by(WARM_UP_CHUNK as usize) {
         let keys = workload.keys(start..workload.accounts.min(start + WARM_UP_CHUNK));

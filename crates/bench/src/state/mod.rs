@@ -1,4 +1,4 @@
-//! `./bench state`: the workload of NOMT's benchmark over Cambium's engine and its peers.
+//! `./bench state`: the workload of NOMT's benchmark on Cambium's engine and on other stores.
 //!
 //! ```text
 //!   workload   which keys, which batches                       workload.rs
@@ -33,46 +33,47 @@ use workload::Workload;
 pub(crate) use alone::fio_reads_per_second;
 pub(crate) use child::run as child;
 
-/// Transfers in a batch, as in NOMT's benchmark.
+/// Number of transfers per batch, as in NOMT's benchmark.
 const TRANSFERS: usize = 25_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Accounts of the first state [default: 16 Mi, with --warm 4 Mi, with --quick 256 Ki].
+    /// Number of accounts in the first state [default: 16 Mi, with --warm 4 Mi, with --quick 256
+    /// Ki].
     #[arg(long)]
     accounts: Option<u64>,
-    /// Measured batches in a round, each of 25,000 transfers.
+    /// Number of measured batches per round, each of 25,000 transfers.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     batches: u64,
-    /// Rounds over all stores [default: 3, with --quick 2].
+    /// Number of rounds over all stores [default: 3, with --quick 2].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
-    /// Memory of a store's process, page cache included, in MiB.
+    /// Memory of a store's process, including page cache, in MiB.
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// All in memory: no limit, and everything read before.
+    /// Keep everything in memory: no limit, and a warm-up that reads all accounts.
     #[arg(long)]
     warm: bool,
-    /// In each round as many batches again, with a witness of all read and changed, where a store
-    /// can make one.
+    /// Run as many batches again in each round, with a witness of everything read and changed, on
+    /// stores that can make one.
     #[arg(long)]
     witness: bool,
-    /// What all keys follow from.
+    /// Seed of all keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Load all stores again.
     #[arg(long)]
     reload: bool,
-    /// Only Cambium, and nothing that is measured of it alone.
+    /// Run only Cambium's batches, without its other measurements.
     #[arg(long)]
     only_batches: bool,
-    /// Stores to run beside it, separated by commas, all or none: nomt, qmdb, rocksdb, mdbx, fjall,
+    /// Stores to compare with, separated by commas, all or none: nomt, qmdb, rocksdb, mdbx, fjall,
     /// firewood.
     #[arg(long, default_value = "none")]
     peers: String,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
     let plan = plan(args, quick)?;
     let kinds = kinds(&args.peers)?;
@@ -145,7 +146,7 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
             accounts,
             transfers: TRANSFERS,
         },
-        // All in memory: what the machine has, less some for the page cache and other processes.
+        // All memory of the machine, less a part for the page cache and other processes.
         memory_bytes: match args.warm {
             true => system::memory_available_bytes() / 4 * 3,
             false => args.memory << 20,
@@ -157,12 +158,12 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
     })
 }
 
-/// Cambium, and the peers that are named.
+/// Returns Cambium, and the peers in the list.
 fn kinds(peers: &str) -> Result<Vec<Kind>, String> {
     let mut kinds = vec![Kind::Cambium];
     match peers {
         "none" => {}
-        // Firewood only when named: its licence wants that to be a decision.
+        // Firewood runs only if it is named, because its licence makes using it a decision.
         "all" => kinds.extend([
             Kind::Nomt,
             Kind::Qmdb,

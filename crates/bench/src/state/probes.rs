@@ -1,4 +1,4 @@
-//! What is measured of Cambium alone, in the child: see `alone.rs` for the parent's side.
+//! Measurements of Cambium alone, in the child process. `alone.rs` is the parent's side.
 
 use super::{
     batch::{milliseconds, run_batch},
@@ -12,23 +12,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Keys of one batched read.
+/// Number of keys per batched read.
 const READ_CHUNK: u64 = 50_000;
-/// Accounts that hot reads go to.
+/// Number of accounts that hot reads use.
 const HOT_ACCOUNTS: u64 = 50_000;
-/// Numbers of the batches that probes run: never those of the workload proper.
+/// First number of the batches that probes run, far above those of the workload.
 const PROBE_BATCHES: u64 = 1 << 20;
 
-/// One measurement.
+/// A measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Probe {
-    /// Random accounts from a cold store, for some time.
+    /// Random accounts of a cold store, for this time.
     RandomReads { seconds: f64, seed: u64 },
-    /// The same few accounts again and again on one thread.
+    /// The same few accounts repeatedly, on one thread.
     HotReads { seconds: f64 },
-    /// Many small blocks, one after the other.
+    /// Many small blocks, one after another.
     SmallBlocks { blocks: u64 },
-    /// Opens what a killed process left.
+    /// Opens the database that a killed process left.
     Reopen { batches_acknowledged: u64 },
 }
 
@@ -52,7 +52,7 @@ fn figures<const N: usize>(pairs: [(&str, f64); N]) -> Map<String, Value> {
         .collect()
 }
 
-/// Blocks of 250 transfers: about 500 changed accounts.
+/// Blocks of 250 transfers, which change about 500 accounts.
 fn small(setup: &Setup) -> Setup {
     Setup {
         workload: Workload {
@@ -66,7 +66,7 @@ fn small(setup: &Setup) -> Setup {
 fn random_reads(setup: &Setup, seconds: f64, seed: u64) -> Result<Map<String, Value>, Failure> {
     let store = CambiumStore::open(setup)?;
     let before = store.db().counters();
-    // Until most pages would be cached: what is measured is the device.
+    // Stopped before most pages are cached, since this measures the device.
     let pages = store.db().stats()?.pages;
     let reads_max = (pages / 2) as usize;
     let chunk = READ_CHUNK.min(pages.div_ceil(4));

@@ -1,7 +1,6 @@
-//! Running the stores: loading each once, then round after round, one store after another.
+//! Rounds over the stores: each is loaded once, then they run one after another in every round.
 //!
-//! Rounds are interleaved, so that a machine that gets slower or busier meanwhile does it to all of
-//! them.
+//! Rounds are interleaved, so that changes in the machine's speed or load affect all stores alike.
 
 use super::{
     batch::BatchFigures,
@@ -25,35 +24,36 @@ use std::{
     time::Duration,
 };
 
-/// How long a child may say nothing before it counts as hung.
+/// Time without an event after which a child counts as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(900);
 const SILENCE_MAX_LOADING: Duration = Duration::from_secs(3 * 3600);
 
-/// What all runs have in common.
+/// Parameters that all runs share.
 pub(crate) struct Plan {
     pub(crate) data_dir: PathBuf,
     pub(crate) workload: Workload,
     pub(crate) memory_bytes: u64,
-    /// Cold: in a cgroup of `memory_bytes`. Warm: in no cgroup, all read before.
+    /// Whether everything is read into memory first and memory is unlimited. Otherwise the process
+    /// is in a cgroup of `memory_bytes`, and cold.
     pub(crate) warm: bool,
     pub(crate) batches: u64,
     pub(crate) witness: bool,
     pub(crate) rounds: u64,
 }
 
-/// What is known of a store on the disk, kept beside it.
+/// What is known about a store on disk, in a file beside it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// A child works on it, or died at it: it is not known what it holds.
+    /// Whether a child works on the store, or died doing so: its content is then unknown.
     in_doubt: bool,
-    /// Batches that it holds.
+    /// Number of batches that the store contains.
     batches: u64,
     load: Option<Loading>,
-    /// What each batch read and led to.
+    /// Digest of the values read and root, by batch.
     history: BTreeMap<u64, (u64, Option<B256>)>,
 }
 
-/// What loading took.
+/// Figures of loading a store.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Loading {
     pub(crate) seconds: f64,
@@ -62,19 +62,19 @@ pub(crate) struct Loading {
     pub(crate) disk_bytes: u64,
 }
 
-/// A store in the course of the rounds.
+/// A store and its measurements.
 pub(crate) struct StoreRun {
     pub(crate) kind: Kind,
     folder: PathBuf,
     progress: Progress,
     pub(crate) opened_ms: Vec<f64>,
-    /// Of all rounds.
+    /// Batches of all rounds.
     pub(crate) batches: Vec<BatchFigures>,
-    /// The first batch of each round, as places in `batches`.
+    /// Indices in `batches` of the first batch of each round.
     pub(crate) cold: Vec<usize>,
     pub(crate) endings: Vec<Ending>,
     pub(crate) cgroup_peak_bytes: u64,
-    /// Written by what a store leaves for the end of a round.
+    /// Bytes written by deferred work at the end of rounds.
     pub(crate) settled_bytes: u64,
     pub(crate) failure: Option<String>,
 }
@@ -84,12 +84,12 @@ impl StoreRun {
         self.progress.load
     }
 
-    /// Batches that the store holds by now.
+    /// Returns the number of batches that the store contains.
     pub(crate) const fn batches_held(&self) -> u64 {
         self.progress.batches
     }
 
-    /// Where the store itself is.
+    /// Returns the directory of the store itself.
     pub(crate) fn dir(&self) -> PathBuf {
         self.folder.join("db")
     }
@@ -98,7 +98,7 @@ impl StoreRun {
         system::disk_bytes(&self.dir()).unwrap_or(0)
     }
 
-    /// What of it is the log of the batches themselves, which a chain keeps as its blocks.
+    /// Returns the bytes of the log, which a chain would keep as its blocks.
     pub(crate) fn log_bytes(&self) -> u64 {
         match self.kind {
             Kind::Cambium => system::disk_bytes(&self.dir().join("log")).unwrap_or(0),
@@ -112,7 +112,7 @@ impl StoreRun {
         fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
     }
 
-    /// Takes a batch that the store has made durable.
+    /// Records a batch that the store has made durable.
     fn take(&mut self, batch: &BatchFigures) {
         self.progress.batches = batch.number + 1;
         let known = (batch.digest, batch.root);
@@ -121,7 +121,7 @@ impl StoreRun {
 }
 
 impl Plan {
-    /// Where a store of these parameters is kept.
+    /// Returns the directory for a store with these parameters.
     fn folder(&self, kind: Kind) -> PathBuf {
         let Workload {
             seed,
@@ -140,8 +140,7 @@ impl Plan {
         }
     }
 
-    /// Finds what is there of the stores, and makes what is not. Refuses if the disk lacks the
-    /// room.
+    /// Finds existing stores, and loads missing ones. Returns an error if the disk is too small.
     pub(crate) fn prepare(&self, kinds: &[Kind], again: bool) -> Result<Vec<StoreRun>, String> {
         let mut runs: Vec<_> = kinds.iter().map(|kind| self.find(*kind, again)).collect();
         let needed: Vec<_> = runs
@@ -189,7 +188,7 @@ impl Plan {
         let folder = self.folder(kind);
         let text = fs::read_to_string(folder.join("progress.json")).unwrap_or_default();
         let kept: Progress = serde_json::from_str(&text).unwrap_or_default();
-        // The first state should still be most of what a store holds.
+        // The first state should remain most of a store's content.
         let grown = kept.batches * self.workload.fresh() > self.workload.accounts / 2;
         let usable = !again && !kept.in_doubt && !grown;
         StoreRun {
@@ -249,7 +248,8 @@ impl Plan {
         }
     }
 
-    /// Brings all stores to the same batch, so that they are measured on the same state.
+    /// Runs batches until all stores contain the same ones, so that they are measured on the same
+    /// state.
     pub(crate) fn level(&self, runs: &mut [StoreRun], notes: &mut Notes) {
         let sound = || runs.iter().filter(|run| run.failure.is_none());
         let newest = sound().map(|run| run.progress.batches).max().unwrap_or(0);
@@ -271,12 +271,13 @@ impl Plan {
         }
     }
 
-    /// All rounds.
+    /// Runs all rounds.
     pub(crate) fn run(&self, runs: &mut [StoreRun], notes: &mut Notes) {
         let count = runs.len();
         for round in 0..self.rounds {
             for at in 0..count {
-                // Nobody is always the first, or always behind the same neighbour's merges.
+                // Rotated, so that no store is always first, or always follows the merges of the
+                // same other one.
                 let run = &mut runs[(at + round as usize) % count];
                 if run.failure.is_some() {
                     continue;
@@ -342,7 +343,8 @@ impl Plan {
         }
     }
 
-    /// An empty cgroup with the limit, over a dropped page cache; none where that is not permitted.
+    /// Drops the page cache and creates an empty cgroup with the limit. `None` if it is not
+    /// permitted.
     pub(crate) fn limited(&self, kind: Kind, notes: &mut Notes) -> Option<Cgroup> {
         if let Err(error) = system::drop_caches() {
             notes.add(format!(
@@ -352,7 +354,7 @@ impl Plan {
         Cgroup::or_note(&kind.to_string(), self.memory_bytes, notes)
     }
 
-    /// Measures Cambium alone; `dir` holds the database.
+    /// Measures Cambium alone, on the database in `dir`.
     pub(crate) fn probe(
         &self,
         dir: &Path,
@@ -377,7 +379,7 @@ impl Plan {
         run_child(&task, &self.data_dir.join("probe.log"), on_event)
     }
 
-    /// As [`Plan::probe`], for a probe that tells its figures.
+    /// As [`Plan::probe`], for a probe that returns figures.
     pub(crate) fn figures_of(
         &self,
         dir: &Path,
@@ -395,8 +397,9 @@ impl Plan {
     }
 }
 
-/// Whether stores that ran the same batches read the same values, and those with Ethereum's root
-/// came to the same roots. One line for each disagreement; the number of roots compared.
+/// Checks that stores which ran the same batches read the same values, and that those with
+/// Ethereum's root have the same roots. Returns a line for each disagreement, and the number of
+/// roots compared.
 pub(crate) fn compare(runs: &[StoreRun]) -> (Vec<String>, u64) {
     let mut wrong = Vec::new();
     let mut compared = 0;

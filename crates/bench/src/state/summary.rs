@@ -1,4 +1,4 @@
-//! From what was measured to what is reported: figures of each store, and targets met or missed.
+//! The figures of each store and the targets, computed from the measurements.
 
 use super::{
     batch::BatchFigures,
@@ -15,14 +15,14 @@ use std::{
 
 type Figures = Map<String, Value>;
 
-/// Accounts whose rate larger states are held against.
+/// Number of accounts whose rate is the reference for larger states.
 pub(crate) const BASE_ACCOUNTS: u64 = 1 << 24;
 
-/// Cambium's rates of earlier runs that were cold, by accounts and memory.
+/// Cambium's rates in earlier cold runs, by number of accounts and memory.
 pub(crate) struct EarlierRates(PathBuf);
 
 impl EarlierRates {
-    /// Those kept in `data_dir`.
+    /// Returns the rates stored in `data_dir`.
     pub(crate) fn of(data_dir: &Path) -> Self {
         Self(data_dir.join("rates.json"))
     }
@@ -36,14 +36,14 @@ impl EarlierRates {
         format!("{accounts} accounts, {memory_bytes} bytes of memory")
     }
 
-    /// The rate at [`BASE_ACCOUNTS`] with the same memory, if this plan has more accounts.
+    /// Returns the rate at [`BASE_ACCOUNTS`] with the same memory, if this plan has more accounts.
     pub(crate) fn base(&self, plan: &Plan) -> Option<f64> {
         let larger = plan.workload.accounts > BASE_ACCOUNTS;
         let name = Self::name(BASE_ACCOUNTS, plan.memory_bytes);
         self.all().get(&name).copied().filter(|_| larger)
     }
 
-    /// Keeps the rate of this run.
+    /// Stores the rate of this run.
     pub(crate) fn keep(&self, plan: &Plan, stores: &[Figures]) -> io::Result<()> {
         let own = stores.iter().find(|figures| figures["store"] == "cambium");
         let rate = own.and_then(|figures| figures.get("transfers_per_second")?.as_f64());
@@ -56,7 +56,7 @@ impl EarlierRates {
     }
 }
 
-/// All figures of one store.
+/// Returns all figures of one store.
 pub(crate) fn of_store(plan: &Plan, run: &StoreRun) -> Figures {
     let mut figures = Figures::new();
     figures.insert("store".into(), json!(run.kind.to_string()));
@@ -167,7 +167,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Rates and times of some batches; nothing if there are none.
+/// Returns rates and times of some batches, or nothing if there are none.
 fn of_batches(prefix: &str, batches: &[&BatchFigures]) -> Figures {
     let mut figures = Figures::new();
     if batches.is_empty() {
@@ -206,7 +206,7 @@ fn of_batches(prefix: &str, batches: &[&BatchFigures]) -> Figures {
     figures
 }
 
-/// The main figures of all stores side by side.
+/// Returns a table of the main figures of all stores.
 pub(crate) fn comparison(stores: &[Figures]) -> Vec<(String, Vec<String>)> {
     let rows = [
         ("transfers/s", "transfers_per_second"),
@@ -246,7 +246,7 @@ pub(crate) fn comparison(stores: &[Figures]) -> Vec<(String, Vec<String>)> {
     table
 }
 
-/// The targets that this run can say something about.
+/// Returns the targets that apply to this run.
 pub(crate) fn targets(
     plan: &Plan,
     runs: &[StoreRun],
@@ -381,7 +381,7 @@ impl Table {
         });
     }
 
-    /// What was not measured is not listed.
+    /// Adds a target, unless its figure was not measured.
     fn add(
         &mut self,
         name: &str,

@@ -1,10 +1,9 @@
 //! The workload of NOMT's own benchmark: transfers between random accounts.
 //!
-//! A batch is 25,000 transfers. The sender is any account of the first state, the receiver another
-//! one, or in every fourth transfer an account that nobody has seen before. All 50,000 are read,
-//! balances and nonces change, and all that was read is written. Batch `n` is a function of the
-//! seed and `n` alone: every store meets the same keys in the same order, however many runs it
-//! takes.
+//! A batch has 25,000 transfers. The sender is an account of the first state. The receiver is
+//! another one or, in every fourth transfer, a new account. All 50,000 accounts are read, change
+//! their balance or nonce, and are written. Batch `n` depends only on the seed and `n`, so every
+//! store gets the same keys in the same order in any number of runs.
 
 use alloy_primitives::{B256, U256};
 use cambium_keccak::{Batch as Keccak, keccak256};
@@ -13,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, ops::Range};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Every so-many-th transfer goes to a fresh account.
+/// One in this many transfers goes to a new account.
 const FRESH_EVERY: usize = 4;
 
-/// Which keys there are, and which a batch touches.
+/// The keys of a run, and those that each batch touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workload {
-    /// What all keys and choices follow from.
+    /// Seed of all keys and choices.
     pub(crate) seed: u64,
-    /// Accounts of the first state.
+    /// Number of accounts in the first state.
     pub(crate) accounts: u64,
-    /// Transfers in a batch.
+    /// Number of transfers per batch.
     pub(crate) transfers: usize,
 }
 
 impl Workload {
-    /// The key of an account: a hash of a counter.
+    /// Returns the key of an account: a hash of its index.
     pub(crate) fn key(&self, index: u64) -> B256 {
         keccak256(&self.preimage(index))
     }
@@ -40,7 +39,7 @@ impl Workload {
         preimage
     }
 
-    /// The keys of some accounts, hashed several at a time.
+    /// Returns the keys of some accounts, hashed together.
     pub(crate) fn keys(&self, indices: Range<u64>) -> Vec<B256> {
         let mut keccak = Keccak::new();
         for index in indices {
@@ -49,8 +48,8 @@ impl Workload {
         keccak.run().to_vec()
     }
 
-    /// The account that `key` has in the first state. Balances differ, so that no store gets them
-    /// for nothing.
+    /// Returns the account at `key` in the first state. Balances differ, so that no store can
+    /// compress them.
     pub(crate) fn first_state(key: &B256) -> Account {
         let mut low = [0; 8];
         low[4..].copy_from_slice(&key[28..]);
@@ -60,12 +59,12 @@ impl Workload {
         }
     }
 
-    /// Fresh accounts that a batch makes.
+    /// Returns the number of new accounts in a batch.
     pub(crate) const fn fresh(&self) -> u64 {
         (self.transfers / FRESH_EVERY) as u64
     }
 
-    /// The batch of that number, counted from 0.
+    /// Returns a batch by its number, from 0.
     pub(crate) fn batch(&self, number: u64) -> Batch {
         let mut random = SplitMix(
             self.seed
@@ -102,12 +101,12 @@ impl Workload {
     }
 }
 
-/// Some transfers, and the keys that they touch.
+/// A batch of transfers, with the keys that they touch.
 pub(crate) struct Batch {
     pub(crate) number: u64,
-    /// Each once, in the order in which execution first meets them.
+    /// Unique keys, in the order in which execution first touches them.
     pub(crate) keys: Vec<B256>,
-    /// Sender and receiver, as places in `keys`.
+    /// Sender and receiver of each transfer, as indices into `keys`.
     transfers: Vec<(u32, u32)>,
 }
 
@@ -116,7 +115,7 @@ impl Batch {
         self.transfers.len()
     }
 
-    /// What all of `keys` hold afterwards.
+    /// Executes the batch. Returns the new account of each of `keys`.
     pub(crate) fn execute(&self, values: &[Option<Account>]) -> Result<Vec<Account>, String> {
         let mut accounts: Vec<_> = values
             .iter()
@@ -139,7 +138,7 @@ impl Batch {
     }
 }
 
-/// A name for all that a batch read, to compare stores by.
+/// Returns a digest of the values that a batch read, for comparing stores.
 pub(crate) fn digest(keys: &[B256], values: &[Option<Account>]) -> u64 {
     let mut bytes = Vec::with_capacity(48 * keys.len());
     for (key, value) in keys.iter().zip(values) {
@@ -152,7 +151,7 @@ pub(crate) fn digest(keys: &[B256], values: &[Option<Account>]) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// Numbers that look random: Steele, Lea and Flood's SplitMix64.
+/// The SplitMix64 generator (Steele, Lea, Flood 2014).
 pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
@@ -164,7 +163,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number under `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }

@@ -1,4 +1,5 @@
-//! One file of the faulty disk: its bytes as read, as durable, and what lies between.
+//! One file of the faulty disk: its visible bytes, its durable bytes, and the pending changes
+//! between them.
 
 use super::chance::{Fate, Random};
 use crate::BLOCK_BYTES;
@@ -14,7 +15,7 @@ pub(super) struct FileImage {
     pending: Vec<Change>,
     /// Blocks of `live` that take no space.
     holes: BTreeSet<usize>,
-    /// What can't be read, until it is written again.
+    /// Blocks that can't be read until they are overwritten.
     spoilt: BTreeSet<usize>,
 }
 
@@ -29,7 +30,7 @@ enum Change {
         len: usize,
     },
     SetLen(usize),
-    /// Zeros to that length, if it is shorter.
+    /// Extends the file with zeros to this length, if it is shorter.
     Extend(usize),
 }
 
@@ -38,12 +39,12 @@ impl FileImage {
         &self.live
     }
 
-    /// Space that it takes.
+    /// Returns the space that the file takes, in bytes.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.live.len() - self.holes.len() * BLOCK_BYTES) as u64
     }
 
-    /// Bytes of holes that a write would fill.
+    /// Returns the bytes of holes that a write would fill.
     pub(super) fn filled_bytes(&self, len: usize, offset: u64) -> u64 {
         let filled = self.holes.range(blocks_touched(offset as usize, len));
         (filled.count() * BLOCK_BYTES) as u64
@@ -54,7 +55,7 @@ impl FileImage {
         self.spoilt.extend(blocks_touched(offset as usize, len));
     }
 
-    /// Whether all of a range can be read.
+    /// Returns whether a whole range can be read.
     pub(super) fn is_readable(&self, offset: u64, len: usize) -> bool {
         let is_there = |block: &usize| {
             let start = (block * BLOCK_BYTES) as u64;
@@ -63,14 +64,14 @@ impl FileImage {
         !self.spoilt.iter().any(is_there)
     }
 
-    /// Whether a write can be made: of a block that can't be read only as a whole.
+    /// Returns whether a range can be written. An unreadable block can be written only as a whole.
     pub(super) fn is_writable(&self, offset: u64, len: usize) -> bool {
         let (start, end) = (offset as usize, offset as usize + len);
         let is_whole =
             |block: usize| block * BLOCK_BYTES >= start && (block + 1) * BLOCK_BYTES <= end;
         let touched = blocks_touched(start, len);
         self.spoilt.range(touched).all(|block| {
-            // What is beyond the file's end need not be written.
+            // The part of a block beyond the file's end need not be written.
             is_whole(*block) || (block * BLOCK_BYTES >= start && end >= self.live.len())
         })
     }
@@ -86,8 +87,8 @@ impl FileImage {
         });
     }
 
-    /// A write that never happens, although it was reported: only the file's length tells of it.
-    /// If it `is_seen`, it is read as if it had happened until the next start.
+    /// A write that is reported, but never happens: only the file's length changes. With `is_seen`,
+    /// reads return it until the next crash.
     pub(super) fn lose(&mut self, bytes: &[u8], offset: u64, is_seen: bool) {
         let offset = offset as usize;
         let end = offset + bytes.len();
@@ -98,7 +99,7 @@ impl FileImage {
         self.pending.push(Change::Extend(end));
     }
 
-    /// Puts what should be written at `offset` into another block of the file.
+    /// Writes bytes intended for `offset` to another block of the file.
     pub(super) fn misdirect(&mut self, bytes: &[u8], offset: u64, random: &mut Random) {
         let blocks = (self.live.len() / BLOCK_BYTES) as u64;
         let wrong = random.below(blocks.max(1)) * BLOCK_BYTES as u64 + offset % BLOCK_BYTES as u64;
@@ -109,7 +110,7 @@ impl FileImage {
         self.write(&bytes[..bytes.len().min(room)], wrong);
     }
 
-    /// The same file, all of it durable.
+    /// Returns the same file with all its changes durable.
     pub(super) fn duplicate(&self) -> Self {
         Self {
             live: self.live.clone(),
@@ -148,8 +149,8 @@ impl FileImage {
         }
     }
 
-    /// A sync that fails: some changes reach the disk, some are dropped for good although they go
-    /// on being read, some wait for the next sync.
+    /// A failed sync: some changes become durable, some are lost permanently although reads still
+    /// return them, and some wait for the next sync.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
         for change in std::mem::take(&mut self.pending) {
             match random.below(3) {
@@ -177,7 +178,7 @@ impl FileImage {
         }
     }
 
-    /// The file as the next start finds it.
+    /// Returns the file as it is after a crash.
     pub(super) fn crash(&self, fate: &Fate, random: &mut Random) -> Self {
         let mut bytes = self.durable.clone();
         let mut pending: Vec<&Change> = self.pending.iter().collect();
@@ -222,7 +223,7 @@ impl Change {
         let (offset, bytes) = match self {
             Self::Write { offset, bytes } => (offset, bytes),
             Self::Punch { offset, len } => {
-                // Block by block: a hole is as little atomic as a write.
+                // Each block is kept or lost independently: a hole is no more atomic than a write.
                 for start in (*offset..offset + len).step_by(BLOCK_BYTES) {
                     if random.below(2) == 0 {
                         clear(file, start..(offset + len).min(start + BLOCK_BYTES));
@@ -263,7 +264,7 @@ fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     file[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Zeros what the file has of a range.
+/// Zeros the part of a range that is within the file.
 fn clear(file: &mut [u8], range: Range<usize>) {
     let end = range.end.min(file.len());
     if let Some(bytes) = file.get_mut(range.start..end) {
@@ -271,7 +272,7 @@ fn clear(file: &mut [u8], range: Range<usize>) {
     }
 }
 
-/// The blocks that a write touches.
+/// Returns the blocks that a write touches.
 fn blocks_touched(offset: usize, len: usize) -> Range<usize> {
     if len == 0 {
         return 0..0;

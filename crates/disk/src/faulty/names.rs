@@ -1,4 +1,4 @@
-//! The names of the faulty disk: as seen, as durable, and the changes that lie between.
+//! The names of the faulty disk: visible, durable, and the pending changes between them.
 
 use super::chance::{Fate, Random};
 use std::{
@@ -40,7 +40,7 @@ enum Change {
     },
 }
 
-/// The directory that `path` is in; `""` is the root.
+/// Returns the directory of `path`; `""` is the root.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
@@ -78,7 +78,7 @@ impl Names {
         Ok(inode)
     }
 
-    /// How many names a file has.
+    /// Returns the number of names of a file.
     pub(super) fn of_inode(&self, inode: u64) -> u64 {
         let files = self.live.files.values();
         files.filter(|other| **other == inode).count() as u64
@@ -151,7 +151,7 @@ impl Names {
         self.pending.push(change);
     }
 
-    /// The same names, all of them durable.
+    /// Returns the same names, all of them durable.
     pub(super) fn duplicate(&self) -> Self {
         Self {
             live: self.live.clone(),
@@ -161,7 +161,7 @@ impl Names {
         }
     }
 
-    /// The names as the next start finds them.
+    /// Returns the names as they are after a crash.
     pub(super) fn crash(&self, fate: &Fate, random: &mut Random) -> Self {
         let mut tree = self.durable.clone();
         for change in &self.pending {
@@ -184,9 +184,9 @@ impl Tree {
         dir.is_empty() || self.dirs.contains(dir)
     }
 
-    /// Removes whatever is in a directory that does not exist.
+    /// Removes everything in directories that do not exist.
     fn drop_orphans(&mut self) {
-        // A directory sorts before those in it, so that one pass is enough.
+        // A directory sorts before its contents, so one pass is enough.
         for dir in self.dirs.clone() {
             if !self.has_dir(parent(&dir)) {
                 self.dirs.remove(&dir);
@@ -208,7 +208,7 @@ impl Change {
         }
     }
 
-    /// Applies to names on which earlier changes may be missing.
+    /// Applies the change to names from which earlier changes may be missing.
     fn apply(&self, tree: &mut Tree) {
         match self {
             Self::Create { path, inode } => {

@@ -187,7 +187,7 @@ impl State {
             if is_misdirected {
                 image.misdirect(bytes, offset, &mut self.random);
             }
-            // What went through the system's cache is read from there until it starts again.
+            // A write through the page cache is read from there until the next crash.
             image.lose(bytes, offset, access == Access::Cached);
             return power;
         }

@@ -1,4 +1,4 @@
-//! Batches of reads: by rings where the system has them, else by threads.
+//! Batches of reads: by io_uring if the system permits it, otherwise by threads.
 
 use super::{
     file::StdFile,
@@ -15,31 +15,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Reads batches, in the best way there is.
+/// Reads batches with the best method available.
 #[derive(Debug)]
 pub(super) struct BatchReader {
-    /// How to make a ring. `None` if none is wanted.
+    /// Function that creates a ring. `None` if io_uring is not wanted.
     set_up: Option<SetUp>,
-    /// Rings, or why there are none. Found out when first needed.
+    /// The rings, or the reason why there are none. Decided at the first use.
     rings: OnceLock<Result<Rings, String>>,
-    /// Why a ring failed at work. From then on there are none.
+    /// Reason why a ring failed. No ring is used after that.
     broken: OnceLock<String>,
-    /// When the system refused reads for want of memory: rings are let be for a while.
+    /// Time at which the system refused reads for lack of memory. Rings then pause for
+    /// [`REFUSED_PAUSE`].
     refused_at: Mutex<Option<Instant>>,
     threads: Threads,
 }
 
-/// How long that is.
+/// Pause of the rings after the system refused reads.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
-/// A piece of a request, as a ring reads it.
+/// A piece of a request that fits into a slot of a ring.
 struct Part {
     request: usize,
     window: Window,
 }
 
 impl BatchReader {
-    /// Reads with rings made by `set_up`, or, without it, by threads.
+    /// Creates a reader that uses rings created by `set_up`, or threads without it.
     pub(super) fn new(set_up: Option<SetUp>) -> Self {
         Self {
             set_up,
@@ -50,7 +51,7 @@ impl BatchReader {
         }
     }
 
-    /// The rings, or why there are none.
+    /// Returns the rings, or the reason why there are none.
     pub(super) fn rings(&self) -> Result<&Rings, &str> {
         if let Some(why) = self.broken.get() {
             return Err(why);
@@ -62,13 +63,13 @@ impl BatchReader {
         rings.as_ref().map_err(String::as_str)
     }
 
-    /// Memory of the rings that there are.
+    /// Returns the memory held by the rings, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let rings = self.rings.get();
         rings.map_or(0, |rings| rings.as_ref().map_or(0, Rings::memory_bytes))
     }
 
-    /// Makes all of `requests` and leaves the outcome of each in it.
+    /// Executes all `requests`, and stores the outcome of each in it.
     pub(super) fn read(&self, requests: &mut [ReadRequest<'_>], shared: &Shared) {
         let mut ours = Vec::with_capacity(requests.len());
         for request in requests {
@@ -90,7 +91,8 @@ impl BatchReader {
         {
             self.read_by(rings, &mut ours, &windows);
         }
-        // Without rings that is all; else what came to nothing there: plain reads know every case.
+        // All reads, or those that the ring did not complete. Plain reads handle every case, such
+        // as the end of the file.
         if !ours.is_empty() {
             self.threads.read(&mut ours);
         }
@@ -108,7 +110,7 @@ impl BatchReader {
         refused_at.is_some()
     }
 
-    /// Makes `requests` with a ring, and takes those that succeed off the list.
+    /// Executes `requests` with a ring, and removes those that succeed from the list.
     fn read_by(
         &self,
         rings: &Rings,

@@ -1,4 +1,4 @@
-//! A file of the file system, read and written by plain calls.
+//! A file of the file system, with plain reads and writes.
 
 use super::{
     shared::Shared,
@@ -21,13 +21,13 @@ use std::{
     },
 };
 
-/// Direct reads and writes are made in pieces of so many bytes.
+/// Size of the pieces in which direct reads and writes are made, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// A thread keeps its aligned memory for the next read if it is no more than this.
+/// Maximum size of the aligned buffer that a thread keeps for its next read.
 const KEPT_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// Where a thread's direct reads and writes go through.
+    /// The aligned buffer of this thread's direct reads and writes.
     static ALIGNED: RefCell<AlignedBuf> = RefCell::default();
 }
 
@@ -40,13 +40,15 @@ struct Inner {
     file: File,
     path: PathBuf,
     access: Access,
-    /// What ranges are widened to: the device's blocks if reads are direct, 1 if they are not.
+    /// Alignment to which ranges are widened: the device's block size if access is direct,
+    /// otherwise 1.
     align: AtomicU64,
     shared: Arc<Shared>,
 }
 
 impl StdFile {
-    /// `file`, just opened. Makes access to it direct if that is wanted and can be.
+    /// Wraps a file that was just opened. Makes access to it direct if that is wanted and
+    /// supported.
     pub(super) fn new(file: File, path: PathBuf, access: Access, shared: Arc<Shared>) -> Self {
         let mut align = 1;
         if access == Access::Direct && shared.wants_direct {
@@ -67,12 +69,12 @@ impl StdFile {
         &self.0.file
     }
 
-    /// What has to be read for `len` bytes at `offset`. `None` if no file is that long.
+    /// Returns the range to read for `len` bytes at `offset`. `None` if no file is that long.
     pub(super) fn window(&self, offset: u64, len: usize) -> Option<Window> {
         Window::around(offset, len, self.align())
     }
 
-    /// Fills `buf` by plain reads, and counts nothing.
+    /// Fills `buf` by plain reads, without counting them.
     pub(super) fn read_uncounted(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let window = self.window(offset, buf.len());
         let window = window.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -99,7 +101,8 @@ impl StdFile {
         Ok(())
     }
 
-    /// Reads to the end of `buf`, of whole blocks, or of the file. Returns how much.
+    /// Reads until `buf`, which has whole blocks, is full or the file ends. Returns the number of
+    /// bytes read.
     fn read_blocks(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let align = self.align() as usize;
         let mut len = 0;
@@ -146,8 +149,8 @@ impl StdFile {
         self.0.align.load(Relaxed)
     }
 
-    /// Lets reads and writes go through the cache from now on: some file systems take the flag for
-    /// direct access, and then refuse to do it.
+    /// Switches the file to cached access. Some file systems accept the flag for direct access, but
+    /// then reject reads or writes.
     fn give_up_direct(&self, why: &io::Error) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.0.file)?;
         rustix::fs::fcntl_setfl(&self.0.file, flags - OFlags::DIRECT)?;
@@ -169,7 +172,7 @@ impl StdFile {
     }
 }
 
-/// Runs `work` on `len` bytes of the thread's aligned memory.
+/// Runs `work` on `len` bytes of the thread's aligned buffer.
 fn with_aligned<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     ALIGNED.with_borrow_mut(|aligned| {
         let result = work(aligned.take(len));
@@ -178,11 +181,11 @@ fn with_aligned<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Makes access to `file` direct. Returns what reads have to begin and end at multiples of.
+/// Makes access to `file` direct. Returns the alignment that reads must have.
 fn make_direct(file: &File) -> io::Result<u64> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     let mut align = AlignedBuf::ALIGN as u32;
-    // Linux before 6.1 does not tell.
+    // Linux before 6.1 does not report the alignment.
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 {
         align = stat.stx_dio_offset_align;
         let most = align.max(stat.stx_dio_mem_align);
@@ -195,7 +198,7 @@ fn make_direct(file: &File) -> io::Result<u64> {
     Ok(u64::from(align.max(512)))
 }
 
-/// Whether this is how a file system says that it does no direct reads and writes.
+/// Whether this error means that the file system does not support direct access.
 fn is_refusal(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }

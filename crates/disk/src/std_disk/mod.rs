@@ -165,7 +165,8 @@ fn create_durable_dir(dir: &Path) -> io::Result<()> {
     }
     match File::open(above) {
         Ok(above) => above.sync_all(),
-        // It may be written to and not read: the directory's own sync is what is left.
+        // The parent may be writable but not readable. Then only the directory itself can be
+        // synced.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => File::open(dir)?.sync_all(),
         Err(e) => Err(e),
     }
@@ -175,7 +176,8 @@ fn is_out_of_files(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
-/// Raises the limit of open files to the hard limit. Returns false if it was raised before.
+/// Raises the limit of open files to the hard limit. Returns false if it is there already or can't
+/// be raised.
 fn raise_file_limit() -> bool {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -223,7 +225,8 @@ impl Disk for StdDisk {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(self.error("link", to)(e)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(self.error("link", to)(e)),
-            // Another file system, one without links, or too many of them.
+            // The target is on another file system, or the file system has no links, or the file
+            // has too many.
             Err(_) => Ok(false),
         }
     }
@@ -267,7 +270,7 @@ impl Disk for StdDisk {
             .write(true)
             .create(true)
             .truncate(false)
-            // What a link leads to is somebody else's, and would be written over.
+            // The target of a symbolic link belongs to somebody else, and would be overwritten.
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(self.locate(path))
             .map_err(self.error("open", path))?;

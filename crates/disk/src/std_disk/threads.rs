@@ -1,7 +1,7 @@
-//! Reads by several threads at once: the way to keep many in flight that works everywhere.
+//! Batches of reads by threads, the method that works on every system.
 //!
-//! A thread reads into memory of its own batch, never into memory that was lent to us: so nothing
-//! here needs to outlive anything by promise.
+//! A thread reads into memory of the batch, never into the caller's memory, so no unsafe code is
+//! needed to extend lifetimes.
 
 use super::file::StdFile;
 use crate::ReadRequest;
@@ -14,12 +14,12 @@ use std::{
     },
 };
 
-/// Most threads of one disk.
+/// Maximum number of threads of one disk.
 const THREADS_MAX: usize = 32;
-/// Most reads of one batch whose bytes are held at once.
+/// Maximum number of reads whose bytes are held in memory at once.
 const BATCH_READS_MAX: usize = 1024;
 
-/// Threads that read. They are begun when there is work for them, and end with this value.
+/// Threads that read. They are started on demand, and end when this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     queue: Arc<Queue>,
@@ -41,7 +41,7 @@ struct State {
 #[derive(Debug)]
 struct Batch {
     reads: Vec<Read>,
-    /// The first read that nobody has begun.
+    /// Index of the first read that no thread has started.
     next: AtomicUsize,
     unfinished: Mutex<usize>,
     finished: Condvar,
@@ -56,7 +56,7 @@ struct Read {
 }
 
 impl Threads {
-    /// Makes `requests`, each of the file beside it, without counting them.
+    /// Executes `requests`, each on the file beside it, without counting them.
     pub(super) fn read(&self, requests: &mut [(&StdFile, &mut ReadRequest<'_>)]) {
         if let [(file, request)] = requests {
             let read = file.read_uncounted(request.buf, request.offset);
@@ -83,7 +83,7 @@ impl Threads {
         });
         self.offer(&batch);
         batch.work();
-        // Not left to the threads: there may be none.
+        // The threads do this too, but there may be none.
         let is_other = |other: &Arc<Batch>| !Arc::ptr_eq(other, &batch);
         self.queue.state().batches.retain(is_other);
         batch.wait();
@@ -94,7 +94,7 @@ impl Threads {
                     request.buf.copy_from_slice(bytes);
                     Ok(())
                 }
-                // An error can't be copied. Making the read again gives one of its own.
+                // An error can't be cloned, so the read is repeated for an error of its own.
                 Err(_) => file
                     .read_uncounted(request.buf, request.offset)
                     .map_err(file.error_at("read", request.offset)),
@@ -102,7 +102,7 @@ impl Threads {
         }
     }
 
-    /// Shows a batch to the threads, after beginning as many as it can use.
+    /// Offers a batch to the threads, after starting as many as it can use.
     fn offer(&self, batch: &Arc<Batch>) {
         let mut state = self.queue.state();
         let useful = batch.reads.len() - 1; // The caller makes one read itself.
@@ -136,7 +136,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread does.
+    /// Main loop of a thread.
     fn serve(&self) {
         let mut state = self.state();
         while !state.closed {
@@ -159,12 +159,12 @@ impl Queue {
 }
 
 impl Batch {
-    /// Whether every read was begun.
+    /// Whether all reads have been started.
     fn is_begun(&self) -> bool {
         self.next.load(Relaxed) >= self.reads.len()
     }
 
-    /// Makes reads until all are begun.
+    /// Executes reads until all have been started.
     fn work(&self) {
         let mut done = 0;
         while let Some(read) = self.reads.get(self.next.fetch_add(1, Relaxed)) {

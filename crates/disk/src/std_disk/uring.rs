@@ -1,4 +1,4 @@
-//! Reads by io_uring: rings, each with the memory that its reads land in.
+//! Reads by io_uring, through rings that own the memory into which the kernel writes.
 //!
 //! ```text
 //!  pieces --> slot free? --> submission queue ==kernel==> completion queue --> `done`
@@ -6,14 +6,15 @@
 //!                 +------------- the slot is free again <-----------------------+
 //! ```
 //!
-//! The kernel writes only into the ring's own slots, never into memory that was lent to us. So a
-//! ring that fails with reads under way needs nobody's patience: its slots are leaked, and whoever
-//! waits for the reads goes another way. Copying 4 KiB out of a slot that was just filled is lost
-//! in the 5 us that the system takes for the read.
+//! The kernel writes only into the ring's own slots, never into the caller's memory. So a ring that
+//! fails with reads in flight need not wait for them: it leaks its slots, and the caller reads in
+//! another way. Copying 4 KiB out of a slot that was just filled is negligible beside the 5 us that
+//! the system takes for the read.
 //!
-//! Files and slots are not registered with the ring: that made no difference that could be told
-//! from noise, and a registered file would stay open, and keep its space, after its removal. Nor
-//! did waits for 1 to 64 reads at a time, or rings bound to one thread. Figures: `docs/DISK.md`.
+//! Files and slots are not registered with the ring. Registering them made no measurable
+//! difference, and a registered file would stay open, and keep its space, after its removal.
+//! Neither did waiting for 1 to 64 reads at a time, or binding rings to one thread. `docs/DISK.md`
+//! has the figures.
 
 #![allow(unsafe_code)]
 
@@ -32,22 +33,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Reads in flight in one ring.
+/// Maximum number of reads in flight in one ring.
 const DEPTH: u32 = 128;
-/// Most bytes that one piece may ask for.
+/// Size of a slot, and maximum size of a piece, in bytes.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
-/// Slots begin at multiples of this: enough for direct I/O on any device.
+/// Alignment of slots in bytes, enough for direct I/O on any device.
 const SLOT_ALIGN: usize = 4096;
-/// A wait ends with so many reads finished: fewer system calls, and the queue still never dry.
+/// Number of finished reads that a wait returns with: few system calls, while the queue never runs
+/// empty.
 const FINISHED_PER_WAIT: usize = 16;
-/// Rings kept for later callers.
+/// Maximum number of idle rings that are kept for later callers.
 const IDLE_RINGS_MAX: usize = 16;
-/// Refusals for want of memory, one after the other and with nothing finished, until the rest of a
-/// batch is left to others.
+/// Number of consecutive refusals for lack of memory, with no read finished in between, after which
+/// the ring gives up the rest of a batch.
 const REFUSALS_MAX: u32 = 50;
-/// Time between two of them.
+/// Pause after a refusal.
 const REFUSAL_PAUSE: Duration = Duration::from_micros(500);
-/// How long a ring that is given up waits for reads that the system has accepted.
+/// Maximum time that a ring which gives up waits for the reads that the system has accepted.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// A range of a file, of 1 to [`SLOT_BYTES`] bytes.
@@ -58,10 +60,10 @@ pub(super) struct Piece<'a> {
     pub(super) len: u32,
 }
 
-/// Sets a ring up for so many entries.
+/// Creates a ring with this many entries.
 pub(super) type SetUp = fn(entries: u32) -> io::Result<IoUring>;
 
-/// A ring as the system gives it.
+/// Creates a ring with the system's io_uring.
 pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
     // Without the flag, each completion interrupts whatever the thread does. Linux before 5.19
     // does not know it.
@@ -71,26 +73,26 @@ pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
         .or_else(|_| IoUring::new(entries))
 }
 
-/// Rings for as many callers as there are at once.
+/// A pool of rings, one for each concurrent caller.
 pub(super) struct Rings {
     set_up: SetUp,
     idle: Mutex<Vec<Ring>>,
-    /// Slots that there are, in idle rings and others.
+    /// Number of slots in all rings, idle or in use.
     slots: Arc<AtomicU64>,
 }
 
-/// Why a ring did not do its reads.
+/// Why a ring did not complete its reads.
 #[derive(Debug)]
 pub(super) enum RingError {
-    /// No further ring is to be had now, or the system takes no reads for want of memory. Some of
-    /// the reads may have been done. It may work again later.
+    /// No further ring can be created now, or the system refuses reads for lack of memory. Some of
+    /// the reads may have been completed. A later attempt may succeed.
     Refused,
-    /// The ring failed. Some of the reads were done.
+    /// The ring failed. Some of the reads may have been completed.
     Broken(io::Error),
 }
 
 impl Rings {
-    /// Rings made by `set_up`, after a read with the first one.
+    /// Creates a pool with one ring, created by `set_up` and tested with a read.
     pub(super) fn new(set_up: SetUp) -> io::Result<Self> {
         let slots = Arc::new(AtomicU64::new(0));
         let mut ring = Ring::new(set_up, slots.clone())?;
@@ -102,13 +104,14 @@ impl Rings {
         })
     }
 
-    /// Memory of the slots.
+    /// Returns the memory of all slots, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.slots.load(Ordering::Relaxed) * SLOT_BYTES as u64
     }
 
-    /// Reads all `pieces`, and calls `done` with the number of each and the bytes that were read:
-    /// fewer than asked for at the end of the file, and for other reasons. `None` is an error.
+    /// Reads all `pieces`, and calls `done` with the index of each piece and the bytes read, or
+    /// `None` after an error. There may be fewer bytes than requested, at the end of the file or
+    /// for other reasons.
     pub(super) fn read(
         &self,
         pieces: &[Piece<'_>],
@@ -156,9 +159,9 @@ struct Ring {
     uring: IoUring,
     slots: Slots,
     free: Vec<u32>,
-    /// Entries put into the submission queue whose completion was not yet seen.
+    /// Entries in the submission queue or in the kernel whose completion has not been taken.
     in_flight: usize,
-    /// Where its slots are counted for as long as their memory is taken.
+    /// Counter of the pool's slots, reduced when this ring's memory is freed.
     counted: Arc<AtomicU64>,
 }
 
@@ -175,7 +178,8 @@ impl Ring {
         })
     }
 
-    /// Reads from a file in memory: some sandboxes let a ring be made and then refuse to use it.
+    /// Tests the ring with a read from a file in memory: some sandboxes permit creating a ring, but
+    /// not using it.
     fn probe(&mut self) -> io::Result<()> {
         const CONTENT: &[u8] = b"a probe of io_uring";
         let file = rustix::fs::memfd_create("cambium-probe", MemfdFlags::CLOEXEC)?;
@@ -236,8 +240,8 @@ impl Ring {
         self.uring.submit_and_wait(wanted)
     }
 
-    /// Waits, though not for ever, for the reads that the system has accepted: what is left in the
-    /// submission queue never begins, since a ring is not used again after an error.
+    /// Waits up to [`DRAIN_MAX`] for the reads that the system has accepted. Entries left in the
+    /// submission queue never start, since a ring is not used again after an error.
     fn drain(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) {
         let start = Instant::now();
         loop {
@@ -253,8 +257,8 @@ impl Ring {
         }
     }
 
-    /// Puts pieces into the submission queue while there are free slots. `first` is the number of
-    /// the first of them. Returns how many.
+    /// Puts pieces into the submission queue while slots are free, and returns their number.
+    /// `first` is the index of the first piece.
     fn push(&mut self, pieces: &[Piece<'_>], first: usize) -> usize {
         let mut queue = self.uring.submission();
         let mut pushed = 0;
@@ -283,7 +287,7 @@ impl Ring {
         pushed
     }
 
-    /// Hands on what has been read. Returns how many pieces that were.
+    /// Passes completed reads to `done`, and returns their number.
     fn take_finished(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) -> usize {
         let mut finished = 0;
         for entry in self.uring.completion() {
@@ -300,7 +304,7 @@ impl Ring {
     }
 }
 
-/// Whether the system may take the same call later.
+/// Whether the same call may succeed later.
 fn is_passing(error: &io::Error) -> bool {
     [Errno::AGAIN, Errno::BUSY]
         .map(Errno::raw_os_error)
@@ -319,7 +323,7 @@ impl Drop for Ring {
     }
 }
 
-/// Memory for reads: `DEPTH` slots of `SLOT_BYTES`. Not freed by dropping.
+/// Memory for reads: `DEPTH` slots of `SLOT_BYTES` each. Not freed on drop.
 struct Slots(NonNull<u8>);
 
 // SAFETY: the memory belongs to this value alone, and is reached only through it.
@@ -343,11 +347,11 @@ impl Slots {
         unsafe { self.0.as_ptr().add(slot as usize * SLOT_BYTES) }
     }
 
-    /// The first `len` bytes of a slot.
+    /// Returns the first `len` bytes of a slot.
     ///
     /// # Safety
     ///
-    /// Nobody may write to the slot while the bytes are in use.
+    /// Nobody may write to the slot while the returned slice is in use.
     unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         assert!(len <= SLOT_BYTES, "{len} bytes in a slot");
         // SAFETY: within the allocation by the assertions; zeros or what a read left, so
@@ -357,7 +361,7 @@ impl Slots {
 
     /// # Safety
     ///
-    /// To be called once, after the last use of any slot, the kernel's included.
+    /// Must be called at most once, after the last use of any slot, including the kernel's.
     unsafe fn free(&mut self) {
         // SAFETY: allocated by `new` with this layout.
         unsafe { dealloc(self.0.as_ptr(), Self::LAYOUT) };

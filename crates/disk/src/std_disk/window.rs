@@ -1,6 +1,6 @@
-//! Ranges widened to whole blocks, and memory that begins at one: what direct I/O asks for.
+//! Ranges widened to whole blocks, and aligned memory, as direct I/O requires.
 
-/// The range that is read to get a smaller one.
+/// A range that is read in order to get a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) start: u64,
@@ -23,7 +23,7 @@ impl Window {
         self.end - self.start
     }
 
-    /// The window cut to pieces of `max` bytes, a multiple of its alignment.
+    /// Splits the window into pieces of at most `max` bytes, a multiple of its alignment.
     pub(super) fn pieces(self, max: usize) -> impl Iterator<Item = Self> {
         (self.start..self.end).step_by(max).map(move |start| Self {
             start,
@@ -32,8 +32,8 @@ impl Window {
     }
 }
 
-/// Copies into `out`, which is what is at `offset` of a file, the part of it that is in `bytes`,
-/// which were read at `start`. False if `bytes` end too early: before `out` does and before `end`.
+/// Copies the overlap of `bytes`, which were read at `start`, into `out`, which is at `offset` of
+/// the file. Returns false if `bytes` end too early: before `out` does and before `end`.
 pub(super) fn copy_part(out: &mut [u8], offset: u64, start: u64, end: u64, bytes: &[u8]) -> bool {
     let out_end = offset + out.len() as u64;
     let (from, to) = (offset.max(start), out_end.min(end));
@@ -47,7 +47,7 @@ pub(super) fn copy_part(out: &mut [u8], offset: u64, start: u64, end: u64, bytes
     true
 }
 
-/// Bytes of which the first lies at a multiple of [`AlignedBuf::ALIGN`].
+/// A buffer whose start is aligned to [`AlignedBuf::ALIGN`].
 #[derive(Debug, Default)]
 pub(super) struct AlignedBuf {
     bytes: Vec<u8>,
@@ -56,7 +56,7 @@ pub(super) struct AlignedBuf {
 impl AlignedBuf {
     pub(super) const ALIGN: usize = 4096;
 
-    /// `len` bytes of any content.
+    /// Returns `len` bytes with unspecified content.
     pub(super) fn take(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len + Self::ALIGN {
             self.bytes = vec![0; len + Self::ALIGN];
@@ -65,7 +65,7 @@ impl AlignedBuf {
         &mut self.bytes[start..start + len]
     }
 
-    /// Gives the memory back if it is more than `keep` bytes.
+    /// Frees the buffer if it is larger than `keep` bytes.
     pub(super) fn shrink(&mut self, keep: usize) {
         if self.bytes.len() > keep + Self::ALIGN {
             self.bytes = Vec::new();

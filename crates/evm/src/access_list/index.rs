@@ -197,8 +197,8 @@ impl<'a> ListIndex<'a> {
         Some(changes)
     }
 
-    /// The access list that execution gives, if its steps made `changes` of the list's changes in
-    /// all and touched the marked and the `unlisted` keys. `None` if the list has more changes.
+    /// The access list of the execution, if its steps made `changes` of the list's changes in total
+    /// and touched the marked and the `unlisted` keys. `None` if the list has more changes.
     pub(crate) fn touched(&self, changes: u64, unlisted: Vec<Unlisted>) -> Option<AccessList> {
         if changes != self.list.counts().changes() {
             return None;

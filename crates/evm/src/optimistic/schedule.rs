@@ -19,7 +19,7 @@ const AHEAD_PER_THREAD: usize = 8;
 const PORTION_GAS: u64 = 400_000;
 
 /// Failed portions, less those that succeeded since, after which running ahead pauses. A portion
-/// fails if most of its transactions have to run again.
+/// fails if more than two thirds of its transactions that had run ahead have to run again.
 const FAILED_MAX: usize = 4;
 /// Number of portions for which running ahead pauses.
 const PAUSE: usize = 32;

@@ -37,7 +37,8 @@ impl AccessList {
         for (listed, path) in changed().zip(paths) {
             let before = account(listed.address)?;
             let mut slots = Vec::with_capacity(listed.storage_changes.len());
-            // The paths last, so that none is taken from them for nothing.
+            // `zip` takes from `slot_paths` last, so that it does not consume the path of the next
+            // account's slot.
             for (changed, path) in listed.storage_changes.iter().zip(slot_paths.by_ref()) {
                 let value = last_value(changed, || slot(listed.address, changed.slot))?;
                 slots.extend(value.map(|value| (path, value)));

@@ -19,8 +19,8 @@ pub(super) const OFFSET_END: u64 = (1 << OFFSET_BITS) * UNIT_BYTES;
 /// segment from being removed. A page is never mistaken for another, because its checksum depends
 /// on its segment's *sequence number*, which is never reused.
 // BITS      MEANING
-// 63        zero: an index marks with it what is no page
-// 62 .. 40  number of the segment, from 1: so that no address is 0
+// 63        zero, so that an index can use the bit to mark what is not a page
+// 62 .. 40  number of the segment, from 1, so that no address is 0
 // 39 .. 16  offset in the segment, in units of 16 bytes: to 256 MiB
 // 15 .. 0   length in units of 16 bytes, less one: to 1 MiB
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// Views that one reader holds.
+/// Maximum number of views that a reader holds.
 const VIEWS_MAX: usize = 6;
 
 pub(super) struct Reader<'a> {
@@ -47,11 +47,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads until the round is over.
+    /// Reads until the round ends.
     pub(super) fn run(&mut self) {
         while !self.shared.is_over.load(Ordering::SeqCst) {
             let shared = self.shared.clone();
-            // What was refused is no value: nothing is to be compared.
+            // A failed read returns no value to compare.
             match shared.guarded("panics in a reader", || self.step()) {
                 Ok(()) => shared.count("reads", 1),
                 Err(Refused::Fault) => shared.count("reads that met a fault", 1),
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A block that was made lately, mostly, whatever its branch; it may be gone.
+    /// Returns a view of any block on any branch, mostly of a recent one. The block may be gone.
     fn view_of_any(&mut self) -> Result<View, Refused> {
         let known = {
             let blocks = &self.shared.blocks.read().in_order;
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Some of what the view says is what the model of its block has.
+    /// Compares a part of a view with the model of its block.
     fn compare(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         assert_eq!(view.block(), known.id, "{}", self.at);
         assert_eq!(view.state_root(), known.root, "{}", self.at);
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         random::account_path(self.random.below(self.shared.params.accounts * 5 / 4))
     }
 
-    /// Large accounts have slots up to 1500.
+    /// Returns a slot. Large accounts have slots up to 1500.
     fn slot(&mut self) -> B256 {
         let end = if self.random.percent(70) { 40 } else { 1600 };
         random::slot_path(self.random.below(end))
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Many at once, by all threads of the engine.
+    /// Compares a batch read, which runs on all threads of the engine.
     fn compare_many(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         let count = self.random.below(400);
         let paths: Vec<_> = (0..count).map(|_| self.account()).collect();
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// All slots of an account.
+    /// Compares all slots of an account.
     fn compare_storage(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         let path = match self.random.percent(30) {
             true => random::account_path(self.random.below(random::LARGE_ACCOUNTS)),
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Hashes of the blocks before it.
+    /// Compares the hashes of ancestors.
     fn compare_ancestors(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         let depth = self.random.below(20).min(known.id.number);
         let expected = self.shared.ancestor(&known.id.hash, depth).id;
@@ -229,13 +229,13 @@ impl<'a> Reader<'a> {
                 assert_eq!(got, Some(expected.hash), "{}: {} seen", self.at, known.id);
                 Ok(())
             }
-            // A block of a branch that was given up meanwhile.
+            // A block of a branch that was dropped meanwhile.
             Err(Refused::Unknown) if !known.must_be_there() => Ok(()),
             Err(refused) => Err(refused),
         }
     }
 
-    /// A proof that the block's root alone verifies.
+    /// Makes a proof, and verifies it against the block's state root.
     fn prove(&mut self, view: &View, known: &Known) -> Result<(), Refused> {
         let count = self.random.below(4) + 1;
         let keys = (0..count).map(|_| (self.account(), vec![self.slot(), self.slot()]));

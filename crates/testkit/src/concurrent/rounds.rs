@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Faults are asked for once in so many steps of the writer, about.
+/// Average number of the writer's steps between injected faults.
 const STEPS_PER_FAULT: u64 = 25;
 
 impl ConcurrentDriver {
@@ -30,7 +30,7 @@ impl ConcurrentDriver {
         }
     }
 
-    /// All threads at work. Returns whether the engine is sound afterwards.
+    /// Runs all threads for a round. Returns whether the engine still works afterwards.
     fn round(&mut self, at: &str) -> bool {
         let db = self.db.take().expect("the database is open");
         let shared = &self.shared;
@@ -86,7 +86,7 @@ impl ConcurrentDriver {
                 slot.idle();
             }
             if !is_sound {
-                // Readers meet an engine that has stopped.
+                // Readers get errors from an engine that has stopped.
                 thread::sleep(Duration::from_millis(random.below(30)));
             }
             is_sound
@@ -96,7 +96,7 @@ impl ConcurrentDriver {
     }
 }
 
-/// Ends the round when a thread is done, by a panic or otherwise.
+/// Ends the round when a thread ends, also by a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -105,7 +105,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// One thing that whoever runs a database does now and then.
+/// Runs one of the operations of an operator: merge, check, statistics.
 fn keep(shared: &Shared, db: &Db, random: &mut Random, at: &str) -> Result<(), Refused> {
     match random.below(100) {
         0..60 => {
@@ -131,7 +131,7 @@ fn keep(shared: &Shared, db: &Db, random: &mut Random, at: &str) -> Result<(), R
     }
 }
 
-/// The files that faults are asked for.
+/// Files into which faults are injected.
 const FILES: [&str; 5] = [
     "log/",
     "segments/",

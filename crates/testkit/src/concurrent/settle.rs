@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Memory that nobody needs is freed on another thread: it takes a moment.
+/// Maximum time until unused memory is freed, which happens on another thread.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// Segments that there may be: a merge moves no more than it writes, to each part of the state by
-/// itself, so where few accounts change dead space stays for some time.
+/// Number of segments beyond those in proportion to live data. A merge moves at most as many bytes
+/// as it writes in each shard, so dead space in a shard with few changes stays for some time.
 const SEGMENTS_SPARE: u64 = 32;
 const SEGMENTS_PER_LIVE: u64 = 10;
 
@@ -32,7 +32,7 @@ impl ConcurrentDriver {
         self.shared.count("merges", merges);
         let is_faulty = self.shared.is_faulty();
         if is_sound && is_faulty {
-            // Faults that have not come yet do so no more.
+            // Removes faults that have not occurred yet.
             self.disk.clear_faults();
         }
         let is_sound = is_sound && self.settled(&db, at);
@@ -50,10 +50,10 @@ impl ConcurrentDriver {
         self.db = Some(db);
     }
 
-    /// All is let go of, unless the engine stops meanwhile: false then.
+    /// Waits until no resources are held. Returns false if the engine stops meanwhile.
     fn settled(&mut self, db: &Db, at: &str) -> bool {
-        // What only views held goes with the first merge, and what two checkpoints hold with the
-        // others.
+        // The first merge frees what only views held, and the next ones free what the two
+        // checkpoints held.
         for _ in 0..3 {
             let head = self.writer.head;
             let shared = self.shared.clone();
@@ -92,7 +92,7 @@ impl ConcurrentDriver {
         }
     }
 
-    /// Opens the database, once a merge that may be under way has let go of it.
+    /// Opens the database, after waiting for a merge that still holds the lock.
     fn open(&self, at: &str) -> Db {
         loop {
             match Db::open(Arc::new(self.disk.clone()), options(&self.shared.params)) {
@@ -105,7 +105,7 @@ impl ConcurrentDriver {
         }
     }
 
-    /// What must be true of a database that was opened.
+    /// Checks the head and the blocks of a database that was opened.
     fn look(&mut self, db: &Db, at: &str) {
         let (head, writer) = (db.head(), &mut self.writer);
         assert!(
@@ -124,7 +124,7 @@ impl ConcurrentDriver {
                 "{at}: acknowledged block {} is gone",
                 known.id
             );
-            // Not acknowledged, but there: it must not go away any more.
+            // Not acknowledged but found on opening, so it must stay from now on.
             known.durable.fetch_or(has, Ordering::SeqCst);
         }
         let report = db.check(&mut |_| {});
@@ -133,7 +133,7 @@ impl ConcurrentDriver {
         self.whole_state(db, at);
     }
 
-    /// All of the state at the head.
+    /// Compares the whole state at the head.
     fn whole_state(&self, db: &Db, at: &str) {
         let view = db.view().unwrap_or_else(|error| panic!("{at}: {error}"));
         let known = self.shared.known(&view.block().hash);
@@ -152,7 +152,7 @@ impl ConcurrentDriver {
         }
     }
 
-    /// How far files have come: numbers are never used again.
+    /// Records the highest numbers of files, which are never used again.
     fn count_files(&self) {
         let newest = |dir: &str, end: &str| {
             let files = self.disk.files().into_iter();

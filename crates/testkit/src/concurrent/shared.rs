@@ -56,13 +56,13 @@ pub(super) struct Known {
     pub(super) parent: B256,
     pub(super) model: Model,
     pub(super) root: B256,
-    /// It was committed, and that was acknowledged.
+    /// Whether it was committed, and the commit was acknowledged.
     pub(super) durable: AtomicBool,
-    /// It must be there if it is durable: no head was far from it since.
+    /// Whether a durable block must still exist, because no head was far from it since.
     pub(super) kept: AtomicBool,
 }
 
-/// Blocks by hash, and in the order in which they were sealed.
+/// Blocks by hash, and in the order of sealing.
 #[derive(Default)]
 pub(super) struct KnownBlocks {
     pub(super) by_hash: HashMap<B256, Arc<Known>>,
@@ -84,17 +84,17 @@ pub(super) enum Refused {
 pub(super) struct Shared {
     pub(super) params: ConcurrentParams,
     pub(super) blocks: RwLock<KnownBlocks>,
-    /// A fault was asked for: an error is none of the engine's.
+    /// Whether a fault was injected, which may cause an error.
     pub(super) is_faulty: AtomicBool,
-    /// The threads of a round are to end.
+    /// Whether the threads of the round must end.
     pub(super) is_over: AtomicBool,
-    /// What was done, and how often.
+    /// Number of operations by name.
     pub(super) done: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// With what the disk panics.
+/// Message of injected panics.
 const ASKED_PANIC: &str = "a panic that was asked for";
-/// Counts panics of whoever makes blocks.
+/// Name under which panics of a thread that commits blocks are counted.
 pub(super) const IN_UPDATE: &str = "panics in an update";
 
 impl Shared {
@@ -115,7 +115,7 @@ impl Shared {
         known.unwrap_or_else(|| panic!("a block that nobody made: {hash}"))
     }
 
-    /// The block `depth` blocks below another one, or genesis.
+    /// Returns the block `depth` blocks below another one, or genesis.
     pub(super) fn ancestor(&self, of: &B256, depth: u64) -> Arc<Known> {
         let mut known = self.known(of);
         for _ in 0..depth.min(known.id.number) {
@@ -124,7 +124,7 @@ impl Shared {
         known
     }
 
-    /// Height of the newest common ancestor of two blocks.
+    /// Returns the height of the newest common ancestor of two blocks.
     pub(super) fn fork(&self, one: B256, other: B256) -> u64 {
         let (mut one, mut other) = (self.known(&one), self.known(&other));
         while one.id.hash != other.id.hash {
@@ -140,7 +140,8 @@ impl Shared {
         self.is_faulty.load(Ordering::SeqCst)
     }
 
-    /// An error of the disk means that a fault was asked for, or else the test fails.
+    /// Converts the result of an operation. Panics at an error of the disk without an injected
+    /// fault.
     pub(super) fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Refused> {
         match result {
             Ok(value) => Ok(value),
@@ -156,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Does what may be stopped by a panic that was asked for, which is counted under that name.
+    /// Runs an operation that an injected panic may end, and counts such panics under `name`.
     pub(super) fn guarded<T>(
         &self,
         panics: &'static str,

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// No single operation takes so long, on the slowest of machines.
+/// Maximum duration of an operation on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -17,16 +17,16 @@ type Slots = Mutex<Vec<Weak<Mutex<Doing>>>>;
 
 struct Doing {
     who: String,
-    /// What, and since when.
+    /// The operation, and its start.
     now: Option<(&'static str, Instant)>,
 }
 
-/// Ends the process, and says who did what, when an operation takes longer than any can.
+/// Ends the process, and prints which thread does what, if an operation exceeds its time.
 pub(super) struct Watchdog {
     slots: Arc<Slots>,
 }
 
-/// What one thread is doing.
+/// The current operation of one thread.
 pub(super) struct WatchSlot(Arc<Mutex<Doing>>);
 
 impl Watchdog {

@@ -14,15 +14,15 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Makes blocks, branches and unwinds, and knows what was acknowledged.
+/// Commits blocks, branches and unwinds, and records which were acknowledged.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     random: Random,
-    /// Acknowledged.
+    /// The acknowledged head.
     pub(super) head: B256,
-    /// What the head may be besides, if a failure came while it was being made.
+    /// Other possible heads, after a failure during their commit.
     pub(super) pending: Vec<B256>,
-    /// Heads that there were, the newest last, when the head was moved.
+    /// Earlier heads from which the head was moved, the newest last.
     heads: Vec<B256>,
     next_hash: u64,
 }
@@ -61,7 +61,7 @@ impl Writer {
         };
         match done {
             Err(Refused::Memory) => {
-                // Nothing was done.
+                // The operation had no effect.
                 self.shared.count("refused for want of memory", 1);
                 self.pending.clear();
                 Ok(())
@@ -71,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// A block on `parent`, as the head or aside.
+    /// Commits a block on `parent`, as the head or on a side branch.
     pub(super) fn block(&mut self, db: &Db, parent: B256, at: &str) -> Result<(), Refused> {
         let aside = parent != self.head && self.random.percent(50);
         let sealed = self.sealed(db, parent, at)?;
@@ -92,7 +92,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Blocks that are executed on each other before any is durable.
+    /// Seals blocks on each other before any is durable, and commits them together.
     fn blocks_ahead(&mut self, db: &Db, at: &str) -> Result<(), Refused> {
         let (mut ahead, mut parent) = (Vec::new(), self.head);
         for _ in 0..self.random.below(4) + 1 {
@@ -118,7 +118,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A block that is staged or sealed, and then given up.
+    /// Seals a block and drops it.
     fn dropped(&mut self, db: &Db, at: &str) -> Result<(), Refused> {
         self.shared.count("blocks dropped", 1);
         let parent = self.recent();
@@ -182,7 +182,7 @@ impl Writer {
         shared.outcome(staged.seal(meta(id, parent.id.hash, root)), at)
     }
 
-    /// A block that can be built upon.
+    /// Returns a block on which others can be built.
     fn recent(&mut self) -> B256 {
         let depth = self.random.below(WAY_BACK);
         let low = self.shared.ancestor(&self.head, depth).id.hash;
@@ -198,13 +198,13 @@ impl Writer {
         }
     }
 
-    /// The engine is asked to make this the head.
+    /// Records that this block may become the head.
     fn attempt_head(&mut self, hash: B256) {
         self.pending.push(hash);
         self.forget_far_from(self.shared.known(&hash).id.number);
     }
 
-    /// Blocks far from that height need not be there any more, since it is the head's.
+    /// Marks blocks far from the head's height, which may be removed.
     fn forget_far_from(&self, head: u64) {
         for known in &self.shared.blocks.read().in_order {
             if !is_near(known.id.number, head) {
@@ -213,8 +213,8 @@ impl Writer {
         }
     }
 
-    /// The lowest height at which the branch of `target` leaves those that the base may be on: it
-    /// was an ancestor of the head not long ago.
+    /// Returns the lowest height at which the branch of `target` forks off from a block that may be
+    /// the base: a recent ancestor of the head.
     fn lowest_on_the_way(&mut self, db: &Db, target: B256) -> u64 {
         if self.heads.last() != Some(&self.head) {
             self.heads.push(self.head);
@@ -242,9 +242,9 @@ impl Writer {
         keccak256([seed.to_le_bytes(), self.next_hash.to_le_bytes()].concat())
     }
 
-    /// Whether the engine is as it was before a fault, and can be used on.
+    /// Returns whether the engine still works after a fault.
     pub(super) fn goes_on(&mut self, db: &Db, at: &str) -> bool {
-        // It says whether it has stopped.
+        // A flush fails if the engine has stopped.
         let kept = self.shared.guarded(IN_UPDATE, || {
             let flushed = db.flush(usize::MAX);
             self.shared.outcome(flushed, at)
@@ -260,11 +260,11 @@ impl Writer {
         );
         self.head = head.hash;
         self.is_durable(head.hash);
-        // What was attempted may yet be found in the log, until something else is acknowledged.
+        // What was attempted may still be found in the log, until another commit is acknowledged.
         true
     }
 
-    /// An engine that has stopped takes no more blocks, whatever it is asked for.
+    /// Checks that an engine that has stopped rejects all changes.
     pub(super) fn nothing_is_committed(&mut self, db: &Db, at: &str) {
         self.shared.count("stopped", 1);
         if let Err(StateError::Poisoned(why)) = db.flush(0)
@@ -284,13 +284,13 @@ impl Writer {
     }
 }
 
-/// Heads before the present one of which the base may be an ancestor: merges take a moment.
+/// Number of earlier heads that may be descendants of the base, since merges take time.
 const HEADS_BACK: usize = 10;
-/// Blocks below the head that are built upon now and then.
+/// Number of blocks below the head on which blocks are built.
 const WAY_BACK: u64 = 12;
 
 impl Known {
-    /// Whether no head was far from it since it was committed.
+    /// Whether the block must still exist: it is durable, and no head was far from it since.
     pub(super) fn must_be_there(&self) -> bool {
         self.durable.load(Ordering::SeqCst) && self.kept.load(Ordering::SeqCst)
     }

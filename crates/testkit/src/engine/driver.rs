@@ -44,13 +44,13 @@ pub(super) struct Known {
     pub(super) parent: B256,
     pub(super) model: Arc<Model>,
     pub(super) root: B256,
-    /// It was committed, and that was acknowledged.
+    /// Whether it was committed, and the commit was acknowledged.
     pub(super) durable: bool,
-    /// It must be there if it is durable: no head was far from it since.
+    /// Whether a durable block must still exist, because no head was far from it since.
     pub(super) kept: bool,
 }
 
-/// Blocks that are sealed and not committed, each on the one before.
+/// Sealed blocks that are not committed, each on the one before.
 pub(super) type Ahead = Vec<Sealed>;
 
 /// The engine under test, with its expected state.
@@ -61,16 +61,16 @@ pub struct EngineDriver {
     pub(super) db: Option<Db>,
     pub(super) known: HashMap<B256, Known>,
     pub(super) head: B256,
-    /// What the head may be besides, if a failure came while it was being made.
+    /// Other possible heads, after a failure during their commit.
     pub(super) pending: Vec<B256>,
     pub(super) next_hash: u64,
-    /// The highest number that a head has had, or may have had.
+    /// The highest number of any head or possible head.
     pub(super) highest: u64,
-    /// Views that are kept while others come and go.
+    /// Views that are held for long.
     pub(super) views: Vec<View>,
-    /// A fault was asked for: an error is none of the engine's.
+    /// Whether a fault was injected, which may cause an error.
     pub(super) is_faulty: bool,
-    /// The operation under way.
+    /// The current operation.
     pub(super) doing: &'static str,
     /// Number of operations by name, for reports.
     pub done: BTreeMap<&'static str, u64>,
@@ -138,7 +138,8 @@ impl EngineDriver {
         self.db.clone().expect("the database is open")
     }
 
-    /// An error of the disk means that a fault was asked for, or else the test fails.
+    /// Converts the result of an operation. Panics at an error of the disk without an injected
+    /// fault.
     pub(super) fn outcome<T>(&self, result: Result<T, StateError>, at: &str) -> Result<T, Failed> {
         match result {
             Ok(value) => Ok(value),
@@ -153,14 +154,14 @@ impl EngineDriver {
         }
     }
 
-    /// Whether blocks below that one may have left the log.
+    /// Returns whether blocks below this one may have been removed from the log.
     pub(super) fn may_have_left(&self, oldest: u64) -> bool {
         let keep = self.params.keep_blocks;
         keep.is_some_and(|keep| oldest + keep <= self.highest)
     }
 
-    /// As [`Self::outcome`], of something that needs the blocks down to where the branch of
-    /// `target` leaves the head's: it must not be refused for others.
+    /// As [`Self::outcome`], for an operation that needs the blocks down to the fork of `target`
+    /// from the head's branch. It must not fail for lack of other blocks.
     pub(super) fn outcome_at<T>(
         &self,
         target: B256,
@@ -181,7 +182,7 @@ impl EngineDriver {
         self.outcome(result, at)
     }
 
-    /// Number of the newest block that `target` and the head have in common.
+    /// Returns the number of the newest common ancestor of `target` and the head.
     pub(super) fn fork_of(&self, target: B256) -> u64 {
         let (mut one, mut other) = (&self.known[&target], &self.known[&self.head]);
         while one.id != other.id {
@@ -207,7 +208,7 @@ impl EngineDriver {
         self.open_told().map(|(db, _)| db)
     }
 
-    /// Opens the database, once a merge that may be under way has let go of it.
+    /// Opens the database, after waiting for a merge that still holds the lock.
     pub(super) fn open_told(&self) -> Result<(Db, Recovery), StateError> {
         let mut tries = 0;
         loop {
@@ -221,7 +222,7 @@ impl EngineDriver {
         }
     }
 
-    /// The ancestor of the head `depth` blocks below it, or genesis.
+    /// Returns the ancestor `depth` blocks below the head, or genesis.
     pub(super) fn ancestor(&self, depth: u64) -> B256 {
         let mut hash = self.head;
         for _ in 0..depth {
@@ -233,7 +234,8 @@ impl EngineDriver {
         hash
     }
 
-    /// A block that can be built upon: an ancestor of the head, or of one of the newest heights.
+    /// Returns a block on which others can be built: an ancestor of the head, or a block of the
+    /// newest heights.
     pub(super) fn recent(&mut self) -> B256 {
         let depth = self.random.below(12);
         let low = self.ancestor(depth);

@@ -10,7 +10,7 @@ use alloy_primitives::B256;
 use cambium_state::{Db, Disk, Fault, FaultyDisk, RepairReport, StateError, View, repair};
 use std::{sync::Arc, thread, time::Duration};
 
-/// The files that faults are asked for.
+/// Files into which faults are injected.
 const FILES: [&str; 5] = [
     "log/",
     "segments/",
@@ -20,7 +20,7 @@ const FILES: [&str; 5] = [
 ];
 
 impl EngineDriver {
-    /// Asks for a fault now and then.
+    /// Injects a fault from time to time.
     pub(super) fn maybe_fault(&mut self) {
         let kinds = self.params.faults;
         if !kinds.are_any() || !self.random.percent(5) {
@@ -84,7 +84,7 @@ impl EngineDriver {
             .inject(fault, file, self.random.below(3) as u32 + 1);
     }
 
-    /// Whether the engine is as it was before a read failed, and can be used on.
+    /// Returns whether the engine still works after a failed read.
     pub(super) fn goes_on(&mut self, at: &str) -> bool {
         let hits = self.disk.take_hits();
         let only_reads = |hits: &[(Fault, String)]| {
@@ -99,7 +99,7 @@ impl EngineDriver {
         if !only_reads(&hits) || self.disk.is_off() || db.flush(usize::MAX).is_err() {
             return false;
         }
-        // It does not say that it has stopped: so nothing was changed.
+        // The engine does not report that it has stopped, so nothing may have changed.
         self.count("went on after a failed read");
         self.disk.clear_faults();
         self.is_faulty = false;
@@ -113,14 +113,14 @@ impl EngineDriver {
         true
     }
 
-    /// Waits until nobody has the database open, and no merge is under way.
+    /// Waits until no thread has the database open, and no merge runs.
     fn wait_until_closed(&self) {
         while cambium_store::lock_data_dir(&self.disk).is_err() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// One file of the closed database rots, or is cut short, or lost. It is repaired, or taken
+    /// Damages, truncates or removes a file of the closed database. It is then repaired or restored
     /// from a copy.
     pub(super) fn rot(&mut self, at: &str) -> Result<(), Failed> {
         self.close();
@@ -188,8 +188,8 @@ impl EngineDriver {
         self.check_durable(&at)
     }
 
-    /// The disk has lied: whatever is left must be true, or be told to be damaged. The run ends
-    /// here.
+    /// Checks a database whose disk has lost or misdirected writes: all that is left is correct or
+    /// reported as damaged. The run ends here.
     pub(super) fn reckon(&mut self, at: &str) {
         self.close();
         let hits = self.disk.take_hits();
@@ -221,7 +221,8 @@ impl EngineDriver {
         opened.map(|(db, _)| db)
     }
 
-    /// Repairs a disk, as a trial first. `None` if nothing helps, which an error says.
+    /// Repairs a disk, after a dry run. Returns `None` if the repair reports that nothing can be
+    /// restored.
     fn repair_and_look(
         &mut self,
         disk: &FaultyDisk,
@@ -257,7 +258,7 @@ impl EngineDriver {
         Some(report)
     }
 
-    /// The head is one that there may be, and what can be read of it is right.
+    /// Checks that the head is a possible one, and that everything readable is correct.
     fn assert_known(&mut self, db: &Db, may_be_below: bool, at: &str) {
         let head = db.head();
         let known = self.known.get(&head.hash);
@@ -274,7 +275,7 @@ impl EngineDriver {
         self.compare_where_readable(&view, head.hash, at);
     }
 
-    /// Values are right, or an error says that they are damaged.
+    /// Checks that values are correct, or are reported as damaged.
     fn compare_where_readable(&mut self, view: &View, block: B256, at: &str) {
         let model = self.known[&block].model.clone();
         for _ in 0..60 {
@@ -306,7 +307,7 @@ impl EngineDriver {
     }
 }
 
-/// An error of damage says what to do about it.
+/// Checks that an error of damage names the remedy.
 fn assert_names_the_way_back(error: &StateError, at: &str) {
     let told = error.to_string();
     let ways = [

@@ -1,9 +1,10 @@
-//! Headers that claim what they must, for blocks that are made up.
+//! Corrected headers for fuzzed or generated blocks.
 
 use alloy_consensus::Header;
 use cambium_chain::{BlockFault, DAO_EXTRA_DATA, HeaderError, VerifyError};
 
-/// Makes a header claim what it must, if that is all that is wrong with its block and can be known.
+/// Sets a header field to the value that validation requires, if the fault is a wrong field whose
+/// right value is known. Returns whether it did.
 pub fn mend_header(header: &mut Header, fault: &BlockFault) -> bool {
     match *fault {
         BlockFault::Header(HeaderError::Number { expected, .. }) => header.number = expected,

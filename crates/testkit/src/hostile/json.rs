@@ -1,16 +1,17 @@
-//! JSON as it is written: fields in their order and as often as they come, numbers digit by digit.
+//! A JSON model that keeps texts as they are: the order of fields, duplicate fields, and the digits
+//! of numbers.
 //!
-//! It serves as a model for readers of JSON files, and as a source of broken files. Readers go by
-//! `serde_json`, so this shares no code with that. It is lax: it reads more than JSON allows, and
-//! is asked only about texts that a reader has taken.
+//! It is the reference for readers of JSON files, and a source of malformed files. The readers use
+//! `serde_json`, so this shares no code with it. It accepts more than JSON allows, and is only used
+//! on texts that a reader has accepted.
 
 use crate::Random;
 use std::{fmt, ops::Range};
 
-/// Levels of lists and objects that the model looks into: as many as `serde_json` does. What is
-/// nested deeper is [`Json::Raw`].
+/// Maximum nesting of lists and objects, the same as in `serde_json`. What is nested deeper is
+/// [`Json::Raw`].
 const DEPTH_MAX: usize = 128;
-/// Levels of a text that is nested too deep for any reader that recurses.
+/// Nesting of a text that would overflow the stack of any recursive reader.
 const DEEP: usize = 10_000;
 
 /// A JSON value.
@@ -20,20 +21,20 @@ pub enum Json {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number as it is written.
+    /// A number in its original digits.
     Number(String),
-    /// A string. What is no UTF-8 is replaced.
+    /// A string. Bytes that are not UTF-8 are replaced.
     Text(String),
     /// A list.
     List(Vec<Json>),
-    /// Fields in the order of the text. A name may come more than once.
+    /// Fields in the order of the text. Names may repeat.
     Object(Vec<(String, Json)>),
-    /// Text that is printed as it is, and may be no JSON.
+    /// Text that is printed unchanged, and may not be JSON.
     Raw(String),
 }
 
 impl Json {
-    /// Reads a text whole. `None` if it is no JSON.
+    /// Parses a whole text. Returns `None` if it is not JSON.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value(0)?;
@@ -41,7 +42,7 @@ impl Json {
         (reader.at == text.len()).then_some(value)
     }
 
-    /// The last field of that name, which is the one that counts for most readers.
+    /// Returns the last field of this name, the one that most readers use.
     pub fn field(&self, name: &str) -> Option<&Self> {
         let Self::Object(fields) = self else {
             return None;
@@ -50,7 +51,7 @@ impl Json {
         found.map(|(_, value)| value)
     }
 
-    /// The elements of a list.
+    /// Returns the elements, if this is a list.
     pub fn elements(&self) -> Option<&[Self]> {
         match self {
             Self::List(elements) => Some(elements),
@@ -58,7 +59,7 @@ impl Json {
         }
     }
 
-    /// The string.
+    /// Returns the string, if this is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -74,7 +75,7 @@ impl Json {
         })
     }
 
-    /// The place of each value but the first, from the outside in, and its name.
+    /// Lists the position and the name of each value but the outermost.
     fn places(&self, above: &[usize], name: &str, found: &mut Vec<(Vec<usize>, String)>) {
         let below: Vec<(String, &Self)> = match self {
             Self::List(elements) => elements
@@ -195,7 +196,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of a list or object, up to the bracket that closes it.
+    /// Returns the text of a list or object up to its closing bracket.
     fn skip(&mut self) -> Option<String> {
         let (start, mut open) = (self.at, 0);
         loop {
@@ -214,7 +215,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands between two brackets, with commas between.
+    /// Parses items that are separated by commas, up to the closing bracket `end`.
     fn row(&mut self, end: u8, mut one: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.at += 1;
         self.skip_space();
@@ -274,23 +275,23 @@ impl Reader<'_> {
     }
 }
 
-/// A JSON text with one thing changed, which its `Display` names.
+/// A JSON text with one change, which its `Display` describes.
 #[derive(Clone, Debug)]
 pub struct ChangedJson {
-    /// Where: `.alloc.0x00..aa.balance`.
+    /// Path of the change, such as `.alloc.0x00..aa.balance`.
     pub place: String,
-    /// What: `removed`, `is null`.
+    /// Description of the change, such as `removed` or `is null`.
     pub what: String,
     /// The changed text.
     pub text: String,
-    /// Where in the text another value stands, if that is the change.
+    /// Range of the replaced value in the text, if the change is a replacement.
     pub replaced: Option<Range<usize>>,
 }
 
 impl ChangedJson {
-    /// Whether the place that ends an error's message, ` at line 3 column 14`, is in the value that
-    /// is another, or next to it; behind it, too, if the text is no JSON any more. `None` if the
-    /// change is no other value, or the message has no place.
+    /// Returns whether the position at the end of an error's message, ` at line 3 column 14`, is in
+    /// or next to the replaced value, or after it if the text is no longer JSON. Returns `None` if
+    /// the change is not a replacement or the message has no position.
     pub fn is_placed_by(&self, message: &str) -> Option<bool> {
         let replaced = self.replaced.clone()?;
         let (_, place) = message.rsplit_once(" at line ")?;
@@ -314,9 +315,9 @@ impl fmt::Display for ChangedJson {
     }
 }
 
-/// `json` with each value removed, repeated, and replaced by others of any type: those that no
-/// reader should take, and those that are only written in another way. If there are more than
-/// `count`, about as many are drawn by `seed`, spread over all of `json`.
+/// Returns `json` with each value removed, repeated, or replaced by values of every type: invalid
+/// ones, and the same value in another notation. If there are more than `count` changes, draws
+/// about that many by `seed`, spread over all of `json`.
 pub fn json_changes(
     json: &Json,
     count: usize,
@@ -340,7 +341,7 @@ pub fn json_changes(
     })
 }
 
-/// About as many changes are made of each value.
+/// Approximate number of changes for each value.
 const CHANGES_EACH: usize = 60;
 
 fn changes_at(json: &Json, path: &[usize], place: &str) -> Vec<ChangedJson> {
@@ -373,7 +374,7 @@ fn changes_at(json: &Json, path: &[usize], place: &str) -> Vec<ChangedJson> {
     changed
 }
 
-/// An edit of a list or object at one of its places; false if it is of the other kind only.
+/// An edit of a list or object at an index. Returns false if it does not apply to this type.
 type Edit = fn(&mut Json, usize) -> bool;
 
 const EDITS: [(&str, Edit); 9] = [
@@ -416,7 +417,7 @@ const EDITS: [(&str, Edit); 9] = [
     }),
 ];
 
-/// Puts a second field of the same name behind the one at `index`.
+/// Inserts a second field of the same name after the one at `index`.
 fn again(above: &mut Json, index: usize, make: fn(String) -> (String, Json)) -> bool {
     let Json::Object(fields) = above else {
         return false;
@@ -434,7 +435,7 @@ fn renamed(above: &mut Json, index: usize, rename: fn(&str) -> String) -> bool {
     true
 }
 
-/// What may stand in place of a value.
+/// Returns replacements for a value, with their descriptions.
 fn others(value: &Json) -> Vec<(String, Json)> {
     let raw = [
         "null",
@@ -531,7 +532,7 @@ fn others(value: &Json) -> Vec<(String, Json)> {
     others
 }
 
-/// A string, most often of hex digits, in other ways.
+/// Returns other notations of a string, which often has hex digits.
 fn texts(text: &str) -> Vec<(&'static str, String)> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let mut texts = vec![

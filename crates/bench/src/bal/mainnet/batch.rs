@@ -1,5 +1,5 @@
-//! Replayed blocks as one batch, with bridges between them ([`BridgedBatch`]): executed at once
-//! and, each on its own state, one after another.
+//! Replayed blocks as one batch with bridges between them ([`BridgedBatch`]), compared with
+//! executing each of them on its own state, one after another.
 
 use super::block::{RealBlock, SparseState};
 use crate::{

@@ -1,4 +1,4 @@
-//! A real block on the part of the state that it touches, which is in the engine.
+//! A real block, on a database with the part of the state that it touches.
 
 use crate::bal::block::{Executed, Given};
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -13,10 +13,10 @@ use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state:
 use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc, time::Instant};
 use tempfile::TempDir;
 
-/// Far more than such a state takes.
+/// Memory budget of a database, far more than such a state needs.
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// A sparse state in a database of its own, and the hashes of blocks before.
+/// A sparse state in a database of its own, with the hashes of earlier blocks.
 pub(super) struct SparseState {
     reads: TimedReads,
     view: View,
@@ -26,7 +26,7 @@ pub(super) struct SparseState {
 }
 
 impl SparseState {
-    /// In a temporary folder in `parent`.
+    /// Creates the database in a temporary directory below `parent`.
     pub(super) fn new(model: &Model, parent: &Path) -> Result<Self, Box<dyn Error>> {
         let dir = tempfile::tempdir_in(parent)?;
         let options = Options {
@@ -98,20 +98,20 @@ impl StateRead for SparseState {
     }
 }
 
-/// A real block with all that executors may be given.
+/// A real block with every input that executors can take.
 pub(super) struct RealBlock {
     pub(super) sparse: SparseBlock,
     state: SparseState,
-    /// From Cancun on.
+    /// The access list, from Cancun on.
     pub(super) given: Option<Given>,
-    /// What sequential execution gives.
+    /// Outcome of sequential execution.
     expected: Outcome,
 }
 
 impl RealBlock {
-    /// Puts the block's state into a database in a temporary folder in `parent`, executes it in
-    /// sequence, and compares the outcome with its header. From Cancun on access lists are
-    /// recorded in all executions of the block.
+    /// Loads the block's state into a database in a temporary directory below `parent`, executes
+    /// the block sequentially, and compares the outcome with its header. From Cancun on, every
+    /// execution of the block records its access list.
     pub(super) fn new(mut sparse: SparseBlock, parent: &Path) -> Result<Self, Box<dyn Error>> {
         sparse.rules.block_access_list = sparse.rules.is(SpecId::CANCUN);
         let state = SparseState::new(&sparse.state, parent)?;
@@ -134,7 +134,7 @@ impl RealBlock {
         &self.expected
     }
 
-    /// The executors that it is executed by.
+    /// Returns the kinds of executors that can execute the block in parallel or in sequence.
     pub(super) fn kinds(&self) -> &'static [ExecutorKind] {
         match self.given {
             Some(_) => &ExecutorKind::ALL,
@@ -142,7 +142,7 @@ impl RealBlock {
         }
     }
 
-    /// Executes the block. An executor is given what its list is measured by.
+    /// Executes the block, with the list for this kind of executor.
     pub(super) fn execute(
         &self,
         executor: &BlockExecutor,
@@ -164,7 +164,7 @@ impl RealBlock {
         Ok(Executed { outcome, elapsed })
     }
 
-    /// Whether an outcome is, to the byte, that of sequential execution.
+    /// Returns whether an outcome equals that of sequential execution.
     pub(super) fn is_expected(&self, outcome: &Outcome) -> bool {
         *outcome == self.expected
     }

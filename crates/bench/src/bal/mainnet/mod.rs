@@ -1,18 +1,17 @@
-//! Executors on real mainnet blocks, whose states are in memory.
+//! Executors on real mainnet blocks, with the state in memory.
 //!
 //! ```text
-//!   public data    blocks as they were, and some replayed under Amsterdam's rules, each with
-//!                  the part of the state that it touches
-//!     -> engine    that part as the first state of a database of its own
-//!     -> sequence  what the block gives, held against its header; its access list
-//!     -> single    all executors by turns, many times: the blocks take a few milliseconds
-//!     -> batch     the replays as consecutive blocks, with bridges between them, at once
+//!   public data    original blocks, and some replayed under Amsterdam's rules, each with the
+//!                  part of the state that it touches
+//!     -> engine    that part as the genesis state of a database of its own
+//!     -> sequence  sequential outcome, compared with the header; access list
+//!     -> single    rounds over all executors: many, since blocks take a few milliseconds
+//!     -> batch     the replays as consecutive blocks with bridges between them, executed at once
 //! ```
 //!
-//! All states are open at once, so that what else the machine does falls on all blocks alike.
-//! `sequential` and `optimistic` execute blocks from Byzantium on (before it receipts hold states'
-//! roots), executors that take access lists those from Cancun on. Blocks without transactions are
-//! left out.
+//! All states stay open, so that other load on the machine affects all blocks alike. `sequential`
+//! and `optimistic` execute blocks from Byzantium on, since earlier receipts contain state roots.
+//! Executors by access list execute those from Cancun on. Blocks without transactions are left out.
 
 mod block;
 mod single;

@@ -1,4 +1,4 @@
-//! Real blocks one by one.
+//! Real blocks, executed one by one.
 
 use super::block::RealBlock;
 use crate::{
@@ -77,7 +77,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What a block took.
+/// Measurements of a block.
 struct Measured<'a> {
     block: &'a RealBlock,
     number: u64,
@@ -85,15 +85,15 @@ struct Measured<'a> {
     is_replay: bool,
     transactions: usize,
     mgas: f64,
-    /// In the order of their next turn.
+    /// Kinds of executors in the order of the next round.
     kinds: Vec<ExecutorKind>,
-    /// Milliseconds of all turns.
+    /// Milliseconds of each execution, by kind.
     times: BTreeMap<&'static str, Vec<f64>>,
     sizes: Option<AccessListSizes>,
 }
 
 impl<'a> Measured<'a> {
-    /// Executes a block by all its executors, which warms up, and compares the outcomes.
+    /// Executes a block by all its executors, as a warm-up, and compares the outcomes.
     fn new(block: &'a RealBlock, report: &mut Report) -> Result<Self, Box<dyn Error>> {
         let sparse = &block.sparse;
         let number = sparse.header.number;
@@ -132,7 +132,7 @@ impl<'a> Measured<'a> {
                 let times = self.times.entry(kind_name(*kind)).or_default();
                 times.push(executed.elapsed.as_secs_f64() * 1e3);
             }
-            // None of them always comes after the same other.
+            // Rotated, so that no executor always follows the same other one.
             self.kinds.rotate_left(1);
         }
         Ok(())
@@ -143,18 +143,18 @@ impl<'a> Measured<'a> {
         Some(median(times.clone()))
     }
 
-    /// Milliseconds of the quickest turn: nothing else the machine does makes that shorter.
+    /// Milliseconds of the fastest execution, which other load on the machine affects least.
     fn quickest_ms(&self, kind: ExecutorKind) -> Option<f64> {
         let times = self.times.get(kind_name(kind))?;
         times.iter().copied().min_by(f64::total_cmp)
     }
 
-    /// How many times as fast as in sequence.
+    /// Speedup over sequential execution, by medians.
     fn gain(&self, kind: ExecutorKind) -> Option<f64> {
         Some(self.ms(ExecutorKind::Sequential)? / self.ms(kind)?)
     }
 
-    /// The same of the quickest turns.
+    /// Speedup over sequential execution, by the fastest executions.
     fn quickest_gain(&self, kind: ExecutorKind) -> Option<f64> {
         Some(self.quickest_ms(ExecutorKind::Sequential)? / self.quickest_ms(kind)?)
     }
@@ -199,7 +199,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// What some blocks took by themselves and together, by the sequential executor and others.
+/// Times and speedups of some blocks, each alone and all together.
 fn result<'a>(name: &str, blocks: &[&Measured<'a>], kinds: &[ExecutorKind]) -> Map<String, Value> {
     type Figure<'a> = fn(&Measured<'a>, ExecutorKind) -> Option<f64>;
     let of = |figure: Figure<'a>, kind| blocks.iter().filter_map(move |block| figure(block, kind));
@@ -254,7 +254,7 @@ fn smallest(figures: impl Iterator<Item = f64>) -> f64 {
     figures.fold(f64::INFINITY, f64::min)
 }
 
-/// One row for each block.
+/// Adds a table with one row for each block.
 fn add_table(blocks: &[Measured<'_>], report: &mut Report) {
     let mut heads = vec!["txs".to_owned(), "Mgas".to_owned(), "seq., ms".to_owned()];
     heads.extend(

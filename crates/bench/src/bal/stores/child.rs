@@ -27,41 +27,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of its share of memory, what Cambium is told. The rest is what its allocator holds back.
+/// Percentage of the share of memory that is Cambium's budget. The rest is overhead of the
+/// allocator.
 const BUDGET_PERCENT: u64 = 90;
-/// About what a read from the disk takes.
+/// Approximate duration of a read from the disk.
 const READ_TIME: Duration = Duration::from_micros(50);
 
-/// All that a child is asked.
+/// Request to a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) provider: Provider,
-    /// Where the store is.
+    /// Directory of the store.
     pub(crate) dir: PathBuf,
-    /// Where the block is.
+    /// Directory of the block's files.
     pub(crate) block: PathBuf,
     pub(crate) way: Way,
-    /// Over no store: whether reads take as long as from a disk.
+    /// Without a store: whether reads take as long as from a disk.
     pub(crate) slow_reads: bool,
     /// The store's share of memory.
     pub(crate) share_bytes: u64,
-    /// The cgroup to join before anything else is done.
+    /// The cgroup that the process joins first.
     pub(crate) cgroup: Option<PathBuf>,
 }
 
-/// What a child tells.
+/// Response of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Executed {
     pub(crate) open_ms: f64,
     pub(crate) ms: f64,
-    /// While executing.
+    /// Input and output during the execution.
     pub(crate) io: Io,
     pub(crate) rss_peak_bytes: u64,
     pub(crate) outcome: B256,
     pub(crate) configuration: String,
 }
 
-/// Does what it is asked, and tells about it on standard output.
+/// Executes the request, and prints the response to standard output.
 pub(crate) fn run(task: &str) -> Result<(), Failure> {
     let task: Task = serde_json::from_str(task)?;
     if let Some(members) = &task.cgroup {
@@ -115,11 +116,11 @@ fn flat<V: Values + 'static>(values: V, task: &Task, block: &ChildBlock) -> Box<
     Box::new(Flat::new(values, codes, genesis, task.way.read_threads()))
 }
 
-/// An open store, as the state that a block is executed on.
+/// An open store, as the state on which a block is executed.
 trait OpenState {
     fn execute(&self, block: &ChildBlock, executor: &BlockExecutor) -> Result<Outcome, Failure>;
 
-    /// What was chosen of the store's options, in words.
+    /// Description of the store's configuration.
     fn configuration(&self) -> String;
 }
 
@@ -134,7 +135,7 @@ impl<V: Values> OpenState for Flat<V> {
     }
 }
 
-/// Cambium's own engine.
+/// Cambium's engine.
 struct CambiumState {
     chain: Chain,
     disk: Arc<StdDisk>,

@@ -1,4 +1,4 @@
-//! What a child is given of a block: all of it, made once by the parent, in files.
+//! The block that a child process executes: the parent process writes all its parts to files once.
 
 use crate::{bal::block::BalBlock, state::stores::Failure};
 use alloy_primitives::KECCAK256_EMPTY;
@@ -17,23 +17,23 @@ const LIST: &str = "list.rlp";
 const CHANGES: &str = "changes.rlp";
 const FOUND: &str = "found.rlp";
 
-/// Which access list comes with a block.
+/// The form of the access list that comes with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListGiven {
     None,
-    /// As EIP-7928 has it.
+    /// The list of EIP-7928.
     Whole,
-    /// Its changes alone.
+    /// The list without keys that are only read.
     Changes,
 }
 
-/// A block and what goes with it.
+/// A block with its access list, senders and codes.
 pub(crate) struct ChildBlock {
     block: Block,
     senders: Vec<Address>,
     list: Option<AccessList>,
     pub(crate) spec: ChainSpec,
-    /// Of all contracts that the block touches.
+    /// Codes of all contracts that the block touches.
     pub(crate) codes: Vec<Bytes>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn write(dir: &Path, block: &BalBlock, chain: &Chain) -> Result<(), B
 }
 
 impl ChildBlock {
-    /// Reads what [`write`] wrote.
+    /// Reads a block that [`write`] wrote.
     pub(crate) fn read(dir: &Path, list: ListGiven) -> Result<Self, Failure> {
         let block: Block = decode(dir, BLOCK)?;
         let list = match list {
@@ -80,14 +80,14 @@ impl ChildBlock {
         })
     }
 
-    /// The whole list, and the values of all that it names.
+    /// Reads the whole list and its pre-state values.
     pub(crate) fn found(&self, dir: &Path) -> Result<(AccessList, PreStateValues), Failure> {
         let list = read_list(dir, LIST, &self.block)?;
         let found = PreStateValues::decode(&fs::read(dir.join(FOUND))?, &list)?;
         Ok((list, found))
     }
 
-    /// The parent's hash.
+    /// Returns the hash of the parent.
     pub(crate) const fn genesis(&self) -> B256 {
         self.block.header.parent_hash
     }
@@ -115,7 +115,7 @@ fn read_list(dir: &Path, name: &str, block: &Block) -> Result<AccessList, Failur
     Ok(AccessList::decode(&bytes, &limits)?)
 }
 
-/// Tells outcomes apart: by receipts, gas, requests, changes, codes and access list.
+/// Returns a hash of all parts of an outcome: receipts, gas, requests, changes, codes, access list.
 pub(crate) fn digest(outcome: &Outcome) -> B256 {
     let mut hasher = Keccak256::new();
     let mut bytes = Vec::new();

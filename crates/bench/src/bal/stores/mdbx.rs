@@ -1,4 +1,4 @@
-//! MDBX as a state.
+//! MDBX as a state provider.
 
 use super::{
     pairs::Pairs,
@@ -14,17 +14,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Pairs of one transaction while loading.
+/// Number of pairs per transaction while loading.
 const LOAD_CHUNK: usize = 1 << 20;
 
-/// Makes a database in `dir`.
+/// Creates a database in `dir`.
 pub(crate) fn load(dir: &Path, pairs: &Pairs) -> Result<(), Failure> {
     let env = open(dir)?;
     let mut pairs = pairs.iter().peekable();
     while pairs.peek().is_some() {
         let txn = env.begin_rw_sync()?;
         let db = txn.create_db(None, DatabaseFlags::empty())?;
-        // Appended in order, its pages are full.
+        // Pairs are appended in order, so pages are full.
         for (key, value) in pairs.by_ref().take(LOAD_CHUNK) {
             txn.append(db, key, value)?;
         }
@@ -33,17 +33,17 @@ pub(crate) fn load(dir: &Path, pairs: &Pairs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An open MDBX.
+/// An open MDBX database.
 pub(crate) struct MdbxValues {
-    /// Transactions that no thread reads in. To begin one for each read takes longer than to fetch
-    /// one from here.
+    /// Read transactions that no thread uses. Beginning one for each read takes longer than
+    /// fetching one from here.
     idle: Mutex<Vec<RoTxUnsync>>,
     env: Environment,
     db: Database,
 }
 
 impl MdbxValues {
-    /// Opens it. All memory that it has is the page cache.
+    /// Opens the database. All its memory is page cache.
     pub(crate) fn open(dir: &Path) -> Result<Self, Failure> {
         let env = open(dir)?;
         let db = env.begin_ro_unsync()?.open_db(None)?;

@@ -1,19 +1,19 @@
-//! No store: what a block finds, in memory. What execution takes over it is what no store can save,
-//! in time and, if reads take as long as from a disk, in memory.
+//! A state provider in memory, without a store. It shows the time and memory of execution itself,
+//! which no store can save; for the memory, reads take as long as from a disk.
 
 use super::provider::{ProviderError, Values, account_key, slot_key};
 use cambium_primitives::{AccessList, DecodeError, PreStateValues, SlotValue};
 use std::{collections::HashMap, thread, time::Duration};
 
-/// All that a block finds.
+/// The pre-state values of a block.
 pub(crate) struct MemoryValues {
     values: HashMap<Box<[u8]>, Box<[u8]>>,
-    /// How long a read takes.
+    /// Duration of a read, if it is delayed.
     read_time: Option<Duration>,
 }
 
 impl MemoryValues {
-    /// Of a block with this access list.
+    /// Creates the provider for a block with this access list.
     pub(crate) fn new(
         list: &AccessList,
         found: &PreStateValues,

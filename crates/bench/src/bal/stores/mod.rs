@@ -1,4 +1,4 @@
-//! The same executor over Cambium's engine and other stores, as providers of the state.
+//! One executor over several state providers: Cambium's engine and other stores.
 //!
 //! ```text
 //!   workload -> genesis state in each store, made once        pairs.rs, rocksdb.rs, mdbx.rs
@@ -9,9 +9,10 @@
 //!   report   -> times, rates, reads                            summary.rs
 //! ```
 //!
-//! A store has a tenth of the size of Cambium's state as memory, its part of the page cache
-//! included; and the process has what it takes over no store at all besides, which is measured
-//! (`memory.rs`). Every outcome is held against the sequential one over Cambium.
+//! A store's memory, including its part of the page cache, is a tenth of the size of Cambium's
+//! state. In addition the process has as much memory as execution takes without a store, which is
+//! measured (`memory.rs`). Every outcome is compared with that of sequential execution over
+//! Cambium.
 
 mod child_block;
 mod ways;
@@ -51,7 +52,7 @@ use ways::Way;
 pub(crate) use child::run as child;
 pub(crate) use ways::Provider;
 
-/// Memory while the state and the block are made.
+/// Memory budget for creating the state and the block.
 const MAKING_BYTES: u64 = 1 << 30;
 pub(crate) fn run(
     plan: &Plan,
@@ -78,7 +79,7 @@ pub(crate) fn run(
         eprintln!("stores: round {round} of {}", plan.rounds);
         device.extend(fio_reads_per_second(&plan.data_dir, plan.quick).ok());
         for way in Way::all() {
-            // Nobody is always the first.
+            // Rotated, so that no store is always the first.
             stores.rotate_left(1);
             for store in stores.iter_mut().filter(|store| store.failure.is_none()) {
                 let limit = setup.limit_bytes();
@@ -104,7 +105,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Makes the block, over Cambium's state in `dir`.
+/// Creates the block, over Cambium's state in `dir`.
 fn prepare(plan: &Plan, dir: &Path, workload: &Workload) -> Result<Setup, Box<dyn Error>> {
     let options = Options {
         memory_bytes: MAKING_BYTES,
@@ -127,7 +128,7 @@ fn prepare(plan: &Plan, dir: &Path, workload: &Workload) -> Result<Setup, Box<dy
     })
 }
 
-/// Where a peer's store of the state is, made if it is not there yet.
+/// Returns the directory of a peer's store, and creates the store if it is missing.
 fn load(peer: Provider, dir: &Path, workload: &Workload) -> Result<PathBuf, Box<dyn Error>> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let dir = dir.with_file_name(format!("{peer}-{name}"));
@@ -159,9 +160,9 @@ fn make(peer: Provider, dir: &Path, workload: &Workload) -> Result<(), Failure> 
     }
 }
 
-/// The most memory that executing the block takes over no store. Reads take as long as from a disk:
-/// otherwise hardly more threads than processors would be at work at a time, each with its memory.
-/// With a quarter more, by which one run differs from another.
+/// Returns the maximum memory that executing the block takes without a store, plus a quarter for
+/// variation between runs. Reads take as long as from a disk: otherwise hardly more threads than
+/// processors would hold memory at the same time.
 fn process_bytes(
     plan: &Plan,
     setup: &mut Setup,
@@ -176,7 +177,7 @@ fn process_bytes(
         most = most.max(executed.rss_peak_bytes);
     }
     setup.slow_reads = false;
-    // Where there are no cgroups, what is resident.
+    // Without cgroups, the peak of resident memory.
     let most = match std::mem::take(&mut bare.cgroup_peak_bytes) {
         0 => most,
         peak => peak,

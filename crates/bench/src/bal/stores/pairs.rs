@@ -1,4 +1,4 @@
-//! A workload's genesis state as keys and values.
+//! A workload's genesis state as sorted keys and values.
 
 use super::provider::{account_key, slot_key};
 use alloy_primitives::KECCAK256_EMPTY;
@@ -7,16 +7,17 @@ use cambium_chain::{GenesisPart, Workload};
 use cambium_primitives::{Account, SlotValue};
 use std::convert::Infallible;
 
-/// Keys and values, sorted by key: so no store has to sort them again.
+/// Keys and values, sorted by key, so that no store has to sort them.
 pub(crate) struct Pairs {
-    /// Pair after pair: lengths of key and value in a byte each, key, value.
+    /// The pairs: length of the key and of the value in a byte each, key, value.
     bytes: Vec<u8>,
-    /// Where pairs start, by their keys' order.
+    /// Offset of each pair, in the order of keys.
     starts: Vec<usize>,
 }
 
 impl Pairs {
-    /// Of a workload's genesis state. Keys and values are those of [`super::provider::Values`].
+    /// Builds the pairs of a workload's genesis state, in the format of
+    /// [`super::provider::Values`].
     pub(crate) fn of(workload: &Workload) -> Self {
         let mut pairs = Self {
             bytes: Vec::new(),
@@ -55,7 +56,7 @@ impl Pairs {
         }
     }
 
-    /// Keys have 32 or 64 bytes, and values at most 75.
+    /// Appends a pair. Keys have 32 or 64 bytes, and values at most 75.
     fn push(&mut self, key: &[u8], value: &[u8]) {
         self.starts.push(self.bytes.len());
         self.bytes.extend([key.len() as u8, value.len() as u8]);
@@ -63,7 +64,7 @@ impl Pairs {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Key and value of each, by key.
+    /// Returns the pairs in the order of keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.starts.iter().map(|start| pair(&self.bytes, *start))
     }

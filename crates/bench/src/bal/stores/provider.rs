@@ -1,4 +1,4 @@
-//! A flat key-value store as the state that blocks are executed on.
+//! A flat key-value store as a state provider for execution.
 
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -10,24 +10,24 @@ use revm::{
 };
 use std::{collections::HashMap, num::NonZeroUsize, panic::resume_unwind, thread};
 
-/// A key-value store: accounts at keccak(address), slots at keccak(address) and keccak(slot), all
-/// values in the compact form that Cambium's pages have.
+/// A key-value store with accounts at keccak(address) and slots at keccak(address) followed by
+/// keccak(slot). Values have the compact encoding of Cambium's pages.
 pub(crate) trait Values: Sync {
-    /// Hands over the value at `key`, if there is one.
+    /// Passes the value at `key` to a closure, if there is one.
     fn get<T>(
         &self,
         key: &[u8],
         take: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, ProviderError>;
 
-    /// Whether there is a key that begins with `prefix` and is longer.
+    /// Returns whether a key starts with `prefix` and is longer.
     fn has_longer(&self, prefix: &[u8]) -> Result<bool, ProviderError>;
 
-    /// What was chosen of the store's options, in words.
+    /// Returns a description of the store's configuration.
     fn configuration(&self) -> String;
 }
 
-/// Why a state could not be read.
+/// Why the state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProviderError {
     #[cfg_attr(
@@ -44,13 +44,13 @@ pub(crate) enum ProviderError {
 
 impl DBErrorMarker for ProviderError {}
 
-/// A store with what execution reads besides: codes, in memory, and the parent's hash.
+/// A store, with the codes and the parent's hash in memory.
 pub(crate) struct Flat<V> {
     pub(crate) values: V,
     codes: HashMap<B256, Bytecode>,
-    /// The only block before the one that is executed: the genesis block, its hash.
+    /// Hash of the genesis block, which is the parent and the only earlier block.
     genesis: B256,
-    /// Threads that read when many keys are wanted at once.
+    /// Number of threads for reads of many keys.
     read_threads: NonZeroUsize,
 }
 
@@ -118,7 +118,7 @@ impl<V: Values> StateRead for Flat<V> {
         self.values.has_longer(account_key(&address).as_slice())
     }
 
-    /// On threads, which is how such a store has many reads in flight.
+    /// Reads on several threads, since such a store has no batched reads of its own.
     fn read_all(
         &self,
         accounts: &[Address],

@@ -1,4 +1,4 @@
-//! RocksDB as a state.
+//! RocksDB as a state provider.
 
 use super::{
     pairs::Pairs,
@@ -12,14 +12,14 @@ use cambium_primitives::DecodeError;
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::path::Path;
 
-/// Pairs of one write batch while loading.
+/// Number of pairs per write batch while loading.
 const LOAD_CHUNK: usize = 1 << 16;
-/// Of its share of memory, what the block cache gets while nothing is written; filters and indexes
-/// are in it.
+/// Percentage of the share of memory for the block cache, which includes filters and indexes.
+/// Nothing is written during the measurement.
 const CACHE_PERCENT: u64 = 80;
 const LOAD_CACHE_BYTES: usize = 256 << 20;
 
-/// Makes a database in `dir`.
+/// Creates a database in `dir`.
 pub(crate) fn load(dir: &Path, pairs: &Pairs) -> Result<(), Failure> {
     let db = DB::open(&options(LOAD_CACHE_BYTES), dir)?;
     let mut unlogged = WriteOptions::default();
@@ -35,14 +35,14 @@ pub(crate) fn load(dir: &Path, pairs: &Pairs) -> Result<(), Failure> {
     settle(&db)
 }
 
-/// An open RocksDB.
+/// An open RocksDB database.
 pub(crate) struct RocksValues {
     db: DB,
     cache_bytes: usize,
 }
 
 impl RocksValues {
-    /// Opens it for reading, with such a share of memory.
+    /// Opens the database for reading, with this share of memory.
     pub(crate) fn open(dir: &Path, memory_bytes: u64) -> Result<Self, Failure> {
         let cache_bytes = (memory_bytes / 100 * CACHE_PERCENT) as usize;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! One store in the course of the rounds: each execution over it is a process of its own.
+//! The measurements of one store over all rounds. Each execution is a process of its own.
 
 use super::{
     child::{Executed, Task},
@@ -14,24 +14,24 @@ use crate::{
 use alloy_primitives::B256;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// How long an execution may take.
+/// Maximum duration of an execution.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// What all executions have in common.
+/// Parameters that all executions share.
 pub(crate) struct Setup {
-    /// Where the block is.
+    /// Directory of the block's files.
     pub(crate) block: PathBuf,
-    /// What every outcome must be.
+    /// Hash of the expected outcome.
     pub(crate) outcome: B256,
     pub(crate) transactions: usize,
     pub(crate) gas: u64,
-    /// The size of Cambium's state.
+    /// Size of Cambium's state in bytes.
     pub(crate) state_bytes: u64,
-    /// A store's share of memory.
+    /// A store's share of memory in bytes.
     pub(crate) share_bytes: u64,
-    /// What executing takes over no store.
+    /// Memory that execution takes without a store, in bytes.
     pub(crate) process_bytes: u64,
-    /// Over no store: whether reads take as long as from a disk.
+    /// Without a store: whether reads take as long as from a disk.
     pub(crate) slow_reads: bool,
 }
 
@@ -41,7 +41,7 @@ impl Setup {
     }
 }
 
-/// A store in the course of the rounds.
+/// The measurements of a store.
 pub(crate) struct Store {
     pub(crate) provider: Provider,
     pub(crate) dir: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) struct Store {
     pub(crate) failure: Option<String>,
 }
 
-/// What a store took for one way of executing, in each round.
+/// Measurements of one way of executing, by round.
 #[derive(Default)]
 pub(crate) struct Turns {
     pub(crate) ms: Vec<f64>,
@@ -73,7 +73,7 @@ impl Store {
         }
     }
 
-    /// Executes the block once, cold, within so much memory.
+    /// Executes the block once, cold, within this limit of memory.
     pub(crate) fn execute(
         &mut self,
         plan: &Plan,

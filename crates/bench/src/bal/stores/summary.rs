@@ -1,4 +1,4 @@
-//! From what was measured to what is reported.
+//! The figures of the report, computed from the measurements.
 
 use super::{
     store::{Setup, Store, Turns},
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 const MIB: f64 = (1 << 20) as f64;
 
 impl Store {
-    /// The middle of what `of` tells of a way's turns; NaN where there are none.
+    /// Returns the median of one figure of a way of executing, or NaN without measurements.
     fn median(&self, way: Way, of: impl Fn(&Turns) -> &Vec<f64>) -> f64 {
         median(
             self.turns
@@ -27,14 +27,14 @@ impl Store {
         self.median(way, |turns| &turns.ms)
     }
 
-    /// The fastest way, of those that there are.
+    /// Returns the fastest way of executing that was measured.
     fn best(&self) -> Option<Way> {
         let ways = self.turns.keys().copied();
         ways.min_by(|one, other| self.ms(*one).total_cmp(&self.ms(*other)))
     }
 }
 
-/// Adds what was measured to a report.
+/// Adds the figures to a report.
 pub(super) fn add(
     case: &Case,
     setup: &Setup,
@@ -99,7 +99,7 @@ fn of_store(setup: &Setup, store: &Store, cambium: Option<&Store>) -> Map<String
     result
 }
 
-/// Ways as rows, stores as columns.
+/// Returns a table with ways of executing as rows and stores as columns.
 fn comparison(setup: &Setup, stores: &[Store]) -> Vec<(String, Vec<String>)> {
     let row = |name: &str, of: &dyn Fn(&Store) -> String| {
         (name.to_owned(), stores.iter().map(of).collect::<Vec<_>>())

@@ -1,27 +1,27 @@
-//! What a state is read from, and how a block is executed over it.
+//! State providers, and ways of executing a block over them.
 
 use super::child_block::ListGiven;
 use cambium_chain::{BlockExecutor, ExecutorKind};
 use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroUsize};
 
-/// Threads that read what `batched` wants at once, from stores that can't do it without.
+/// Number of threads that read a batch from stores without batched reads.
 const BATCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
-/// What a state is read from.
+/// A state provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Provider {
     Cambium,
     Rocksdb,
     Mdbx,
-    /// No store.
+    /// Memory, without a store.
     Memory,
 }
 
 impl Provider {
     pub(crate) const PEERS: [Self; 2] = [Self::Rocksdb, Self::Mdbx];
 
-    /// The peers of a list of names, all or none.
+    /// Parses a list of names of peers, or `all` or `none`.
     pub(crate) fn peers(list: &str) -> Result<Vec<Self>, String> {
         let named = |name: &str| {
             let peer = Self::PEERS
@@ -64,13 +64,13 @@ impl fmt::Display for Provider {
     }
 }
 
-/// How a block is executed.
+/// A way of executing a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Way {
     Sequential,
-    /// Given changes alone, on so many threads.
+    /// Given the changes of the list, on this many threads.
     Parallel(NonZeroUsize),
-    /// Given the whole list: all reads at once, then on as many threads as there are processors.
+    /// Given the whole list: one batch of reads, then one thread per processor.
     Batched,
 }
 
@@ -93,7 +93,7 @@ impl Way {
         }
     }
 
-    /// Threads that read what executors want at once, from stores that can't do it without.
+    /// Returns the number of threads that read for stores without batched reads.
     pub(crate) fn read_threads(self) -> NonZeroUsize {
         match self {
             Self::Sequential => NonZeroUsize::MIN,

@@ -1,26 +1,26 @@
-//! What stores have in common that keep accounts as bytes and read one key after another.
+//! Helpers for stores that keep accounts as bytes and read keys one by one.
 
 use super::Failure;
 use alloy_primitives::B256;
 use cambium_primitives::Account;
 use std::thread;
 
-/// Threads that read from a store that has no batched reads of its own.
+/// Number of threads that read from a store without batched reads.
 pub(super) const READ_THREADS: usize = 8;
 
-/// The compact form of an account, of about a dozen bytes: the same for all stores.
+/// Encodes an account in about a dozen bytes, in the same way for all stores.
 pub(super) fn encode(account: &Account) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     account.encode_to(&mut bytes);
     bytes
 }
 
-/// The way back from [`encode`].
+/// Decodes an account encoded by [`encode`].
 pub(super) fn decode(bytes: &[u8]) -> Result<Account, String> {
     Account::decode(bytes).map_err(|error| format!("a value is damaged: {error}"))
 }
 
-/// All keys of the first state, sorted.
+/// Returns all keys of the first state, sorted.
 #[cfg(any(feature = "fjall", feature = "mdbx"))]
 pub(super) fn sorted_keys(workload: &crate::state::workload::Workload) -> Vec<B256> {
     let mut keys = workload.keys(0..workload.accounts);
@@ -28,7 +28,7 @@ pub(super) fn sorted_keys(workload: &crate::state::workload::Workload) -> Vec<B2
     keys
 }
 
-/// Keys and new values, sorted by key.
+/// Returns keys with their new values, sorted by key.
 #[cfg(feature = "mdbx")]
 pub(super) fn sorted(write: &super::Write<'_>) -> Vec<(B256, Vec<u8>)> {
     let pairs = write.keys.iter().copied().zip(write.new.iter().map(encode));
@@ -37,7 +37,7 @@ pub(super) fn sorted(write: &super::Write<'_>) -> Vec<(B256, Vec<u8>)> {
     pairs
 }
 
-/// Reads runs of neighbours in `keys` on several threads at once.
+/// Splits `keys` into consecutive runs, and reads each on a thread of its own.
 pub(super) fn read_on_threads<T: Clone + Send>(
     keys: &[B256],
     read: impl Fn(&[B256]) -> Result<Vec<T>, Failure> + Sync,
@@ -57,7 +57,7 @@ pub(super) fn read_on_threads<T: Clone + Send>(
     Ok(parts.concat())
 }
 
-/// As [`read_on_threads`], one key after another on each of them.
+/// As [`read_on_threads`], with one read per key.
 #[cfg(any(
     feature = "nomt",
     feature = "rocksdb",

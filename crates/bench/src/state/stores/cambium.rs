@@ -9,16 +9,16 @@ use cambium_trie::ProofTargets;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Instant};
 
-/// Accounts whose keys are hashed at once while loading.
+/// Number of accounts whose keys are hashed at once while loading.
 const LOAD_CHUNK: u64 = 1 << 16;
-/// Of the memory that the process may have, what the engine is told. The rest is the program
-/// itself, the batch, and what the allocator holds back.
+/// Percentage of the process's memory that is the engine's budget. The rest is for the program
+/// itself, the batch, and overhead of the allocator.
 const BUDGET_PERCENT: u64 = 85;
 
 fn options(setup: &Setup) -> Options {
     Options {
         memory_bytes: setup.memory_bytes / 100 * BUDGET_PERCENT,
-        // A batch is as large as hundreds of blocks, and no peer keeps any to go back to.
+        // A batch is as large as hundreds of blocks, and the other stores keep none to go back to.
         unfinalized_blocks: 1,
         ..Options::default()
     }
@@ -28,7 +28,7 @@ fn disk(setup: &Setup) -> Arc<dyn Disk> {
     Arc::new(StdDisk::new(&setup.dir))
 }
 
-/// The name of the state after so many batches.
+/// Returns the metadata of the block after this many batches.
 fn meta(batches: u64, state_root: B256) -> BlockMeta {
     let id =
         |number: u64| BlockId::new(number, B256::left_padding_from(&(number + 1).to_be_bytes()));
@@ -56,12 +56,12 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An open engine.
+/// An open database.
 pub(crate) struct CambiumStore {
     disk: Arc<dyn Disk>,
     db: Db,
     view: View,
-    /// That read the batch which it will commit.
+    /// The session that read the batch, for its commit.
     session: Option<Session>,
     recovery: Recovery,
     options: Options,
@@ -90,7 +90,7 @@ impl CambiumStore {
         &self.recovery
     }
 
-    /// The state after the newest batch.
+    /// Returns the state after the newest batch.
     pub(crate) const fn view(&self) -> &View {
         &self.view
     }

@@ -1,8 +1,8 @@
 //! firewood with Ethereum's hashes: a trie that is its own index, updated in place. For
 //! measurement only: its licence allows no other use.
 //!
-//! It is measured as it is: a commit returns before anything is written, and nothing is ever
-//! synced.
+//! A commit returns before anything is written, and nothing is ever synced. So its figures are not
+//! those of durable commits.
 
 use super::{
     Committed, Failure, Setup, Store, Write,
@@ -20,12 +20,11 @@ use firewood::{
 use firewood_storage::NodeHashAlgorithm;
 use std::{num::NonZeroUsize, time::Instant};
 
-/// Accounts of one proposal while loading.
+/// Number of accounts per proposal while loading.
 const LOAD_CHUNK: u64 = 1 << 18;
-/// Of the memory that the process may have, what its cache of nodes gets. The rest is the page
-/// cache, through which it reads.
+/// Percentage of the process's memory for its cache of nodes. The rest is for the page cache.
 const CACHE_PERCENT: u64 = 40;
-/// Revisions that it keeps: the fewest that it allows.
+/// Number of revisions that it keeps, the minimum.
 const REVISIONS: usize = 2;
 
 fn failure(error: impl std::fmt::Display) -> Failure {
@@ -93,9 +92,9 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     db.close().map_err(failure)
 }
 
-/// An open firewood.
+/// An open firewood database.
 pub(super) struct FirewoodStore {
-    /// Taken when it is closed, without which the newest commits would be lost.
+    /// Taken on closing, which writes the newest commits.
     db: Option<Db>,
     cache_mib: usize,
 }
@@ -152,7 +151,7 @@ impl Store for FirewoodStore {
     }
 
     fn settle(&mut self) -> Result<(), Failure> {
-        // Written in the background after each commit; the rest when it is closed.
+        // Commits are written in the background, and the last ones on closing.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! fjall: a log-structured merge tree, flat, with no trie over it.
+//! fjall: a log-structured merge tree without a trie.
 
 use super::{
     Committed, Failure, Setup, Store, Write,
@@ -13,10 +13,10 @@ use fjall::{
 };
 use std::{thread, time::Duration};
 
-/// Threads for flushes and compactions: one for each core.
+/// Number of threads for flushes and compactions: one per core.
 const WORKERS: usize = 2;
-/// Of the memory that the process may have, what the block cache gets. Files are read through the
-/// page cache, which takes the rest.
+/// Percentage of the process's memory for the block cache. The rest is for the page cache, through
+/// which files are read.
 const CACHE_PERCENT: u64 = 25;
 
 fn cache_bytes(setup: &Setup) -> u64 {
@@ -27,7 +27,7 @@ fn open(setup: &Setup) -> Result<(Database, Keyspace), Failure> {
     let builder = Database::builder(&setup.dir);
     let builder = builder.cache_size(cache_bytes(setup));
     let db = builder.worker_threads(WORKERS).open()?;
-    // Keys and balances are random: nothing to compress.
+    // Random keys and balances can't be compressed.
     let options = || {
         let none = CompressionPolicy::all(CompressionType::None);
         KeyspaceCreateOptions::default().data_block_compression_policy(none)
@@ -38,7 +38,7 @@ fn open(setup: &Setup) -> Result<(Database, Keyspace), Failure> {
 
 pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     let (db, accounts) = open(setup)?;
-    // Its ingestion takes sorted keys only.
+    // Ingestion requires sorted keys.
     let mut ingestion = accounts.start_ingestion()?;
     for key in bytes::sorted_keys(&setup.workload) {
         ingestion.write(key.as_slice(), bytes::encode(&Workload::first_state(&key)))?;
@@ -47,7 +47,7 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     Ok(db.persist(PersistMode::SyncAll)?)
 }
 
-/// An open fjall.
+/// An open fjall database.
 pub(super) struct FjallStore {
     db: Database,
     accounts: Keyspace,

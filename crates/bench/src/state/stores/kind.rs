@@ -1,4 +1,4 @@
-//! The stores that there are, and how each is loaded and opened.
+//! The kinds of stores, and how each is loaded and opened.
 
 #[cfg(feature = "firewood")]
 use super::firewood;
@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which store.
+/// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it can run: a peer is a feature of this crate.
+    /// Returns whether the store is built in: each peer is a feature of this crate.
     pub(crate) const fn is_built(self) -> bool {
         match self {
             Self::Cambium => true,
@@ -47,8 +47,8 @@ impl Kind {
         }
     }
 
-    /// Bytes on the disk for each account, with what loading and some dozen batches need besides:
-    /// to refuse in time.
+    /// Returns the bytes on disk per account, including what loading and some dozen batches need in
+    /// addition, for a check of the free space.
     pub(crate) const fn bytes_an_account(self) -> u64 {
         match self {
             Self::Cambium => 300,
@@ -61,12 +61,12 @@ impl Kind {
         }
     }
 
-    /// Whether its root is Ethereum's.
+    /// Returns whether its root is Ethereum's.
     pub(crate) const fn is_exact(self) -> bool {
         matches!(self, Self::Cambium | Self::Firewood)
     }
 
-    /// Makes a store of the workload's first state.
+    /// Creates a store with the workload's first state.
     pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
         match self {
             Self::Cambium => cambium::load(setup),
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Opens what [`Kind::load`] made.
+    /// Opens a store that [`Kind::load`] created.
     pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
         Ok(match self {
             Self::Cambium => Box::new(CambiumStore::open(setup)?),

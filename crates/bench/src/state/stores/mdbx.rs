@@ -1,4 +1,4 @@
-//! MDBX: a B-tree in a memory map, flat, with no trie over it.
+//! MDBX: a B-tree in a memory map, without a trie.
 
 use super::{
     Committed, Failure, Setup, Store, Write,
@@ -13,12 +13,12 @@ use signet_libmdbx::{
 };
 use std::{borrow::Cow, path::Path};
 
-/// Accounts of one transaction while loading.
+/// Number of accounts per transaction while loading.
 const LOAD_CHUNK: usize = 1 << 20;
 const MAP_BYTES_MAX: usize = 1 << 40;
 const GROWTH_BYTES: isize = 256 << 20;
 
-/// Opens the database in `dir`, or makes it.
+/// Opens the database in `dir`, or creates it.
 pub(crate) fn open(dir: &Path) -> Result<Environment, Failure> {
     let mut builder = Environment::builder();
     builder.set_geometry(Geometry {
@@ -31,7 +31,7 @@ pub(crate) fn open(dir: &Path) -> Result<Environment, Failure> {
         mode: Mode::ReadWrite {
             sync_mode: SyncMode::Durable,
         },
-        // Random reads: the kernel's read-ahead would only fetch what nobody wants.
+        // The kernel's read-ahead is useless for random reads.
         no_rdahead: true,
         coalesce: true,
         ..EnvironmentFlags::default()
@@ -41,7 +41,7 @@ pub(crate) fn open(dir: &Path) -> Result<Environment, Failure> {
 
 pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     let env = open(&setup.dir)?;
-    // Appended in order, its pages are full.
+    // Keys are appended in order, so pages are full.
     for keys in bytes::sorted_keys(&setup.workload).chunks(LOAD_CHUNK) {
         let txn = env.begin_rw_sync()?;
         let db = txn.create_db(None, DatabaseFlags::empty())?;
@@ -53,7 +53,7 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An open MDBX.
+/// An open MDBX database.
 pub(super) struct MdbxStore {
     env: Environment,
 }
@@ -68,7 +68,7 @@ impl MdbxStore {
 
 impl Store for MdbxStore {
     fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
-        // A transaction for each thread: one of its own is faster than one that is shared.
+        // Each thread has a transaction of its own, which is faster than sharing one.
         read_on_threads(keys, |keys| {
             let txn = self.env.begin_ro_unsync()?;
             let db = txn.open_db(None)?;
@@ -83,7 +83,7 @@ impl Store for MdbxStore {
     fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
         let txn = self.env.begin_rw_unsync()?;
         let db = txn.open_db(None)?;
-        // In order, neighbours share pages that are hot.
+        // Sorted, so that consecutive keys share hot pages.
         for (key, value) in bytes::sorted(write) {
             txn.put(db, key, value, WriteFlags::empty())?;
         }
@@ -92,7 +92,7 @@ impl Store for MdbxStore {
     }
 
     fn settle(&mut self) -> Result<(), Failure> {
-        // Nothing is left for later.
+        // MDBX defers no work.
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! NOMT: a binary Merkle trie, in pages of its own beside a B-tree of values.
+//! NOMT: a binary Merkle trie in pages, beside a B-tree of values.
 
 use super::{
     Committed, Failure, Setup, Store, WitnessMade, Write,
@@ -15,23 +15,23 @@ use std::time::Instant;
 
 type Hasher = Blake3Hasher;
 
-/// Accounts of one commit while loading.
+/// Number of accounts per commit while loading.
 const LOAD_CHUNK: u64 = 1 << 19;
-/// Threads that update the trie: one for each core.
+/// Number of threads that update the trie: one per core.
 const COMMIT_THREADS: usize = 2;
-/// Rings for input and output.
+/// Number of io_uring rings.
 const IO_WORKERS: usize = 3;
-/// Of the memory that the process may have, what each of its two caches gets. The rest is what a
-/// commit holds of changed pages, and the B-tree's inner nodes.
+/// Percentage of the process's memory for each of its two caches. The rest is for changed pages
+/// during a commit, and the B-tree's inner nodes.
 const CACHE_PERCENT: u64 = 25;
-/// A page of the trie is not stored while it has fewer leaves below it.
+/// Minimum number of leaves below a page of the trie that is stored.
 const STORED_PAGE_LEAVES: u32 = 20;
-/// Stored pages in 100 buckets of the hash table, which can't grow while it is open.
+/// Percentage of the hash table's buckets that are filled. The table can't grow while it is open.
 const FILL_PERCENT: f64 = 40.0;
 const BUCKETS_MIN: u32 = 64_000;
 
-/// How many pages a trie of so many random keys has stored: at every sixth level, subtries with
-/// enough leaves, the number of which is nearly Poisson distributed.
+/// Estimates the number of stored pages in a trie of random keys: at every sixth level, the
+/// subtries with enough leaves, whose number is nearly Poisson distributed.
 fn stored_pages(accounts: f64) -> f64 {
     let level = |depth: i32| {
         let subtries = 2f64.powi(6 * depth);
@@ -48,7 +48,7 @@ fn stored_pages(accounts: f64) -> f64 {
 }
 
 fn buckets(accounts: u64) -> u32 {
-    // The state grows by the fresh accounts, up to half again before it is loaded anew.
+    // New accounts let the state grow by up to a half before it is loaded again.
     let pages = stored_pages(accounts as f64).max(stored_pages(1.5 * accounts as f64));
     ((pages * 100.0 / FILL_PERCENT) as u32).max(BUCKETS_MIN)
 }
@@ -88,12 +88,12 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An open NOMT.
+/// An open NOMT database.
 pub(super) struct NomtStore {
     nomt: Nomt<Hasher>,
-    /// From the reads of a batch to its commit.
+    /// The session that read the batch, for its commit.
     session: Option<Session<Hasher>>,
-    /// What the session has read, in the order of the batch's keys.
+    /// Values that the session has read, in the order of the batch's keys.
     read: Vec<Option<Vec<u8>>>,
     cache_mib: u64,
     buckets: u32,
@@ -117,7 +117,7 @@ impl Store for NomtStore {
             true => WitnessMode::read_write(),
             false => WitnessMode::disabled(),
         };
-        // A session that was not finished ends before the next begins.
+        // An unfinished session must end before the next one begins.
         self.session = None;
         let session = self
             .nomt
@@ -145,7 +145,7 @@ impl Store for NomtStore {
         let root_time = start.elapsed();
         let root = B256::from(finished.root().into_inner());
         let witness = finished.take_witness().map(|witness| WitnessMade {
-            // Part of the root's time: both come from one walk.
+            // Included in the time of the root, since one walk computes both.
             time: None,
             bytes: witness_bytes(&witness),
         });
@@ -158,7 +158,7 @@ impl Store for NomtStore {
     }
 
     fn settle(&mut self) -> Result<(), Failure> {
-        // Nothing is left for later.
+        // NOMT defers no work.
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Store for NomtStore {
     }
 }
 
-/// Bytes of a witness: keys, value hashes and the siblings of each path.
+/// Returns the size of a witness: keys, value hashes, and the siblings of each path.
 fn witness_bytes(witness: &Witness) -> u64 {
     let paths = witness.path_proofs.iter();
     let siblings: usize = paths.map(|path| path.inner.siblings.len()).sum();

@@ -1,8 +1,8 @@
-//! QMDB, as commonware-storage has it: a log of operations with a Merkle tree over it, and an index
-//! in memory of where each key's newest operation is. Not a trie by key: it proves what a key
-//! holds, and in the variant used here not that a key is absent.
+//! QMDB in commonware-storage: a log of operations with a Merkle tree over it, and an index in
+//! memory from each key to its newest operation. It is not a trie by key: it can prove the value of
+//! a key but, in the variant used here, not the absence of a key.
 //!
-//! It lives in an asynchronous runtime on a thread of its own; requests go there and back.
+//! It runs in an asynchronous runtime on a thread of its own, which serves requests.
 
 use super::{Committed, Failure, Setup, Store, Write};
 use crate::state::workload::Workload;
@@ -52,30 +52,30 @@ type Db = PartitionedDb<
     Rayon,
 >;
 
-/// Accounts of one batch while loading.
+/// Number of accounts per batch while loading.
 const LOAD_CHUNK: u64 = 1 << 17;
-/// Threads that hash, and threads that run tasks: one for each core.
+/// Number of threads for hashing, and for tasks: one per core.
 const THREADS: NonZeroUsize = NZUsize!(2);
-/// Threads that read and write files.
+/// Number of threads for files.
 const IO_THREADS: usize = 64;
 const ITEMS_PER_FILE: std::num::NonZeroU64 = NZU64!(1_000_000);
 const BUFFER_BYTES: NonZeroUsize = NZUsize!(2 << 20);
-/// Of the memory that the process may have, what its own page cache gets. The rest is the index,
-/// and the system's page cache.
+/// Percentage of the process's memory for its own page cache. The rest is for the index and the
+/// system's page cache.
 const CACHE_PERCENT: u64 = 20;
-/// Batches after which operations that no key needs any more are dropped.
+/// Number of batches after which obsolete operations are dropped.
 const PRUNE_EVERY: u64 = 16;
 
-/// What the runtime's thread is asked.
+/// A request to the runtime's thread.
 enum Request {
     Read(Vec<Key>),
-    /// What follows on the keys of the last read, in their order.
+    /// New values of the keys of the last read, in their order.
     Commit(Vec<Value>),
     Load(Vec<(Key, Value)>),
     Settle,
 }
 
-/// What it answers.
+/// A reply of the runtime's thread.
 enum Reply {
     Values(Vec<Option<Value>>),
     Root(B256, Duration),
@@ -114,7 +114,7 @@ fn config(context: &Context, setup: &Setup) -> FixedConfig<EightCap, Rayon, NonZ
     }
 }
 
-/// Answers requests until there are no more, or one fails.
+/// Serves requests until the channel closes or one fails.
 async fn serve(
     context: Context,
     setup: Setup,
@@ -189,9 +189,9 @@ async fn serve(
     }
 }
 
-/// An open QMDB.
+/// An open QMDB database.
 pub(super) struct QmdbStore {
-    /// Dropped before the thread is joined: that ends it.
+    /// Dropped before the thread is joined, which ends the thread.
     asking: Option<requests::UnboundedSender<Request>>,
     answers: mpsc::Receiver<Result<Reply, String>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -238,7 +238,7 @@ impl Drop for QmdbStore {
     fn drop(&mut self) {
         self.asking = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been seen as an answer that did not come.
+            // A panic of the thread was reported as a missing reply.
             let _ = thread.join();
         }
     }

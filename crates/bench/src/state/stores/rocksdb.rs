@@ -1,4 +1,4 @@
-//! RocksDB: a log-structured merge tree, flat, with no trie over it.
+//! RocksDB: a log-structured merge tree without a trie.
 
 use super::{
     Committed, Failure, Setup, Store, Write,
@@ -12,12 +12,12 @@ use rocksdb::{
     WriteOptions,
 };
 
-/// Accounts of one write batch while loading.
+/// Number of accounts per write batch while loading.
 const LOAD_CHUNK: u64 = 1 << 18;
-/// Threads for flushes and compactions: one for each core.
+/// Number of threads for flushes and compactions: one per core.
 const BACKGROUND_THREADS: i32 = 2;
-/// Of the memory that the process may have, what the block cache gets; filters and indexes are in
-/// it. The rest is memtables, and what compactions hold.
+/// Percentage of the process's memory for the block cache, which includes filters and indexes. The
+/// rest is for memtables and compactions.
 const CACHE_PERCENT: u64 = 50;
 const MEMTABLE_BYTES: usize = 64 << 20;
 const MEMTABLES_MAX: i32 = 3;
@@ -28,7 +28,7 @@ fn cache_bytes(setup: &Setup) -> usize {
     (setup.memory_bytes / 100 * CACHE_PERCENT) as usize
 }
 
-/// Options that suit random keys, with a block cache of so many bytes.
+/// Returns options for random keys, with a block cache of `cache_bytes`.
 pub(crate) fn options(cache_bytes: usize) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_size(BLOCK_BYTES);
@@ -50,7 +50,7 @@ pub(crate) fn options(cache_bytes: usize) -> Options {
     options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_use_direct_reads(true);
     options.set_use_direct_io_for_flush_and_compaction(true);
-    // Keys and balances are random: nothing to compress.
+    // Random keys and balances can't be compressed.
     options.set_compression_type(rocksdb::DBCompressionType::None);
     options
 }
@@ -70,14 +70,14 @@ pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
     settle(&db)
 }
 
-/// Flushes memtables, and waits until no level is larger than it should be.
+/// Flushes memtables, and waits until no level exceeds its target size.
 pub(crate) fn settle(db: &DB) -> Result<(), Failure> {
     db.flush()?;
     db.flush_wal(true)?;
     Ok(db.wait_for_compact(&WaitForCompactOptions::default())?)
 }
 
-/// An open RocksDB.
+/// An open RocksDB database.
 pub(super) struct RocksStore {
     db: DB,
     cache_mib: usize,

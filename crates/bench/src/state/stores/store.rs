@@ -1,4 +1,4 @@
-//! What the workload asks of a store.
+//! The interface of a store under test.
 
 use crate::state::workload::Workload;
 use alloy_primitives::B256;
@@ -9,61 +9,62 @@ use std::{error::Error, path::PathBuf, time::Duration};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// Where a store is, and what it may take.
+/// Location and limits of a store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) dir: PathBuf,
     pub(crate) workload: Workload,
-    /// All memory of the process, page cache included.
+    /// Memory of the process in bytes, including page cache.
     pub(crate) memory_bytes: u64,
 }
 
 /// An open store.
 pub(crate) trait Store {
-    /// The values of `keys`, in their order. `witness`: the commit will want a witness of them.
+    /// Returns the values of `keys`, in order. `witness`: whether the commit will make a witness of
+    /// them.
     fn read(&mut self, keys: &[B256], witness: bool) -> Result<Vec<Option<Account>>, Failure>;
 
-    /// Writes what a batch did. When it returns, the batch survives power loss.
+    /// Writes the changes of a batch, which survives a power loss once this returns.
     fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure>;
 
-    /// Finishes all that was left for later: what was written so far is then all that it costs.
+    /// Finishes deferred work, so that all costs of earlier writes are counted.
     fn settle(&mut self) -> Result<(), Failure>;
 
-    /// What was chosen of the store's options, in words.
+    /// Returns a description of the store's configuration.
     fn configuration(&self) -> String;
 
-    /// Reads from the device so far, by the store's own count, if it has one.
+    /// Returns the device reads so far by the store's own counter, if it has one.
     fn device_reads(&self) -> Option<u64> {
         None
     }
 
-    /// What the store says of itself.
+    /// Returns the store's own figures.
     fn figures(&mut self) -> Result<Map<String, Value>, Failure> {
         Ok(Map::new())
     }
 }
 
-/// What a batch did.
+/// The changes of a batch.
 pub(crate) struct Write<'a> {
     pub(crate) keys: &'a [B256],
     pub(crate) new: &'a [Account],
-    /// Whether to make a witness of all that was read and is changed, where the store can.
+    /// Whether to make a witness of everything read and changed, if the store can.
     pub(crate) witness: bool,
 }
 
-/// What a commit gave.
+/// Result of a commit.
 #[derive(Default)]
 pub(crate) struct Committed {
-    /// The new root, of a store that has one.
+    /// New root, if the store has one.
     pub(crate) root: Option<B256>,
-    /// The part of the commit that computed the root, where it can be told apart.
+    /// Time spent computing the root, if it can be measured separately.
     pub(crate) root_time: Option<Duration>,
     pub(crate) witness: Option<WitnessMade>,
 }
 
-/// A witness that a commit made.
+/// A witness made by a commit.
 pub(crate) struct WitnessMade {
-    /// The part of the commit that made it, where it can be told apart.
+    /// Time spent making it, if it can be measured separately.
     pub(crate) time: Option<Duration>,
     pub(crate) bytes: u64,
 }
