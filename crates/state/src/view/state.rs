@@ -50,17 +50,6 @@ impl View {
         self.read(path)
     }
 
-    /// Converts an account into revm's type, without its code.
-    pub fn account_info(account: Account) -> AccountInfo {
-        AccountInfo {
-            balance: account.balance,
-            nonce: account.nonce,
-            code_hash: account.code_hash,
-            code: None,
-            ..AccountInfo::default()
-        }
-    }
-
     /// Reads the slot at keccak(slot) of the account at keccak(address); zero if it is not set.
     ///
     /// # Errors
@@ -334,13 +323,24 @@ impl Touched {
     }
 }
 
+/// Converts an account into revm's type, without its code.
+fn account_info(account: Account) -> AccountInfo {
+    AccountInfo {
+        balance: account.balance,
+        nonce: account.nonce,
+        code_hash: account.code_hash,
+        code: None,
+        ..AccountInfo::default()
+    }
+}
+
 /// revm reads by address and slot number, whose hashes are the keys of the state.
 impl DatabaseRef for View {
     type Error = StateError;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, StateError> {
         let account = self.account(&keccak256(address))?;
-        Ok(account.map(Self::account_info))
+        Ok(account.map(account_info))
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, StateError> {
