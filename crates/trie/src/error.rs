@@ -53,7 +53,7 @@ pub enum TrieError {
     /// A path is not below the root of the trie or subtrie, or is not the path of a leaf.
     #[error("path {path} does not belong below {under}")]
     Outside {
-        /// The path.
+        /// Path of the node or leaf in the state trie, in nibbles.
         path: Path,
         /// Path of the root.
         under: Box<Path>,
@@ -73,13 +73,13 @@ pub enum TrieError {
     /// There is no node at a path.
     #[error("no node sits at path {path}")]
     NoNode {
-        /// The path.
+        /// Path of the node or leaf in the state trie, in nibbles.
         path: Path,
     },
     /// An operation needs the reference of a node that is not hashed.
     #[error("the node at path {path} is not hashed")]
     NotHashed {
-        /// The path.
+        /// Path of the node or leaf in the state trie, in nibbles.
         path: Path,
     },
 }

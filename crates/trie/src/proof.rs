@@ -91,7 +91,7 @@ pub enum ProofError {
     Account {
         /// Address of the account.
         address: Address,
-        /// The reason.
+        /// Why the nodes do not prove it.
         fault: ProofFault,
     },
     /// The proof of a slot is invalid.
@@ -99,7 +99,7 @@ pub enum ProofError {
     Slot {
         /// The slot, not hashed.
         slot: B256,
-        /// The reason.
+        /// Why the nodes do not prove it.
         fault: ProofFault,
     },
 }
@@ -130,7 +130,7 @@ pub enum ProofFault {
     Malformed {
         /// Position in the list of nodes.
         index: usize,
-        /// The reason.
+        /// What is wrong with the node, in words.
         what: &'static str,
     },
     /// Nodes follow the end of the proof.

@@ -43,7 +43,7 @@ pub enum WitnessError {
         hash: B256,
         /// Path of the node.
         path: Path,
-        /// What is wrong.
+        /// What is wrong with the node, in words.
         what: &'static str,
     },
     /// The trie would be far larger than the witness, since nodes refer to the same nodes

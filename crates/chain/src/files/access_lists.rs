@@ -36,7 +36,7 @@ impl AccessListWriter {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// [`FileError`] if the file cannot be written, a full disk included.
     pub fn write(&mut self, block: BlockId, access_list: &[u8]) -> Result<(), FileError> {
         let payload_length = block.number.length() + block.hash.length() + access_list.len();
         let mut record = Vec::with_capacity(payload_length + 9);

@@ -167,7 +167,7 @@ impl Era1Reader {
         self.accumulator
     }
 
-    /// Progress of reading.
+    /// Bytes of the archive read so far, and its length: a count that other threads can follow.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }

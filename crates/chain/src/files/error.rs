@@ -40,7 +40,7 @@ pub enum FileError {
     /// The file can't be opened or created.
     #[error("{file}: can't be opened: {source}")]
     Open {
-        /// The file.
+        /// Path of the file, as it was given.
         file: Arc<str>,
         /// The operating system's error.
         source: io::Error,
@@ -78,21 +78,21 @@ pub enum FileError {
     Malformed {
         /// Location of the item being read.
         place: Box<FilePosition>,
-        /// What is wrong.
+        /// What is wrong with the bytes, in words.
         what: String,
     },
     /// The file as a whole is malformed or inconsistent.
     #[error("{file}: {what}")]
     BadFile {
-        /// The file.
+        /// Path of the file, as it was given.
         file: Arc<str>,
-        /// What is wrong.
+        /// What is wrong with the bytes, in words.
         what: String,
     },
     /// Writing failed.
     #[error("{file}: can't be written: {source}")]
     Write {
-        /// The file.
+        /// Path of the file, as it was given.
         file: Arc<str>,
         /// The operating system's error.
         source: io::Error,

@@ -111,7 +111,7 @@ impl ChainReader {
         matches!(self.source, Source::Gzip(_))
     }
 
-    /// Progress of reading.
+    /// Bytes of the file read so far, and its length: a count that other threads can follow.
     pub const fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -277,7 +277,7 @@ impl ChainWriter {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// [`FileError`] if the file cannot be written, a full disk included.
     pub fn write(&mut self, block: &Block) -> Result<(), FileError> {
         let mut rlp = std::mem::take(&mut self.scratch);
         rlp.clear();
@@ -291,7 +291,7 @@ impl ChainWriter {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// [`FileError`] if the file cannot be written, a full disk included.
     pub fn write_rlp(&mut self, rlp: &[u8]) -> Result<(), FileError> {
         let written = match &mut self.sink {
             Sink::Plain(sink) => sink.write_all(rlp),

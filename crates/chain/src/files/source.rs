@@ -63,7 +63,7 @@ impl BlockSource {
         self.kind
     }
 
-    /// Progress of reading.
+    /// Bytes of the file read so far, and its length: a count that other threads can follow.
     pub fn progress(&self) -> &Progress {
         match &self.reader {
             Reader::Rlp(reader) => reader.progress(),

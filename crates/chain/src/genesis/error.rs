@@ -9,7 +9,7 @@ pub enum GenesisError {
     /// The file can't be opened.
     #[error("{file}: can't be opened: {source}")]
     Open {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
         /// The operating system's error.
         source: io::Error,
@@ -17,7 +17,7 @@ pub enum GenesisError {
     /// The file is not JSON, a field has an invalid value, or reading failed.
     #[error("{file}: {source}")]
     Parse {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
         /// The cause, with field, line and column.
         source: serde_json::Error,
@@ -25,7 +25,7 @@ pub enum GenesisError {
     /// The file has an account twice.
     #[error("{file}: alloc has account {address} twice")]
     Twice {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
         /// The account.
         address: Address,
@@ -33,7 +33,7 @@ pub enum GenesisError {
     /// The file has a slot of an account twice.
     #[error("{file}: alloc has a slot of account {address} twice")]
     SlotTwice {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
         /// The account.
         address: Address,
@@ -44,7 +44,7 @@ pub enum GenesisError {
         list(fields)
     )]
     OtherRules {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
         /// The fields.
         fields: Vec<String>,
@@ -52,7 +52,7 @@ pub enum GenesisError {
     /// The file has no fork rules, and is not the genesis of a public chain with built-in rules.
     #[error("{file}: has no `config`, and is not the genesis of a known public chain")]
     NoConfig {
-        /// The file.
+        /// Path of the genesis file, as it was given.
         file: Arc<str>,
     },
 }

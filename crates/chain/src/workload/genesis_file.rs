@@ -12,7 +12,7 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// Returns the error of `out` if it cannot be written to.
     pub fn write_genesis(&self, out: &mut impl Write) -> io::Result<()> {
         let genesis = self.genesis();
         let fields = json!({

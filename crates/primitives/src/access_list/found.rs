@@ -37,7 +37,7 @@ pub struct PreStateAccount {
 pub struct PreStateError {
     /// Number of accounts decoded before the error.
     pub account_count: usize,
-    /// The reason.
+    /// Why the RLP of that account does not decode.
     pub error: RlpError,
 }
 
