@@ -14,15 +14,15 @@ use crate::{
         pool,
     },
     index::without_cached_refs,
-    merge::first_page,
+    merge::{NamedPage, named_pages},
     pages::ReadCause,
     read::snapshot::Snapshot,
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::keccak256;
-use cambium_primitives::{Account, Path};
+use cambium_primitives::Account;
 use cambium_store::{Codes, Page};
-use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
+use cambium_trie::{LeafValue, Link, PartialTrie, SHARDS};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -99,14 +99,6 @@ struct CheckedPage {
     wrong: Vec<String>,
 }
 
-/// A page as the index names it.
-struct NamedPage {
-    stub: Stub,
-    prefix: Path,
-    /// The account whose storage begins with this page, if its leaf is in the index.
-    owner: Option<Account>,
-}
-
 /// Reads all pages of `snapshot`, hashes the state from its leaves, and compares the state root.
 /// Also checks that `codes` contains the code of each account. Adds counts and damage to `report`.
 pub fn check_state(
@@ -154,7 +146,13 @@ fn check_shard(
     let counters = &*snapshot.pages.counters;
     let mut top = PartialTrie::new(shard_prefix(shard));
     let mut root = None;
-    let named = named_pages(&index, codes, report);
+    let (named, slots) = named_pages(&index, |account| {
+        report.accounts += 1;
+        if let Some(missing) = missing_code(account, codes) {
+            report.damage(missing);
+        }
+    });
+    report.slots += slots;
     for named in named.chunks(PAGES_AT_ONCE) {
         let stubs: Vec<_> = named.iter().map(|one| (&one.stub, one.prefix)).collect();
         let pages = snapshot.pages.read_batch(&stubs, ReadCause::Check);
@@ -197,49 +195,6 @@ fn check_shard(
     };
     top.set_root(link);
     Ok(Some(top))
-}
-
-/// Returns the pages that a shard names, in the order of their prefixes. Counts and checks the
-/// leaves that are in the index itself.
-fn named_pages(index: &PartialTrie, codes: &Codes, report: &mut CheckReport) -> Vec<NamedPage> {
-    let mut named = Vec::new();
-    let mut owner = None;
-    let mut todo: Vec<(Link, Path)> = vec![(index.root(), *index.base())];
-    while let Some((link, at)) = todo.pop() {
-        match index.visit(link) {
-            NodeView::Empty => {}
-            NodeView::Stub(stub) => named.push(NamedPage {
-                stub: *stub,
-                prefix: at,
-                owner: owner
-                    .take_if(|(first, _)| *first == link)
-                    .map(|(_, owner)| owner),
-            }),
-            NodeView::Branch { children } => {
-                let nibbles = children.iter().zip(0u8..16).rev();
-                let there = nibbles.filter(|(child, _)| !child.is_empty());
-                todo.extend(there.map(|(child, nibble)| (*child, at.child(nibble))));
-            }
-            NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
-            NodeView::Account {
-                key,
-                account,
-                storage,
-                ..
-            } => {
-                report.accounts += 1;
-                if let Some(missing) = missing_code(&account, codes) {
-                    report.damage(missing);
-                }
-                let path = Path::account(&key);
-                let first = first_page(index, storage, &path);
-                owner = first.map(|(first, _)| (first, account));
-                todo.push((storage, path));
-            }
-            NodeView::Slot { .. } => report.slots += 1,
-        }
-    }
-    named
 }
 
 /// Reads all codes, and compares the hashes of their bytes. Adds counts and damage to `report`.

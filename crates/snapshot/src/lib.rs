@@ -61,7 +61,7 @@ pub use index::{
     TrieRef, WrittenIndex, damaged_section, parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
-pub use merge::{Cleaning, Merged, MergedShard, first_page, merge, places};
+pub use merge::{Cleaning, Merged, MergedShard, NamedPage, merge, named_pages, places};
 pub use pages::{Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient};
 pub use read::{
     batch::{CHUNK_KEYS, PARALLEL_KEYS_MIN},

@@ -22,11 +22,12 @@ mod result;
 mod old_pages;
 mod rewrite;
 mod walk;
+mod named;
 mod clean;
 
 pub use clean::Cleaning;
+pub use named::{NamedPage, named_pages};
 pub use result::{Merged, MergedShard, places};
-pub use walk::first_page;
 
 use crate::{
     base::{error::StateError, pool},

@@ -592,7 +592,7 @@ impl<'a> Merger<'a> {
 
 /// Returns the blinded node of the first page, in path order, of the subtrie at `link`, whose path
 /// is `at`; and the page's prefix. `None` if the subtrie begins with a slot or is empty.
-pub fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(Link, Path)> {
+pub(super) fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(Link, Path)> {
     let (mut link, mut at) = (link, *at);
     loop {
         match trie.visit(link) {

@@ -12,11 +12,11 @@ use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockId, Changes, Path, SlotValue,
 };
 use cambium_snapshot::{
-    Counters, IndexWriter, PartCache, StateError, addr_of_place, checkpoint, decode_leaf,
-    first_page, place, subtrie_of,
+    Counters, IndexWriter, NamedPage, PartCache, StateError, addr_of_place, checkpoint,
+    decode_leaf, named_pages, place, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
-use cambium_trie::{LeafValue, Link, NodeView, PartialTrie, SHARDS, Stub};
+use cambium_trie::{LeafValue, PartialTrie, SHARDS, Stub};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -266,40 +266,16 @@ impl PageScan<'_> {
 
     /// Reads the pages of a shard in the order of their prefixes.
     fn scan_shard(&mut self, index: &PartialTrie, segments: &Segments) -> Result<(), StateError> {
-        let mut named: Vec<(Stub, Path, Option<Account>)> = Vec::new();
-        let mut owner: Option<(Link, Account)> = None;
-        let mut todo = vec![(index.root(), *index.base())];
-        while let Some((link, at)) = todo.pop() {
-            match index.visit(link) {
-                NodeView::Stub(stub) => {
-                    let first = owner.take_if(|(first, _)| *first == link);
-                    named.push((*stub, at, first.map(|(_, owner)| owner)));
-                }
-                NodeView::Branch { children } => {
-                    let nibbles = children.iter().zip(0u8..16).rev();
-                    let there = nibbles.filter(|(child, _)| !child.is_empty());
-                    todo.extend(there.map(|(child, nibble)| (*child, at.child(nibble))));
-                }
-                NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
-                NodeView::Account {
-                    key,
-                    account,
-                    storage,
-                    ..
-                } => {
-                    self.account(&account);
-                    let path = Path::account(&key);
-                    let first = first_page(index, storage, &path);
-                    owner = first.map(|(first, _)| (first, account));
-                    todo.push((storage, path));
-                }
-                NodeView::Slot { .. } | NodeView::Empty => {}
-            }
-        }
+        let (named, _) = named_pages(index, |account| self.account(account));
         for named in named.chunks(PAGES_AT_ONCE) {
-            let placed = named.iter().filter_map(|(stub, ..)| stub.place);
+            let placed = named.iter().filter_map(|named| named.stub.place);
             let addrs: Vec<_> = placed.map(addr_of_place).collect();
-            for ((stub, prefix, owner), read) in named.iter().zip(segments.read_batch(&addrs)) {
+            for (named, read) in named.iter().zip(segments.read_batch(&addrs)) {
+                let NamedPage {
+                    stub,
+                    prefix,
+                    owner,
+                } = named;
                 let why = match read {
                     Ok(page) if page.prefix() == prefix => {
                         self.accounts(&page)?;
