@@ -45,7 +45,7 @@ impl Chain {
             (parent, hash) = (&block.block.header, block.id.hash);
             count += 1;
         }
-        Ok((count, Some(view)))
+        Ok((count, Some(view.pinned(first.pin.clone()))))
     }
 
     fn can_follow(&self, block: &PreparedBlock, parent: &Header, hash: B256) -> bool {

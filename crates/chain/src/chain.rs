@@ -33,6 +33,7 @@ pub struct Chain {
     executor: BlockExecutor,
     applying: bool,
     batch: usize,
+    reads_ahead: bool,
     recent: Mutex<Recent>,
 }
 
@@ -44,6 +45,7 @@ impl Chain {
             executor: BlockExecutor::default(),
             applying: false,
             batch: 1,
+            reads_ahead: true,
             recent: Mutex::default(),
         }
     }
@@ -105,6 +107,21 @@ impl Chain {
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         Self { batch, ..self }
+    }
+
+    /// Sets whether imports read what the next blocks need while earlier ones are executed, which
+    /// they do by default. It changes no result.
+    #[must_use]
+    pub fn with_reading_ahead(self, reads_ahead: bool) -> Self {
+        Self {
+            reads_ahead,
+            ..self
+        }
+    }
+
+    /// Whether imports read ahead of execution.
+    pub(crate) const fn is_reading_ahead(&self) -> bool {
+        self.reads_ahead
     }
 
     /// Maximum number of blocks that are executed at once.

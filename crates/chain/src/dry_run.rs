@@ -59,7 +59,7 @@ impl ChainSpec {
     /// # Errors
     ///
     /// If the block can't be executed, or the state can't be read.
-    pub fn dry_run<DB: StateRead>(
+    pub fn dry_run<DB: StateRead + Sync>(
         &self,
         run: DryRun<'_>,
         state: DB,

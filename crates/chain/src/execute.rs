@@ -115,6 +115,7 @@ impl Chain {
             rlp,
             senders,
             access_list: given,
+            pin,
         } = prepared;
         let id = *id;
         let start = Instant::now();
@@ -136,7 +137,7 @@ impl Chain {
         let validated = start.elapsed();
         let view = match self.db().view_of(parent_id) {
             Err(StateError::UnknownBlock(_)) => return Err(unknown_parent()),
-            view => view?,
+            view => view?.pinned(pin.clone()),
         };
         let mut input = self.spec().input(block, &[], post_merge);
         input.access_list = given;

@@ -1,8 +1,9 @@
-//! The import pipeline: three stages that run concurrently.
+//! The import pipeline: four stages that run concurrently.
 //!
 //! ```text
 //!   prepare   headers in order; then bodies and senders    PreparedBlock
 //!             of many blocks in parallel
+//!   ahead     read what the next blocks need               pages in the block's pin
 //!   execute   validate, execute, compute the state root,   ExecutedBlock
 //!             block after block
 //!   commit    append; one sync for all waiting blocks      durable
@@ -13,16 +14,18 @@
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
-    prepare::OnTheirWay,
+    ahead::ReadingAhead, prepare::OnTheirWay,
 };
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
 use cambium_primitives::BlockId;
 use cambium_state::StateError;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 use std::{
+    collections::VecDeque,
     panic::resume_unwind,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -36,10 +39,13 @@ const PREPARE_BYTES: usize = 256 << 10;
 const BATCH_SHARE: usize = 64;
 /// Minimum number of announced headers that are kept: more than the pipeline can hold.
 const HEADERS_MIN: usize = 512;
-/// Maximum number of batches that wait for execution.
+/// Maximum number of batches that wait between two stages.
 const QUEUE_BATCHES: usize = 2;
 /// Maximum number of blocks that wait to be committed.
 const QUEUE_BLOCKS: usize = 32;
+
+/// Longest sleep of the stage that reads ahead while there is nothing to do.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// Progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -99,7 +105,7 @@ enum Step<B> {
 
 /// Blocks that wait for execution.
 struct Batch {
-    blocks: Vec<Result<Step<PreparedBlock>, ChainError>>,
+    blocks: Vec<Result<Step<Arc<PreparedBlock>>, ChainError>>,
     recover: Duration,
 }
 
@@ -129,7 +135,9 @@ impl Chain {
         progress: &mut dyn FnMut(&ImportProgress),
     ) -> Result<ImportSummary, ChainError> {
         let start = Instant::now();
-        let (to_execute, prepared) = bounded(QUEUE_BATCHES);
+        let (to_read_ahead, prepared) = bounded(QUEUE_BATCHES);
+        let (to_execute, read_ahead) = unbounded();
+        let (done, executed_ids) = unbounded();
         let (to_commit, executed) = bounded(QUEUE_BLOCKS);
         let pool = preparing_threads();
         let mut summary = ImportSummary::default();
@@ -137,12 +145,13 @@ impl Chain {
             scope.spawn(move || {
                 let mut on_their_way = OnTheirWay::new(HEADERS_MIN.max(8 * self.batch()));
                 while let Some(batch) = self.prepare_batch(&mut source, &mut on_their_way, &pool) {
-                    if to_execute.send(batch).is_err() {
+                    if to_read_ahead.send(batch).is_err() {
                         return;
                     }
                 }
             });
-            let run = scope.spawn(move || self.execute_all(&prepared, &to_commit));
+            scope.spawn(move || self.read_ahead(&prepared, to_execute, &executed_ids));
+            let run = scope.spawn(move || self.execute_all(&read_ahead, &done, &to_commit));
             let committed = self.commit_executed(&executed, &mut summary, progress);
             // Ends the other stages if this one failed.
             drop(executed);
@@ -198,7 +207,8 @@ impl Chain {
                 Step::New((id, raw)) => {
                     let block = raw.decode()?;
                     let list = raw.access_list.as_deref();
-                    Step::New(self.prepare_block(id, block, raw.rlp, list.map(AsRef::as_ref)))
+                    let list = list.map(AsRef::as_ref);
+                    Step::New(Arc::new(self.prepare_block(id, block, raw.rlp, list)))
                 }
             })
         };
@@ -243,9 +253,64 @@ impl Chain {
         }
     }
 
+    /// Hands batches on to execution, and reads ahead for their blocks until they are executed.
+    /// `executed` gets the id of each block, new or not, when execution is through with it.
+    fn read_ahead(
+        &self,
+        prepared: &Receiver<Batch>,
+        to_execute: Sender<Batch>,
+        executed: &Receiver<BlockId>,
+    ) {
+        let reads_ahead = self.is_reading_ahead();
+        let mut ahead = reads_ahead.then(|| ReadingAhead::new(self).ok()).flatten();
+        let mut to_execute = Some(to_execute);
+        // Numbers of blocks that are left of the batches in execution.
+        let mut batches: VecDeque<usize> = VecDeque::new();
+        let nothing = never();
+        loop {
+            let is_busy = ahead.as_mut().is_some_and(ReadingAhead::work_or_wait);
+            let pause = if is_busy { Duration::ZERO } else { IDLE_MAX };
+            let is_open = to_execute.is_some() && batches.len() <= QUEUE_BATCHES;
+            select! {
+                recv(if is_open { prepared } else { &nothing }) -> batch => match batch {
+                    Ok(batch) => {
+                        for block in batch.blocks.iter().flatten() {
+                            if let (Step::New(block), Some(ahead)) = (block, &mut ahead) {
+                                ahead.add(block);
+                            }
+                        }
+                        batches.push_back(batch.blocks.len());
+                        if to_execute.as_ref().is_none_or(|to| to.send(batch).is_err()) {
+                            break;
+                        }
+                    }
+                    // Execution ends after the batches that it has.
+                    Err(_) => to_execute = None,
+                },
+                recv(executed) -> id => match id {
+                    Ok(id) => {
+                        if let Some(left) = batches.front_mut() {
+                            *left -= 1;
+                        }
+                        batches.pop_front_if(|left| *left == 0);
+                        if let Some(ahead) = &mut ahead {
+                            ahead.sealed(id);
+                        }
+                    }
+                    Err(_) => break,
+                },
+                default(pause) => {}
+            }
+        }
+        if let Some(ahead) = ahead {
+            ahead.stop();
+        }
+    }
+
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
+        done: &Sender<BlockId>,
         to_commit: &Sender<Executed>,
     ) -> Result<Timings, ChainError> {
         let mut tip = self.db().head();
@@ -256,12 +321,15 @@ impl Chain {
             while let Some(block) = blocks.next() {
                 let mut send = |executed: ExecutedBlock| {
                     timings += executed.timings;
+                    // Nobody may read ahead any more.
+                    let _ = done.send(executed.sealed.id());
                     to_commit.send(Executed::New(Box::new(executed))).is_ok()
                 };
                 let (is_sent, next_tip) = match block? {
                     Step::Known(id) => {
                         let becomes_head = self.known_becomes_head(id, tip)?;
                         let known = Executed::Known { id, becomes_head };
+                        let _ = done.send(id);
                         let is_sent = to_commit.send(known).is_ok();
                         (is_sent, becomes_head.then_some(id))
                     }
@@ -280,7 +348,9 @@ impl Chain {
                     }
                     Step::New(block) => {
                         let id = block.id;
-                        let executed = self.execute(block, tip)?;
+                        let executed = self.execute_with(&block, tip, None)?;
+                        // With it go the pages that it needed.
+                        drop(block);
                         let becomes_head = executed.becomes_head;
                         (send(executed), becomes_head.then_some(id))
                     }
@@ -297,12 +367,12 @@ impl Chain {
     /// Executes blocks, as many at once as possible. False if the receiver is gone.
     fn execute_group(
         &self,
-        group: &[PreparedBlock],
+        group: &[Arc<PreparedBlock>],
         tip: &mut BlockId,
         send: &mut dyn FnMut(ExecutedBlock) -> bool,
     ) -> Result<bool, ChainError> {
         let mut is_sent = true;
-        let mut left: Vec<_> = group.iter().collect();
+        let mut left: Vec<&PreparedBlock> = group.iter().map(|block| &**block).collect();
         while !left.is_empty() && is_sent {
             let mut sink = |executed: ExecutedBlock| {
                 is_sent = send(executed);

@@ -19,6 +19,7 @@ mod init;
 mod prepare;
 mod execute;
 mod batch;
+mod ahead;
 mod import;
 mod dry_run;
 mod access_list;

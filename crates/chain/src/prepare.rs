@@ -18,7 +18,11 @@ use alloy_consensus::Header;
 use alloy_primitives::{Address, B256, Bytes, U256};
 use cambium_evm::{SignatureError, recover_senders};
 use cambium_primitives::{AccessList, BlockId};
-use std::collections::{HashMap, VecDeque};
+use cambium_state::PagePin;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 /// A decoded block with everything that can be computed without the state.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub struct PreparedBlock {
     /// `None` if the block's access list is to be applied, which needs no senders.
     pub(crate) senders: Option<Result<Vec<Address>, SignatureError>>,
     pub(crate) access_list: Option<Result<AccessList, BodyError>>,
+    /// Pages that its execution needs, read ahead or by execution itself.
+    pub(crate) pin: Arc<PagePin>,
 }
 
 /// A block whose header has been validated.
@@ -155,6 +161,7 @@ impl Chain {
             access_list: list,
             block,
             rlp,
+            pin: self.db().page_pin(),
         }
     }
 

@@ -44,7 +44,7 @@ pub struct BatchBlock<'a> {
 /// access list, and equals that of sequential execution if the lists of all blocks before it are
 /// correct. It is `None` if the block fails or its pre-state can't be derived from the lists: the
 /// caller then executes the block by itself.
-pub fn execute_batch<DB: StateRead>(
+pub fn execute_batch<DB: StateRead + Sync>(
     blocks: &[BatchBlock<'_>],
     db: &DB,
     threads: NonZeroUsize,
@@ -120,7 +120,11 @@ impl<'a> Lists<'a> {
         }
     }
 
-    fn execute<DB: StateRead>(&self, index: usize, cache: &BlockCache<'_, DB>) -> Option<Outcome> {
+    fn execute<DB: StateRead + Sync>(
+        &self,
+        index: usize,
+        cache: &BlockCache<'_, DB>,
+    ) -> Option<Outcome> {
         let given = self.lists.get(index)?;
         cache.read(&Keys::of(given.list())).ok()?;
         let state = AfterLists {
@@ -158,7 +162,7 @@ struct AfterLists<'a, DB> {
     index: usize,
 }
 
-impl<DB: StateRead> DatabaseRef for AfterLists<'_, DB> {
+impl<DB: StateRead + Sync> DatabaseRef for AfterLists<'_, DB> {
     type Error = ListStateError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
@@ -205,7 +209,7 @@ impl<DB: StateRead> DatabaseRef for AfterLists<'_, DB> {
     }
 }
 
-impl<DB: StateRead> StateRead for AfterLists<'_, DB> {
+impl<DB: StateRead + Sync> StateRead for AfterLists<'_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
         let mut lists = self.lists.before(self.index, &address);
         if lists.any(|given| given.has_slot_before(&address, AT_THE_END)) {

@@ -83,7 +83,7 @@ impl Default for BlockExecutor {
 }
 
 impl Executor for BlockExecutor {
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,

@@ -12,7 +12,7 @@ pub trait Executor {
     /// # Errors
     ///
     /// If the block is invalid, or the state can't be read.
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,

@@ -25,6 +25,7 @@ mod handler;
 mod system;
 mod step;
 mod results;
+mod ahead;
 mod executor;
 mod sequential;
 mod listed;
@@ -34,6 +35,7 @@ mod block_executor;
 
 pub use access_list::{AccessListSizes, listed_changes};
 pub use account::{account, account_info};
+pub use ahead::{AheadState, KnownKeys, Scouts, may_run_code};
 pub use amsterdam::new_slot_gas;
 pub use batch::{BatchBlock, execute_batch};
 pub use block::{

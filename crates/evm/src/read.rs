@@ -7,8 +7,9 @@ use std::sync::Arc;
 /// Accounts and slot values, in the order of the request.
 pub type ManyRead = (Vec<Option<AccountInfo>>, Vec<U256>);
 
-/// A state to execute blocks on: revm's reads, and what Cambium needs besides.
-pub trait StateRead: DatabaseRef + Sync {
+/// A state to execute blocks on: revm's reads, and what Cambium needs besides. Executors need one
+/// that threads can share.
+pub trait StateRead: DatabaseRef {
     /// Whether an account has any storage. Called before a contract is created at an account that
     /// has neither code nor nonce: with storage, creation fails (EIP-7610). No such account has
     /// come into being since EIP-161.
@@ -54,7 +55,7 @@ impl<T: StateRead + ?Sized> StateRead for &T {
     }
 }
 
-impl<T: StateRead + Send + ?Sized> StateRead for Arc<T> {
+impl<T: StateRead + ?Sized> StateRead for Arc<T> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
         (**self).has_storage(address)
     }

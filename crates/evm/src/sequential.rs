@@ -14,7 +14,7 @@ use revm::primitives::hardfork::SpecId;
 pub struct Sequential;
 
 impl Executor for Sequential {
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,

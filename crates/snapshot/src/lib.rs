@@ -9,6 +9,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `base` | errors, counters, thread pools, the memory budget, mapping between tries and pages |
+//! | `resident` | which pages are in memory, whoever holds them |
 //! | `pages` | leaf pages and the page cache |
 //! | `dirty` | one shard of the dirty trie above the snapshot, with the pages that it has expanded |
 //! | `index` | the upper part of the state trie, in memory or on disk |
@@ -22,6 +23,7 @@
 //! | `check` | reads and hashes everything again |
 
 mod base;
+mod resident;
 mod pages;
 mod dirty;
 mod index;
@@ -36,7 +38,8 @@ mod check;
 
 pub use base::{
     budget::{
-        Budget, MemoryInUse, code_cache_bytes_max, restored_bytes_max, value_cache_bytes_max,
+        Budget, MemoryInUse, code_cache_bytes_max, pinned_bytes_max, restored_bytes_max,
+        value_cache_bytes_max,
     },
     counters::{Counter, CounterValues, Counters},
     error::{StateError, update_error},
@@ -62,8 +65,11 @@ pub use index::{
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
 pub use merge::{Cleaning, Merged, MergedShard, NamedPage, merge, named_pages, places};
-pub use pages::{Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient};
+pub use pages::{
+    PagePin, Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient,
+};
 pub use read::{
+    ahead::AheadReader,
     batch::{CHUNK_KEYS, PARALLEL_KEYS_MIN},
     snapshot::Snapshot,
 };

@@ -1,21 +1,29 @@
 //! Leaf pages: reads through the page cache, singly and in batches, and bookkeeping of the pages
 //! that can't be read.
 
-use crate::base::{
-    counters::{Counter, Counters},
-    error::StateError,
-    layout::addr_of_stub,
+use crate::{
+    base::{
+        counters::{Counter, Counters},
+        error::StateError,
+        layout::addr_of_stub,
+    },
+    resident::{Peeked, ResidentPages},
 };
 use cambium_primitives::Path;
 use cambium_store::{Page, PageAddr, Segments, StoreError};
 use cambium_trie::Stub;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
+use rustc_hash::FxBuildHasher;
 use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Weighs a page by its size plus the overhead of the cache, in bytes.
@@ -59,6 +67,8 @@ impl PrefetchedPages {
 pub enum ReadCause {
     /// A read of an account or a slot.
     Value,
+    /// A read ahead of execution.
+    Ahead,
     /// An update of a trie.
     Trie,
     /// A merge.
@@ -74,6 +84,10 @@ pub struct Pages {
     /// The files that contain the pages.
     pub segments: Segments,
     cache: Cache<PageAddr, Arc<Page>, PageWeight>,
+    /// All pages in memory, in the cache or not.
+    resident: ResidentPages,
+    /// Memory of the pages that pins hold, in bytes.
+    pinned_bytes: AtomicU64,
     /// Counters of the database.
     pub counters: Arc<Counters>,
     unreadable: Mutex<Unreadable>,
@@ -123,6 +137,8 @@ impl Pages {
         Self {
             segments,
             cache,
+            resident: ResidentPages::default(),
+            pinned_bytes: AtomicU64::new(0),
             counters,
             unreadable: Mutex::default(),
         }
@@ -153,6 +169,7 @@ impl Pages {
         }
         let is_there = |addr: &PageAddr| !segments.contains(&addr.segment());
         self.cache.retain(|addr, _| is_there(addr));
+        self.resident.retain(is_there);
         let mut unreadable = self.unreadable.lock();
         unreadable.pages.retain(is_there);
         unreadable
@@ -218,24 +235,99 @@ impl Pages {
         if let Some(page) = self.cached(stub, prefix)? {
             return Ok(page);
         }
+        let start = Instant::now();
         let page = Arc::new(self.read_uncached(stub, prefix, why)?);
-        self.cache.insert(addr_of_stub(stub, prefix)?, page.clone());
+        if why == ReadCause::Value {
+            self.count_wait(start.elapsed());
+        }
+        let addr = addr_of_stub(stub, prefix)?;
+        self.resident.add(addr, &page);
+        self.cache.insert(addr, page.clone());
         Ok(page)
     }
 
-    /// Returns the page of the blinded node `stub` at `prefix`, if it is in the cache.
+    /// Returns the page of the blinded node `stub` at `prefix`, if it is in memory: in the cache,
+    /// pinned, or held by tries of new blocks. Waits for it if it is being read ahead.
     ///
     /// # Errors
     ///
     /// [`StateError::Broken`] if the stub has no place.
     pub fn cached(&self, stub: &Stub, prefix: &Path) -> Result<Option<Arc<Page>>, StateError> {
-        let page = self.cache.get(&addr_of_stub(stub, prefix)?);
+        let addr = addr_of_stub(stub, prefix)?;
+        let page = self.cache.get(&addr).or_else(|| self.use_resident(addr));
         let counter = match &page {
             Some(_) => &self.counters.page_cache_hits,
             None => &self.counters.page_cache_misses,
         };
         counter.add(1);
         Ok(page)
+    }
+
+    /// Returns a page that is in memory, but not in the cache.
+    fn use_resident(&self, addr: PageAddr) -> Option<Arc<Page>> {
+        let found = self.resident.get(addr)?;
+        if let Some(waited) = found.waited {
+            self.count_wait(waited);
+        }
+        if found.is_first_use {
+            self.counters.pages_ahead_used.add(1);
+            self.cache.insert(addr, found.page.clone());
+        }
+        Some(found.page)
+    }
+
+    fn count_wait(&self, waited: Duration) {
+        self.counters.page_waits.add(1);
+        self.counters.page_wait_ns.add(waited.as_nanos() as u64);
+    }
+
+    /// Looks for a page in order to read it ahead, without waiting for it. If it is absent, it
+    /// counts as being read until [`Pages::end_ahead`], for which other readers wait.
+    pub(crate) fn peek(&self, addr: PageAddr) -> Peeked {
+        match self.cache.peek(&addr) {
+            Some(page) => Peeked::There(page),
+            None => self.resident.peek(addr),
+        }
+    }
+
+    /// Ends the read ahead of the page at `addr`, of the subtrie at `prefix`, and returns the page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::read`].
+    pub(crate) fn end_ahead(
+        &self,
+        addr: PageAddr,
+        prefix: &Path,
+        read: Result<Page, StoreError>,
+    ) -> Result<Arc<Page>, StateError> {
+        let page = self
+            .retry_for_merge(read, addr, ReadCause::Ahead)
+            .map_err(StateError::from)
+            .and_then(|page| self.verified(page, addr, prefix, ReadCause::Ahead))
+            .map(Arc::new);
+        self.resident.end_reading(addr, page.as_ref().ok());
+        page
+    }
+
+    /// Gives up the read ahead of the page at `addr`: other readers wait for it no longer.
+    pub(crate) fn give_up_ahead(&self, addr: PageAddr) {
+        self.resident.end_reading(addr, None);
+    }
+
+    /// Whether the page at `addr` is being read ahead.
+    pub(crate) fn is_being_read(&self, addr: PageAddr) -> bool {
+        self.resident.is_being_read(addr)
+    }
+
+    /// Returns the page at `addr` if it is in memory, which does not count as its use.
+    pub(crate) fn find(&self, addr: PageAddr) -> Option<Arc<Page>> {
+        self.resident.find(addr)
+    }
+
+    /// Memory of the pages that pins hold, in bytes. A page that several pins hold counts for each.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads the pages of blinded nodes at their prefixes, all in flight at once and past the
@@ -265,6 +357,9 @@ impl Pages {
         each.map(|((page, (_, prefix)), addr)| {
             let page = self.retry_for_merge(page, *addr, why)?;
             let page = Arc::new(self.verified(page, *addr, prefix, why)?);
+            if !matches!(why, ReadCause::Merge | ReadCause::Check) {
+                self.resident.add(*addr, &page);
+            }
             if !matches!(why, ReadCause::Trie | ReadCause::Merge | ReadCause::Check) {
                 self.cache.insert(*addr, page.clone());
             }
@@ -324,6 +419,7 @@ impl Pages {
     ) -> Result<Page, StateError> {
         let counter: &Counter = match why {
             ReadCause::Value => &self.counters.page_reads_value,
+            ReadCause::Ahead => &self.counters.page_reads_ahead,
             ReadCause::Trie => &self.counters.page_reads_trie,
             ReadCause::Merge => &self.counters.page_reads_merge,
             ReadCause::Proof => &self.counters.page_reads_proof,
@@ -372,5 +468,83 @@ impl Pages {
     /// Memory of the cached pages, in bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.cache.weight()
+    }
+}
+
+/// Pages that a block needs, kept in memory until the block has its root: those read ahead for it,
+/// and those that its execution has read.
+pub struct PagePin {
+    pages: Arc<Pages>,
+    pinned: Mutex<Pinned>,
+}
+
+#[derive(Default)]
+struct Pinned {
+    pages: HashMap<PageAddr, Arc<Page>, FxBuildHasher>,
+    /// Those read ahead for this pin.
+    ahead: Vec<PageAddr>,
+    bytes: u64,
+}
+
+impl PagePin {
+    /// A pin that holds no pages yet.
+    pub fn new(pages: Arc<Pages>) -> Self {
+        Self {
+            pages,
+            pinned: Mutex::default(),
+        }
+    }
+
+    /// Memory of its pages, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.pinned.lock().bytes
+    }
+
+    /// Keeps a page.
+    pub(crate) fn keep(&self, addr: PageAddr, page: &Arc<Page>) {
+        self.keep_as(addr, page, false);
+    }
+
+    /// Keeps a page that was read ahead for this pin.
+    pub(crate) fn keep_ahead(&self, addr: PageAddr, page: &Arc<Page>) {
+        self.keep_as(addr, page, true);
+    }
+
+    fn keep_as(&self, addr: PageAddr, page: &Arc<Page>, ahead: bool) {
+        let mut pinned = self.pinned.lock();
+        if pinned.pages.insert(addr, page.clone()).is_none() {
+            let bytes = page.size_bytes() as u64;
+            pinned.bytes += bytes;
+            self.pages.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if ahead {
+            pinned.ahead.push(addr);
+        }
+    }
+}
+
+impl Drop for PagePin {
+    fn drop(&mut self) {
+        let pinned = std::mem::take(self.pinned.get_mut());
+        let counters = &self.pages.counters;
+        let bytes = pinned.bytes;
+        self.pages.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        for addr in pinned.ahead {
+            // Another pin may still wait for its use.
+            let is_last = pinned
+                .pages
+                .get(&addr)
+                .is_some_and(|page| Arc::strong_count(page) == 1);
+            if is_last && self.pages.resident.is_unused(addr) {
+                counters.pages_ahead_wasted.add(1);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PagePin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes();
+        f.debug_struct("PagePin").field("bytes", &bytes).finish()
     }
 }

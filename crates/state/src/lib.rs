@@ -74,8 +74,8 @@ pub use cambium_disk::{
     Disk, DiskDescription, DiskError, Fault, FaultyDisk, StdDisk, StdDiskOptions,
 };
 pub use cambium_snapshot::{
-    CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, RootLoader, StateError,
-    bytecode,
+    CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, PagePin, RootLoader,
+    StateError, bytecode,
 };
 pub use cambium_store::{BackupSizes, StoreError};
 pub use db::{
@@ -88,7 +88,7 @@ pub use db::{
 pub use log::records::BlockMeta;
 pub use options::{FileSizes, Options};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
-pub use view::state::View;
+pub use view::{ahead::ReadAhead, state::View};
 pub use write::{
     commit::Committed,
     sealed::Sealed,

@@ -42,7 +42,7 @@ impl Unanimous {
     }
 
     /// Executes the block by all of `kinds`, with the list in `input`, and compares the results.
-    pub fn compare<DB: StateRead>(
+    pub fn compare<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: &DB,
@@ -97,7 +97,7 @@ impl Unanimous {
 }
 
 /// Whether an account in the list exists and is empty. Touching it deletes it, which no list says.
-fn has_empty_account<DB: StateRead>(list: Option<&AccessList>, db: &DB) -> bool {
+fn has_empty_account<DB: StateRead + Sync>(list: Option<&AccessList>, db: &DB) -> bool {
     let mut accounts = list.into_iter().flat_map(AccessList::accounts);
     accounts.any(|listed| {
         let account = db.basic_ref(listed.address);
@@ -111,7 +111,7 @@ struct Seen {
     counts: ExecutionCounts,
 }
 
-fn run<DB: StateRead>(
+fn run<DB: StateRead + Sync>(
     kind: ExecutorKind,
     input: &BlockInput<'_>,
     db: &DB,
@@ -129,7 +129,7 @@ fn run<DB: StateRead>(
     executor.with_gas_min(0).execute(input, db, hooks)
 }
 
-fn found_values<DB: StateRead>(list: &AccessList, db: &DB) -> PreStateValues {
+fn found_values<DB: StateRead + Sync>(list: &AccessList, db: &DB) -> PreStateValues {
     let read = PreStateValues::read(
         list,
         |address| Ok::<_, DB::Error>(db.basic_ref(address)?.as_ref().map(account)),
@@ -168,7 +168,7 @@ pub fn assert_same_outcome(got: &Outcome, expected: &Outcome, who: &str) {
 }
 
 impl Executor for Unanimous {
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,

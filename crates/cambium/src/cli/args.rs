@@ -231,6 +231,9 @@ pub(crate) struct ImportArgs {
     /// lists, and verify only state roots
     #[arg(long)]
     pub(crate) apply: bool,
+    /// Do not read what the next blocks need while earlier ones are executed
+    #[arg(long)]
+    pub(crate) no_read_ahead: bool,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }

@@ -23,6 +23,8 @@ pub(crate) fn rows(db: &Db, table: Table) -> Table {
             hits(counters.page_cache_hits, counters.page_cache_misses),
         ),
         ("pages read", pages_read(&counters)),
+        ("  ahead", ahead(&counters)),
+        ("  waits", page_waits(&counters)),
         ("index read", index_read(&counters)),
         ("node hashes", some(counters.node_hashes).map(count)),
         ("pages written", pages_written(&counters)),
@@ -106,6 +108,7 @@ fn pages_read(counters: &CounterValues) -> Option<String> {
     let device = counters.page_reads();
     let causes = [
         ("values", counters.page_reads_value),
+        ("ahead", counters.page_reads_ahead),
         ("trie", counters.page_reads_trie),
         ("merges", counters.page_reads_merge),
         ("proofs", counters.page_reads_proof),
@@ -119,6 +122,22 @@ fn pages_read(counters: &CounterValues) -> Option<String> {
         false => format!("; {} from the device", count(device)),
     };
     Some(format!("{} ({size}): {causes}{device}", count(all)))
+}
+
+fn ahead(counters: &CounterValues) -> Option<String> {
+    let read = some(counters.page_reads_ahead)?;
+    let used = percent(counters.pages_ahead_used, read);
+    let wasted = percent(counters.pages_ahead_wasted, read);
+    Some(format!("{used} used, {wasted} dropped unused"))
+}
+
+fn page_waits(counters: &CounterValues) -> Option<String> {
+    let waits = some(counters.page_waits)?;
+    let time = seconds(Duration::from_nanos(counters.page_wait_ns));
+    Some(format!(
+        "{} reads of single keys waited for a page, {time} together",
+        count(waits)
+    ))
 }
 
 fn index_read(counters: &CounterValues) -> Option<String> {

@@ -34,7 +34,9 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     }
     let chain = open_or_make(args, out)?;
     let chain = chain.with_executor(executor).with_applying(args.apply);
-    let chain = chain.with_batch(args.batch.get());
+    let chain = chain
+        .with_batch(args.batch.get())
+        .with_reading_ahead(!args.no_read_ahead);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     Ok(Report::new(
         text(&summary, chain.db()),

@@ -66,7 +66,7 @@ pub struct Listed {
 }
 
 impl Executor for Listed {
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,
@@ -93,7 +93,7 @@ impl Executor for Listed {
 
 impl Listed {
     /// Executes a block in parallel. `None` if it must be executed sequentially.
-    fn run<DB: StateRead>(
+    fn run<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         list: &AccessList,
@@ -140,7 +140,7 @@ impl Listed {
     }
 
     /// Computes the state diff claimed by the list while transactions run. Verifies `pre_state`.
-    fn claimed_changes<DB: StateRead>(
+    fn claimed_changes<DB: StateRead + Sync>(
         &self,
         parent: &Parent<'_, DB>,
         pre_state: Option<&PreStateValues>,

@@ -25,7 +25,7 @@ pub(super) struct Parent<'a, DB> {
     rest: BlockCache<'a, DB>,
 }
 
-impl<'a, DB: StateRead> Parent<'a, DB> {
+impl<'a, DB: StateRead + Sync> Parent<'a, DB> {
     pub(super) fn new(given: &'a Given<'a>, db: &'a DB) -> Self {
         let accounts = given.list().accounts().len();
         let slots = given.index().slot_count();

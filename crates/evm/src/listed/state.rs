@@ -25,7 +25,7 @@ pub(crate) enum ListStateError<E> {
 
 impl<E: DBErrorMarker> DBErrorMarker for ListStateError<E> {}
 
-impl<DB: StateRead> DatabaseRef for ListState<'_, DB> {
+impl<DB: StateRead + Sync> DatabaseRef for ListState<'_, DB> {
     type Error = ListStateError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
@@ -65,7 +65,7 @@ impl<DB: StateRead> DatabaseRef for ListState<'_, DB> {
     }
 }
 
-impl<DB: StateRead> StateRead for ListState<'_, DB> {
+impl<DB: StateRead + Sync> StateRead for ListState<'_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
         if self.parent.given().has_slot_before(&address, self.at) {
             return Err(ListStateError::Untold);

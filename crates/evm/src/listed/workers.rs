@@ -57,7 +57,7 @@ pub(super) struct Work<'a, DB> {
 type Runner<'a, DB> = StepRunner<'a, ListState<'a, DB>>;
 type StepError<DB> = ExecutionError<ListStateError<<DB as revm::DatabaseRef>::Error>>;
 
-impl<'a, DB: StateRead> Work<'a, DB> {
+impl<'a, DB: StateRead + Sync> Work<'a, DB> {
     pub(super) fn new(
         input: &'a BlockInput<'a>,
         parent: &'a Parent<'a, DB>,

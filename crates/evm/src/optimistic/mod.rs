@@ -80,7 +80,7 @@ type Runner<'a, DB> = StepRunner<'a, Below<'a, DB>>;
 type BelowExecutionError<E> = ExecutionError<BelowError<E>>;
 
 impl Executor for Optimistic {
-    fn execute<DB: StateRead>(
+    fn execute<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: DB,
@@ -99,7 +99,7 @@ impl Executor for Optimistic {
 }
 
 impl Optimistic {
-    fn run<DB: StateRead>(
+    fn run<DB: StateRead + Sync>(
         &self,
         input: &BlockInput<'_>,
         db: &DB,
@@ -154,7 +154,7 @@ impl Optimistic {
 }
 
 /// A block's transactions, shared by threads.
-struct Block<'a, DB: StateRead> {
+struct Block<'a, DB: StateRead + Sync> {
     input: &'a BlockInput<'a>,
     cache: &'a BlockCache<'a, DB>,
     versions: &'a Versions,
@@ -163,7 +163,7 @@ struct Block<'a, DB: StateRead> {
     committed: Mutex<Result<Committed<'a, DB>, BelowExecutionError<DB::Error>>>,
 }
 
-impl<'a, DB: StateRead> Block<'a, DB> {
+impl<'a, DB: StateRead + Sync> Block<'a, DB> {
     /// Runs jobs until none is left.
     fn work(&self) {
         let _stop = StopOnPanic(&self.schedule);

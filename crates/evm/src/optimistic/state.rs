@@ -53,7 +53,7 @@ impl<DB> Below<'_, DB> {
     }
 }
 
-impl<DB: StateRead> DatabaseRef for Below<'_, DB> {
+impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
     type Error = BelowError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
@@ -107,7 +107,7 @@ impl<DB: StateRead> DatabaseRef for Below<'_, DB> {
     }
 }
 
-impl<DB: StateRead> StateRead for Below<'_, DB> {
+impl<DB: StateRead + Sync> StateRead for Below<'_, DB> {
     fn has_storage(&self, address: Address) -> Result<bool, Self::Error> {
         match self {
             Self::Parent(cache) => {

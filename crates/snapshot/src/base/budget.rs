@@ -29,6 +29,12 @@ const CODE_CACHE_DIVISOR: u64 = 64;
 const CODE_CACHE_BYTES_MAX: u64 = 256 << 20;
 /// Lower limit of the page cache, and of the layers, in bytes.
 const BYTES_MIN: u64 = 256 << 10;
+/// Pages that are pinned for the next blocks may take 1/16 of all memory.
+const PINNED_DIVISOR: u64 = 16;
+/// Lower limit of the memory for pinned pages, in bytes.
+const PINNED_BYTES_MIN: u64 = 1 << 20;
+/// Upper limit of the memory for pinned pages, in bytes: those of some 4,000 cold transactions.
+const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Lower limit of the memory for views of old blocks, in bytes.
 const PAST_BYTES_MIN: u64 = 8 << 20;
 /// Views of old blocks may take 1/8 of all memory.
@@ -47,6 +53,11 @@ pub fn code_cache_bytes_max(memory: u64) -> u64 {
 /// Limit of all layers restored for views of old blocks, in bytes, for a budget of `memory` bytes.
 pub fn restored_bytes_max(memory: u64) -> u64 {
     (memory / PAST_DIVISOR).max(PAST_BYTES_MIN)
+}
+
+/// Limit of the pages that are pinned for blocks, in bytes, for a budget of `memory` bytes.
+pub fn pinned_bytes_max(memory: u64) -> u64 {
+    (memory / PINNED_DIVISOR).clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX)
 }
 
 /// Memory in use that [`Budget::new`] can't assign, in bytes.

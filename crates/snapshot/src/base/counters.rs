@@ -89,6 +89,17 @@ counters! {
         page_cache_misses,
         /// Pages read to answer reads of accounts and slots.
         page_reads_value,
+        /// Pages read ahead of execution, because blocks that come next are likely to need them.
+        page_reads_ahead,
+        /// Pages read ahead that were used.
+        pages_ahead_used,
+        /// Pages read ahead that were dropped before anything used them.
+        pages_ahead_wasted,
+        /// Times that the read of a single key waited for a page: for a device read of its own, or
+        /// for one ahead of it that was still under way.
+        page_waits,
+        /// Time that reads of single keys waited for pages, summed over threads, in nanoseconds.
+        page_wait_ns,
         /// Pages read to update tries.
         page_reads_trie,
         /// Pages read by merges: pages that changed, their neighbours, and pages that are moved.
@@ -182,6 +193,7 @@ impl CounterValues {
     /// that were read together count as one read.
     pub const fn page_reads(&self) -> u64 {
         let all = self.page_reads_value
+            + self.page_reads_ahead
             + self.page_reads_trie
             + self.page_reads_merge
             + self.page_reads_proof

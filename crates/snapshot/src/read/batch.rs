@@ -2,9 +2,13 @@
 //! read in one batch, sorted by their position on disk, and each only once.
 
 use crate::{
-    base::{error::StateError, key::Key, layout::addr_of_place},
+    base::{
+        error::StateError,
+        key::Key,
+        layout::{addr_of_place, addr_of_stub},
+    },
     index::{HeldParts, IndexLookup},
-    pages::ReadCause,
+    pages::{PagePin, ReadCause},
     read::snapshot::Snapshot,
 };
 use cambium_primitives::Path;
@@ -52,12 +56,12 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Reads one key, through the value cache.
+    /// Reads one key, through the value cache. Keeps the page in `pin`, if a page answers.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
-    pub fn read<K: Key>(&self, key: &K) -> Result<K::Value, StateError> {
+    pub fn read<K: Key>(&self, key: &K, pin: Option<&PagePin>) -> Result<K::Value, StateError> {
         if let Some(value) = self.value_cache.get(key) {
             return Ok(value);
         }
@@ -66,15 +70,19 @@ impl Snapshot {
             IndexLookup::Resident(leaf) => K::resident(&leaf),
             IndexLookup::Page { stub, depth } => {
                 let prefix = path.prefix(depth);
-                K::in_page(&*self.pages.read(&stub, &prefix, ReadCause::Value)?, &path)?
+                let page = self.pages.read(&stub, &prefix, ReadCause::Value)?;
+                if let Some(pin) = pin {
+                    pin.keep(addr_of_stub(&stub, &prefix)?, &page);
+                }
+                K::in_page(&page, &path)?
             }
         };
         self.value_cache.put(key, &value);
         Ok(value)
     }
 
-    /// Reads a batch of keys, past the value cache. Each key comes with the index in `values` that
-    /// its value is written to.
+    /// Reads a batch of keys, past the value cache, and keeps their pages in `pin`. Each key comes
+    /// with the index in `values` that its value is written to.
     ///
     /// # Errors
     ///
@@ -88,6 +96,7 @@ impl Snapshot {
         &self,
         keys: &[(usize, K)],
         values: &mut [Option<K::Value>],
+        pin: Option<&PagePin>,
     ) -> Result<(), StateError> {
         let mut parts = self
             .index
@@ -104,7 +113,12 @@ impl Snapshot {
             };
             let prefix = path.prefix(depth);
             match self.pages.cached(&stub, &prefix)? {
-                Some(page) => values[*at] = Some(K::in_page(&page, &path)?),
+                Some(page) => {
+                    if let Some(pin) = pin {
+                        pin.keep(addr_of_stub(&stub, &prefix)?, &page);
+                    }
+                    values[*at] = Some(K::in_page(&page, &path)?);
+                }
                 None => wanted.push((stub, prefix, path, *at)),
             }
         }
@@ -118,6 +132,9 @@ impl Snapshot {
         let pages = self.pages.read_batch(&stubs, ReadCause::Value);
         for (group, page) in groups.iter().zip(pages) {
             let page = page?;
+            if let Some(pin) = pin {
+                pin.keep(addr_of_stub(&group[0].0, &group[0].1)?, &page);
+            }
             for (_, _, path, at) in *group {
                 values[*at] = Some(K::in_page(&page, path)?);
             }

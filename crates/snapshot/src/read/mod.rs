@@ -2,3 +2,4 @@
 
 pub(crate) mod snapshot;
 pub(crate) mod batch;
+pub(crate) mod ahead;

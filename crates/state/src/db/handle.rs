@@ -2,10 +2,14 @@
 
 use crate::engine::parts::Engine;
 use crate::write::sealed::Sealed;
-use crate::{log::records::BlockMeta, options::Options, view::state::View};
+use crate::{
+    log::records::BlockMeta,
+    options::Options,
+    view::{ahead::ReadAhead, state::View},
+};
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
-use cambium_snapshot::StateError;
+use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
 use std::sync::Arc;
 
 /// An open database. Clones are handles of the same database.
@@ -179,6 +183,23 @@ impl Db {
         let id = self.block_id(to)?.filter(|id| id.number <= head.number);
         let id = id.ok_or(StateError::NoSuchBlock { number: to, head })?;
         self.inner.set_head(id)
+    }
+
+    /// A reader ahead of execution: see [`ReadAhead`].
+    pub fn read_ahead(&self) -> ReadAhead {
+        ReadAhead::new(&self.inner)
+    }
+
+    /// A pin without pages, for one block: see [`View::pinned`].
+    pub fn page_pin(&self) -> Arc<PagePin> {
+        Arc::new(PagePin::new(self.inner.store.pages.clone()))
+    }
+
+    /// Memory of the pages that pins hold, and its limit, in bytes. Whoever reads ahead should
+    /// pause at the limit.
+    pub fn pinned_pages(&self) -> (u64, u64) {
+        let bytes = self.inner.store.pages.pinned_bytes();
+        (bytes, pinned_bytes_max(self.inner.options.memory_bytes))
     }
 
     /// Makes several blocks durable with one sync. Parents come before their children, and the last

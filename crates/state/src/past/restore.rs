@@ -84,6 +84,7 @@ impl Engine {
             overlay: current.overlay.clone(),
             layer,
             past: None,
+            pin: None,
         }
     }
 
@@ -357,6 +358,7 @@ impl Engine {
             overlay: state.overlay.clone(),
             layer: state.layer.clone(),
             past: Some(state),
+            pin: None,
         }
     }
 

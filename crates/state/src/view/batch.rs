@@ -82,7 +82,7 @@ impl View {
                 counters.overlay_hits.add(1);
                 Ok(value)
             }
-            None => self.base.snapshot.read(key),
+            None => self.base.snapshot.read(key, self.pin.as_deref()),
         }
     }
 
@@ -128,7 +128,7 @@ impl View {
                 values[*at].is_none()
             });
         }
-        snapshot.read_into(&below, &mut values)?;
+        snapshot.read_into(&below, &mut values, self.pin.as_deref())?;
         if cache == ValueCacheUse::ReadAndFill {
             for (at, key) in &below {
                 if let Some(value) = &values[*at] {

@@ -2,3 +2,4 @@
 
 pub(crate) mod state;
 pub(crate) mod batch;
+pub(crate) mod ahead;

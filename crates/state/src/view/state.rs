@@ -10,7 +10,7 @@ use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, Path,
 };
-use cambium_snapshot::StateError;
+use cambium_snapshot::{PagePin, StateError};
 use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
@@ -27,6 +27,8 @@ pub struct View {
     pub(crate) layer: Arc<Layer>,
     /// The restored state of an old block, if the view is of one.
     pub(crate) past: Option<Arc<PastState>>,
+    /// Keeps the pages that reads need.
+    pub(crate) pin: Option<Arc<PagePin>>,
 }
 
 impl View {

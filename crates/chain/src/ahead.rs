@@ -1,0 +1,322 @@
+//! The stage of an import that reads ahead of execution. It runs on a thread of its own.
+//!
+//! ```text
+//!   prepare ---> ahead ----------------------> execute
+//!                  |  known keys, scouts          |
+//!                  |<------ sealed blocks --------'
+//! ```
+//!
+//! Blocks are handed on at once, each with a pin for the pages that it needs. While execution works
+//! on earlier ones, the pages of their known keys are read, all in flight together, and transactions
+//! that can run code are scouted ([`cambium_evm::Scouts`]) on the newest sealed state.
+//!
+//! How far ahead depends on memory: reading pauses while pins have as much as they may.
+
+use crate::{Chain, ChainError, PreparedBlock};
+use alloy_primitives::{Address, B256, U256, keccak256};
+use cambium_evm::{AheadState, BlockInput, KnownKeys, Rules, Scouts, account_info, may_run_code};
+use cambium_keccak::keccak256_each;
+use cambium_primitives::BlockId;
+use cambium_state::{PagePin, ReadAhead, StateError, View};
+use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
+use std::{collections::VecDeque, rc::Rc, sync::Arc, task::Poll};
+
+/// Most reads in flight: at this depth devices have reached most of their rate.
+const DEPTH: usize = 128;
+/// Most scouts at once.
+const SCOUTS: usize = 128;
+/// Consecutive scouts that found everything in memory, after which most are left out.
+const WARM_SCOUTS: u32 = 256;
+/// Assumed size of a page in flight, in bytes.
+const PAGE_BYTES: u64 = 8 << 10;
+/// One of so many transactions is scouted while everything is in memory.
+const WARM_SAMPLE: usize = 16;
+
+/// A block that reads are made ahead for.
+pub(crate) struct AheadBlock {
+    prepared: Arc<PreparedBlock>,
+    rules: Rules,
+}
+
+/// The newest sealed state, read ahead.
+struct NewestState {
+    reader: ReadAhead,
+    view: View,
+}
+
+impl AheadState for NewestState {
+    type Block = AheadBlock;
+    type Error = StateError;
+
+    fn input<'a>(block: &'a AheadBlock) -> BlockInput<'a> {
+        BlockInput::of_block(block.rules, &block.prepared.block, block.senders())
+    }
+
+    fn account(
+        &mut self,
+        block: &AheadBlock,
+        address: Address,
+        ticket: u64,
+    ) -> Result<Poll<Option<AccountInfo>>, StateError> {
+        let path = keccak256(address);
+        let account = self
+            .reader
+            .account(&self.view, &block.prepared.pin, &path, ticket)?;
+        Ok(account.map(|account| account.map(account_info)))
+    }
+
+    fn slot(
+        &mut self,
+        block: &AheadBlock,
+        address: Address,
+        slot: U256,
+        ticket: u64,
+    ) -> Result<Poll<U256>, StateError> {
+        let slot = (keccak256(address), keccak256(slot.to_be_bytes::<32>()));
+        self.reader
+            .slot(&self.view, &block.prepared.pin, &slot, ticket)
+    }
+
+    fn code(&mut self, _: &AheadBlock, hash: B256) -> Result<Bytecode, StateError> {
+        self.view.code_by_hash_ref(hash)
+    }
+
+    fn block_hash(&mut self, _: &AheadBlock, number: u64) -> Result<B256, StateError> {
+        self.view.block_hash_ref(number)
+    }
+
+    fn load_account(&mut self, block: &AheadBlock, address: Address) -> Result<(), StateError> {
+        let path = keccak256(address);
+        self.reader
+            .load_account(&self.view, &block.prepared.pin, &path)
+    }
+
+    fn load_slot(
+        &mut self,
+        block: &AheadBlock,
+        address: Address,
+        slot: U256,
+    ) -> Result<(), StateError> {
+        let slot = (keccak256(address), keccak256(slot.to_be_bytes::<32>()));
+        self.reader
+            .load_slot(&self.view, &block.prepared.pin, &slot)
+    }
+}
+
+impl NewestState {
+    /// Begins to read the pages of keys that a block is about to change.
+    fn load(&mut self, pin: &Arc<PagePin>, keys: &KnownKeys) -> Result<(), StateError> {
+        for path in keccak256_each(&keys.accounts) {
+            self.reader.load_account(&self.view, pin, &path)?;
+        }
+        let owners = keccak256_each(keys.slots.iter().map(|(owner, _)| owner));
+        let slots = keccak256_each(keys.slots.iter().map(|(_, slot)| slot.to_be_bytes::<32>()));
+        for slot in owners.into_iter().zip(slots) {
+            self.reader.load_slot(&self.view, pin, &slot)?;
+        }
+        Ok(())
+    }
+}
+
+impl AheadBlock {
+    fn senders(&self) -> &[Address] {
+        match &self.prepared.senders {
+            Some(Ok(senders)) => senders,
+            _ => &[],
+        }
+    }
+}
+
+/// A block whose reads ahead are not all made yet.
+struct Waiting {
+    block: Rc<AheadBlock>,
+    id: BlockId,
+    /// Whether the keys are known that no transaction names.
+    begun: bool,
+    /// Transactions before this one have given their known keys; or accounts of the block's access
+    /// list, if it came with one.
+    known: usize,
+    /// Transactions before this one have been scouted, as far as they can run code.
+    scouted: usize,
+}
+
+/// What a block reads next.
+enum Next {
+    Keys(KnownKeys),
+    /// The keys that this transaction finds.
+    Scout(usize),
+}
+
+impl Waiting {
+    /// The next reads of the block; `None` if there are none, or none before a scout is idle.
+    fn next(&mut self, is_scout_idle: bool) -> Option<Next> {
+        let block = &self.block;
+        if let Some(Ok(list)) = &block.prepared.access_list {
+            let left = &list.accounts()[self.known..];
+            let accounts = &left[..left.len().min(TOGETHER)];
+            self.known += accounts.len();
+            return (!accounts.is_empty()).then(|| Next::Keys(KnownKeys::of_list(accounts)));
+        }
+        let transactions = &block.prepared.block.body.transactions;
+        let senders = block.senders();
+        let end = senders.len().min(self.known + TOGETHER);
+        if !self.begun || self.known < end {
+            let mut keys = match self.begun {
+                true => KnownKeys::default(),
+                false => KnownKeys::of_block(&NewestState::input(block)),
+            };
+            for at in self.known..end {
+                keys.add_transaction(&transactions[at], senders[at]);
+            }
+            (self.begun, self.known) = (true, end);
+            return Some(Next::Keys(keys));
+        }
+        if !is_scout_idle {
+            return None;
+        }
+        let mut left = self.scouted..senders.len();
+        let scout = left.find(|at| may_run_code(&transactions[*at]));
+        self.scouted = left.start;
+        scout.map(Next::Scout)
+    }
+}
+
+/// Transactions whose known keys are looked up together, so that hashing fills its lanes.
+const TOGETHER: usize = 16;
+
+/// Reads ahead for the blocks that wait for execution.
+pub(crate) struct ReadingAhead<'a> {
+    chain: &'a Chain,
+    scouts: Scouts<NewestState>,
+    waiting: VecDeque<Waiting>,
+    ended: Vec<u64>,
+    /// Scouts that have found everything in memory since the last one that has not.
+    warm_scouts: u32,
+}
+
+impl<'a> ReadingAhead<'a> {
+    /// Reads ahead on the state at the head, until blocks are sealed.
+    ///
+    /// # Errors
+    ///
+    /// If the head can't be viewed.
+    pub(crate) fn new(chain: &'a Chain) -> Result<Self, ChainError> {
+        let state = |view| NewestState {
+            reader: chain.db().read_ahead(),
+            view,
+        };
+        let view = chain.db().view()?;
+        // A system that gives no memory for stacks has scouts all the same.
+        let scouts = Scouts::new(state(view.clone()), SCOUTS)
+            .unwrap_or_else(|_| Scouts::restarting(state(view), SCOUTS));
+        Ok(Self {
+            chain,
+            scouts,
+            waiting: VecDeque::new(),
+            ended: Vec::new(),
+            warm_scouts: 0,
+        })
+    }
+
+    /// Adds the next block.
+    pub(crate) fn add(&mut self, prepared: &Arc<PreparedBlock>) {
+        let header = &prepared.block.header;
+        // A guess of the rules will do.
+        let post_merge = header.difficulty.is_zero();
+        let spec = self.chain.spec();
+        let rules = spec.rules_at(header.number, header.timestamp, post_merge);
+        self.waiting.push_back(Waiting {
+            id: prepared.id,
+            block: Rc::new(AheadBlock {
+                prepared: prepared.clone(),
+                rules,
+            }),
+            begun: false,
+            known: 0,
+            scouted: 0,
+        });
+    }
+
+    /// A block has been executed and sealed: it needs no reads any more, nor do those before it, and
+    /// its state is the newest.
+    pub(crate) fn sealed(&mut self, id: BlockId) {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+            self.waiting.drain(..=at);
+        }
+        // A block that was dropped meanwhile leaves an older state, which is as good a guess.
+        if let Ok(view) = self.chain.db().view_of(id) {
+            self.scouts.with_state(|state| state.view = view);
+        }
+    }
+
+    /// Begins reads while there is room for them, and takes what has arrived. If there is nothing to
+    /// begin or take, waits for a read in flight. Returns false if there is none either.
+    pub(crate) fn work_or_wait(&mut self) -> bool {
+        let mut worked = self.take_arrived(false);
+        for _ in 0..DEPTH {
+            if !self.has_room() || !self.begin_next() {
+                break;
+            }
+            worked = true;
+        }
+        if !worked && self.in_flight() > 0 {
+            worked = true;
+            self.take_arrived(true);
+        }
+        worked
+    }
+
+    /// Ends the scouts, and drops the blocks.
+    pub(crate) fn stop(mut self) {
+        self.waiting.clear();
+        self.scouts.abandon_all();
+    }
+
+    /// Whether another page may be read: at the full depth the device gains nothing from it, and
+    /// pins have a limit.
+    fn has_room(&mut self) -> bool {
+        let in_flight = self.in_flight();
+        let (pinned, pinned_max) = self.chain.db().pinned_pages();
+        let expected = in_flight as u64 * PAGE_BYTES;
+        in_flight < DEPTH && (pinned + expected < pinned_max || pinned == 0)
+    }
+
+    fn in_flight(&mut self) -> usize {
+        self.scouts.with_state(|state| state.reader.in_flight())
+    }
+
+    fn take_arrived(&mut self, wait: bool) -> bool {
+        let mut ended = std::mem::take(&mut self.ended);
+        self.scouts
+            .with_state(|state| state.reader.poll(wait, &mut ended));
+        let any = !ended.is_empty();
+        for ticket in ended.drain(..) {
+            self.scouts.resume(ticket);
+        }
+        self.ended = ended;
+        any
+    }
+
+    /// Begins the next reads of the first block that has some left. Returns false if none has.
+    fn begin_next(&mut self) -> bool {
+        let is_scout_idle = self.scouts.idle() > 0;
+        let mut waiting = self.waiting.iter_mut();
+        let next = waiting.find_map(|waiting| Some((waiting.next(is_scout_idle)?, &waiting.block)));
+        match next {
+            None => return false,
+            Some((Next::Keys(keys), block)) => {
+                // An error recurs when execution reads the key.
+                let _ = self
+                    .scouts
+                    .with_state(|state| state.load(&block.prepared.pin, &keys));
+            }
+            Some((Next::Scout(at), _))
+                if self.warm_scouts > WARM_SCOUTS && !at.is_multiple_of(WARM_SAMPLE) => {}
+            Some((Next::Scout(at), block)) => match self.scouts.start(block.clone(), at) {
+                true => self.warm_scouts = self.warm_scouts.saturating_add(1),
+                false => self.warm_scouts = 0,
+            },
+        }
+        true
+    }
+}

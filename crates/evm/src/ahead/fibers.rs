@@ -1,0 +1,118 @@
+//! Scouts with a stack of their own each, which are parked while they wait.
+
+use super::scout::{AheadState, Wait, run};
+use corosensei::{Coroutine, CoroutineResult, Yielder, stack::DefaultStack};
+use std::{cell::RefCell, collections::HashMap, io, rc::Rc};
+
+/// Size of a stack, in bytes. revm keeps the frames of calls on the heap; what needs most of a stack
+/// are precompiled contracts. Only pages that were used take memory.
+const STACK_BYTES: usize = 1 << 20;
+
+/// What a fiber is resumed with.
+enum Wake<S: AheadState> {
+    Run(Job<S>),
+    /// The value that the scout waits for may be there.
+    GoOn,
+    /// The scout ends as soon as it can.
+    Abandon,
+}
+
+/// Why a fiber gave way.
+enum Paused {
+    Waiting,
+    Done,
+}
+
+struct Job<S: AheadState> {
+    block: Rc<S::Block>,
+    index: usize,
+    ticket: u64,
+}
+
+type Fiber<S> = Coroutine<Wake<S>, Paused, (), DefaultStack>;
+
+/// Scouts on fibers.
+pub(super) struct Fibers<S: AheadState> {
+    idle: Vec<Fiber<S>>,
+    /// Fibers that wait, by their scout's ticket.
+    parked: HashMap<u64, Fiber<S>>,
+}
+
+/// Parks the fiber that it belongs to.
+struct Park<'a, S: AheadState>(&'a Yielder<Wake<S>, Paused>);
+
+impl<S: AheadState> Wait for Park<'_, S> {
+    fn wait(&self) -> bool {
+        matches!(self.0.suspend(Paused::Waiting), Wake::GoOn)
+    }
+}
+
+impl<S: AheadState> Fibers<S> {
+    /// Makes `count` fibers. Fails if the system gives no memory for their stacks.
+    pub(super) fn new(state: Rc<RefCell<S>>, count: usize) -> io::Result<Self> {
+        let fiber = |_| Ok(Self::fiber(DefaultStack::new(STACK_BYTES)?, state.clone()));
+        let idle = (0..count).map(fiber).collect::<io::Result<_>>()?;
+        Ok(Self {
+            idle,
+            parked: HashMap::new(),
+        })
+    }
+
+    fn fiber(stack: DefaultStack, state: Rc<RefCell<S>>) -> Fiber<S> {
+        Coroutine::with_stack(stack, move |yielder, first| {
+            let mut wake = first;
+            loop {
+                if let Wake::Run(job) = wake {
+                    run(&state, &job.block, job.index, job.ticket, &Park(yielder));
+                }
+                wake = yielder.suspend(Paused::Done);
+            }
+        })
+    }
+
+    /// Number of scouts that can be started now.
+    pub(super) fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Number of scouts that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// Runs a scout until it waits or ends.
+    pub(super) fn start(&mut self, block: Rc<S::Block>, index: usize, ticket: u64) {
+        if let Some(fiber) = self.idle.pop() {
+            let job = Job {
+                block,
+                index,
+                ticket,
+            };
+            self.resume_fiber(fiber, ticket, Wake::Run(job));
+        }
+    }
+
+    /// Runs the scout of a ticket further, or ends it. Does nothing if it does not wait.
+    pub(super) fn resume(&mut self, ticket: u64, goes_on: bool) {
+        if let Some(fiber) = self.parked.remove(&ticket) {
+            let wake = if goes_on { Wake::GoOn } else { Wake::Abandon };
+            self.resume_fiber(fiber, ticket, wake);
+        }
+    }
+
+    /// Ends all scouts.
+    pub(super) fn abandon_all(&mut self) {
+        let tickets: Vec<_> = self.parked.keys().copied().collect();
+        tickets
+            .into_iter()
+            .for_each(|ticket| self.resume(ticket, false));
+    }
+
+    fn resume_fiber(&mut self, mut fiber: Fiber<S>, ticket: u64, wake: Wake<S>) {
+        match fiber.resume(wake) {
+            CoroutineResult::Yield(Paused::Waiting) => drop(self.parked.insert(ticket, fiber)),
+            CoroutineResult::Yield(Paused::Done) => self.idle.push(fiber),
+            CoroutineResult::Return(()) => unreachable!("a fiber runs until it is dropped"),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Reading ahead of execution: which keys the next blocks will touch.
+//!
+//! ```text
+//!   known keys   senders, recipients, access lists, ...: they follow from the block   known.rs
+//!   scouts       contract calls, run for nothing but their reads                      scout.rs
+//! ```
+//!
+//! A scout runs on the newest state there is, which lacks the blocks before its own. So it may read
+//! other keys than execution will. Nothing depends on it: what it has read is in memory, and that is
+//! all.
+//!
+//! Many scouts are under way at once on one thread. Each has a stack of its own, and is parked while
+//! a page that it needs is being read ([`fibers`]). Where stacks can't be switched, a scout starts
+//! again when its page has arrived ([`restarts`]).
+
+mod known;
+mod scout;
+mod restarts;
+#[cfg(all(unix, any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod fibers;
+#[cfg(not(all(unix, any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod no_fibers;
+#[cfg(not(all(unix, any(target_arch = "x86_64", target_arch = "aarch64"))))]
+use no_fibers as fibers;
+mod scouts;
+
+pub use known::{KnownKeys, may_run_code};
+pub use scout::AheadState;
+pub use scouts::Scouts;

@@ -1,0 +1,223 @@
+//! Reads ahead of execution, by completion: a caller asks for keys one at a time, and does other
+//! work until their pages have arrived.
+
+use crate::{
+    base::{error::StateError, key::Key, layout::addr_of_stub},
+    index::{HeldParts, IndexLookup},
+    pages::{PagePin, Pages},
+    read::snapshot::Snapshot,
+    resident::Peeked,
+};
+use cambium_primitives::Path;
+use cambium_store::{FinishedPage, PageAddr, PageQueue};
+use cambium_trie::Stub;
+use rustc_hash::FxBuildHasher;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+    task::Poll,
+    thread,
+    time::Duration,
+};
+
+/// Pause before another look at pages that another reader reads ahead.
+const ELSEWHERE_PAUSE: Duration = Duration::from_micros(100);
+
+/// Reads pages ahead and pins them. It belongs to one thread, which polls it.
+pub struct AheadReader {
+    pages: Arc<Pages>,
+    queue: PageQueue,
+    under_way: HashMap<PageAddr, UnderWay, FxBuildHasher>,
+    /// Pages that another reader reads, with the tickets that wait for them here.
+    elsewhere: Vec<(PageAddr, Arc<PagePin>, u64)>,
+    finished: Vec<FinishedPage>,
+}
+
+/// A page that is being read.
+struct UnderWay {
+    prefix: Path,
+    /// The pins to keep the page in. The read counts for the first.
+    pins: Vec<Arc<PagePin>>,
+    tickets: Vec<u64>,
+    /// Keeps the page's segment from being removed, and its number from being used again.
+    _snapshot: Arc<Snapshot>,
+}
+
+/// Where the answer for a key is.
+enum Place {
+    /// The index answers.
+    Index(cambium_trie::Lookup<'static>),
+    Page(Stub, Path),
+}
+
+impl AheadReader {
+    /// A reader of these pages with no reads under way.
+    pub fn new(pages: Arc<Pages>) -> Self {
+        Self {
+            queue: pages.segments.page_queue(),
+            pages,
+            under_way: HashMap::default(),
+            elsewhere: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Number of reads under way.
+    pub fn in_flight(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Returns a value of the snapshot if it is in memory, and keeps its page in `pin` unless the
+    /// value cache answers. Otherwise a read of the page begins, and [`AheadReader::poll`] returns
+    /// `ticket` once it has ended; asking again then answers, or begins another read if that one
+    /// failed.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index or a leaf can't be read.
+    pub fn value<K: Key>(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        key: &K,
+        pin: &Arc<PagePin>,
+        ticket: u64,
+    ) -> Result<Poll<K::Value>, StateError> {
+        if let Some(value) = snapshot.value_cache.get(key) {
+            return Ok(Poll::Ready(value));
+        }
+        let path = key.path();
+        Ok(match place_of(snapshot, &path)? {
+            Place::Index(leaf) => Poll::Ready(K::resident(&leaf)),
+            Place::Page(stub, prefix) => {
+                let addr = addr_of_stub(&stub, &prefix)?;
+                match self.pages.peek(addr) {
+                    Peeked::There(page) => {
+                        pin.keep(addr, &page);
+                        Poll::Ready(K::in_page(&page, &path)?)
+                    }
+                    peeked => {
+                        self.wait_for(addr, &prefix, snapshot, pin, Some(ticket), peeked);
+                        Poll::Pending
+                    }
+                }
+            }
+        })
+    }
+
+    /// Makes sure that the page of a key will be in memory: it is pinned now, or when it arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] or another error of damage if the index can't be read.
+    pub fn page<K: Key>(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        key: &K,
+        pin: &Arc<PagePin>,
+    ) -> Result<(), StateError> {
+        if let Place::Page(stub, prefix) = place_of(snapshot, &key.path())? {
+            let addr = addr_of_stub(&stub, &prefix)?;
+            match self.pages.peek(addr) {
+                Peeked::There(page) => pin.keep(addr, &page),
+                peeked => self.wait_for(addr, &prefix, snapshot, pin, None, peeked),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes who waits for a page that is not in memory. Begins to read it if nobody does yet.
+    fn wait_for(
+        &mut self,
+        addr: PageAddr,
+        prefix: &Path,
+        snapshot: &Arc<Snapshot>,
+        pin: &Arc<PagePin>,
+        ticket: Option<u64>,
+        peeked: Peeked,
+    ) {
+        match self.under_way.entry(addr) {
+            Entry::Occupied(mut entry) => {
+                let under_way = entry.get_mut();
+                if !under_way.pins.iter().any(|other| Arc::ptr_eq(other, pin)) {
+                    under_way.pins.push(pin.clone());
+                }
+                under_way.tickets.extend(ticket);
+            }
+            Entry::Vacant(entry) if matches!(peeked, Peeked::Absent) => {
+                self.queue.submit(&self.pages.segments, addr, addr.to_u64());
+                entry.insert(UnderWay {
+                    prefix: *prefix,
+                    pins: vec![pin.clone()],
+                    tickets: ticket.into_iter().collect(),
+                    _snapshot: snapshot.clone(),
+                });
+            }
+            Entry::Vacant(_) => {
+                let waiting = ticket.map(|ticket| (addr, pin.clone(), ticket));
+                self.elsewhere.extend(waiting);
+            }
+        }
+    }
+
+    /// Takes the reads that have ended, and adds the tickets of those who waited for them to
+    /// `ended`. With `wait`, returns once there is one, unless none is under way.
+    pub fn poll(&mut self, wait: bool, ended: &mut Vec<u64>) {
+        if !self.elsewhere.is_empty() {
+            self.look_elsewhere(ended);
+            if wait && ended.is_empty() && self.under_way.is_empty() && !self.elsewhere.is_empty() {
+                thread::sleep(ELSEWHERE_PAUSE);
+                return;
+            }
+        }
+        let wait = wait && ended.is_empty();
+        let mut finished = std::mem::take(&mut self.finished);
+        self.queue.poll(&self.pages.segments, wait, &mut finished);
+        for (_, addr, read) in finished.drain(..) {
+            let Some(under_way) = self.under_way.remove(&addr) else {
+                continue;
+            };
+            // An error recurs when execution reads the page.
+            if let Ok(page) = self.pages.end_ahead(addr, &under_way.prefix, read) {
+                for (at, pin) in under_way.pins.iter().enumerate() {
+                    match at {
+                        0 => pin.keep_ahead(addr, &page),
+                        _ => pin.keep(addr, &page),
+                    }
+                }
+            }
+            ended.extend(under_way.tickets);
+        }
+        self.finished = finished;
+    }
+
+    /// Looks whether another reader has finished the pages that are waited for here.
+    fn look_elsewhere(&mut self, ended: &mut Vec<u64>) {
+        let pages = &self.pages;
+        self.elsewhere.retain(|(addr, pin, ticket)| {
+            if pages.is_being_read(*addr) {
+                return true;
+            }
+            if let Some(page) = pages.find(*addr) {
+                pin.keep(*addr, &page);
+            }
+            ended.push(*ticket);
+            false
+        });
+    }
+}
+
+impl Drop for AheadReader {
+    fn drop(&mut self) {
+        for addr in self.under_way.keys() {
+            self.pages.give_up_ahead(*addr);
+        }
+    }
+}
+
+fn place_of(snapshot: &Snapshot, path: &Path) -> Result<Place, StateError> {
+    let found = snapshot.index.look_up(path, &mut HeldParts::default())?;
+    Ok(match found {
+        IndexLookup::Resident(leaf) => Place::Index(leaf),
+        IndexLookup::Page { stub, depth } => Place::Page(stub, path.prefix(depth)),
+    })
+}
