@@ -136,6 +136,15 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// of each read in its request. Any number of threads may call it concurrently.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
 
+    /// Creates a queue of reads, for one thread that submits reads as it learns of them and takes
+    /// the finished ones later. The disk has up to `depth` of them in flight at a time, and the
+    /// rest wait in the queue. A disk without a queue of its own executes each read when it is
+    /// submitted.
+    fn read_queue(&self, depth: usize) -> Box<dyn ReadQueue> {
+        let _ = depth;
+        Box::new(PlainQueue::default())
+    }
+
     /// Returns the memory held for reads, in bytes.
     fn memory_bytes(&self) -> u64 {
         0
@@ -244,6 +253,84 @@ impl<'a> ReadRequest<'a> {
             buf,
             outcome: Ok(()),
         }
+    }
+}
+
+/// A read that owns its buffer.
+#[derive(Debug)]
+pub struct QueuedRead {
+    /// The file to read. It is kept open until the read is finished.
+    pub file: Arc<dyn DiskFile>,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Buffer for the bytes. Its length is the length of the read.
+    pub bytes: Vec<u8>,
+    /// Number with which [`FinishedRead`] identifies the read. The queue does not interpret it.
+    pub tag: u64,
+}
+
+impl QueuedRead {
+    /// Executes the read, and waits for it.
+    pub(crate) fn execute(mut self) -> FinishedRead {
+        let outcome = self.file.read_at(&mut self.bytes, self.offset);
+        self.finish(outcome)
+    }
+
+    pub(crate) fn finish(self, outcome: Result<(), DiskError>) -> FinishedRead {
+        FinishedRead {
+            tag: self.tag,
+            bytes: self.bytes,
+            outcome,
+        }
+    }
+}
+
+/// A read that a [`ReadQueue`] has finished.
+#[derive(Debug)]
+pub struct FinishedRead {
+    /// Number that the caller gave the read.
+    pub tag: u64,
+    /// Buffer of the read, with its length unchanged. Its content is unspecified after an error.
+    pub bytes: Vec<u8>,
+    /// Outcome of the read.
+    pub outcome: Result<(), DiskError>,
+}
+
+/// A queue of reads, made by [`Disk::read_queue`]. Each submitted read is handed out by one later
+/// [`ReadQueue::poll`], in any order.
+///
+/// Dropping the queue abandons the reads that were not handed out. It may wait for those that the
+/// device has begun.
+pub trait ReadQueue: Send {
+    /// Adds a read. It may begin only with the next call of [`ReadQueue::poll`], which passes all
+    /// reads submitted before it to the system at once. Errors are in the outcome of the read.
+    fn submit(&mut self, read: QueuedRead);
+
+    /// Returns the number of reads that were submitted and not yet handed out.
+    fn in_flight(&self) -> usize;
+
+    /// Begins submitted reads, and appends finished ones to `finished`. With `wait`, returns only
+    /// with at least one, unless none is in flight.
+    fn poll(&mut self, wait: bool, finished: &mut Vec<FinishedRead>);
+}
+
+/// A queue that executes each read when it is submitted.
+#[derive(Default)]
+pub(crate) struct PlainQueue {
+    finished: Vec<FinishedRead>,
+}
+
+impl ReadQueue for PlainQueue {
+    fn submit(&mut self, read: QueuedRead) {
+        self.finished.push(read.execute());
+    }
+
+    fn in_flight(&self) -> usize {
+        self.finished.len()
+    }
+
+    fn poll(&mut self, _: bool, finished: &mut Vec<FinishedRead>) {
+        finished.append(&mut self.finished);
     }
 }
 

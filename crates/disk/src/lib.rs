@@ -1,8 +1,8 @@
 //! Disk access: directories of the file system, with io_uring and direct I/O where available, and a
 //! seeded faulty disk for tests.
 //!
-//! All durable data goes through [`Disk`] and [`DiskFile`]: positioned reads, single or in batches,
-//! positioned writes, holes, an explicit sync of a file's data, and an explicit sync of a
+//! All durable data goes through [`Disk`] and [`DiskFile`]: positioned reads, single, in batches
+//! or through a queue, positioned writes, holes, an explicit sync of a file's data, and an explicit sync of a
 //! directory's names. Names are relative to the root of the disk, with `/` between directories.
 //!
 //! ```
@@ -54,7 +54,10 @@ mod trial;
 mod salvage;
 mod faulty;
 
-pub use disk::{Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, ReadRequest};
+pub use disk::{
+    Access, BLOCK_BYTES, Disk, DiskDescription, DiskFile, DiskLock, FinishedRead, QueuedRead,
+    ReadQueue, ReadRequest,
+};
 pub use error::{DiskError, LockError};
 pub use faulty::{Fault, FaultyDisk};
 pub use salvage::{SalvageDisk, UnreadableRange};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Counters of a disk since its creation. Failed reads and writes count, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// Number of reads, single or in batches.
+    /// Number of reads, single, in batches or through queues.
     pub reads: u64,
     /// Bytes read from the system: whole blocks if access is direct.
     pub bytes_read: u64,

@@ -2,7 +2,8 @@
 
 use crate::{
     Access, BLOCK_BYTES, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats,
-    LockError, ReadRequest, disk::check_write,
+    FinishedRead, LockError, QueuedRead, ReadQueue, ReadRequest,
+    disk::{PlainQueue, check_write},
 };
 use std::{
     any::Any,
@@ -233,6 +234,13 @@ impl Disk for TrialDisk {
         }
     }
 
+    fn read_queue(&self, depth: usize) -> Box<dyn ReadQueue> {
+        Box::new(TrialQueue {
+            unchanged: self.0.disk.read_queue(depth),
+            changed: PlainQueue::default(),
+        })
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.0.disk.memory_bytes() + self.0.bytes.load(Ordering::Relaxed)
     }
@@ -243,6 +251,33 @@ impl Disk for TrialDisk {
 
     fn describe(&self) -> DiskDescription {
         self.0.disk.describe()
+    }
+}
+
+/// A queue of reads: unchanged ranges are read from the underlying disk.
+struct TrialQueue {
+    unchanged: Box<dyn ReadQueue>,
+    changed: PlainQueue,
+}
+
+impl ReadQueue for TrialQueue {
+    fn submit(&mut self, read: QueuedRead) {
+        let file = (&*read.file as &dyn Any).downcast_ref::<TrialFile>();
+        let below = file.and_then(|file| file.unchanged(read.bytes.len(), read.offset));
+        match below {
+            Some(file) => self.unchanged.submit(QueuedRead { file, ..read }),
+            None => self.changed.submit(read),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.unchanged.in_flight() + self.changed.in_flight()
+    }
+
+    fn poll(&mut self, wait: bool, finished: &mut Vec<FinishedRead>) {
+        let wait = wait && self.changed.in_flight() == 0;
+        self.changed.poll(wait, finished);
+        self.unchanged.poll(wait, finished);
     }
 }
 

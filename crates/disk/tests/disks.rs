@@ -1,8 +1,8 @@
 //! What every disk does, by the same cases for each.
 
 use cambium_disk::{
-    Access, BLOCK_BYTES, Disk, DiskError, DiskFile, DiskStats, FaultyDisk, IoMethod, LockError,
-    ReadRequest, SalvageDisk, StdDisk, StdDiskOptions, TrialDisk,
+    Access, BLOCK_BYTES, Disk, DiskError, DiskFile, DiskStats, FaultyDisk, FinishedRead, IoMethod,
+    LockError, QueuedRead, ReadQueue, ReadRequest, SalvageDisk, StdDisk, StdDiskOptions, TrialDisk,
 };
 use std::{
     io::ErrorKind,
@@ -266,6 +266,153 @@ fn a_file_of_another_disk_can_be_in_a_batch() {
     });
 }
 
+/// A read of `len` bytes. Its buffer is filled with something else before.
+fn queued(file: &Arc<dyn DiskFile>, offset: u64, len: usize, tag: u64) -> QueuedRead {
+    QueuedRead {
+        file: Arc::clone(file),
+        offset,
+        bytes: vec![0xee; len],
+        tag,
+    }
+}
+
+/// Takes all reads that the queue has left.
+fn take_rest(queue: &mut dyn ReadQueue) -> Vec<FinishedRead> {
+    let mut finished = Vec::new();
+    while queue.in_flight() > 0 {
+        let before = (finished.len(), queue.in_flight());
+        queue.poll(true, &mut finished);
+        assert!(finished.len() > before.0, "a wait without a result");
+        assert_eq!(
+            finished.len() + queue.in_flight(),
+            before.0 + before.1,
+            "reads were lost or counted twice"
+        );
+    }
+    queue.poll(true, &mut finished);
+    finished
+}
+
+#[test]
+fn a_queue_finishes_each_read_once_and_finds_what_is_there() {
+    on_each(|disk| {
+        let bytes = content(1_000_001);
+        let other = filled(&FaultyDisk::new(3), "theirs", Access::Cached, &bytes);
+        let ours = [Access::Cached, Access::Direct]
+            .map(|access| filled(disk, &format!("{access:?}"), access, &bytes));
+        let files = [&ours[0], &ours[1], &other];
+        for depth in [1, 16, 128] {
+            let mut queue = disk.read_queue(depth);
+            let len = |n| match mix(n + 7_000) as usize {
+                len if n % 20 == 0 => len % 100_000,
+                len => len % 6_000,
+            };
+            let edges = [
+                (0, 0),
+                (0, bytes.len()),
+                (16 << 10, 16 << 10),
+                (1, 64 << 10),
+                (1_000_000, 1),
+                (1_000_000, 2),
+                (1_000_001, 0),
+                (1 << 40, 1),
+                (u64::MAX, 1),
+            ];
+            let ranges = (0..500).map(|n| (mix(n + depth as u64) % 1_020_000, len(n)));
+            let reads: Vec<_> = ranges.chain(edges).collect();
+            let mut finished = Vec::new();
+            for (n, (offset, len)) in reads.iter().enumerate() {
+                queue.submit(queued(files[n % 3], *offset, *len, n as u64));
+                assert_eq!(queue.in_flight() + finished.len(), n + 1);
+                if n % 5 == 0 {
+                    queue.poll(n % 25 == 0, &mut finished);
+                }
+            }
+            finished.extend(take_rest(&mut *queue));
+            finished.sort_unstable_by_key(|read| read.tag);
+            assert!(
+                finished
+                    .iter()
+                    .map(|read| read.tag)
+                    .eq(0..reads.len() as u64)
+            );
+            for (read, (offset, len)) in finished.into_iter().zip(reads) {
+                let end = usize::try_from(offset).unwrap().checked_add(len);
+                match end.and_then(|end| bytes.get(offset as usize..end)) {
+                    Some(expected) => {
+                        read.outcome.unwrap();
+                        assert!(read.bytes == expected, "{len} bytes at {offset}");
+                    }
+                    None => {
+                        assert_eq!(kind(read.outcome), ErrorKind::UnexpectedEof);
+                        assert_eq!(read.bytes.len(), len);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_removed_and_closed_meanwhile_is_read_by_a_queue() {
+    on_each(|disk| {
+        let bytes = content(100_000);
+        let file = filled(disk, "a", Access::Direct, &bytes);
+        let mut queue = disk.read_queue(8);
+        for n in 0..100 {
+            queue.submit(queued(&file, n * 999, 50, n));
+        }
+        disk.remove("a").unwrap();
+        drop(file);
+        for read in take_rest(&mut *queue) {
+            read.outcome.unwrap();
+            assert_eq!(read.bytes, bytes[read.tag as usize * 999..][..50]);
+        }
+    });
+}
+
+#[test]
+fn a_queue_can_be_dropped_with_reads_in_flight() {
+    on_each(|disk| {
+        let bytes = content(1_000_000);
+        let file = filled(disk, "a", Access::Direct, &bytes);
+        for polls in 0..3 {
+            let mut queue = disk.read_queue(32);
+            for n in 0..200 {
+                queue.submit(queued(&file, n * 4_096, 4_096, n));
+            }
+            (0..polls).for_each(|_| queue.poll(false, &mut Vec::new()));
+        }
+        let mut queue = disk.read_queue(32);
+        queue.submit(queued(&file, 5, 10, 0));
+        assert_eq!(take_rest(&mut *queue)[0].bytes, bytes[5..15]);
+    });
+}
+
+#[test]
+fn a_queue_of_a_trial_disk_finds_what_was_changed_there_and_what_was_not() {
+    let below = FaultyDisk::new(1);
+    let mut bytes = content(100_000);
+    filled(&below, "a", Access::Cached, &bytes);
+    let trial = TrialDisk::new(Arc::new(below.clone()), u64::MAX);
+    let file = trial.open("a").unwrap();
+    file.write_at(&[0xaa; 5_000], 30_000).unwrap();
+    bytes[30_000..35_000].fill(0xaa);
+    let reads_before = below.stats().reads;
+    let mut queue = trial.read_queue(8);
+    for n in 0..99 {
+        queue.submit(queued(&file, n * 1_000, 1_000, n));
+    }
+    let finished = take_rest(&mut *queue);
+    assert_eq!(finished.len(), 99);
+    for read in finished {
+        read.outcome.unwrap();
+        assert_eq!(read.bytes, bytes[read.tag as usize * 1_000..][..1_000]);
+    }
+    let reads = below.stats().reads - reads_before;
+    assert!((90..99).contains(&reads), "{reads} reads below");
+}
+
 #[test]
 fn direct_access_writes_whole_blocks_only() {
     on_each(|disk| {
@@ -340,9 +487,14 @@ fn a_disk_counts_what_it_does() {
             .map(|buf| ReadRequest::new(&*file, 0, buf))
             .collect();
         disk.read_batch(&mut batch);
+        let mut queue = disk.read_queue(2);
+        (0..3).for_each(|n| queue.submit(queued(&file, n, 20, n)));
+        // The second read of a failed one is not counted.
+        queue.submit(queued(&file, 9_990, 20, 3));
+        take_rest(&mut *queue);
         let expected = DiskStats {
-            reads: 5,
-            bytes_read: 220,
+            reads: 9,
+            bytes_read: 300,
             batches: 2,
             writes: 1,
             bytes_written: 10_000,

@@ -1,6 +1,6 @@
 //! What the faulty disk does to what was not synced, and what it never does.
 
-use cambium_disk::{Access, BLOCK_BYTES, Disk, Fault, FaultyDisk, ReadRequest};
+use cambium_disk::{Access, BLOCK_BYTES, Disk, Fault, FaultyDisk, QueuedRead, ReadRequest};
 use std::collections::BTreeSet;
 
 /// A disk with the durable file `f` of 2,000 ones.
@@ -254,6 +254,51 @@ fn reads_of_a_batch_and_direct_files_have_the_same_accidents() {
     disk.lose_power_after(0);
     assert!(files[0].punch_hole(0, 1).is_err());
     assert_eq!(batch().0, [false, false]);
+}
+
+#[test]
+fn a_queue_loses_no_read_whatever_their_order_and_errors() {
+    const READS: u64 = 60;
+    let (mut orders, mut empty_polls) = (BTreeSet::new(), 0);
+    for seed in 0..200 {
+        let disk = disk(seed);
+        let file = disk.open("f").unwrap();
+        disk.flip_bit("f", 7, 3);
+        disk.inject(Fault::FailedRead, "f", 5);
+        let mut queue = disk.read_queue(4);
+        let (mut finished, mut submitted) = (Vec::new(), 0);
+        while finished.len() < READS as usize {
+            for _ in 0..(seed % 9).min(READS - submitted) + 1 {
+                if submitted < READS {
+                    queue.submit(QueuedRead {
+                        file: file.clone(),
+                        offset: submitted,
+                        bytes: vec![0; 2],
+                        tag: submitted,
+                    });
+                    submitted += 1;
+                }
+            }
+            let before = finished.len();
+            let wait = finished.len() % 3 == 0;
+            queue.poll(wait, &mut finished);
+            assert!(!wait || finished.len() > before, "no progress");
+            empty_polls += u64::from(finished.len() == before);
+            assert_eq!(queue.in_flight() + finished.len(), submitted as usize);
+        }
+        let order: Vec<_> = finished.iter().map(|read| read.tag).collect();
+        let tags: BTreeSet<_> = order.iter().copied().collect();
+        assert!(tags.into_iter().eq(0..READS), "seed {seed}: {order:?}");
+        orders.insert(order);
+        let failed = finished.iter().filter(|read| read.outcome.is_err());
+        assert_eq!((failed.count(), disk.take_hits().len()), (5, 5));
+        for read in finished.iter().filter(|read| read.outcome.is_ok()) {
+            let expected = [0, 1].map(|at| if read.tag + at == 7 { 1 ^ 8 } else { 1 });
+            assert_eq!(read.bytes, expected);
+        }
+    }
+    assert!(orders.len() > 190, "{} orders", orders.len());
+    assert!(empty_polls > 200, "{empty_polls}");
 }
 
 #[test]

@@ -88,5 +88,6 @@ pub use pace::WritePace;
 pub use page::{PAGE_BYTES_MAX, Page, PageBuilder, PageError, PageRewriter, leaf_size_bytes};
 pub use readers::{ReaderLock, UnlinkedFiles, create_readers_dir, live_readers};
 pub use segments::{
-    PageAddr, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats, Segments, SegmentsRecovery,
+    FinishedPage, PageAddr, PageQueue, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats,
+    Segments, SegmentsRecovery,
 };

@@ -2,7 +2,8 @@
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::{
-    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadRequest,
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
+    ReadRequest,
 };
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, FileSizes, Options, StateError, backup};
@@ -115,6 +116,10 @@ impl Disk for BusyDisk {
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
         self.disk.read_batch(requests);
+    }
+
+    fn read_queue(&self, depth: usize) -> Box<dyn ReadQueue> {
+        self.disk.read_queue(depth)
     }
 
     fn stats(&self) -> DiskStats {

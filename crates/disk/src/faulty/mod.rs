@@ -1,4 +1,5 @@
-//! A seeded disk in memory that loses, tears and reorders unsynced changes, and injects faults.
+//! A seeded disk in memory that loses, tears and reorders unsynced changes, finishes queued reads
+//! late and in any order, and injects faults.
 //!
 //! ```text
 //!  create, rename, remove --> live names    write_at, punch_hole, set_len --> live bytes
@@ -17,11 +18,12 @@ mod image;
 mod names;
 mod state;
 mod file;
+mod queue;
 
 pub use faults::Fault;
 
 use crate::{
-    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
     ReadRequest, stats::Counters,
 };
 use chance::{Fate, Random};
@@ -29,6 +31,7 @@ use faults::Faults;
 use file::FaultyFile;
 use image::FileImage;
 use names::Names;
+use queue::FaultyQueue;
 use state::{SharedState, State};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -338,6 +341,12 @@ impl Disk for FaultyDisk {
         for request in requests {
             request.outcome = request.file.read_at(request.buf, request.offset);
         }
+    }
+
+    /// The queue finishes reads in a random order, and after a random number of polls. `depth` is
+    /// ignored.
+    fn read_queue(&self, _: usize) -> Box<dyn ReadQueue> {
+        Box::new(FaultyQueue::new(Random(self.state().random.next())))
     }
 
     fn stats(&self) -> DiskStats {

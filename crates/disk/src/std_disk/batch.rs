@@ -5,11 +5,12 @@ use super::{
     shared::Shared,
     threads::Threads,
     uring::{Piece, RingError, Rings, SLOT_BYTES, SetUp},
-    window::{Window, copy_part},
+    window::Window,
 };
 use crate::ReadRequest;
 use std::{
     any::Any,
+    io,
     os::fd::AsFd,
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
@@ -27,17 +28,11 @@ pub(super) struct BatchReader {
     /// Time at which the system refused reads for lack of memory. Rings then pause for
     /// [`REFUSED_PAUSE`].
     refused_at: Mutex<Option<Instant>>,
-    threads: Threads,
+    pub(super) threads: Threads,
 }
 
 /// Pause of the rings after the system refused reads.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-
-/// A piece of a request that fits into a slot of a ring.
-struct Part {
-    request: usize,
-    window: Window,
-}
 
 impl BatchReader {
     /// Creates a reader that uses rings created by `set_up`, or threads without it.
@@ -104,7 +99,18 @@ impl BatchReader {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_pausing(&self) -> bool {
+    /// Lets the rings pause after the system refused reads or a further ring.
+    pub(super) fn note_refusal(&self) {
+        *self.refused_at() = Some(Instant::now());
+    }
+
+    /// Records why a ring failed.
+    pub(super) fn note_broken(&self, error: &io::Error) {
+        let _ = self.broken.set(format!("a ring failed: {error}"));
+    }
+
+    /// Returns whether no ring should be used, because the system refused reads a short time ago.
+    pub(super) fn is_pausing(&self) -> bool {
         let mut refused_at = self.refused_at();
         refused_at.take_if(|at| at.elapsed() > REFUSED_PAUSE);
         refused_at.is_some()
@@ -117,7 +123,7 @@ impl BatchReader {
         requests: &mut Vec<(&StdFile, &mut ReadRequest<'_>)>,
         windows: &[Option<Window>],
     ) {
-        let (mut parts, mut pieces) = (Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
         let mut missing = vec![0; requests.len()];
         for (at, ((file, _), window)) in requests.iter().zip(windows).enumerate() {
             let Some(window) = window else {
@@ -126,30 +132,21 @@ impl BatchReader {
             };
             for window in window.pieces(SLOT_BYTES) {
                 missing[at] += 1;
-                parts.push(Part {
-                    request: at,
-                    window,
-                });
-                pieces.push(Piece {
-                    file: file.as_file().as_fd(),
-                    offset: window.start,
-                    len: window.len() as u32,
-                });
+                let read = at as u64;
+                pieces.push((file.as_file().as_fd(), Piece { read, window }));
             }
         }
         let read = rings.read(&pieces, |piece, bytes| {
-            let Part { request, window } = parts[piece];
-            let (_, target) = &mut requests[request];
-            if bytes.is_some_and(|bytes| {
-                copy_part(target.buf, target.offset, window.start, window.end, bytes)
-            }) {
-                missing[request] -= 1;
+            let at = piece.read as usize;
+            let (_, target) = &mut requests[at];
+            if bytes.is_some_and(|bytes| piece.copy(target.buf, target.offset, bytes)) {
+                missing[at] -= 1;
             }
         });
         match &read {
             Ok(()) => {}
-            Err(RingError::Refused) => *self.refused_at() = Some(Instant::now()),
-            Err(RingError::Broken(e)) => _ = self.broken.set(format!("a ring failed: {e}")),
+            Err(RingError::Refused) => self.note_refusal(),
+            Err(RingError::Broken(e)) => self.note_broken(e),
         }
         let mut missing = missing.into_iter();
         requests.retain_mut(|(_, request)| {

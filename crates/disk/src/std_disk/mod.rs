@@ -3,6 +3,7 @@
 //! ```text
 //!  one read      file.rs      pread, of whole blocks into aligned memory if access is direct
 //!  a batch       batch.rs     by a ring: uring.rs    (refused: by threads, threads.rs)
+//!  a queue       queue.rs     by a ring: uring.rs    (refused: by threads, background.rs)
 //!  a write       file.rs      pwrite
 //! ```
 
@@ -13,17 +14,20 @@ mod file;
 mod threads;
 mod uring;
 mod batch;
+mod background;
+mod queue;
 #[cfg(test)]
 mod tests;
 
 pub use options::{IoMethod, StdDiskOptions};
 
 use crate::{
-    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError,
+    Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
     ReadRequest, stats::Counters,
 };
 use batch::BatchReader;
 use file::StdFile;
+use queue::StdQueue;
 use rustix::{
     fs::OFlags,
     io::Errno,
@@ -311,6 +315,11 @@ impl Disk for StdDisk {
             [one] => one.outcome = one.file.read_at(one.buf, one.offset),
             many => self.batches.read(many, &self.shared),
         }
+    }
+
+    fn read_queue(&self, depth: usize) -> Box<dyn ReadQueue> {
+        let (batches, shared) = (Arc::clone(&self.batches), Arc::clone(&self.shared));
+        Box::new(StdQueue::new(batches, shared, depth))
     }
 
     fn memory_bytes(&self) -> u64 {

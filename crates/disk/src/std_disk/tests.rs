@@ -1,7 +1,7 @@
 //! What a disk does whose system refuses io_uring, or fails at it later.
 
 use super::*;
-use crate::StdDiskOptions;
+use crate::{QueuedRead, StdDiskOptions};
 use io_uring::IoUring;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,10 +38,48 @@ fn check_batches(disk: &StdDisk) {
     }
 }
 
+/// Content of the file that queues read.
+fn queue_file(disk: &StdDisk) -> (Arc<dyn DiskFile>, Vec<u8>) {
+    let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+    let _ = disk.remove("q");
+    disk.create("q").unwrap().write_at(&content, 0).unwrap();
+    (disk.open_with("q", Access::Direct).unwrap(), content)
+}
+
+/// Reads a file through a queue, and checks what comes.
+fn check_queue(disk: &StdDisk, queue: &mut dyn ReadQueue) {
+    let (file, content) = queue_file(disk);
+    let len = |n: usize| if n.is_multiple_of(10) { 40_000 } else { 77 };
+    let offset = |n: usize| n * 7_919 % 355_000;
+    let (mut finished, mut found) = (Vec::new(), [0; 300]);
+    for n in 0..found.len() {
+        queue.submit(QueuedRead {
+            file: file.clone(),
+            offset: offset(n) as u64,
+            bytes: vec![0; len(n)],
+            tag: n as u64,
+        });
+        if n.is_multiple_of(7) {
+            queue.poll(n.is_multiple_of(21), &mut finished);
+        }
+    }
+    while queue.in_flight() > 0 {
+        queue.poll(true, &mut finished);
+    }
+    for read in finished {
+        let n = read.tag as usize;
+        read.outcome.unwrap();
+        assert!(read.bytes == content[offset(n)..][..len(n)], "read {n}");
+        found[n] += 1;
+    }
+    assert_eq!(found, [1; 300]);
+}
+
 #[test]
 fn refused_rings_leave_threads_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), refused);
+    check_queue(&disk, &mut *disk.read_queue(16));
     check_batches(&disk);
     let description = disk.describe();
     assert_eq!(description.batch_reads, "threads");
@@ -71,6 +109,7 @@ fn rings_that_can_be_made_but_not_used_are_refused_at_the_start() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), switched_off);
+    check_queue(&disk, &mut *disk.read_queue(16));
     check_batches(&disk);
     assert_eq!(disk.describe().batch_reads, "threads");
 }
@@ -100,6 +139,102 @@ fn a_ring_that_fails_at_work_is_given_up_and_nothing_is_lost() {
     assert!(why.starts_with("a ring failed: "), "{why}");
     drop(good_ring);
     check_batches(&disk);
+}
+
+#[test]
+fn a_queue_whose_ring_fails_at_work_reads_by_threads() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    /// The first ring, which tests the system, is good, and that of the queue fails when used.
+    fn first_good(entries: u32) -> io::Result<IoUring> {
+        match MADE.fetch_add(1, Ordering::Relaxed) {
+            0 => uring::set_up(entries),
+            _ => IoUring::builder().setup_r_disabled().build(entries),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), first_good);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    let mut queue = disk.read_queue(16);
+    check_queue(&disk, &mut *queue);
+    let why = disk.describe().no_uring_because.unwrap();
+    assert!(why.starts_with("a ring failed: "), "{why}");
+    check_queue(&disk, &mut *queue);
+    assert_eq!(MADE.load(Ordering::Relaxed), 2, "no ring is made again");
+}
+
+#[test]
+fn a_queue_whose_ring_is_refused_reads_by_threads_and_rings_stay() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    fn only_one(entries: u32) -> io::Result<IoUring> {
+        match MADE.fetch_add(1, Ordering::Relaxed) {
+            0 => uring::set_up(entries),
+            _ => Err(Errno::NOMEM.into()),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), only_one);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    check_queue(&disk, &mut *disk.read_queue(16));
+    assert_eq!(disk.describe().batch_reads, "io_uring");
+    check_batches(&disk);
+}
+
+#[test]
+fn a_queue_whose_reads_are_refused_for_a_while_leaves_them_to_threads_and_has_a_ring_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), uring::set_up);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    let pool_bytes = disk.memory_bytes();
+    let mut queue = disk.read_queue(16);
+    // A short refusal is waited for.
+    for after in 0..4 {
+        uring::tests::refuse(after, 3);
+        check_queue(&disk, &mut *queue);
+        uring::tests::refuse(0, 0);
+        assert!(disk.memory_bytes() > pool_bytes, "the ring was given up");
+    }
+    for after in 0..4 {
+        uring::tests::refuse(after, u32::MAX);
+        check_queue(&disk, &mut *queue);
+        uring::tests::refuse(0, 0);
+        assert_eq!(disk.memory_bytes(), pool_bytes, "the ring was kept");
+        assert_eq!(disk.describe().batch_reads, "io_uring", "not given up");
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        check_queue(&disk, &mut *queue);
+        assert!(disk.memory_bytes() > pool_bytes, "there is a ring again");
+    }
+}
+
+#[test]
+fn the_memory_of_a_queue_is_counted_and_freed_with_reads_in_flight() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), uring::set_up);
+    if disk.batches.rings().is_err() {
+        return; // The system has none.
+    }
+    let pool_bytes = disk.memory_bytes();
+    let (file, _) = queue_file(&disk);
+    for polls in 0..3 {
+        let mut queue = disk.read_queue(40);
+        for n in 0..100 {
+            queue.submit(QueuedRead {
+                file: file.clone(),
+                offset: n * 4_000,
+                bytes: vec![0; 4_000],
+                tag: n,
+            });
+        }
+        assert_eq!(disk.memory_bytes() - pool_bytes, 40 * (16 << 10));
+        (0..polls).for_each(|_| queue.poll(false, &mut Vec::new()));
+        drop(queue);
+        assert_eq!(disk.memory_bytes(), pool_bytes);
+    }
 }
 
 #[test]
@@ -163,4 +298,5 @@ fn a_file_system_in_memory_serves_direct_access_in_its_way() {
     };
     let disk = StdDisk::with_set_up(dir.path(), &options(IoMethod::Auto), uring::set_up);
     check_batches(&disk);
+    check_queue(&disk, &mut *disk.read_queue(16));
 }

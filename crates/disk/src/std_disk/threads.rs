@@ -1,4 +1,4 @@
-//! Batches of reads by threads, the method that works on every system.
+//! Threads that read, and batches of reads by them, the method that works on every system.
 //!
 //! A thread reads into memory of the batch, never into the caller's memory, so no unsafe code is
 //! needed to extend lifetimes.
@@ -7,7 +7,7 @@ use super::file::StdFile;
 use crate::ReadRequest;
 use std::{
     collections::VecDeque,
-    io,
+    fmt, io, ptr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -18,6 +18,12 @@ use std::{
 const THREADS_MAX: usize = 32;
 /// Maximum number of reads whose bytes are held in memory at once.
 const BATCH_READS_MAX: usize = 1024;
+
+/// Work for a thread.
+pub(super) trait Job: fmt::Debug + Send + Sync {
+    /// Does the work, or returns at once if others have done it.
+    fn run(&self);
+}
 
 /// Threads that read. They are started on demand, and end when this value is dropped.
 #[derive(Debug, Default)]
@@ -33,7 +39,8 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    batches: VecDeque<Arc<Batch>>,
+    /// Offered jobs, in order. A job on which several threads can work is there several times.
+    jobs: VecDeque<Arc<dyn Job>>,
     threads: usize,
     closed: bool,
 }
@@ -81,11 +88,12 @@ impl Threads {
             unfinished: Mutex::new(requests.len()),
             finished: Condvar::new(),
         });
-        self.offer(&batch);
-        batch.work();
-        // The threads do this too, but there may be none.
-        let is_other = |other: &Arc<Batch>| !Arc::ptr_eq(other, &batch);
-        self.queue.state().batches.retain(is_other);
+        let useful = batch.reads.len() - 1; // The caller makes one read itself.
+        let job: Arc<dyn Job> = batch.clone();
+        self.offer(&job, useful.min(THREADS_MAX), useful);
+        batch.run();
+        let is_other = |other: &Arc<dyn Job>| !ptr::addr_eq(Arc::as_ptr(other), &*batch);
+        self.queue.state().jobs.retain(is_other);
         batch.wait();
         for (read, (file, request)) in batch.reads.iter().zip(requests) {
             let outcome = read.outcome.get().expect("all reads are over");
@@ -102,10 +110,10 @@ impl Threads {
         }
     }
 
-    /// Offers a batch to the threads, after starting as many as it can use.
-    fn offer(&self, batch: &Arc<Batch>) {
+    /// Offers a job `times` times, after starting threads until there are `useful` ones or the
+    /// maximum. Returns false if there is no thread at all.
+    pub(super) fn offer(&self, job: &Arc<dyn Job>, times: usize, useful: usize) -> bool {
         let mut state = self.queue.state();
-        let useful = batch.reads.len() - 1; // The caller makes one read itself.
         while state.threads < useful.min(THREADS_MAX) {
             let queue = Arc::clone(&self.queue);
             let thread = std::thread::Builder::new()
@@ -116,11 +124,13 @@ impl Threads {
             }
             state.threads += 1;
         }
-        state.batches.push_back(Arc::clone(batch));
+        state.jobs.extend((0..times).map(|_| Arc::clone(job)));
+        let has_threads = state.threads > 0;
         drop(state);
-        for _ in 0..useful.min(THREADS_MAX) {
+        for _ in 0..times {
             self.queue.work.notify_one();
         }
+        has_threads
     }
 }
 
@@ -140,32 +150,24 @@ impl Queue {
     fn serve(&self) {
         let mut state = self.state();
         while !state.closed {
-            let Some(batch) = state.batches.front().cloned() else {
+            let Some(job) = state.jobs.pop_front() else {
                 state = self
                     .work
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            if batch.is_begun() {
-                state.batches.pop_front();
-                continue;
-            }
             drop(state);
-            batch.work();
+            job.run();
+            drop(job);
             state = self.state();
         }
     }
 }
 
-impl Batch {
-    /// Whether all reads have been started.
-    fn is_begun(&self) -> bool {
-        self.next.load(Relaxed) >= self.reads.len()
-    }
-
+impl Job for Batch {
     /// Executes reads until all have been started.
-    fn work(&self) {
+    fn run(&self) {
         let mut done = 0;
         while let Some(read) = self.reads.get(self.next.fetch_add(1, Relaxed)) {
             let mut bytes = vec![0; read.len];
@@ -183,7 +185,9 @@ impl Batch {
             self.finished.notify_all();
         }
     }
+}
 
+impl Batch {
     fn wait(&self) {
         let mut unfinished = self
             .unfinished

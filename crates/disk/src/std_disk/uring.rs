@@ -1,4 +1,5 @@
-//! Reads by io_uring, through rings that own the memory into which the kernel writes.
+//! Reads by io_uring, through rings that own the memory into which the kernel writes. A batch
+//! borrows a ring of the pool, and a queue of reads has its own.
 //!
 //! ```text
 //!  pieces --> slot free? --> submission queue ==kernel==> completion queue --> `done`
@@ -18,6 +19,7 @@
 
 #![allow(unsafe_code)]
 
+use super::window::{Window, copy_part};
 use io_uring::{IoUring, opcode, types};
 use rustix::{fs::MemfdFlags, io::Errno};
 use std::{
@@ -33,8 +35,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum number of reads in flight in one ring.
+/// Maximum number of reads in flight in one ring of the pool.
 const DEPTH: u32 = 128;
+/// Maximum depth of any ring.
+const DEPTH_MAX: u32 = 1024;
 /// Size of a slot, and maximum size of a piece, in bytes.
 pub(super) const SLOT_BYTES: usize = 16 << 10;
 /// Alignment of slots in bytes, enough for direct I/O on any device.
@@ -48,16 +52,26 @@ const IDLE_RINGS_MAX: usize = 16;
 /// the ring gives up the rest of a batch.
 const REFUSALS_MAX: u32 = 50;
 /// Pause after a refusal.
-const REFUSAL_PAUSE: Duration = Duration::from_micros(500);
+pub(super) const REFUSAL_PAUSE: Duration = Duration::from_micros(500);
 /// Maximum time that a ring which gives up waits for the reads that the system has accepted.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// A range of a file, of 1 to [`SLOT_BYTES`] bytes.
+/// A part of a read that fits into a slot of a ring.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
-    pub(super) file: BorrowedFd<'a>,
-    pub(super) offset: u64,
-    pub(super) len: u32,
+pub(super) struct Piece {
+    /// Number that the caller gave the read.
+    pub(super) read: u64,
+    /// Range of the file, of 1 to [`SLOT_BYTES`] bytes.
+    pub(super) window: Window,
+}
+
+impl Piece {
+    /// Copies the part of the read's buffer `out`, which is at `offset` of the file, that is in
+    /// `bytes`, which were read. Returns false if there are too few of them.
+    pub(super) fn copy(&self, out: &mut [u8], offset: u64, bytes: &[u8]) -> bool {
+        let Window { start, end } = self.window;
+        copy_part(out, offset, start, end, bytes)
+    }
 }
 
 /// Creates a ring with this many entries.
@@ -95,7 +109,7 @@ impl Rings {
     /// Creates a pool with one ring, created by `set_up` and tested with a read.
     pub(super) fn new(set_up: SetUp) -> io::Result<Self> {
         let slots = Arc::new(AtomicU64::new(0));
-        let mut ring = Ring::new(set_up, slots.clone())?;
+        let mut ring = Ring::new(set_up, DEPTH, slots.clone())?;
         ring.probe()?;
         Ok(Self {
             set_up,
@@ -109,18 +123,26 @@ impl Rings {
         self.slots.load(Ordering::Relaxed) * SLOT_BYTES as u64
     }
 
-    /// Reads all `pieces`, and calls `done` with the index of each piece and the bytes read, or
-    /// `None` after an error. There may be fewer bytes than requested, at the end of the file or
-    /// for other reasons.
+    /// Creates a ring that does not belong to the pool, with up to `depth` reads in flight.
+    pub(super) fn separate(&self, depth: usize) -> io::Result<Ring> {
+        let depth = depth.clamp(1, DEPTH_MAX as usize) as u32;
+        Ring::new(self.set_up, depth, self.slots.clone())
+    }
+
+    /// Reads all `pieces`, each of the file beside it, and calls `done` with each piece and the
+    /// bytes read, or `None` after an error. There may be fewer bytes than requested, at the end of
+    /// the file or for other reasons.
     pub(super) fn read(
         &self,
-        pieces: &[Piece<'_>],
-        done: impl FnMut(usize, Option<&[u8]>),
+        pieces: &[(BorrowedFd<'_>, Piece)],
+        done: impl FnMut(Piece, Option<&[u8]>),
     ) -> Result<(), RingError> {
         let idle = self.idle().pop();
         let mut ring = match idle {
             Some(ring) => ring,
-            None => Ring::new(self.set_up, self.slots.clone()).map_err(|_| RingError::Refused)?,
+            None => {
+                Ring::new(self.set_up, DEPTH, self.slots.clone()).map_err(|_| RingError::Refused)?
+            }
         };
         ring.read(pieces, done)
             .map_err(|error| match is_passing(&error) {
@@ -155,10 +177,14 @@ impl fmt::Debug for Rings {
     }
 }
 
-struct Ring {
+/// A ring with its slots. It must not be used again after an error of [`Ring::submit_and_wait`]
+/// that does not pass. When dropped with reads in flight, it leaks its slots.
+pub(super) struct Ring {
     uring: IoUring,
     slots: Slots,
     free: Vec<u32>,
+    /// The piece that each slot was lent to last.
+    pieces: Vec<Piece>,
     /// Entries in the submission queue or in the kernel whose completion has not been taken.
     in_flight: usize,
     /// Counter of the pool's slots, reduced when this ring's memory is freed.
@@ -166,13 +192,18 @@ struct Ring {
 }
 
 impl Ring {
-    fn new(set_up: SetUp, counted: Arc<AtomicU64>) -> io::Result<Self> {
-        let uring = set_up(DEPTH)?;
-        counted.fetch_add(DEPTH.into(), Ordering::Relaxed);
+    fn new(set_up: SetUp, depth: u32, counted: Arc<AtomicU64>) -> io::Result<Self> {
+        let uring = set_up(depth)?;
+        counted.fetch_add(depth.into(), Ordering::Relaxed);
+        let no_piece = Piece {
+            read: 0,
+            window: Window { start: 0, end: 0 },
+        };
         Ok(Self {
             uring,
-            slots: Slots::new(),
-            free: (0..DEPTH).collect(),
+            slots: Slots::new(depth),
+            free: (0..depth).collect(),
+            pieces: vec![no_piece; depth as usize],
             in_flight: 0,
             counted,
         })
@@ -184,13 +215,12 @@ impl Ring {
         const CONTENT: &[u8] = b"a probe of io_uring";
         let file = rustix::fs::memfd_create("cambium-probe", MemfdFlags::CLOEXEC)?;
         rustix::io::pwrite(&file, CONTENT, 0)?;
-        let piece = Piece {
-            file: file.as_fd(),
-            offset: 2,
-            len: SLOT_BYTES as u32,
+        let window = Window {
+            start: 2,
+            end: 2 + SLOT_BYTES as u64,
         };
         let mut found = Vec::new();
-        self.read(&[piece], |_, bytes| {
+        self.read(&[(file.as_fd(), Piece { read: 0, window })], |_, bytes| {
             found.extend_from_slice(bytes.unwrap_or_default())
         })?;
         if found == CONTENT[2..] {
@@ -203,12 +233,16 @@ impl Ring {
     /// See [`Rings::read`]. After an error, or if `done` panics, the ring must not be used again.
     fn read(
         &mut self,
-        pieces: &[Piece<'_>],
-        mut done: impl FnMut(usize, Option<&[u8]>),
+        mut pieces: &[(BorrowedFd<'_>, Piece)],
+        mut done: impl FnMut(Piece, Option<&[u8]>),
     ) -> io::Result<()> {
-        let (mut next, mut refusals) = (0, 0);
-        while next < pieces.len() || self.in_flight > 0 {
-            next += self.push(&pieces[next..], next);
+        let mut refusals = 0;
+        while !pieces.is_empty() || self.in_flight > 0 {
+            while let [(file, piece), rest @ ..] = pieces
+                && self.push(*file, *piece)
+            {
+                pieces = rest;
+            }
             let wanted = self.in_flight.min(FINISHED_PER_WAIT);
             let refused = match self.submit_and_wait(wanted) {
                 Ok(_) => false,
@@ -232,7 +266,8 @@ impl Ring {
         Ok(())
     }
 
-    fn submit_and_wait(&mut self, wanted: usize) -> io::Result<usize> {
+    /// Passes all pushed pieces to the kernel, and waits until `wanted` completions can be taken.
+    pub(super) fn submit_and_wait(&mut self, wanted: usize) -> io::Result<usize> {
         #[cfg(test)]
         if tests::refuses() {
             return Err(Errno::AGAIN.into());
@@ -242,7 +277,7 @@ impl Ring {
 
     /// Waits up to [`DRAIN_MAX`] for the reads that the system has accepted. Entries left in the
     /// submission queue never start, since a ring is not used again after an error.
-    fn drain(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) {
+    pub(super) fn drain(&mut self, done: &mut impl FnMut(Piece, Option<&[u8]>)) {
         let start = Instant::now();
         loop {
             self.take_finished(done);
@@ -257,47 +292,51 @@ impl Ring {
         }
     }
 
-    /// Puts pieces into the submission queue while slots are free, and returns their number.
-    /// `first` is the index of the first piece.
-    fn push(&mut self, pieces: &[Piece<'_>], first: usize) -> usize {
-        let mut queue = self.uring.submission();
-        let mut pushed = 0;
-        for piece in pieces {
-            let Some(slot) = self.free.pop() else { break };
-            assert!(
-                piece.len as usize <= SLOT_BYTES,
-                "piece of {} bytes",
-                piece.len
-            );
-            let target = self.slots.pointer(slot);
-            let user_data = u64::from(slot) << 32 | (first + pushed) as u64;
-            let fd = types::Fd(piece.file.as_raw_fd());
-            let entry = opcode::Read::new(fd, target, piece.len)
-                .offset(piece.offset)
-                .build()
-                .user_data(user_data);
-            // SAFETY: the slot is ours, was free, and is at least `piece.len` bytes long. It is
-            // not freed before the completion was seen (see `Drop`), nor looked at or lent to
-            // another read. The descriptor is open while `piece` lives, so while it is submitted.
-            let accepted = unsafe { queue.push(&entry) };
-            assert!(accepted.is_ok(), "the queue has room for all slots");
-            self.in_flight += 1;
-            pushed += 1;
-        }
-        pushed
+    /// Puts a piece of `file` into the submission queue. Returns false if no slot is free. The file
+    /// must stay open until the piece is done or the ring is dropped.
+    pub(super) fn push(&mut self, file: BorrowedFd<'_>, piece: Piece) -> bool {
+        let Some(slot) = self.free.pop() else {
+            return false;
+        };
+        let Window { start, .. } = piece.window;
+        let len = piece.window.len();
+        assert!(len <= SLOT_BYTES as u64, "piece of {len} bytes");
+        let target = self.slots.pointer(slot);
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), target, len as u32)
+            .offset(start)
+            .build()
+            .user_data(slot.into());
+        // SAFETY: the slot is ours, was free, and is at least `len` bytes long. It is not freed
+        // before the completion was seen (see `Drop`), nor looked at or lent to another read. If
+        // the descriptor is closed too early, another file is read, into the slot alone.
+        let accepted = unsafe { self.uring.submission().push(&entry) };
+        assert!(accepted.is_ok(), "the queue has room for all slots");
+        self.pieces[slot as usize] = piece;
+        self.in_flight += 1;
+        true
+    }
+
+    /// Returns the number of pieces that were pushed and are not done.
+    pub(super) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Returns whether pieces were pushed that the kernel has not accepted.
+    pub(super) fn has_unsubmitted(&mut self) -> bool {
+        !self.uring.submission().is_empty()
     }
 
     /// Passes completed reads to `done`, and returns their number.
-    fn take_finished(&mut self, done: &mut impl FnMut(usize, Option<&[u8]>)) -> usize {
+    pub(super) fn take_finished(&mut self, done: &mut impl FnMut(Piece, Option<&[u8]>)) -> usize {
         let mut finished = 0;
         for entry in self.uring.completion() {
-            let (slot, piece) = ((entry.user_data() >> 32) as u32, entry.user_data() as u32);
+            let slot = entry.user_data() as u32;
             self.in_flight -= 1;
             finished += 1;
             let len = usize::try_from(entry.result()).ok();
             // SAFETY: the read into the slot is over, and the slot is lent again only after this.
             let bytes = len.map(|len| unsafe { self.slots.bytes(slot, len) });
-            done(piece as usize, bytes);
+            done(self.pieces[slot as usize], bytes);
             self.free.push(slot);
         }
         finished
@@ -305,7 +344,7 @@ impl Ring {
 }
 
 /// Whether the same call may succeed later.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     [Errno::AGAIN, Errno::BUSY]
         .map(Errno::raw_os_error)
         .map(Some)
@@ -318,33 +357,40 @@ impl Drop for Ring {
             // SAFETY: every read was seen to be over, so the kernel no longer writes to the slots,
             // and nobody else can reach them.
             unsafe { self.slots.free() };
-            self.counted.fetch_sub(DEPTH.into(), Ordering::Relaxed);
+            self.counted
+                .fetch_sub(self.slots.count.into(), Ordering::Relaxed);
         }
     }
 }
 
-/// Memory for reads: `DEPTH` slots of `SLOT_BYTES` each. Not freed on drop.
-struct Slots(NonNull<u8>);
+/// Memory for reads: slots of `SLOT_BYTES` each. Not freed on drop.
+struct Slots {
+    start: NonNull<u8>,
+    count: u32,
+}
 
 // SAFETY: the memory belongs to this value alone, and is reached only through it.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    const LAYOUT: Layout = match Layout::from_size_align(DEPTH as usize * SLOT_BYTES, SLOT_ALIGN) {
-        Ok(layout) => layout,
-        Err(_) => panic!("not a layout"),
-    };
-
-    fn new() -> Self {
+    /// Allocates 1 to [`DEPTH_MAX`] slots.
+    fn new(count: u32) -> Self {
+        let layout = Self::layout(count);
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(Self::LAYOUT) };
-        Self(NonNull::new(start).unwrap_or_else(|| handle_alloc_error(Self::LAYOUT)))
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { start, count }
+    }
+
+    fn layout(count: u32) -> Layout {
+        assert!((1..=DEPTH_MAX).contains(&count), "{count} slots");
+        Layout::from_size_align(count as usize * SLOT_BYTES, SLOT_ALIGN).expect("a small size")
     }
 
     fn pointer(&self, slot: u32) -> *mut u8 {
-        assert!(slot < DEPTH, "slot {slot}");
+        assert!(slot < self.count, "slot {slot}");
         // SAFETY: by the assertion, the slot lies within the allocation.
-        unsafe { self.0.as_ptr().add(slot as usize * SLOT_BYTES) }
+        unsafe { self.start.as_ptr().add(slot as usize * SLOT_BYTES) }
     }
 
     /// Returns the first `len` bytes of a slot.
@@ -364,7 +410,7 @@ impl Slots {
     /// Must be called at most once, after the last use of any slot, including the kernel's.
     unsafe fn free(&mut self) {
         // SAFETY: allocated by `new` with this layout.
-        unsafe { dealloc(self.0.as_ptr(), Self::LAYOUT) };
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.count)) };
     }
 }
 
@@ -402,9 +448,15 @@ pub(super) mod tests {
         file
     }
 
+    fn piece(file: &File, read: u64, start: u64, len: u64) -> (BorrowedFd<'_>, Piece) {
+        let end = start + len;
+        let window = Window { start, end };
+        (file.as_fd(), Piece { read, window })
+    }
+
     #[test]
     fn slots_are_apart_and_can_be_read_to_their_ends() {
-        let mut slots = Slots::new();
+        let mut slots = Slots::new(DEPTH);
         for slot in [0, 1, DEPTH - 1] {
             // SAFETY: all of a slot, which nobody else uses.
             unsafe { slots.pointer(slot).write_bytes(slot as u8 + 1, SLOT_BYTES) };
@@ -426,16 +478,13 @@ pub(super) mod tests {
         let Some(rings) = rings() else { return };
         let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
         let file = file(&content);
-        let piece = |n: u64| Piece {
-            file: file.as_fd(),
-            offset: n * 40,
-            len: 1 + n as u32 % 97,
-        };
+        let piece = |n: u64| piece(&file, n, n * 40, 1 + n % 97);
         let pieces: Vec<_> = (0..5_000).map(piece).collect();
         let mut found = vec![0; pieces.len()];
-        let read = rings.read(&pieces, |n, bytes| {
+        let read = rings.read(&pieces, |piece, bytes| {
+            let n = piece.read as usize;
             let at = n * 40;
-            assert_eq!(bytes, Some(&content[at..at + pieces[n].len as usize]));
+            assert_eq!(bytes, Some(&content[at..at + 1 + n % 97]));
             found[n] += 1;
         });
         read.unwrap();
@@ -448,18 +497,15 @@ pub(super) mod tests {
         let Some(rings) = rings() else { return };
         let content: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
         let file = file(&content);
-        let piece = |n: u64| Piece {
-            file: file.as_fd(),
-            offset: n * 40,
-            len: 40,
-        };
+        let piece = |n: u64| piece(&file, n, n * 40, 40);
         let pieces: Vec<_> = (0..1_000).map(piece).collect();
         for (count, is_made) in [(3, true), (u32::MAX, false)] {
             for after in [0, 1, 5] {
                 refuse(after, count);
                 let mut found = 0;
-                let read = rings.read(&pieces, |n, bytes| {
-                    assert_eq!(bytes, Some(&content[n * 40..][..40]));
+                let read = rings.read(&pieces, |piece, bytes| {
+                    let start = piece.window.start as usize;
+                    assert_eq!(bytes, Some(&content[start..][..40]));
                     found += 1;
                 });
                 refuse(0, 0);
@@ -480,11 +526,7 @@ pub(super) mod tests {
     fn a_ring_dropped_with_reads_under_way_is_not_used_again() {
         let Some(rings) = rings() else { return };
         let file = file(&[7; 1 << 20]);
-        let piece = |n| Piece {
-            file: file.as_fd(),
-            offset: n,
-            len: 100,
-        };
+        let piece = |n| piece(&file, n, n, 100);
         let pieces: Vec<_> = (0..1_000).map(piece).collect();
         let panics = AssertUnwindSafe(|| rings.read(&pieces, |_, _| panic!("in `done`")));
         assert!(std::panic::catch_unwind(panics).is_err());

@@ -43,10 +43,12 @@ mod tail;
 mod set;
 mod shared;
 mod read;
+mod queue;
 mod space;
 mod scan;
 
 pub use addr::PageAddr;
+pub use queue::{FinishedPage, PageQueue};
 pub use scan::SegmentScan;
 pub use segment::SegmentStats;
 pub use set::{SegmentOptions, Segments, SegmentsRecovery};

@@ -3,6 +3,7 @@
 
 use super::{
     addr::PageAddr,
+    queue::tests::read_queued,
     set::Segments,
     tests::{SALT, SMALL, same},
 };
@@ -40,6 +41,7 @@ fn read_newest(segments: &Segments, appended: &Appended, pages: &[Vec<u8>], how:
     let read = match how {
         0 => vec![segments.read(first)],
         1 => segments.read_batch(&addrs),
+        2 => read_queued(segments, &addrs),
         _ => {
             // The pages of a span are in one segment, in order.
             addrs.retain(|addr| addr.segment() == first.segment());
@@ -83,7 +85,7 @@ fn pages_are_read_right_while_the_tail_is_written_synced_and_turned_to_a_new_seg
             let (segments, appended, pages) = (segments.clone(), appended.clone(), pages.clone());
             threads.push(thread::spawn(move || {
                 for step in 0..4 {
-                    read_newest(&segments, &appended, &pages, (how + step) % 3);
+                    read_newest(&segments, &appended, &pages, (how + step) % 4);
                 }
             }));
         }

@@ -1,4 +1,4 @@
-//! Reading pages: single pages, batches, and spans of neighbours.
+//! Reading pages: single pages, batches, and spans of neighbours. Queues are in `queue.rs`.
 
 use super::{
     addr::PageAddr,
@@ -83,7 +83,7 @@ impl Segments {
         for (at, error) in missing {
             found[at] = Err(error);
         }
-        let parse = |(addr, found): (&PageAddr, Result<(&Segment, _), _>)| {
+        let parse = |(addr, found): (&PageAddr, Result<(&Arc<Segment>, _), _>)| {
             found.and_then(|(segment, bytes)| self.parse(segment, *addr, bytes))
         };
         addrs.iter().zip(found).map(parse).collect()
@@ -155,11 +155,11 @@ impl Segments {
         self.reading.fetch_sub(requests.len(), Ordering::Relaxed);
     }
 
-    fn segment_of<'a>(
+    pub(super) fn segment_of<'a>(
         &self,
         segments: &'a SegmentMap,
         addr: PageAddr,
-    ) -> Result<&'a Segment, StoreError> {
+    ) -> Result<&'a Arc<Segment>, StoreError> {
         let Some(segment) = segments.get(&addr.segment()) else {
             let (number, offset) = (addr.segment(), addr.offset());
             let file = format!("segment {number} of {}", self.disk.display_path(DIR));
@@ -176,7 +176,12 @@ impl Segments {
 
     /// Copies the part of a page that is still in the tail. Returns how many bytes at the page's
     /// start are in the file instead.
-    fn read_buffered(&self, segment: &Segment, addr: PageAddr, bytes: &mut [u8]) -> usize {
+    pub(super) fn read_buffered(
+        &self,
+        segment: &Segment,
+        addr: PageAddr,
+        bytes: &mut [u8],
+    ) -> usize {
         if addr.end() <= segment.flushed_bytes.load(Ordering::Acquire) {
             return bytes.len();
         }
@@ -188,7 +193,7 @@ impl Segments {
     }
 
     /// Returns the file that holds the page at `addr`, or an error if the page is lost.
-    fn file_of<'a>(
+    pub(super) fn file_of<'a>(
         &self,
         segment: &'a Segment,
         addr: PageAddr,

@@ -70,7 +70,7 @@ pub struct Segments {
     pub(super) flusher: Mutex<()>,
     pub(super) written: AtomicU64,
     pub(super) reads_buffered: AtomicU64,
-    /// Number of reads in flight that belong to batches.
+    /// Number of reads in flight that belong to batches or queues.
     pub(super) reading: AtomicUsize,
     pub(super) pace: Arc<WritePace>,
     pub(super) poison: Poison,

@@ -25,7 +25,7 @@ pub(super) const SMALL: SegmentOptions = SegmentOptions {
 pub(super) const SALT: u64 = 0x5eed;
 
 /// Returns a page with unique content, whose length depends on `n`.
-fn page(n: u64) -> Vec<u8> {
+pub(super) fn page(n: u64) -> Vec<u8> {
     let account = keccak256(n.to_be_bytes());
     let mut builder = PageBuilder::new(&Path::EMPTY);
     builder
@@ -50,7 +50,7 @@ fn open(disk: &FaultyDisk, table: Option<&[u8]>) -> (Segments, SegmentsRecovery)
 }
 
 /// Writes and syncs sixty pages, which fill more than one segment.
-fn filled(disk: &FaultyDisk) -> (Segments, Vec<PageAddr>) {
+pub(super) fn filled(disk: &FaultyDisk) -> (Segments, Vec<PageAddr>) {
     let (segments, _) = open(disk, None);
     let addrs = (0..60)
         .map(|n| segments.append(&page(n)).unwrap())
