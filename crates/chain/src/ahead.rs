@@ -202,7 +202,7 @@ impl<'a> ReadingAhead<'a> {
     /// If the head can't be viewed.
     pub(crate) fn new(chain: &'a Chain) -> Result<Self, ChainError> {
         let state = |view| NewestState {
-            reader: chain.db().read_ahead(),
+            reader: chain.db().read_ahead(DEPTH),
             view,
         };
         let view = chain.db().view()?;

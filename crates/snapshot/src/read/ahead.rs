@@ -51,10 +51,10 @@ enum Place {
 }
 
 impl AheadReader {
-    /// A reader of these pages with no reads under way.
-    pub fn new(pages: Arc<Pages>) -> Self {
+    /// A reader of these pages with no reads under way, and up to `depth` of them in flight at once.
+    pub fn new(pages: Arc<Pages>, depth: usize) -> Self {
         Self {
-            queue: pages.segments.page_queue(),
+            queue: pages.segments.page_queue(depth),
             pages,
             under_way: HashMap::default(),
             elsewhere: Vec::new(),
@@ -172,7 +172,10 @@ impl AheadReader {
         let wait = wait && ended.is_empty();
         let mut finished = std::mem::take(&mut self.finished);
         self.queue.poll(&self.pages.segments, wait, &mut finished);
-        for (_, addr, read) in finished.drain(..) {
+        for FinishedPage {
+            addr, page: read, ..
+        } in finished.drain(..)
+        {
             let Some(under_way) = self.under_way.remove(&addr) else {
                 continue;
             };

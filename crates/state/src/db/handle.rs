@@ -185,9 +185,9 @@ impl Db {
         self.inner.set_head(id)
     }
 
-    /// A reader ahead of execution: see [`ReadAhead`].
-    pub fn read_ahead(&self) -> ReadAhead {
-        ReadAhead::new(&self.inner)
+    /// A reader ahead of execution, with up to `depth` device reads in flight: see [`ReadAhead`].
+    pub fn read_ahead(&self, depth: usize) -> ReadAhead {
+        ReadAhead::new(&self.inner, depth)
     }
 
     /// A pin without pages, for one block: see [`View::pinned`].

@@ -19,10 +19,10 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// A reader for the database, with no reads under way.
-    pub(crate) fn new(engine: &Engine) -> Self {
+    /// A reader for the database, with up to `depth` reads in flight.
+    pub(crate) fn new(engine: &Engine, depth: usize) -> Self {
         Self {
-            reader: AheadReader::new(engine.store.pages.clone()),
+            reader: AheadReader::new(engine.store.pages.clone(), depth),
         }
     }
 

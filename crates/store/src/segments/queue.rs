@@ -5,7 +5,10 @@ use crate::{Page, StoreError};
 use cambium_disk::{FinishedRead, QueuedRead, ReadQueue};
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// A queue of page reads, made by [`Segments::page_queue`]. Each submitted page is handed out by
@@ -14,8 +17,9 @@ use std::{
 /// A segment that is removed meanwhile stays readable for the pages submitted before. Dropping the
 /// queue abandons the pages that were not handed out. It may wait for those that the device is
 /// reading.
-pub struct PageQueue<'a> {
-    segments: &'a Segments,
+pub struct PageQueue {
+    /// Number of reads in flight, of all readers of the segments.
+    reading: Arc<AtomicUsize>,
     reads: Box<dyn ReadQueue>,
     /// Pages under way, by the tags of their reads.
     pages: HashMap<u64, QueuedPage>,
@@ -49,9 +53,9 @@ struct QueuedPage {
 impl Segments {
     /// Creates a queue of page reads with up to `depth` device reads in flight, for one thread that
     /// submits pages as it learns of them and takes the finished ones later.
-    pub fn page_queue(&self, depth: usize) -> PageQueue<'_> {
+    pub fn page_queue(&self, depth: usize) -> PageQueue {
         PageQueue {
-            segments: self,
+            reading: Arc::clone(&self.reading),
             reads: self.disk.read_queue(depth),
             pages: HashMap::new(),
             next_tag: 0,
@@ -61,11 +65,11 @@ impl Segments {
     }
 }
 
-impl PageQueue<'_> {
-    /// Adds the page at `addr`. Its read may begin only with the next call of [`PageQueue::poll`].
+impl PageQueue {
+    /// Adds the page at `addr` of the segments that made the queue. Its read may begin only with the next call of [`PageQueue::poll`].
     /// `tag` identifies the page in [`FinishedPage`] and is not interpreted.
-    pub fn submit(&mut self, addr: PageAddr, tag: u64) {
-        if let Some(page) = self.begin(addr, tag).transpose() {
+    pub fn submit(&mut self, segments: &Segments, addr: PageAddr, tag: u64) {
+        if let Some(page) = self.begin(segments, addr, tag).transpose() {
             self.ready.push(FinishedPage { tag, addr, page });
         }
     }
@@ -77,28 +81,33 @@ impl PageQueue<'_> {
 
     /// Begins submitted reads, and appends finished pages to `finished`. With `wait`, returns only
     /// with at least one, unless none is in flight.
-    pub fn poll(&mut self, wait: bool, finished: &mut Vec<FinishedPage>) {
+    pub fn poll(&mut self, segments: &Segments, wait: bool, finished: &mut Vec<FinishedPage>) {
         self.reads
             .poll(wait && self.ready.is_empty(), &mut self.finished);
         finished.append(&mut self.ready);
-        let reading = &self.segments.reading;
-        reading.fetch_sub(self.finished.len(), Ordering::Relaxed);
+        self.reading
+            .fetch_sub(self.finished.len(), Ordering::Relaxed);
         for read in self.finished.drain(..) {
             let page = self.pages.remove(&read.tag).expect("a page under way");
-            finished.push(page.finish(self.segments, read));
+            finished.push(page.finish(segments, read));
         }
     }
 
     /// Submits the read of a page. Returns the page instead if it is in the tail.
-    fn begin(&mut self, addr: PageAddr, tag: u64) -> Result<Option<Page>, StoreError> {
-        let segments = self.segments.segments();
-        let segment = self.segments.segment_of(&segments, addr)?;
+    fn begin(
+        &mut self,
+        segments: &Segments,
+        addr: PageAddr,
+        tag: u64,
+    ) -> Result<Option<Page>, StoreError> {
+        let map = segments.segments();
+        let segment = segments.segment_of(&map, addr)?;
         let mut bytes = vec![0; addr.len() as usize];
-        let in_file = self.segments.read_buffered(segment, addr, &mut bytes);
+        let in_file = segments.read_buffered(segment, addr, &mut bytes);
         if in_file == 0 {
-            return self.segments.parse(segment, addr, bytes).map(Some);
+            return segments.parse(segment, addr, bytes).map(Some);
         }
-        let file = Arc::clone(self.segments.file_of(segment, addr)?);
+        let file = Arc::clone(segments.file_of(segment, addr)?);
         let page = QueuedPage {
             tag,
             addr,
@@ -111,17 +120,16 @@ impl PageQueue<'_> {
             bytes,
             tag: self.next_tag,
         });
-        self.segments.reading.fetch_add(1, Ordering::Relaxed);
+        self.reading.fetch_add(1, Ordering::Relaxed);
         self.pages.insert(self.next_tag, page);
         self.next_tag += 1;
         Ok(None)
     }
 }
 
-impl Drop for PageQueue<'_> {
+impl Drop for PageQueue {
     fn drop(&mut self) {
-        let reading = &self.segments.reading;
-        reading.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        self.reading.fetch_sub(self.pages.len(), Ordering::Relaxed);
     }
 }
 
@@ -158,11 +166,11 @@ pub(super) mod tests {
     use std::collections::BTreeSet;
 
     /// Takes the pages that a queue has left, in the order of their tags.
-    fn take_rest(queue: &mut PageQueue<'_>) -> Vec<FinishedPage> {
+    fn take_rest(segments: &Segments, queue: &mut PageQueue) -> Vec<FinishedPage> {
         let mut finished = Vec::new();
         while queue.in_flight() > 0 {
             let (before, in_flight) = (finished.len(), queue.in_flight());
-            queue.poll(true, &mut finished);
+            queue.poll(segments, true, &mut finished);
             assert!(finished.len() > before, "no progress");
             assert_eq!(finished.len() + queue.in_flight(), before + in_flight);
         }
@@ -177,9 +185,9 @@ pub(super) mod tests {
     ) -> Vec<Result<Page, StoreError>> {
         let mut queue = segments.page_queue(8);
         for (tag, addr) in addrs.iter().enumerate() {
-            queue.submit(*addr, tag as u64);
+            queue.submit(segments, *addr, tag as u64);
         }
-        let finished = take_rest(&mut queue);
+        let finished = take_rest(segments, &mut queue);
         assert!(finished.iter().map(|page| page.addr).eq(addrs.to_vec()));
         finished.into_iter().map(|page| page.page).collect()
     }
@@ -297,7 +305,7 @@ pub(super) mod tests {
             segments.sync().unwrap();
             let mut queue = segments.page_queue(8);
             for (tag, addr) in addrs.iter().enumerate() {
-                queue.submit(*addr, tag as u64);
+                queue.submit(&segments, *addr, tag as u64);
             }
             addrs.iter().for_each(|addr| segments.mark_dead(*addr));
             assert!(!segments.remove_dead(|_| true).unwrap().is_empty());
@@ -308,7 +316,7 @@ pub(super) mod tests {
                     .iter()
                     .any(|addr| addr.segment() == addrs[0].segment())
             );
-            for (n, read) in (0..).zip(take_rest(&mut queue)) {
+            for (n, read) in (0..).zip(take_rest(&segments, &mut queue)) {
                 assert!(same(&read.page.unwrap(), page(n)), "page {n}");
             }
         }
@@ -320,9 +328,11 @@ pub(super) mod tests {
         let (segments, addrs) = filled(&disk);
         for polls in 0..3 {
             let mut queue = segments.page_queue(8);
-            addrs.iter().for_each(|addr| queue.submit(*addr, 7));
+            addrs
+                .iter()
+                .for_each(|addr| queue.submit(&segments, *addr, 7));
             assert_eq!(segments.reading.load(Ordering::Relaxed), addrs.len());
-            (0..polls).for_each(|_| queue.poll(false, &mut Vec::new()));
+            (0..polls).for_each(|_| queue.poll(&segments, false, &mut Vec::new()));
             drop(queue);
             assert_eq!(segments.reading.load(Ordering::Relaxed), 0);
         }

@@ -71,7 +71,7 @@ pub struct Segments {
     pub(super) written: AtomicU64,
     pub(super) reads_buffered: AtomicU64,
     /// Number of reads in flight that belong to batches or queues.
-    pub(super) reading: AtomicUsize,
+    pub(super) reading: Arc<AtomicUsize>,
     pub(super) pace: Arc<WritePace>,
     pub(super) poison: Poison,
     /// Whether another process may truncate files that are obsolete to it. Set by readers.
@@ -163,7 +163,7 @@ impl Segments {
             flusher: Mutex::new(()),
             written: AtomicU64::new(0),
             reads_buffered: AtomicU64::new(0),
-            reading: AtomicUsize::new(0),
+            reading: Arc::default(),
             pace: Arc::default(),
             poison: Poison::new("segments"),
             may_be_truncated: AtomicBool::new(false),
