@@ -7,15 +7,21 @@
 //! `DIRECTORY` is on the disk in question. The file is `f` there, of 4 GiB or what it has; it is
 //! written if it does not exist, and stays. Each way is measured for `SECONDS` (default 3), with so
 //! many reads to a batch (`DEPTHS`, default `1,16,64,128,1024`), of 4 KiB at multiples of it, and
-//! of 1,200 bytes anywhere, by `THREADS` at once (default 1), each with its own batches. `--cached`
-//! adds reads through the page cache, which measure the cache as soon as it holds the file.
+//! of 1,200 bytes anywhere, by `THREADS` at once (default 1), each with its own batches. `--queue`
+//! reads through queues instead, which are kept full: for a batch it then tells how long a read
+//! takes from its submission until it is handed out. `--cached` adds reads through the page cache, which measure the cache as soon as it holds the file.
 //!
 //! To compare with what the device gives at the same depth, run beside it:
 //! `fio --name=r --filename=DIRECTORY/f --size=4G --rw=randread --bs=4k --direct=1
 //! --ioengine=io_uring --iodepth=64 --runtime=3 --time_based`.
 
-use cambium_disk::{Access, Disk, DiskError, IoMethod, ReadRequest, StdDisk, StdDiskOptions};
-use std::time::{Duration, Instant};
+use cambium_disk::{
+    Access, Disk, DiskError, DiskFile, IoMethod, QueuedRead, ReadRequest, StdDisk, StdDiskOptions,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const FILE_BYTES: u64 = 4 << 30;
 
@@ -36,7 +42,7 @@ fn main() -> Result<(), DiskError> {
         .map_or(1, |word| word.parse().expect("threads"));
     for depth in depths {
         for (len, step) in [(4096, 4096), (1200, 16)] {
-            for (method, access) in ways(!flags.is_empty()) {
+            for (method, access) in ways(flags.iter().any(|flag| flag == "--cached")) {
                 let way = Way {
                     method,
                     access,
@@ -44,6 +50,7 @@ fn main() -> Result<(), DiskError> {
                     depth,
                     len,
                     step,
+                    by_queue: flags.iter().any(|flag| flag == "--queue"),
                 };
                 measure(dir, &way, Duration::from_secs_f64(seconds))?;
             }
@@ -59,6 +66,7 @@ struct Way {
     depth: usize,
     len: usize,
     step: u64,
+    by_queue: bool,
 }
 
 fn ways(with_cached: bool) -> Vec<(IoMethod, Access)> {
@@ -93,40 +101,31 @@ fn measure(dir: &str, way: &Way, time: Duration) -> Result<(), DiskError> {
     }
     let file = disk.open_with("f", way.access)?;
     let places = (file.len()?.min(FILE_BYTES) - way.len as u64) / way.step;
-    let read = |seed: u64, start: Instant| {
-        let mut bufs = vec![vec![0; way.len]; way.depth];
+    let end = Instant::now() + time;
+    let read = |seed: u64| {
         let mut random = Random(seed);
-        let mut batch_micros = Vec::new();
-        while start.elapsed() < time {
-            let batch_start = Instant::now();
-            let mut requests: Vec<_> = bufs
-                .iter_mut()
-                .map(|buf| ReadRequest::new(&*file, random.next() % places * way.step, buf))
-                .collect();
-            disk.read_batch(&mut requests);
-            for request in requests {
-                request.outcome?;
-            }
-            batch_micros.push(batch_start.elapsed().as_micros());
+        let offset = || random.next() % places * way.step;
+        match way.by_queue {
+            true => read_queued(&disk, &file, way, offset, end),
+            false => read_batches(&disk, &file, way, offset, end),
         }
-        Ok::<_, DiskError>(batch_micros)
     };
     let (start, cpu) = (Instant::now(), cpu_time());
-    let batch_micros: Result<Vec<_>, _> = std::thread::scope(|scope| {
+    let micros: Result<Vec<_>, _> = std::thread::scope(|scope| {
         let seed = |thread| u64::from(std::process::id()) << 32 | thread;
         let threads: Vec<_> = (0..way.threads)
-            .map(|thread| scope.spawn(move || read(seed(thread), start)))
+            .map(|thread| scope.spawn(move || read(seed(thread))))
             .collect();
         let each = threads.into_iter();
         each.map(|thread| thread.join().expect("no panic"))
             .collect()
     });
-    let mut batch_micros = batch_micros?.concat();
+    let mut micros = micros?.concat();
     let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
     let reads = disk.stats().reads;
-    batch_micros.sort_unstable();
+    micros.sort_unstable();
     println!(
-        "read/{:?}/{:?}/bytes={}/depth={}/threads={}: {:.0} reads/s, {:.2} us of processor each, batch p50 {} \
+        "read/{:?}/{:?}/bytes={}/depth={}/threads={}: {:.0} reads/s, {:.2} us of processor each, {} p50 {} \
          us, p99 {} us",
         way.method,
         way.access,
@@ -135,10 +134,71 @@ fn measure(dir: &str, way: &Way, time: Duration) -> Result<(), DiskError> {
         way.threads,
         reads as f64 / took.as_secs_f64(),
         cpu.as_secs_f64() * 1e6 / reads as f64,
-        batch_micros[batch_micros.len() / 2],
-        batch_micros[batch_micros.len() * 99 / 100],
+        if way.by_queue { "queued read" } else { "batch" },
+        micros[micros.len() / 2],
+        micros[micros.len() * 99 / 100],
     );
     Ok(())
+}
+
+/// Reads batches until `end`. Returns how long each took in microseconds.
+fn read_batches(
+    disk: &StdDisk,
+    file: &Arc<dyn DiskFile>,
+    way: &Way,
+    mut offset: impl FnMut() -> u64,
+    end: Instant,
+) -> Result<Vec<u128>, DiskError> {
+    let mut bufs = vec![vec![0; way.len]; way.depth];
+    let mut micros = Vec::new();
+    while Instant::now() < end {
+        let start = Instant::now();
+        let mut requests: Vec<_> = bufs
+            .iter_mut()
+            .map(|buf| ReadRequest::new(&**file, offset(), buf))
+            .collect();
+        disk.read_batch(&mut requests);
+        for request in requests {
+            request.outcome?;
+        }
+        micros.push(start.elapsed().as_micros());
+    }
+    Ok(micros)
+}
+
+/// Reads through a queue until `end`, and submits a read for each that is handed out. Returns how
+/// long each took in microseconds.
+fn read_queued(
+    disk: &StdDisk,
+    file: &Arc<dyn DiskFile>,
+    way: &Way,
+    mut offset: impl FnMut() -> u64,
+    end: Instant,
+) -> Result<Vec<u128>, DiskError> {
+    let mut queue = disk.read_queue(way.depth);
+    let mut submitted = vec![Instant::now(); way.depth];
+    let (mut finished, mut micros) = (Vec::new(), Vec::new());
+    let queued = |offset, bytes, tag| QueuedRead {
+        file: Arc::clone(file),
+        offset,
+        bytes,
+        tag,
+    };
+    (0..way.depth).for_each(|n| queue.submit(queued(offset(), vec![0; way.len], n as u64)));
+    while queue.in_flight() > 0 {
+        queue.poll(true, &mut finished);
+        let now = Instant::now();
+        for read in finished.drain(..) {
+            read.outcome?;
+            let start = &mut submitted[read.tag as usize];
+            micros.push((now - *start).as_micros());
+            if now < end {
+                *start = now;
+                queue.submit(queued(offset(), read.bytes, read.tag));
+            }
+        }
+    }
+    Ok(micros)
 }
 
 fn write(disk: &StdDisk) -> Result<(), DiskError> {
