@@ -21,10 +21,8 @@ use cambium_state::{PagePin, ReadAhead, StateError, View};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{collections::VecDeque, rc::Rc, sync::Arc, task::Poll};
 
-/// Most reads in flight: at this depth devices have reached most of their rate.
-const DEPTH: usize = 128;
 /// Most scouts at once.
-const SCOUTS: usize = 128;
+const SCOUTS_MAX: usize = 256;
 /// Consecutive scouts that found everything in memory, after which most are left out.
 const WARM_SCOUTS: u32 = 256;
 /// Assumed size of a page in flight, in bytes.
@@ -106,13 +104,12 @@ impl AheadState for NewestState {
 impl NewestState {
     /// Begins to read the pages of keys that a block is about to change.
     fn load(&mut self, pin: &Arc<PagePin>, keys: &KnownKeys) -> Result<(), StateError> {
-        for path in keccak256_each(&keys.accounts) {
-            self.reader.load_account(&self.view, pin, &path)?;
+        let (accounts, slots) = paths_of(keys);
+        for path in &accounts {
+            self.reader.load_account(&self.view, pin, path)?;
         }
-        let owners = keccak256_each(keys.slots.iter().map(|(owner, _)| owner));
-        let slots = keccak256_each(keys.slots.iter().map(|(_, slot)| slot.to_be_bytes::<32>()));
-        for slot in owners.into_iter().zip(slots) {
-            self.reader.load_slot(&self.view, pin, &slot)?;
+        for slot in &slots {
+            self.reader.load_slot(&self.view, pin, slot)?;
         }
         Ok(())
     }
@@ -148,6 +145,24 @@ enum Next {
 }
 
 impl Waiting {
+    fn new(chain: &Chain, prepared: &Arc<PreparedBlock>) -> Self {
+        let header = &prepared.block.header;
+        // A guess of the rules will do.
+        let post_merge = header.difficulty.is_zero();
+        let spec = chain.spec();
+        let rules = spec.rules_at(header.number, header.timestamp, post_merge);
+        Self {
+            id: prepared.id,
+            block: Rc::new(AheadBlock {
+                prepared: prepared.clone(),
+                rules,
+            }),
+            begun: false,
+            known: 0,
+            scouted: 0,
+        }
+    }
+
     /// The next reads of the block; `None` if there are none, or none before a scout is idle.
     fn next(&mut self, is_scout_idle: bool) -> Option<Next> {
         let block = &self.block;
@@ -187,6 +202,8 @@ const TOGETHER: usize = 16;
 /// Reads ahead for the blocks that wait for execution.
 pub(crate) struct ReadingAhead<'a> {
     chain: &'a Chain,
+    /// Most reads in flight.
+    depth: usize,
     scouts: Scouts<NewestState>,
     waiting: VecDeque<Waiting>,
     ended: Vec<u64>,
@@ -195,22 +212,21 @@ pub(crate) struct ReadingAhead<'a> {
 }
 
 impl<'a> ReadingAhead<'a> {
-    /// Reads ahead on the state at the head, until blocks are sealed.
+    /// Reads ahead on the state at the head, until blocks are sealed, with up to `depth` reads in
+    /// flight.
     ///
     /// # Errors
     ///
     /// If the head can't be viewed.
-    pub(crate) fn new(chain: &'a Chain) -> Result<Self, ChainError> {
-        let state = |view| NewestState {
-            reader: chain.db().read_ahead(DEPTH),
-            view,
+    pub(crate) fn new(chain: &'a Chain, depth: usize) -> Result<Self, ChainError> {
+        let state = NewestState {
+            reader: chain.db().read_ahead(depth),
+            view: chain.db().view()?,
         };
-        let view = chain.db().view()?;
-        // A system that gives no memory for stacks has scouts all the same.
-        let scouts = Scouts::new(state(view.clone()), SCOUTS)
-            .unwrap_or_else(|_| Scouts::restarting(state(view), SCOUTS));
+        let scouts = Scouts::new(state, depth.min(SCOUTS_MAX));
         Ok(Self {
             chain,
+            depth,
             scouts,
             waiting: VecDeque::new(),
             ended: Vec::new(),
@@ -220,21 +236,8 @@ impl<'a> ReadingAhead<'a> {
 
     /// Adds the next block.
     pub(crate) fn add(&mut self, prepared: &Arc<PreparedBlock>) {
-        let header = &prepared.block.header;
-        // A guess of the rules will do.
-        let post_merge = header.difficulty.is_zero();
-        let spec = self.chain.spec();
-        let rules = spec.rules_at(header.number, header.timestamp, post_merge);
-        self.waiting.push_back(Waiting {
-            id: prepared.id,
-            block: Rc::new(AheadBlock {
-                prepared: prepared.clone(),
-                rules,
-            }),
-            begun: false,
-            known: 0,
-            scouted: 0,
-        });
+        let waiting = Waiting::new(self.chain, prepared);
+        self.waiting.push_back(waiting);
     }
 
     /// A block has been executed and sealed: it needs no reads any more, nor do those before it, and
@@ -253,7 +256,7 @@ impl<'a> ReadingAhead<'a> {
     /// begin or take, waits for a read in flight. Returns false if there is none either.
     pub(crate) fn work_or_wait(&mut self) -> bool {
         let mut worked = self.take_arrived(false);
-        for _ in 0..DEPTH {
+        for _ in 0..self.depth {
             if !self.has_room() || !self.begin_next() {
                 break;
             }
@@ -278,7 +281,7 @@ impl<'a> ReadingAhead<'a> {
         let in_flight = self.in_flight();
         let (pinned, pinned_max) = self.chain.db().pinned_pages();
         let expected = in_flight as u64 * PAGE_BYTES;
-        in_flight < DEPTH && (pinned + expected < pinned_max || pinned == 0)
+        in_flight < self.depth && (pinned + expected < pinned_max || pinned == 0)
     }
 
     fn in_flight(&mut self) -> usize {
@@ -319,4 +322,37 @@ impl<'a> ReadingAhead<'a> {
         }
         true
     }
+}
+
+/// Known keys of a block below which reading them one by one is as good.
+const PREFETCH_MIN: usize = 16;
+
+impl Chain {
+    /// Reads the pages of a block's known keys into its pin, all in flight together, and waits for
+    /// them: for a block that comes alone, and is executed at once.
+    pub(crate) fn prefetch_known_keys(&self, prepared: &Arc<PreparedBlock>) {
+        let Ok(view) = self.db().view_of(self.parent_of(&prepared.block.header)) else {
+            return;
+        };
+        let mut waiting = Waiting::new(self, prepared);
+        let mut keys = KnownKeys::default();
+        while let Some(Next::Keys(next)) = waiting.next(false) {
+            keys.append(next);
+        }
+        if keys.accounts.len() + keys.slots.len() >= PREFETCH_MIN {
+            let (accounts, slots) = paths_of(&keys);
+            // An error recurs when execution reads the key.
+            let _ = view
+                .pinned(prepared.pin.clone())
+                .prefetch(&accounts, &slots);
+        }
+    }
+}
+
+/// The paths of keys: hashes of addresses, and of addresses and slots.
+fn paths_of(keys: &KnownKeys) -> (Vec<B256>, Vec<(B256, B256)>) {
+    let owners = keccak256_each(keys.slots.iter().map(|(owner, _)| owner));
+    let slots = keccak256_each(keys.slots.iter().map(|(_, slot)| slot.to_be_bytes::<32>()));
+    let slots = owners.into_iter().zip(slots).collect();
+    (keccak256_each(&keys.accounts), slots)
 }

@@ -20,6 +20,9 @@ pub(crate) const SPEC: &str = "chain_spec";
 /// Number of recent blocks kept in memory for validation: more than it looks back.
 const RECENT_BLOCKS: usize = 64;
 
+/// Default of [`Chain::with_read_ahead`]: at this depth devices have reached most of their rate.
+pub const READ_AHEAD_DEFAULT: usize = 128;
+
 #[derive(Default)]
 struct Recent {
     blocks: HashMap<B256, KnownBlock>,
@@ -33,7 +36,7 @@ pub struct Chain {
     executor: BlockExecutor,
     applying: bool,
     batch: usize,
-    reads_ahead: bool,
+    read_ahead: usize,
     recent: Mutex<Recent>,
 }
 
@@ -45,7 +48,7 @@ impl Chain {
             executor: BlockExecutor::default(),
             applying: false,
             batch: 1,
-            reads_ahead: true,
+            read_ahead: READ_AHEAD_DEFAULT,
             recent: Mutex::default(),
         }
     }
@@ -109,19 +112,16 @@ impl Chain {
         Self { batch, ..self }
     }
 
-    /// Sets whether imports read what the next blocks need while earlier ones are executed, which
-    /// they do by default. It changes no result.
+    /// Sets the number of device reads that are in flight at once for the next blocks, while earlier
+    /// ones are executed. Zero turns reading ahead off. It changes no result.
     #[must_use]
-    pub fn with_reading_ahead(self, reads_ahead: bool) -> Self {
-        Self {
-            reads_ahead,
-            ..self
-        }
+    pub fn with_read_ahead(self, read_ahead: usize) -> Self {
+        Self { read_ahead, ..self }
     }
 
-    /// Whether imports read ahead of execution.
-    pub(crate) const fn is_reading_ahead(&self) -> bool {
-        self.reads_ahead
+    /// Number of device reads in flight ahead of execution.
+    pub(crate) const fn read_ahead(&self) -> usize {
+        self.read_ahead
     }
 
     /// Maximum number of blocks that are executed at once.

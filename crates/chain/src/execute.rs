@@ -14,6 +14,7 @@ use cambium_state::{Sealed, Session, Staged, StateError, View};
 use revm::primitives::hardfork::SpecId;
 use std::{
     borrow::Cow,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -76,8 +77,11 @@ impl Chain {
         rlp: Bytes,
         access_list: Option<&[u8]>,
     ) -> Result<BlockId, ChainError> {
-        let prepared = self.prepare(rlp, access_list)?;
-        let executed = self.execute(prepared, self.db().head())?;
+        let prepared = Arc::new(self.prepare(rlp, access_list)?);
+        if self.read_ahead() > 0 {
+            self.prefetch_known_keys(&prepared);
+        }
+        let executed = self.execute_with(&prepared, self.db().head(), None)?;
         let id = executed.sealed.id();
         if executed.becomes_head {
             executed.sealed.commit()?;

@@ -150,7 +150,7 @@ impl Chain {
                     }
                 }
             });
-            scope.spawn(move || self.read_ahead(&prepared, to_execute, &executed_ids));
+            scope.spawn(move || self.hand_on(&prepared, to_execute, &executed_ids));
             let run = scope.spawn(move || self.execute_all(&read_ahead, &done, &to_commit));
             let committed = self.commit_executed(&executed, &mut summary, progress);
             // Ends the other stages if this one failed.
@@ -255,14 +255,17 @@ impl Chain {
 
     /// Hands batches on to execution, and reads ahead for their blocks until they are executed.
     /// `executed` gets the id of each block, new or not, when execution is through with it.
-    fn read_ahead(
+    fn hand_on(
         &self,
         prepared: &Receiver<Batch>,
         to_execute: Sender<Batch>,
         executed: &Receiver<BlockId>,
     ) {
-        let reads_ahead = self.is_reading_ahead();
-        let mut ahead = reads_ahead.then(|| ReadingAhead::new(self).ok()).flatten();
+        // Whatever keeps it from reading ahead keeps nobody from executing.
+        let mut ahead = match self.read_ahead() {
+            0 => None,
+            depth => ReadingAhead::new(self, depth).ok(),
+        };
         let mut to_execute = Some(to_execute);
         // Numbers of blocks that are left of the batches in execution.
         let mut batches: VecDeque<usize> = VecDeque::new();

@@ -17,9 +17,9 @@ mod reads;
 mod chain;
 mod init;
 mod prepare;
+mod ahead;
 mod execute;
 mod batch;
-mod ahead;
 mod import;
 mod dry_run;
 mod access_list;
@@ -34,7 +34,7 @@ pub use body::{
 pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
 };
-pub use chain::Chain;
+pub use chain::{Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};
 pub use error::{BlockFault, ChainError};
 pub use execute::{ExecutedBlock, Timings};

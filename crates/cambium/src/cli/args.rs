@@ -1,8 +1,8 @@
 //! Command line arguments, with their help texts.
 
 use cambium::{
-    Address, B256, ChainSpec, ExecutorKind, Fork, STATELESS_GAS_LIMIT_MAX, Spread, StorageKey,
-    U256, WitnessForm,
+    Address, B256, ChainSpec, ExecutorKind, Fork, READ_AHEAD_DEFAULT, STATELESS_GAS_LIMIT_MAX,
+    Spread, StorageKey, U256, WitnessForm,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use std::{num::NonZeroUsize, path::PathBuf};
@@ -231,9 +231,9 @@ pub(crate) struct ImportArgs {
     /// lists, and verify only state roots
     #[arg(long)]
     pub(crate) apply: bool,
-    /// Do not read what the next blocks need while earlier ones are executed
-    #[arg(long)]
-    pub(crate) no_read_ahead: bool,
+    /// Number of reads in flight for the next blocks, while earlier ones are executed; 0 for none
+    #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT)]
+    pub(crate) read_ahead: usize,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }

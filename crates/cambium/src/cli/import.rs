@@ -36,7 +36,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let chain = chain.with_executor(executor).with_applying(args.apply);
     let chain = chain
         .with_batch(args.batch.get())
-        .with_reading_ahead(!args.no_read_ahead);
+        .with_read_ahead(args.read_ahead);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     Ok(Report::new(
         text(&summary, chain.db()),

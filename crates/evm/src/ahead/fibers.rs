@@ -2,7 +2,7 @@
 
 use super::scout::{AheadState, Wait, run};
 use corosensei::{Coroutine, CoroutineResult, Yielder, stack::DefaultStack};
-use std::{cell::RefCell, collections::HashMap, io, rc::Rc};
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 /// Size of a stack, in bytes. revm keeps the frames of calls on the heap; what needs most of a stack
 /// are precompiled contracts. Only pages that were used take memory.
@@ -33,6 +33,8 @@ type Fiber<S> = Coroutine<Wake<S>, Paused, (), DefaultStack>;
 
 /// Scouts on fibers.
 pub(super) struct Fibers<S: AheadState> {
+    state: Rc<RefCell<S>>,
+    count: usize,
     idle: Vec<Fiber<S>>,
     /// Fibers that wait, by their scout's ticket.
     parked: HashMap<u64, Fiber<S>>,
@@ -48,18 +50,21 @@ impl<S: AheadState> Wait for Park<'_, S> {
 }
 
 impl<S: AheadState> Fibers<S> {
-    /// Makes `count` fibers. Fails if the system gives no memory for their stacks.
-    pub(super) fn new(state: Rc<RefCell<S>>, count: usize) -> io::Result<Self> {
-        let fiber = |_| Ok(Self::fiber(DefaultStack::new(STACK_BYTES)?, state.clone()));
-        let idle = (0..count).map(fiber).collect::<io::Result<_>>()?;
-        Ok(Self {
-            idle,
+    /// Up to `count` scouts. Stacks are made as they are needed.
+    pub(super) fn new(state: Rc<RefCell<S>>, count: usize) -> Self {
+        Self {
+            state,
+            count,
+            idle: Vec::new(),
             parked: HashMap::new(),
-        })
+        }
     }
 
-    fn fiber(stack: DefaultStack, state: Rc<RefCell<S>>) -> Fiber<S> {
-        Coroutine::with_stack(stack, move |yielder, first| {
+    /// Makes a fiber. `None` if the system gives no memory for its stack.
+    fn fiber(&self) -> Option<Fiber<S>> {
+        let stack = DefaultStack::new(STACK_BYTES).ok()?;
+        let state = self.state.clone();
+        Some(Coroutine::with_stack(stack, move |yielder, first| {
             let mut wake = first;
             loop {
                 if let Wake::Run(job) = wake {
@@ -67,12 +72,12 @@ impl<S: AheadState> Fibers<S> {
                 }
                 wake = yielder.suspend(Paused::Done);
             }
-        })
+        }))
     }
 
     /// Number of scouts that can be started now.
     pub(super) fn idle(&self) -> usize {
-        self.idle.len()
+        self.count.saturating_sub(self.parked.len())
     }
 
     /// Number of scouts that wait.
@@ -82,7 +87,8 @@ impl<S: AheadState> Fibers<S> {
 
     /// Runs a scout until it waits or ends.
     pub(super) fn start(&mut self, block: Rc<S::Block>, index: usize, ticket: u64) {
-        if let Some(fiber) = self.idle.pop() {
+        // Without a stack, execution finds the keys.
+        if let Some(fiber) = self.idle.pop().or_else(|| self.fiber()) {
             let job = Job {
                 block,
                 index,

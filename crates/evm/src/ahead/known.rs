@@ -38,6 +38,12 @@ impl KnownKeys {
         }
     }
 
+    /// Adds other keys.
+    pub fn append(&mut self, other: Self) {
+        self.accounts.extend(other.accounts);
+        self.slots.extend(other.slots);
+    }
+
     /// Adds the keys of one transaction: its sender, its recipient or the contract that it creates,
     /// the entries of its access list (EIP-2930), and its authorities (EIP-7702).
     pub fn add_transaction(&mut self, transaction: &Transaction, sender: Address) {

@@ -19,9 +19,9 @@ mod restarts;
 #[cfg(all(unix, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod fibers;
 #[cfg(not(all(unix, any(target_arch = "x86_64", target_arch = "aarch64"))))]
-mod no_fibers;
-#[cfg(not(all(unix, any(target_arch = "x86_64", target_arch = "aarch64"))))]
-use no_fibers as fibers;
+mod fibers {
+    pub(super) use super::restarts::Restarts as Fibers;
+}
 mod scouts;
 
 pub use known::{KnownKeys, may_run_code};

@@ -38,7 +38,7 @@ impl Wait for Lack {
 
 impl<S: AheadState> Restarts<S> {
     /// Up to `count` scouts.
-    pub(super) fn with_state(state: Rc<RefCell<S>>, count: usize) -> Self {
+    pub(super) fn new(state: Rc<RefCell<S>>, count: usize) -> Self {
         Self {
             state,
             count,

@@ -1,7 +1,7 @@
 //! Many scouts on one thread.
 
 use super::{fibers::Fibers, restarts::Restarts, scout::AheadState};
-use std::{cell::RefCell, io, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 /// Transactions that are run for their reads, many at once on one thread.
 pub struct Scouts<S: AheadState> {
@@ -27,20 +27,16 @@ macro_rules! on_runner {
 impl<S: AheadState> Scouts<S> {
     /// Up to `count` scouts at once on `state`, each with a stack of its own. On systems whose
     /// stacks can't be switched, as [`Scouts::restarting`].
-    ///
-    /// # Errors
-    ///
-    /// If the system gives no memory for stacks.
-    pub fn new(state: S, count: usize) -> io::Result<Self> {
+    pub fn new(state: S, count: usize) -> Self {
         let state = Rc::new(RefCell::new(state));
-        let fibers = Fibers::new(state.clone(), count)?;
-        Ok(Self::with(state, Runner::Fibers(fibers)))
+        let fibers = Fibers::new(state.clone(), count);
+        Self::with(state, Runner::Fibers(fibers))
     }
 
     /// Up to `count` scouts at once on `state`, which start again when a value has arrived.
     pub fn restarting(state: S, count: usize) -> Self {
         let state = Rc::new(RefCell::new(state));
-        let restarts = Restarts::with_state(state.clone(), count);
+        let restarts = Restarts::new(state.clone(), count);
         Self::with(state, Runner::Restarts(restarts))
     }
 

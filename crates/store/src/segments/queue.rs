@@ -1,14 +1,11 @@
 //! Reading pages through a queue.
 
 use super::{addr::PageAddr, segment::Segment, set::Segments};
-use crate::{Page, StoreError};
+use crate::{Page, StoreError, sync::AtomicUsize};
 use cambium_disk::{FinishedRead, QueuedRead, ReadQueue};
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 /// A queue of page reads, made by [`Segments::page_queue`]. Each submitted page is handed out by
