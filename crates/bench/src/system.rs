@@ -73,8 +73,7 @@ pub(crate) fn rss_peak_bytes_of(process: u32) -> u64 {
     kib_field(&format!("/proc/{process}/status"), "VmHWM:")
 }
 
-/// Clock ticks a second in which Linux reports processor time to processes, on all architectures
-/// that Rust supports but Alpha.
+/// Unit in which Linux reports processor time (`USER_HZ`), on x86-64 and AArch64.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Returns the processor time of this process, user and system.

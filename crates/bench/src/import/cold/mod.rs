@@ -102,3 +102,65 @@ fn cases(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        child::{Fill, Task, import},
+        rounds::Copied,
+        way::Way,
+        *,
+    };
+    use cambium_chain::WorkloadParams;
+
+    #[test]
+    fn every_way_imports_the_same_blocks() {
+        let data = tempfile::tempdir().unwrap();
+        for kind in CaseKind::value_variants() {
+            let params = WorkloadParams {
+                accounts: 2_000,
+                senders: Some(500),
+                holders: Some(2_000),
+                pools: 3,
+                blocks: 2,
+                ..kind.params(2_000, true)
+            };
+            let inputs = Inputs::of(data.path(), kind.name(), params).unwrap();
+            let facts = inputs.facts;
+            assert_eq!((facts.blocks, facts.transactions), (2, 1_000), "{kind:?}");
+            assert!(facts.cold_accesses > 1_000 && facts.cold_accesses < facts.accesses);
+            for way in Way::ALL {
+                let copy = Copied::of(&inputs.state(), data.path()).unwrap();
+                let task = Task {
+                    state: copy.path(),
+                    blocks: inputs.blocks(),
+                    lists: inputs.lists(),
+                    way,
+                    memory_bytes: memory_for(&inputs),
+                    fill: Some(Fill {
+                        first: 500,
+                        end: 2_000,
+                    }),
+                    cgroup: None,
+                };
+                let imported = import(&task).unwrap();
+                assert_eq!(imported.head, facts.head, "{kind:?}, {way:?}");
+                assert!(imported.figures["counter_blocks_committed"] == 2.0);
+            }
+        }
+    }
+
+    #[test]
+    fn generated_files_are_used_again() {
+        let data = tempfile::tempdir().unwrap();
+        let params = WorkloadParams {
+            blocks: 1,
+            ..CaseKind::Payments.params(1_000, true)
+        };
+        let made = Inputs::of(data.path(), "payments", params.clone()).unwrap();
+        std::fs::write(made.blocks(), "kept").unwrap();
+        let again = Inputs::of(data.path(), "payments", params).unwrap();
+        assert_eq!(again.facts.head, made.facts.head);
+        assert_eq!(std::fs::read(again.blocks()).unwrap(), b"kept");
+    }
+}

@@ -275,3 +275,45 @@ fn add_targets(kind: CaseKind, setup: &Setup<'_>, measured: &Measured, report: &
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn figures(values: &[(&str, f64)]) -> Figures {
+        let mut figures = Figures::default();
+        let values = values.iter();
+        let values: BTreeMap<_, _> = values
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect();
+        figures.add(values);
+        figures
+    }
+
+    #[test]
+    fn figures_are_computed_from_measured_ones() {
+        let facts = Facts {
+            cold_accesses: 200,
+            ..Facts::default()
+        };
+        let measured = figures(&[("counter_disk_reads", 300.0), ("seconds", 3.0)]);
+        let of = |name: &str| figure(&facts, &measured, name);
+        assert_eq!(of("disk_reads_per_cold_access"), Some(1.5));
+        assert_eq!(of("disk_reads_per_second"), Some(100.0));
+        assert_eq!(of("reads_ahead_unused_percent"), None);
+        let [ahead, unused] = READS_AHEAD;
+        let measured = figures(&[(ahead, 50.0), (unused, 10.0)]);
+        let unused = figure(&facts, &measured, "reads_ahead_unused_percent");
+        assert_eq!(unused, Some(20.0));
+    }
+
+    #[test]
+    fn a_range_contains_its_limits() {
+        assert!(Range::AtLeast(4.0).contains(4.0) && !Range::AtLeast(4.0).contains(3.9));
+        assert!(Range::AtMost(1.0).contains(1.0) && !Range::AtMost(1.0).contains(1.1));
+        let between = Range::Between(85.0, 105.0);
+        assert!(between.contains(105.0) && !between.contains(84.0) && !between.contains(106.0));
+        assert!(!between.contains(f64::NAN) && !Range::AtMost(1.0).contains(f64::NAN));
+    }
+}
