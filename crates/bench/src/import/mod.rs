@@ -39,7 +39,7 @@ pub(crate) struct ImportArgs {
     memory: Option<Vec<Budget>>,
     /// Clients to run beside it, none or geth. With --cold, geth is built once from its module
     /// github.com/ethereum/go-ethereum, through the Go module proxy, into the directory of the
-    /// benchmarks' data. It needs Go.
+    /// benchmarks' data. It needs Go, and 8 GB of memory for each million of --accounts.
     #[arg(long, default_value = "none", value_parser = ["none", "geth"])]
     peers: String,
 }
