@@ -24,6 +24,12 @@ pub(crate) struct ImportArgs {
     /// with --quick 1].
     #[arg(long, requires = "cold", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
+    /// Memory in MiB, page cache included, that the limit of each process with --cold leaves beside
+    /// the budget. Geth keeps the changes of 128 blocks whatever its cache, and is killed with much
+    /// less.
+    #[arg(long, requires = "cold", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    spare: u64,
     /// Number of accounts with --cold [default: 10,000,000, with --quick 200,000].
     #[arg(long, requires = "cold", conflicts_with = "memory",
           value_parser = clap::value_parser!(u64).range(100_000..=100_000_000))]
@@ -50,6 +56,7 @@ pub(crate) fn run(args: &ImportArgs, quick: bool) -> Result<Report, Box<dyn Erro
         true => cold::run(
             &cold::ColdArgs {
                 rounds: args.rounds,
+                spare_mib: args.spare,
                 accounts: args.accounts,
                 cases: &args.cases,
                 budgets: args.memory.as_deref(),

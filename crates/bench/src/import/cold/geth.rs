@@ -10,7 +10,7 @@
 
 use super::{
     inputs::Inputs,
-    rounds::{Copied, Figures, Plan, Setup, drop_inputs, limit_for},
+    rounds::{Copied, Figures, Plan, Setup, drop_inputs},
 };
 use crate::{
     cgroup::Cgroup,
@@ -34,9 +34,6 @@ const VERSION: &str = "v1.16.9";
 const MIB: f64 = (1 << 20) as f64;
 /// Time between two looks at the memory of the process.
 const POLL: Duration = Duration::from_millis(100);
-/// Additional memory for geth where it does not work within the limit of the other processes: it
-/// keeps the changes of 128 blocks in memory, whatever its cache.
-const MORE_BYTES: u64 = 1 << 30;
 /// Time after which an import is killed: in too little memory geth reads its own code again and
 /// again.
 const IMPORT_MAX: Duration = Duration::from_secs(900);
@@ -88,8 +85,7 @@ impl Program {
         format!("geth {VERSION}")
     }
 
-    /// Imports the blocks in every round, each time into a new copy of the database. If that fails
-    /// with the limit of the other processes, geth gets [`MORE_BYTES`] more.
+    /// Imports the blocks in every round, each time into a new copy of the database.
     pub(super) fn measure(
         &self,
         plan: &Plan,
@@ -98,22 +94,9 @@ impl Program {
     ) -> Result<Figures, Failure> {
         let (db, initialized) = self.database(setup.inputs, notes)?;
         let mut figures = Figures::default();
-        let mut limit = limit_for(setup.memory_bytes);
         for round in 1..=plan.rounds {
             eprintln!("geth: round {round} of {}", plan.rounds);
-            let mut imported = self.import(plan, setup, &db, limit, notes);
-            if let Err(error) = &imported
-                && limit == limit_for(setup.memory_bytes)
-            {
-                limit += MORE_BYTES;
-                notes.add(format!(
-                    "geth gets {} MiB instead of {}: {error}",
-                    limit >> 20,
-                    (limit - MORE_BYTES) >> 20
-                ));
-                imported = self.import(plan, setup, &db, limit, notes);
-            }
-            let mut of_round = imported?;
+            let mut of_round = self.import(plan, setup, &db, notes)?;
             let mut add = |name: &str, value: f64| of_round.insert(name.to_owned(), value);
             add("init_seconds", initialized.seconds);
             let resident = initialized.rss_peak_bytes as f64 / MIB;
@@ -124,13 +107,12 @@ impl Program {
         Ok(figures)
     }
 
-    /// Imports the blocks into a copy of `db`, within this limit of memory.
+    /// Imports the blocks into a copy of `db`.
     fn import(
         &self,
         plan: &Plan,
         setup: &Setup<'_>,
         db: &Path,
-        limit_bytes: u64,
         notes: &mut Notes,
     ) -> Result<BTreeMap<String, f64>, Failure> {
         let Setup {
@@ -145,7 +127,8 @@ impl Program {
         args.extend(["--nocompaction", "--cache", &cache].map(OsString::from));
         args.push(inputs.blocks().into());
         let log = plan.data.join("geth.log");
-        let ended = self.run(&args, limit_bytes, IMPORT_MAX, &log, notes)?;
+        let limit = setup.limit_bytes(plan);
+        let ended = self.run(&args, limit, IMPORT_MAX, &log, notes)?;
         let text = fs::read_to_string(&log)?;
         if !ended.status.success() || !has_imported(&text, inputs.facts.blocks) {
             return Err(failed("import", &ended, &text).into());
@@ -163,7 +146,6 @@ impl Program {
                 "rss_percent_of_memory",
                 Some(100.0 * rss / *memory_bytes as f64),
             ),
-            ("cgroup_limit_mib", Some(limit_bytes as f64 / MIB)),
             (
                 "cgroup_peak_mib",
                 ended.cgroup_peak_bytes.map(|peak| peak as f64 / MIB),

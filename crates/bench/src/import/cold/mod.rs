@@ -38,6 +38,7 @@ pub(crate) use sweep::Budget;
 /// Parameters from the command line.
 pub(super) struct ColdArgs<'a> {
     pub(super) rounds: Option<u64>,
+    pub(super) spare_mib: u64,
     pub(super) accounts: Option<u64>,
     /// The cases, or none for all.
     pub(super) cases: &'a [CaseKind],
@@ -51,6 +52,7 @@ pub(super) fn run(args: &ColdArgs<'_>, quick: bool) -> Result<Report, Box<dyn Er
     let plan = Plan {
         data,
         rounds: args.rounds.unwrap_or(if quick { 1 } else { 3 }),
+        spare_bytes: args.spare_mib << 20,
         quick,
     };
     let mut report = Report::new("import");
@@ -58,6 +60,9 @@ pub(super) fn run(args: &ColdArgs<'_>, quick: bool) -> Result<Report, Box<dyn Er
     report
         .parameters
         .insert("rounds".into(), json!(plan.rounds));
+    report
+        .parameters
+        .insert("spare_mib".into(), json!(args.spare_mib));
     let mut notes = Notes::default();
     let done = match args.budgets {
         Some(budgets) => sweep::run(&plan, budgets, &mut report, &mut notes),

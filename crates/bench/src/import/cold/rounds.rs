@@ -26,13 +26,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(3600);
 const STATE_OVER_MEMORY: u64 = 10;
 /// Minimum memory budget that holds what the engine needs for a block.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// Memory for all that the budget does not cover, such as page cache, decoded blocks and code.
-const PROCESS_BYTES: u64 = 256 << 20;
 
 /// Parameters of a run.
 pub(super) struct Plan {
     pub(super) data: PathBuf,
     pub(super) rounds: u64,
+    /// Memory that the limit of a process leaves beside the budget.
+    pub(super) spare_bytes: u64,
     pub(super) quick: bool,
 }
 
@@ -41,6 +41,13 @@ pub(super) struct Setup<'a> {
     pub(super) inputs: &'a Inputs,
     pub(super) memory_bytes: u64,
     pub(super) fill: Option<Fill>,
+}
+
+impl Setup<'_> {
+    /// Returns the limit of memory of a process, including page cache.
+    pub(super) const fn limit_bytes(&self, plan: &Plan) -> u64 {
+        self.memory_bytes + plan.spare_bytes
+    }
 }
 
 /// The figures of one way, by name, each with its value in every round.
@@ -80,11 +87,6 @@ impl Figures {
 /// Returns a tenth of the state's size.
 pub(super) fn memory_for(inputs: &Inputs) -> u64 {
     (inputs.facts.state_bytes / STATE_OVER_MEMORY).max(MEMORY_BYTES_MIN)
-}
-
-/// Returns the limit of the cgroup of a process with this memory budget.
-pub(super) const fn limit_for(memory_bytes: u64) -> u64 {
-    memory_bytes + PROCESS_BYTES + memory_bytes / 4
 }
 
 /// Imports in every way, in every round. A way that fails is left out of later rounds.
@@ -129,7 +131,7 @@ pub(super) fn import(
     let inputs = setup.inputs;
     let copy = Copied::of(&inputs.state(), &plan.data)?;
     drop_inputs(inputs)?;
-    let group = Cgroup::or_note("import", limit_for(setup.memory_bytes), notes);
+    let group = Cgroup::or_note("import", setup.limit_bytes(plan), notes);
     let task = Task {
         state: copy.path(),
         blocks: inputs.blocks(),

@@ -3,7 +3,7 @@
 use super::{
     case::CaseKind,
     inputs::Facts,
-    rounds::{Figures, Measured, Setup, limit_for},
+    rounds::{Figures, Measured, Setup},
     way::Way,
 };
 use crate::report::{Report, Target, median};
@@ -119,7 +119,6 @@ fn of_case(kind: CaseKind, setup: &Setup<'_>, measured: &Measured) -> Map<String
         ("accesses", json!(facts.accesses)),
         ("state_mib", mib(facts.state_bytes)),
         ("memory_mib", mib(setup.memory_bytes)),
-        ("cgroup_limit_mib", mib(limit_for(setup.memory_bytes))),
         (
             "fio_reads_per_second",
             json!(median(measured.device.clone())),
