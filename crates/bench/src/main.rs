@@ -4,8 +4,8 @@ mod process;
 mod report;
 mod cgroup;
 mod system;
-mod import;
 mod state;
+mod import;
 mod bal;
 
 use clap::{Args, Parser, Subcommand};
@@ -37,13 +37,18 @@ enum Benchmark {
         /// The task as JSON
         task: String,
     },
-    /// Import a generated chain and a real one
+    /// Import a generated chain and a real one, or with --cold chains whose state is on disk
     Import {
         #[command(flatten)]
         common: Common,
-        /// Stores to run beside it: there are none
-        #[arg(long, default_value = "none", value_parser = ["none"])]
-        peers: String,
+        #[command(flatten)]
+        args: import::ImportArgs,
+    },
+    /// One import of `import --cold`, in a process of its own
+    #[command(hide = true)]
+    ImportChild {
+        /// The task as JSON
+        task: String,
     },
     /// Transfers on a large state, read and made durable, compared with other stores
     State {
@@ -77,7 +82,11 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             bal::child(task).map_err(|error| error as Box<dyn Error>)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Benchmark::Import { common, .. } => (import::run(common.quick)?, common.json),
+        Benchmark::Import { common, args } => (import::run(args, common.quick)?, common.json),
+        Benchmark::ImportChild { task } => {
+            import::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {
             state::child(task).map_err(|error| error as Box<dyn Error>)?;

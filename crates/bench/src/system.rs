@@ -68,6 +68,37 @@ pub(crate) fn rss_peak_bytes() -> u64 {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
+/// Returns the peak of the resident memory of a process, in bytes, or 0 if it has ended.
+pub(crate) fn rss_peak_bytes_of(process: u32) -> u64 {
+    kib_field(&format!("/proc/{process}/status"), "VmHWM:")
+}
+
+/// Unit in which Linux reports processor time (`USER_HZ`), on x86-64 and AArch64.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Returns the processor time of this process, user and system.
+pub(crate) fn own_cpu_seconds() -> f64 {
+    cpu_seconds([13, 14])
+}
+
+/// Returns the processor time of this process's children that have ended, user and system.
+pub(crate) fn children_cpu_seconds() -> f64 {
+    cpu_seconds([15, 16])
+}
+
+/// Returns the sum of two fields of `/proc/self/stat`, numbered from 0, in seconds.
+fn cpu_seconds(fields: [usize; 2]) -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is the program's name, in parentheses, which may contain spaces.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let rest: Vec<&str> = rest.split(' ').collect();
+    let ticks = fields.map(|field| {
+        rest.get(field - 2)
+            .and_then(|ticks| ticks.parse::<f64>().ok())
+    });
+    ticks.into_iter().flatten().sum::<f64>() / TICKS_PER_SECOND
+}
+
 /// Returns the memory that is available without swapping, in bytes.
 pub(crate) fn memory_available_bytes() -> u64 {
     kib_field("/proc/meminfo", "MemAvailable:")
@@ -94,12 +125,18 @@ pub(crate) fn drop_files(dir: &Path) -> io::Result<()> {
         if path.is_dir() {
             drop_files(&path)?;
         } else {
-            let file = File::open(&path)?;
-            // Dirty pages can't be dropped.
-            file.sync_all()?;
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+            drop_file(&path)?;
         }
     }
+    Ok(())
+}
+
+/// Drops the page cache of a file.
+pub(crate) fn drop_file(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Dirty pages can't be dropped.
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
     Ok(())
 }
 

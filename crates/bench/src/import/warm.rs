@@ -1,4 +1,4 @@
-//! `./bench import`: transactions per second of an import, and the time of each stage.
+//! Imports into a database that fits into memory: a generated chain, and a real one.
 
 use crate::report::{Report, Target, data_dir, median};
 use cambium_chain::{
@@ -13,7 +13,7 @@ const BLOCK_TRANSACTIONS: u64 = 500;
 const PAYMENTS_PER_SECOND_MIN: f64 = 10_000.0;
 const ROOT_SHARE_MAX_PERCENT: f64 = 25.0;
 
-pub(crate) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
+pub(super) fn run(quick: bool) -> Result<Report, Box<dyn Error>> {
     let mut report = Report::new("import");
     let (accounts, blocks, runs) = if quick {
         (100_000, 60, 3)
