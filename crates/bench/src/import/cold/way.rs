@@ -1,6 +1,6 @@
 //! The ways of importing that are compared.
 
-use cambium_chain::{BlockExecutor, Chain, ExecutorKind};
+use cambium_chain::{BlockExecutor, Chain, ExecutorKind, READ_AHEAD_DEFAULT};
 use serde::{Deserialize, Serialize};
 
 /// A way of importing.
@@ -49,12 +49,12 @@ impl Way {
             Self::Optimistic => ExecutorKind::Optimistic,
             Self::Lists => ExecutorKind::Parallel,
         };
-        let chain = chain.with_executor(BlockExecutor::new(kind));
-        with_reading_ahead(chain, self == Self::Ahead)
+        let read_ahead = match self {
+            Self::OnDemand => 0,
+            Self::Ahead | Self::Optimistic | Self::Lists => READ_AHEAD_DEFAULT,
+        };
+        chain
+            .with_executor(BlockExecutor::new(kind))
+            .with_read_ahead(read_ahead)
     }
-}
-
-/// Turns reading ahead on or off. The engine has only reading on demand so far.
-fn with_reading_ahead(chain: Chain, _is_on: bool) -> Chain {
-    chain
 }
