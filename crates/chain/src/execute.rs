@@ -50,6 +50,8 @@ pub struct ExecutedBlock {
     pub(crate) becomes_head: bool,
     pub(crate) transactions: u64,
     pub(crate) gas: u64,
+    /// Whether it came with an access list.
+    pub(crate) is_listed: bool,
     /// Whether its access list was applied instead of executing it.
     pub(crate) is_applied: bool,
     pub(crate) counts: ExecutionCounts,
@@ -181,6 +183,7 @@ impl Chain {
             becomes_head,
             transactions: block.body.transactions.len() as u64,
             gas: block.header.gas_used,
+            is_listed: given.is_some(),
             is_applied,
             counts,
             timings,

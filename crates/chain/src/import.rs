@@ -58,6 +58,8 @@ pub struct ImportProgress {
     pub transactions: u64,
     /// Gas used in these blocks.
     pub gas: u64,
+    /// Number of these blocks that came with access lists.
+    pub listed: u64,
     /// Number of these blocks whose access lists were applied instead of executing them.
     pub applied: u64,
     /// Counts of parallel execution.
@@ -424,6 +426,7 @@ impl Chain {
                         done.blocks += 1;
                         done.transactions += block.transactions;
                         done.gas += block.gas;
+                        done.listed += u64::from(block.is_listed);
                         done.applied += u64::from(block.is_applied);
                         done.parallel += block.counts;
                         if block.becomes_head {

@@ -32,7 +32,8 @@ pub use body::{
     validate_ommers, validate_size,
 };
 pub use cambium_evm::{
-    AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, Transaction,
+    AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, OPTIMISTIC_THREADS_MIN,
+    Transaction,
 };
 pub use chain::{Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};

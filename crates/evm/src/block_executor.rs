@@ -11,8 +11,10 @@ use std::{num::NonZeroUsize, thread};
 /// How a block's transactions are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ExecutorKind {
-    /// One after another.
+    /// For each block as suits it: [`ExecutorKind::for_block`].
     #[default]
+    Auto,
+    /// One after another.
     Sequential,
     /// In parallel, given an access list and pre-state values for all keys in it.
     Full,
@@ -24,8 +26,12 @@ pub enum ExecutorKind {
     Optimistic,
 }
 
+/// Number of threads from which [`ExecutorKind::Auto`] runs blocks without lists speculatively. On
+/// fewer, recovering senders, reading ahead and computing roots leave no processor idle for it.
+pub const OPTIMISTIC_THREADS_MIN: usize = 4;
+
 impl ExecutorKind {
-    /// Every kind, the sequential executor first.
+    /// Every kind but [`ExecutorKind::Auto`], the sequential executor first.
     pub const ALL: [Self; 5] = [
         Self::Sequential,
         Self::Full,
@@ -33,6 +39,20 @@ impl ExecutorKind {
         Self::Parallel,
         Self::Optimistic,
     ];
+
+    /// The kind to execute a block with on `threads` threads. [`ExecutorKind::Auto`] becomes
+    /// [`Parallel`](Self::Parallel) for a block that comes with an access list; without one
+    /// [`Optimistic`](Self::Optimistic) from [`OPTIMISTIC_THREADS_MIN`] threads on, and
+    /// [`Sequential`](Self::Sequential) on fewer. Any other kind is kept.
+    #[must_use]
+    pub const fn for_block(self, has_list: bool, threads: usize) -> Self {
+        match self {
+            Self::Auto if has_list => Self::Parallel,
+            Self::Auto if threads >= OPTIMISTIC_THREADS_MIN => Self::Optimistic,
+            Self::Auto => Self::Sequential,
+            kind => kind,
+        }
+    }
 }
 
 /// An executor of any kind.
@@ -91,9 +111,10 @@ impl Executor for BlockExecutor {
     ) -> Result<Outcome, ExecutionError<DB::Error>> {
         let threads = self.threads;
         let limits = gas_limits(input);
-        let reads = match self.kind {
+        let has_list = input.access_list.is_some();
+        let reads = match self.kind.for_block(has_list, threads.get()) {
             _ if limits < self.gas_min => None,
-            ExecutorKind::Sequential => None,
+            ExecutorKind::Auto | ExecutorKind::Sequential => None,
             ExecutorKind::Full => Some(ListReads::Values),
             ExecutorKind::Batched => Some(ListReads::Keys),
             ExecutorKind::Parallel => Some(ListReads::Changes),

@@ -41,7 +41,7 @@ pub use batch::{BatchBlock, execute_batch};
 pub use block::{
     Block, BlockInput, ExecutionError, Outcome, Receipt, Transaction, TransactionFault,
 };
-pub use block_executor::{BlockExecutor, ExecutorKind, PARALLEL_GAS_MIN};
+pub use block_executor::{BlockExecutor, ExecutorKind, OPTIMISTIC_THREADS_MIN, PARALLEL_GAS_MIN};
 pub use executor::{ClaimedChanges, ExecutionCounts, Executor, Hooks, RootAfter, Timed};
 pub use listed::{ListReads, Listed};
 pub use optimistic::Optimistic;

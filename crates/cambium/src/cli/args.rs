@@ -72,7 +72,8 @@ it, the same gzipped, or era1. Blocks that are in the database already are skipp
 interrupted import is resumed by running it again. Ctrl-C and power loss are safe at any moment:
 the database opens at a committed block.
 
-With --json: blocks, transactions, gas, seconds, skipped, applied (blocks not executed), parallel
+With --json: blocks, transactions, gas, seconds, skipped, executor (the one that ran, and why), listed
+(blocks with access lists), applied (blocks not executed), parallel
 (transactions executed in parallel), again (transactions executed again in sequence), head_number,
 head_hash, state_root, timings (seconds spent in each stage; stages run concurrently) and counters.")]
     Import(ImportArgs),
@@ -218,7 +219,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) access_lists: Option<PathBuf>,
     /// How transactions are executed; the results are the same
-    #[arg(long, value_enum, default_value = "sequential")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub(crate) executor: ExecutorName,
     /// Number of threads that transactions run on [default: number of processors]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
@@ -241,6 +242,9 @@ pub(crate) struct ImportArgs {
 /// Executors by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ExecutorName {
+    /// As suits each block: `parallel` if it comes with an access list; otherwise `optimistic` with 4
+    /// threads or more, and `sequential` with fewer
+    Auto,
     /// One transaction after another
     Sequential,
     /// In parallel by access lists, from Cancun on: all keys of a list are read in one batch first
@@ -253,9 +257,17 @@ pub(crate) enum ExecutorName {
     Optimistic,
 }
 
+impl ExecutorName {
+    /// Whether it executes by access lists alone.
+    pub(crate) const fn needs_lists(self) -> bool {
+        matches!(self, Self::Batched | Self::Parallel)
+    }
+}
+
 impl From<ExecutorName> for ExecutorKind {
     fn from(name: ExecutorName) -> Self {
         match name {
+            ExecutorName::Auto => Self::Auto,
             ExecutorName::Sequential => Self::Sequential,
             ExecutorName::Batched => Self::Batched,
             ExecutorName::Parallel => Self::Parallel,

@@ -39,7 +39,7 @@ fn run(args: &DemoArgs, dir: &Path, out: &Output) -> Result<Report, Failure> {
     out.say("Cambium stores the state of an EVM blockchain. This demonstration has five steps.\n")?;
     let (workload, made) = make_chain(args, dir, out)?;
     let (chain, summary) = import_chain(&made, &db, out)?;
-    let imported = import::json(&summary, chain.db());
+    let imported = import::json(&summary, &chain);
     let proof = prove_balances(&workload, &chain, out)?;
     let witness = execute_from_witness(&chain, made.head, out)?;
     let check = merge_and_check(chain, &db, summary.state_root, out)?;
@@ -91,7 +91,7 @@ fn import_chain(
     let disk = Arc::new(StdDisk::new(db));
     let chain = Chain::init(disk, &made.genesis, Options::default(), &mut |_| {})?;
     let summary = import::import_files(&chain, slice::from_ref(&made.chain), None, out)?;
-    out.say(format_args!("{}\n", import::text(&summary, chain.db())))?;
+    out.say(format_args!("{}\n", import::text(&summary, &chain)))?;
     if summary.done.head != made.head {
         return Err(Failure::Demo("the head is not that of the generated chain"));
     }

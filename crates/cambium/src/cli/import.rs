@@ -8,8 +8,8 @@ use super::{
     output::{Output, Report, Table, count, rate, seconds},
 };
 use cambium::{
-    AccessListReader, BlockExecutor, BlockSource, Chain, ChainError, Db, FileError, ImportProgress,
-    ImportSummary, RawBlock, WithAccessLists,
+    AccessListReader, BlockExecutor, BlockSource, Chain, ChainError, ExecutorKind, FileError,
+    ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -38,10 +38,61 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
-    Ok(Report::new(
-        text(&summary, chain.db()),
-        json(&summary, chain.db()),
-    ))
+    let done = &summary.done;
+    if done.blocks > 0 && done.listed == 0 {
+        for option in without_effect(args) {
+            out.note(format_args!(
+                "{option} had no effect: it needs access lists, and no block came with one. \
+                 --access-lists names a file of them."
+            ));
+        }
+    }
+    Ok(Report::new(text(&summary, &chain), json(&summary, &chain)))
+}
+
+/// The options that do nothing for blocks without access lists.
+fn without_effect(args: &ImportArgs) -> Vec<&'static str> {
+    let options = [
+        (
+            "--executor batched or parallel",
+            args.executor.needs_lists(),
+        ),
+        ("--apply", args.apply),
+        ("--batch", args.batch.get() > 1),
+    ];
+    let given = options.into_iter().filter(|(_, is_given)| *is_given);
+    given.map(|(option, _)| option).collect()
+}
+
+/// Which executor ran the blocks, and why.
+fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> String {
+    let threads = executor.threads.get();
+    let kind = executor.kind.for_block(done.listed > 0, threads);
+    let used = match kind {
+        ExecutorKind::Batched | ExecutorKind::Parallel if done.listed == 0 => "sequential",
+        ExecutorKind::Full => "full",
+        ExecutorKind::Batched => "batched",
+        ExecutorKind::Parallel => "parallel",
+        ExecutorKind::Optimistic => "optimistic",
+        ExecutorKind::Auto | ExecutorKind::Sequential => "sequential",
+    };
+    let why = match (executor.kind, kind) {
+        (ExecutorKind::Auto, ExecutorKind::Parallel) => match done.blocks - done.listed {
+            0 => "the blocks came with access lists".to_owned(),
+            others => format!("for all but {} blocks without access lists", count(others)),
+        },
+        (ExecutorKind::Auto, ExecutorKind::Optimistic) => {
+            format!("no access lists, {threads} threads")
+        }
+        (ExecutorKind::Auto, _) => {
+            format!("no access lists, and fewer than {OPTIMISTIC_THREADS_MIN} threads")
+        }
+        (ExecutorKind::Batched | ExecutorKind::Parallel, _) if done.listed == 0 => {
+            "no access lists".to_owned()
+        }
+        _ => "as told".to_owned(),
+    };
+    format!("{used}: {why}")
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
@@ -176,7 +227,7 @@ impl Meter {
 }
 
 /// The result of an import, as a table.
-pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
+pub(crate) fn text(summary: &ImportSummary, chain: &Chain) -> String {
     let (done, time) = (&summary.done, summary.elapsed);
     let timings = &summary.timings;
     let mut table = Table::default()
@@ -190,6 +241,9 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
                 rate(done.gas, time) / 1e6
             ),
         );
+    if done.blocks > done.applied {
+        table = table.row("executor", executor_used(chain.executor(), done));
+    }
     if done.applied > 0 {
         let applied = count(done.applied);
         table = table.row(
@@ -230,7 +284,7 @@ pub(crate) fn text(summary: &ImportSummary, db: &Db) -> String {
         .row("head", done.head)
         .row("state root", summary.state_root)
         .section("The engine");
-    let table = figures::rows(db, table);
+    let table = figures::rows(chain.db(), table);
     format!("{table}\nRecovering, executing and committing run concurrently: their times overlap.")
 }
 
@@ -253,15 +307,17 @@ fn stage(part: Duration, whole: Duration, what: &str) -> String {
 }
 
 /// The result of an import, as JSON.
-pub(crate) fn json(summary: &ImportSummary, db: &Db) -> Value {
+pub(crate) fn json(summary: &ImportSummary, chain: &Chain) -> Value {
     let (done, timings) = (&summary.done, &summary.timings);
-    let figures = figures::json(db);
+    let figures = figures::json(chain.db());
     json!({
         "blocks": done.blocks,
         "transactions": done.transactions,
         "gas": done.gas,
         "skipped": done.skipped,
+        "listed": done.listed,
         "applied": done.applied,
+        "executor": executor_used(chain.executor(), done),
         "parallel": done.parallel.parallel,
         "again": done.parallel.again,
         "seconds": summary.elapsed.as_secs_f64(),

@@ -26,7 +26,7 @@ const READS: [(&str, &str); 7] = [
 /// Target of resident memory, in percent of the memory told.
 pub(super) const RESIDENT_PERCENT: Range = Range::Between(85.0, 105.0);
 /// Rows of the table for people: heading, name of the figure, decimals.
-const ROWS: [(&str, &str, usize); 23] = [
+const ROWS: [(&str, &str, usize); 24] = [
     ("seconds", "seconds", 2),
     ("transactions a second", "transactions_per_second", 0),
     ("senders, seconds", "recover_seconds", 2),
