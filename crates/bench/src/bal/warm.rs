@@ -269,6 +269,7 @@ impl Warm<'_> {
 /// Returns the name of a kind of executor in results.
 pub(crate) fn kind_name(kind: ExecutorKind) -> &'static str {
     match kind {
+        ExecutorKind::Auto => "auto",
         ExecutorKind::Sequential => "sequential",
         ExecutorKind::Full => "full",
         ExecutorKind::Batched => "batched",
