@@ -2,9 +2,8 @@
 
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_evm::{ManyRead, StateRead};
+use cambium_evm::{ManyRead, StateRead, account_info};
 use cambium_primitives::{Account, DecodeError, SlotValue};
-use cambium_state::View;
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
@@ -88,7 +87,7 @@ impl<V: Values> DatabaseRef for Flat<V> {
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, ProviderError> {
         let key = account_key(&address);
         let account = self.values.get(key.as_slice(), Account::decode)?;
-        Ok(account.map(View::account_info))
+        Ok(account.map(account_info))
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, ProviderError> {
