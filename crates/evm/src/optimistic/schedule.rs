@@ -12,17 +12,27 @@ use std::{
 
 /// Number of portions run ahead of the commit position, per thread. It is halved for each recent
 /// portion that failed: the longer ago a transaction ran, the likelier its reads are outdated.
-const AHEAD_PER_THREAD: usize = 8;
+const AHEAD_PER_THREAD: usize = 32;
 
 /// Maximum sum of gas limits in a portion of several transactions. The more transactions run side
 /// by side, the likelier one misses what another writes.
 const PORTION_GAS: u64 = 400_000;
 
 /// Failed portions, less those that succeeded since, after which running ahead pauses. A portion
-/// fails if more than two thirds of its transactions that had run ahead have to run again.
+/// fails if half of its transactions that had run ahead have to run again: that takes longer than
+/// the others save.
 const FAILED_MAX: usize = 4;
-/// Number of portions for which running ahead pauses.
+/// Failed portions, less those that succeeded since, from which on the commit position waits for no
+/// thread: a portion that another thread is running is executed in order, and that thread's result
+/// is dropped. So execution advances as fast as in sequence. Each block starts like this.
+const DOUBT: usize = 2;
+/// Number of portions for which running ahead pauses first. Each pause is twice as long as the one
+/// before.
 const PAUSE: usize = 32;
+
+/// Gas limit of a transaction that is run ahead before shorter ones: if it began last, all other
+/// threads would wait for it.
+const LONG_GAS: u64 = 3_000_000;
 
 /// A job for a thread.
 pub(super) enum Job<R> {
@@ -41,6 +51,8 @@ pub(super) struct Schedule<R> {
 
 struct Portion {
     transactions: Range<usize>,
+    /// Sum of the gas limits.
+    gas: u64,
     /// Earlier portions with transactions of the same senders, on whose nonces this one depends.
     depends_on: Vec<usize>,
 }
@@ -54,6 +66,8 @@ struct State<R> {
     failed: usize,
     /// Portions before this one are not run ahead.
     paused_until: usize,
+    /// Number of portions for which running ahead pauses next.
+    pause: usize,
     /// Number of threads that wait for a job.
     waiting: usize,
     stages: Vec<Stage<R>>,
@@ -80,10 +94,11 @@ impl<R> Schedule<R> {
         Self {
             state: Mutex::new(State {
                 position: 0,
-                is_committing: false,
+                is_committing: true,
                 stopped: false,
-                failed: 0,
+                failed: DOUBT,
                 paused_until: 0,
+                pause: PAUSE,
                 waiting: 0,
                 stages: portions.iter().map(|_| Stage::Waiting).collect(),
             }),
@@ -91,6 +106,13 @@ impl<R> Schedule<R> {
             portions,
             ahead_max: threads.saturating_mul(AHEAD_PER_THREAD),
         }
+    }
+
+    /// Allows commits. Until then transactions are only run ahead.
+    pub(super) fn start(&self) {
+        let mut state = self.lock();
+        state.is_committing = false;
+        self.tell(state);
     }
 
     /// Waits for a job. `None` if none is left.
@@ -130,17 +152,27 @@ impl<R> Schedule<R> {
             Stage::Committed { ran_ahead } => ran_ahead || *portion < state.position,
             Stage::Waiting | Stage::Running => false,
         };
-        let start = state.position.max(state.paused_until);
-        (start..end).find(|portion| {
+        // The portion that is being committed, or that the first commit will take, is not run.
+        let start = state.position + usize::from(state.is_committing);
+        let start = start + usize::from(state.failed >= DOUBT);
+        let start = start.max(state.paused_until);
+        let mut ready = (start..end).filter(|portion| {
             matches!(state.stages[*portion], Stage::Waiting)
                 && self.portions[*portion].depends_on.iter().all(has_run)
-        })
+        });
+        let first = ready.next()?;
+        let is_long = |portion: &usize| self.portions[*portion].gas >= LONG_GAS;
+        let long = Some(first).filter(is_long).or_else(|| ready.find(is_long));
+        Some(long.unwrap_or(first))
     }
 
     /// Stores the result of running a portion ahead.
     pub(super) fn ran(&self, portion: usize, result: R) {
         let mut state = self.lock();
-        state.stages[portion] = Stage::Ran(result);
+        let stage = &mut state.stages[portion];
+        if matches!(stage, Stage::Running) {
+            *stage = Stage::Ran(result);
+        }
         self.tell(state);
     }
 
@@ -150,7 +182,7 @@ impl<R> Schedule<R> {
         let mut state = self.lock();
         state.position += 1;
         if ran > 0 {
-            state.failed = match 3 * failed > 2 * ran {
+            state.failed = match 2 * failed >= ran {
                 true => state.failed + 1,
                 false => state.failed.saturating_sub(1),
             };
@@ -158,7 +190,8 @@ impl<R> Schedule<R> {
         if state.failed == FAILED_MAX {
             // After the pause one more failed portion is enough for the next.
             state.failed = FAILED_MAX - 1;
-            state.paused_until = state.position + PAUSE;
+            state.paused_until = state.position + state.pause;
+            state.pause *= 2;
         }
         state.is_committing = false;
         self.tell(state);
@@ -191,8 +224,9 @@ impl<R> State<R> {
     /// Starts committing the portion at the commit position. Returns its result if it has run
     /// ahead; outer `None` if the portion is running or another thread commits it.
     fn start_commit(&mut self) -> Option<Option<R>> {
+        let is_doubtful = self.failed >= DOUBT;
         let stage = &mut self.stages[self.position];
-        if self.is_committing || matches!(stage, Stage::Running) {
+        if self.is_committing || matches!(stage, Stage::Running) && !is_doubtful {
             return None;
         }
         self.is_committing = true;
@@ -213,6 +247,7 @@ fn portions(senders: &[Address], gas_limits: impl Iterator<Item = u64>) -> Vec<P
             gas_left = PORTION_GAS;
             portions.push(Portion {
                 transactions: index..index,
+                gas: 0,
                 depends_on: Vec::new(),
             });
         }
@@ -220,6 +255,7 @@ fn portions(senders: &[Address], gas_limits: impl Iterator<Item = u64>) -> Vec<P
         let here = portions.len() - 1;
         let portion = &mut portions[here];
         portion.transactions.end = index + 1;
+        portion.gas = portion.gas.saturating_add(gas);
         if let Some(before) = last.insert(*sender, here)
             && before < here
         {

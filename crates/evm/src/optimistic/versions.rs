@@ -3,18 +3,28 @@
 //! They are a guess at a transaction's pre-state, which is verified at its commit position.
 
 use crate::overlay::is_gone;
-use alloy_primitives::{Address, B256, U256, map::HashMap};
+use alloy_primitives::{
+    Address, B256, U256,
+    map::{AddressMap, B256Map, HashMap},
+};
 use revm::{
     bytecode::Bytecode,
     state::{AccountInfo, EvmState},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// Number of maps, each with a lock of its own, so that threads rarely contend.
 const SHARDS: usize = 64;
 
+/// Number of words in the filter of written keys.
+const FILTER_WORDS: usize = 1024;
+
 /// Values by key, and by the transaction that wrote them.
 pub(super) struct Versions {
+    written: Filter,
     shards: [Mutex<Shard>; SHARDS],
     /// The account that can't be guessed.
     beneficiary: Address,
@@ -22,9 +32,9 @@ pub(super) struct Versions {
 
 #[derive(Default)]
 struct Shard {
-    accounts: HashMap<Address, ByIndex<Option<AccountInfo>>>,
+    accounts: AddressMap<ByIndex<Option<AccountInfo>>>,
     slots: HashMap<(Address, U256), ByIndex<U256>>,
-    codes: HashMap<B256, Bytecode>,
+    codes: B256Map<Bytecode>,
 }
 
 /// The key of a write.
@@ -34,11 +44,12 @@ pub(super) enum Key {
 }
 
 /// Values by the transaction that wrote them, in order.
-struct ByIndex<V>(Vec<(usize, V)>);
+struct ByIndex<V>(Vec<(usize, bool, V)>);
 
 impl Versions {
     pub(super) fn new(beneficiary: Address) -> Self {
         Self {
+            written: Filter::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
             beneficiary,
         }
@@ -47,6 +58,9 @@ impl Versions {
     /// The account before transaction `index`; outer `None` if no earlier transaction that has run
     /// wrote it.
     pub(super) fn account(&self, address: Address, index: usize) -> Option<Option<AccountInfo>> {
+        if !self.written.has(&address, U256::ZERO) {
+            return None;
+        }
         let shard = self.shard(address.0[19]);
         shard.accounts.get(&address)?.before(index).cloned()
     }
@@ -54,6 +68,9 @@ impl Versions {
     /// The slot before transaction `index`; `None` if no earlier transaction that has run wrote it.
     /// Not called for accounts that do not exist.
     pub(super) fn slot(&self, address: Address, slot: U256, index: usize) -> Option<U256> {
+        if !self.written.has(&address, slot) {
+            return None;
+        }
         let shard = self.shard(address.0[19] ^ slot.byte(0));
         shard.slots.get(&(address, slot))?.before(index).copied()
     }
@@ -69,7 +86,7 @@ impl Versions {
     }
 
     /// Adds a transaction's writes and returns their keys.
-    pub(super) fn put(&self, index: usize, state: &EvmState) -> Vec<Key> {
+    pub(super) fn put(&self, index: usize, is_final: bool, state: &EvmState) -> Vec<Key> {
         let mut keys = Vec::new();
         let touched = state.iter().filter(|(_, account)| account.is_touched());
         for (address, account) in touched {
@@ -81,7 +98,8 @@ impl Versions {
                 }
                 let mut shard = self.shard(address.0[19]);
                 let versions = shard.accounts.entry(*address).or_default();
-                versions.put(index, now.cloned());
+                versions.put(index, is_final, now.cloned());
+                self.written.add(address, U256::ZERO);
                 keys.push(Key::Account(*address));
             }
             if now.is_none() {
@@ -93,7 +111,8 @@ impl Versions {
                 }
                 let mut shard = self.shard(address.0[19] ^ slot.byte(0));
                 let versions = shard.slots.entry((*address, *slot)).or_default();
-                versions.put(index, value.present_value);
+                versions.put(index, is_final, value.present_value);
+                self.written.add(address, *slot);
                 keys.push(Key::Slot(*address, *slot));
             }
         }
@@ -126,6 +145,42 @@ impl Versions {
     }
 }
 
+/// A set of keys, some of which it may contain without their having been added. Most keys that a
+/// block reads are never written: for these one look here replaces a lock and a look-up.
+struct Filter(Box<[AtomicU64]>);
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self((0..FILTER_WORDS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Filter {
+    /// The word and the bit of an account, for which `slot` is zero, or of a slot.
+    fn place(&self, address: &Address, slot: U256) -> (&AtomicU64, u64) {
+        let [.., a, b, c, d] = address.0.0;
+        let [low, _, _, high] = slot.into_limbs();
+        let key = u64::from(u32::from_be_bytes([a, b, c, d])) ^ low ^ high.rotate_left(32);
+        // Fibonacci hashing: the upper bits depend on all bits of the key.
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (hash >> 32) as usize % FILTER_WORDS;
+        (&self.0[word], 1 << (hash >> 58))
+    }
+
+    /// Reads nothing but the bit: values are read under their shard's lock.
+    fn has(&self, address: &Address, slot: U256) -> bool {
+        let (word, bit) = self.place(address, slot);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    fn add(&self, address: &Address, slot: U256) {
+        let (word, bit) = self.place(address, slot);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
 impl<V> Default for ByIndex<V> {
     fn default() -> Self {
         Self(Vec::new())
@@ -134,19 +189,20 @@ impl<V> Default for ByIndex<V> {
 
 impl<V> ByIndex<V> {
     fn before(&self, index: usize) -> Option<&V> {
-        let after = self.0.partition_point(|(at, _)| *at < index);
-        Some(&self.0[after.checked_sub(1)?].1)
+        let after = self.0.partition_point(|(at, ..)| *at < index);
+        Some(&self.0[after.checked_sub(1)?].2)
     }
 
-    fn put(&mut self, index: usize, value: V) {
-        match self.0.binary_search_by_key(&index, |(at, _)| *at) {
-            Ok(place) => self.0[place].1 = value,
-            Err(place) => self.0.insert(place, (index, value)),
+    fn put(&mut self, index: usize, is_final: bool, value: V) {
+        match self.0.binary_search_by_key(&index, |(at, ..)| *at) {
+            Ok(place) if is_final || !self.0[place].1 => self.0[place] = (index, is_final, value),
+            Ok(_) => {}
+            Err(place) => self.0.insert(place, (index, is_final, value)),
         }
     }
 
     fn remove(&mut self, index: usize) {
-        if let Ok(place) = self.0.binary_search_by_key(&index, |(at, _)| *at) {
+        if let Ok(place) = self.0.binary_search_by_key(&index, |(at, ..)| *at) {
             self.0.remove(place);
         }
     }
