@@ -44,7 +44,15 @@ pub(super) enum Key {
 }
 
 /// Values by the transaction that wrote them, in order.
-struct ByIndex<V>(Vec<(usize, bool, V)>);
+struct ByIndex<V>(Vec<Version<V>>);
+
+struct Version<V> {
+    index: usize,
+    /// Whether the transaction was executed in order. A late result of running it ahead does not
+    /// replace this value.
+    is_final: bool,
+    value: V,
+}
 
 impl Versions {
     pub(super) fn new(beneficiary: Address) -> Self {
@@ -85,7 +93,8 @@ impl Versions {
         *address == self.beneficiary
     }
 
-    /// Adds a transaction's writes and returns their keys.
+    /// Adds a transaction's writes and returns their keys. `is_final`: whether it was executed in
+    /// order.
     pub(super) fn put(&self, index: usize, is_final: bool, state: &EvmState) -> Vec<Key> {
         let mut keys = Vec::new();
         let touched = state.iter().filter(|(_, account)| account.is_touched());
@@ -189,21 +198,66 @@ impl<V> Default for ByIndex<V> {
 
 impl<V> ByIndex<V> {
     fn before(&self, index: usize) -> Option<&V> {
-        let after = self.0.partition_point(|(at, ..)| *at < index);
-        Some(&self.0[after.checked_sub(1)?].2)
+        let after = self.0.partition_point(|version| version.index < index);
+        Some(&self.0[after.checked_sub(1)?].value)
     }
 
     fn put(&mut self, index: usize, is_final: bool, value: V) {
-        match self.0.binary_search_by_key(&index, |(at, ..)| *at) {
-            Ok(place) if is_final || !self.0[place].1 => self.0[place] = (index, is_final, value),
+        let version = Version {
+            index,
+            is_final,
+            value,
+        };
+        match self.find(index) {
+            Ok(place) if is_final || !self.0[place].is_final => self.0[place] = version,
             Ok(_) => {}
-            Err(place) => self.0.insert(place, (index, is_final, value)),
+            Err(place) => self.0.insert(place, version),
         }
     }
 
     fn remove(&mut self, index: usize) {
-        if let Ok(place) = self.0.binary_search_by_key(&index, |(at, ..)| *at) {
+        if let Ok(place) = self.find(index) {
             self.0.remove(place);
         }
+    }
+
+    fn find(&self, index: usize) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&index, |version| version.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_guess_does_not_replace_what_was_executed_in_order() {
+        let mut versions = ByIndex::default();
+        versions.put(1, false, "guess");
+        versions.put(1, true, "in order");
+        versions.put(1, false, "late guess");
+        assert_eq!(versions.before(2), Some(&"in order"));
+        versions.put(0, false, "earlier");
+        assert_eq!(versions.before(1), Some(&"earlier"));
+        versions.remove(1);
+        assert_eq!(versions.before(2), Some(&"earlier"));
+    }
+
+    #[test]
+    fn the_filter_contains_whatever_was_added_and_little_else() {
+        let filter = Filter::default();
+        let slot = |number: u64| (Address::with_last_byte(7), U256::from(number));
+        for number in 0..1000 {
+            let (address, slot) = slot(number);
+            filter.add(&address, slot);
+        }
+        let contained = |numbers: std::ops::Range<u64>| {
+            let slots = numbers.map(slot);
+            slots
+                .filter(|(address, slot)| filter.has(address, *slot))
+                .count()
+        };
+        assert_eq!(contained(0..1000), 1000);
+        assert!(contained(1000..11_000) < 1000);
     }
 }
