@@ -128,7 +128,7 @@ impl Report {
         } in &self.targets
         {
             let met = if *met { "met" } else { "MISSED" };
-            println!("  {met:<6}  {name}: {value:.1} {unit} (target: {target})");
+            println!("  {met:<6}  {name}: {value:.2} {unit} (target: {target})");
         }
         for note in &self.notes {
             println!("  NOTE    {note}");
