@@ -11,13 +11,14 @@ use crate::{
 };
 use cambium_primitives::Path;
 use cambium_store::{Page, PageAddr, Segments, StoreError};
-use cambium_trie::Stub;
+use cambium_trie::{PartialTrie, Stub};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::FxBuildHasher;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fmt,
+    hash::{Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -483,7 +484,26 @@ struct Pinned {
     pages: HashMap<PageAddr, Arc<Page>, FxBuildHasher>,
     /// Those read ahead for this pin.
     ahead: Vec<PageAddr>,
+    /// Parts of the index above the pages, if it is on disk.
+    parts: HashSet<HeldPart>,
     bytes: u64,
+}
+
+/// A part of the index, which is the same only as itself.
+struct HeldPart(Arc<PartialTrie>);
+
+impl PartialEq for HeldPart {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for HeldPart {}
+
+impl Hash for HeldPart {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
 }
 
 impl PagePin {
@@ -508,6 +528,16 @@ impl PagePin {
     /// Keeps a page that was read ahead for this pin.
     pub(crate) fn keep_ahead(&self, addr: PageAddr, page: &Arc<Page>) {
         self.keep_as(addr, page, true);
+    }
+
+    /// Keeps a part of the index.
+    pub(crate) fn keep_part(&self, part: &Arc<PartialTrie>) {
+        let mut pinned = self.pinned.lock();
+        if pinned.parts.insert(HeldPart(part.clone())) {
+            let bytes = part.memory_bytes() as u64;
+            pinned.bytes += bytes;
+            self.pages.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     fn keep_as(&self, addr: PageAddr, page: &Arc<Page>, ahead: bool) {

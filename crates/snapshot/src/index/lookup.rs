@@ -75,6 +75,16 @@ pub struct HeldParts {
     last: Option<(u64, Arc<PartialTrie>)>,
 }
 
+/// Where the part of the index is that a look-up needs.
+pub(crate) enum PartInMemory {
+    /// The resident part of the index answers.
+    NotNeeded,
+    /// In memory.
+    There(Arc<PartialTrie>),
+    /// On disk.
+    Missing,
+}
+
 impl HeldParts {
     fn get(&self, part: PartRef) -> Option<&Arc<PartialTrie>> {
         match &self.last {
@@ -231,6 +241,23 @@ impl Index {
             trie: TrieRef::Part(trie),
             depth: path.len(),
         }))
+    }
+
+    /// Returns the part that a look-up of `leaf` needs, if it is in memory; whether it is not, if
+    /// the look-up needs one.
+    pub(crate) fn part_in_memory(&self, leaf: &Path) -> PartInMemory {
+        let Some(file) = &self.parts else {
+            return PartInMemory::NotNeeded;
+        };
+        let shard = &self.shards[shard_of(leaf)];
+        let Lookup::Stub { stub, .. } = shard.trie.lookup(leaf) else {
+            return PartInMemory::NotNeeded;
+        };
+        match shard.part_of(stub).map(|part| file.cached(part)) {
+            None => PartInMemory::NotNeeded,
+            Some(Some(part)) => PartInMemory::There(part),
+            Some(None) => PartInMemory::Missing,
+        }
     }
 
     /// Reads the parts that look-ups of `leaves` need, all in flight at once. Does nothing if the

@@ -25,6 +25,7 @@ mod read;
 mod write;
 
 pub use files::IndexChain;
+pub(crate) use lookup::PartInMemory;
 pub use lookup::{HeldParts, Index, IndexLookup, TrieRef};
 pub use parts::PartCache;
 pub(crate) use read::read_index;

@@ -5,8 +5,12 @@ use crate::base::{counters::Counters, error::StateError};
 use cambium_primitives::{DecodeError, Path};
 use cambium_store::SectionReader;
 use cambium_trie::{Link, NodeView, PartialTrie};
+use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
 
 /// Weighs a part by the memory of its trie plus the overhead of the cache, in bytes.
 #[derive(Clone)]
@@ -22,9 +26,31 @@ impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
 pub struct PartCache {
     /// Parts by sequence number of the checkpoint and offset in its section.
     parts: Cache<(u64, u64), Arc<PartialTrie>, PartWeight>,
+    /// Parts that somebody holds, in the cache or not, so that none is read twice meanwhile.
+    resident: Mutex<ResidentParts>,
     /// Memory limit of the index, in bytes.
     bytes_max: u64,
     counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct ResidentParts {
+    parts: HashMap<(u64, u64), Weak<PartialTrie>>,
+    /// Number of entries at which those that nobody holds are removed.
+    sweep_at: usize,
+}
+
+/// Number of entries below which those that nobody holds are not looked for.
+const SWEEP_MIN: usize = 1024;
+
+impl ResidentParts {
+    fn add(&mut self, key: (u64, u64), part: &Arc<PartialTrie>) {
+        self.parts.insert(key, Arc::downgrade(part));
+        if self.parts.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.parts.retain(|_, part| part.strong_count() > 0);
+            self.sweep_at = 2 * self.parts.len();
+        }
+    }
 }
 
 impl PartCache {
@@ -34,6 +60,7 @@ impl PartCache {
         let entries = (bytes_max / 4096).max(16) as usize;
         Self {
             parts: Cache::with_weighter(entries, bytes_max, PartWeight),
+            resident: Mutex::default(),
             bytes_max,
             counters,
         }
@@ -69,9 +96,11 @@ impl PartFile {
         self.cache.parts.weight() as usize
     }
 
-    /// Returns a part if it is in the cache.
+    /// Returns a part if it is in memory: in the cache, or held by somebody.
     pub(crate) fn cached(&self, part: PartRef) -> Option<Arc<PartialTrie>> {
-        self.cache.parts.get(&self.key(part))
+        let key = self.key(part);
+        let resident = || self.cache.resident.lock().parts.get(&key)?.upgrade();
+        self.cache.parts.get(&key).or_else(resident)
     }
 
     /// Reads and caches the part whose root is at `path`.
@@ -125,6 +154,7 @@ impl PartFile {
         }
         trie.shrink_to_fit();
         let trie = Arc::new(trie);
+        self.cache.resident.lock().add(self.key(part), &trie);
         self.cache.parts.insert(self.key(part), trie.clone());
         Ok(trie)
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     base::{error::StateError, key::Key, layout::addr_of_stub},
-    index::{HeldParts, IndexLookup},
+    index::{HeldParts, IndexLookup, PartInMemory},
     pages::{PagePin, Pages},
     read::snapshot::Snapshot,
     resident::Peeked,
@@ -28,6 +28,8 @@ pub struct AheadReader {
     pages: Arc<Pages>,
     queue: PageQueue,
     under_way: HashMap<PageAddr, UnderWay, FxBuildHasher>,
+    /// Keys whose part of the index is on disk.
+    below_parts: Vec<BelowPart>,
     /// Pages that another reader reads, with the tickets that wait for them here.
     elsewhere: Vec<(PageAddr, Arc<PagePin>, u64)>,
     finished: Vec<FinishedPage>,
@@ -41,6 +43,14 @@ struct UnderWay {
     tickets: Vec<u64>,
     /// Keeps the page's segment from being removed, and its number from being used again.
     _snapshot: Arc<Snapshot>,
+}
+
+/// A key whose page can't be named before a part of the index is read.
+struct BelowPart {
+    path: Path,
+    snapshot: Arc<Snapshot>,
+    pin: Arc<PagePin>,
+    ticket: Option<u64>,
 }
 
 /// Where the answer for a key is.
@@ -57,6 +67,7 @@ impl AheadReader {
             queue: pages.segments.page_queue(depth),
             pages,
             under_way: HashMap::default(),
+            below_parts: Vec::new(),
             elsewhere: Vec::new(),
             finished: Vec::new(),
         }
@@ -64,7 +75,7 @@ impl AheadReader {
 
     /// Number of reads under way.
     pub fn in_flight(&self) -> usize {
-        self.under_way.len()
+        self.under_way.len() + self.below_parts.len()
     }
 
     /// Returns a value of the snapshot if it is in memory, and keeps its page in `pin` unless the
@@ -86,6 +97,9 @@ impl AheadReader {
             return Ok(Poll::Ready(value));
         }
         let path = key.path();
+        if self.is_below_part(snapshot, &path, pin, Some(ticket)) {
+            return Ok(Poll::Pending);
+        }
         Ok(match place_of(snapshot, &path)? {
             Place::Index(leaf) => Poll::Ready(K::resident(&leaf)),
             Place::Page(stub, prefix) => {
@@ -115,7 +129,11 @@ impl AheadReader {
         key: &K,
         pin: &Arc<PagePin>,
     ) -> Result<(), StateError> {
-        if let Place::Page(stub, prefix) = place_of(snapshot, &key.path())? {
+        let path = key.path();
+        if self.is_below_part(snapshot, &path, pin, None) {
+            return Ok(());
+        }
+        if let Place::Page(stub, prefix) = place_of(snapshot, &path)? {
             let addr = addr_of_stub(&stub, &prefix)?;
             match self.pages.peek(addr) {
                 Peeked::There(page) => pin.keep(addr, &page),
@@ -123,6 +141,81 @@ impl AheadReader {
             }
         }
         Ok(())
+    }
+
+    /// Whether the key's part of the index is on disk; if so, notes that it is waited for.
+    fn is_below_part(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        path: &Path,
+        pin: &Arc<PagePin>,
+        ticket: Option<u64>,
+    ) -> bool {
+        match snapshot.index.part_in_memory(path) {
+            PartInMemory::NotNeeded => return false,
+            PartInMemory::There(part) => {
+                pin.keep_part(&part);
+                return false;
+            }
+            PartInMemory::Missing => {}
+        }
+        self.below_parts.push(BelowPart {
+            path: *path,
+            snapshot: snapshot.clone(),
+            pin: pin.clone(),
+            ticket,
+        });
+        true
+    }
+
+    /// Reads the parts of the index that keys wait for, all in flight together, and begins to read
+    /// the keys' pages. Waits for the parts, which come from one file.
+    fn read_parts(&mut self, ended: &mut Vec<u64>) {
+        let waiting = std::mem::take(&mut self.below_parts);
+        for group in waiting.chunk_by(|a, b| Arc::ptr_eq(&a.snapshot, &b.snapshot)) {
+            let index = &group[0].snapshot.index;
+            let held = index.prefetch_parts(group.iter().map(|below| below.path));
+            let Ok(_held) = held else {
+                // An error recurs when execution reads the key.
+                ended.extend(group.iter().filter_map(|below| below.ticket));
+                continue;
+            };
+            for below in group {
+                if !self.begin_below(below) {
+                    ended.extend(below.ticket);
+                }
+            }
+        }
+    }
+
+    /// Begins to read a key's page, now that its part of the index is in memory. Returns false if
+    /// nothing is to be waited for.
+    fn begin_below(&mut self, below: &BelowPart) -> bool {
+        let BelowPart {
+            path,
+            snapshot,
+            pin,
+            ticket,
+        } = below;
+        if let PartInMemory::There(part) = snapshot.index.part_in_memory(path) {
+            pin.keep_part(&part);
+        }
+        let Ok(Place::Page(stub, prefix)) = place_of(snapshot, path) else {
+            return false;
+        };
+        let Ok(addr) = addr_of_stub(&stub, &prefix) else {
+            return false;
+        };
+        match self.pages.peek(addr) {
+            Peeked::There(page) => {
+                pin.keep(addr, &page);
+                false
+            }
+            peeked => {
+                self.wait_for(addr, &prefix, snapshot, pin, *ticket, peeked);
+                true
+            }
+        }
     }
 
     /// Notes who waits for a page that is not in memory. Begins to read it if nobody does yet.
@@ -162,6 +255,7 @@ impl AheadReader {
     /// Takes the reads that have ended, and adds the tickets of those who waited for them to
     /// `ended`. With `wait`, returns once there is one, unless none is under way.
     pub fn poll(&mut self, wait: bool, ended: &mut Vec<u64>) {
+        self.read_parts(ended);
         if !self.elsewhere.is_empty() {
             self.look_elsewhere(ended);
             if wait && ended.is_empty() && self.under_way.is_empty() && !self.elsewhere.is_empty() {
