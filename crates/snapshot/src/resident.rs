@@ -201,3 +201,98 @@ impl Entries {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_primitives::Path;
+    use cambium_store::PageBuilder;
+    use std::thread;
+
+    fn addr(n: u64) -> PageAddr {
+        PageAddr::from_u64((n + 1) << 16 | 1).unwrap()
+    }
+
+    fn page() -> Arc<Page> {
+        Arc::new(PageBuilder::new(&Path::EMPTY).build())
+    }
+
+    #[test]
+    fn a_page_is_found_for_as_long_as_somebody_holds_it() {
+        let resident = ResidentPages::default();
+        let pages: Vec<_> = (0..1_000).map(|_| page()).collect();
+        for (n, page) in (0..).zip(&pages) {
+            resident.add(addr(n), page);
+        }
+        let found = |n| resident.get(addr(n)).is_some();
+        assert!((0..1_000).all(found));
+        drop(pages);
+        assert!(!(0..1_000).any(found));
+        let kept: Vec<_> = (0..10_000).map(|_| page()).collect();
+        for (n, page) in (2_000..).zip(&kept[..10]) {
+            resident.add(addr(n), page);
+        }
+        for n in 3_000..13_000 {
+            resident.add(addr(n), &page());
+        }
+        let left: usize = resident
+            .0
+            .iter()
+            .map(|shard| shard.entries.lock().pages.len())
+            .sum();
+        assert!(
+            left < 2 * SHARDS * SWEEP_MIN,
+            "{left} entries of pages that are gone"
+        );
+        assert!((2_000..2_010).all(found));
+    }
+
+    #[test]
+    fn whoever_needs_a_page_that_is_read_ahead_waits_for_it_and_uses_it_once() {
+        let resident = ResidentPages::default();
+        assert!(matches!(resident.peek(addr(1)), Peeked::Absent));
+        assert!(matches!(resident.peek(addr(1)), Peeked::Reading));
+        let page = page();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| resident.get(addr(1)));
+            while !waiting.is_finished() && resident.is_being_read(addr(1)) {
+                thread::sleep(Duration::from_millis(2));
+                resident.end_reading(addr(1), Some(&page));
+            }
+            let found = waiting.join().unwrap().unwrap();
+            assert!(Arc::ptr_eq(&found.page, &page) && found.is_first_use);
+        });
+        assert!(!resident.is_unused(addr(1)));
+        assert!(!resident.get(addr(1)).unwrap().is_first_use);
+        assert!(matches!(resident.peek(addr(1)), Peeked::There(_)));
+    }
+
+    #[test]
+    fn a_read_ahead_that_fails_leaves_the_page_to_others() {
+        let resident = ResidentPages::default();
+        assert!(matches!(resident.peek(addr(1)), Peeked::Absent));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| resident.get(addr(1)));
+            thread::sleep(Duration::from_millis(5));
+            resident.end_reading(addr(1), None);
+            assert!(waiting.join().unwrap().is_none());
+        });
+        // Somebody else has read it meanwhile, which the read ahead must not replace.
+        let (mine, other) = (page(), page());
+        assert!(matches!(resident.peek(addr(1)), Peeked::Absent));
+        resident.add(addr(1), &other);
+        resident.end_reading(addr(1), Some(&mine));
+        let found = resident.get(addr(1)).unwrap();
+        assert!(Arc::ptr_eq(&found.page, &other) && !found.is_first_use);
+    }
+
+    #[test]
+    fn addresses_that_come_to_stand_for_other_pages_are_forgotten() {
+        let resident = ResidentPages::default();
+        let page = page();
+        (0..100).for_each(|n| resident.add(addr(n), &page));
+        resident.retain(|kept| kept.to_u64() > addr(49).to_u64());
+        let found = (0..100).filter(|n| resident.get(addr(*n)).is_some());
+        assert_eq!(found.count(), 50);
+    }
+}

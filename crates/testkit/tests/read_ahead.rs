@@ -170,6 +170,28 @@ fn what_blocks_read_is_not_read_again_for_their_roots() {
 }
 
 #[test]
+fn an_index_on_disk_is_read_ahead_as_well() {
+    let made = Made::new(7, Spread::Uniform);
+    for depth in [1, 128] {
+        let disk = Arc::new(made.disk.duplicate());
+        let options = Options {
+            index_bytes_max: Some(8 << 10),
+            ..options(LITTLE)
+        };
+        let (chain, _) = Chain::open(disk, options).unwrap();
+        let chain = chain.with_read_ahead(depth);
+        assert_eq!(import(&chain, made.blocks(false)).unwrap(), made.head);
+        let counters = chain.db().counters();
+        assert!(counters.index_reads > 0 && counters.pages_ahead_used > 0);
+        let waited = counters.page_reads_value;
+        assert!(
+            waited < counters.page_reads_ahead,
+            "{waited} pages not read ahead"
+        );
+    }
+}
+
+#[test]
 fn failing_reads_change_no_state_and_lose_no_block() {
     let made = Made::new(5, Spread::Uniform);
     for (reads, depth) in [(1, 128), (3, 3), (20, 128), (200, 10)] {

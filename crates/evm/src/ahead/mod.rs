@@ -27,3 +27,6 @@ mod scouts;
 pub use known::{KnownKeys, may_run_code};
 pub use scout::AheadState;
 pub use scouts::Scouts;
+
+#[cfg(test)]
+mod tests;

@@ -68,8 +68,11 @@ impl<S: AheadState> Scouts<S> {
     }
 
     /// Runs a transaction of a block until it waits for a read, or ends. Returns whether it ended:
-    /// all that it needs is in memory. Does nothing if no scout is idle.
+    /// all that it needs is in memory. Does nothing, and returns false, if no scout is idle.
     pub fn start(&mut self, block: Rc<S::Block>, index: usize) -> bool {
+        if self.idle() == 0 {
+            return false;
+        }
         let waiting = self.waiting();
         self.next_ticket += 1;
         let ticket = self.next_ticket;
