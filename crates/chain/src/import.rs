@@ -26,7 +26,7 @@ use std::{
     collections::VecDeque,
     panic::resume_unwind,
     sync::Arc,
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -99,6 +99,17 @@ fn preparing_threads() -> ThreadPool {
         .expect("the system gives threads for preparing blocks")
 }
 
+/// Starts a stage on a thread of its own, whose name profilers show.
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    stage: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    let started = thread.spawn_scoped(scope, stage);
+    started.expect("the system gives threads for the stages of an import")
+}
+
 /// A block in the pipeline. A block that the database has is not executed again.
 enum Step<B> {
     Known(BlockId),
@@ -152,8 +163,12 @@ impl Chain {
                     }
                 }
             });
-            scope.spawn(move || self.hand_on(&prepared, to_execute, &executed_ids));
-            let run = scope.spawn(move || self.execute_all(&read_ahead, &done, &to_commit));
+            spawn(scope, "cambium-ahead", move || {
+                self.hand_on(&prepared, to_execute, &executed_ids);
+            });
+            let run = spawn(scope, "cambium-execute", move || {
+                self.execute_all(&read_ahead, &done, &to_commit)
+            });
             let committed = self.commit_executed(&executed, &mut summary, progress);
             // Ends the other stages if this one failed.
             drop(executed);

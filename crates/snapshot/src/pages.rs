@@ -477,6 +477,8 @@ impl Pages {
 pub struct PagePin {
     pages: Arc<Pages>,
     pinned: Mutex<Pinned>,
+    /// Memory of all pins from which on this one takes no more pages, in bytes.
+    bytes_max: u64,
 }
 
 #[derive(Default)]
@@ -507,11 +509,13 @@ impl Hash for HeldPart {
 }
 
 impl PagePin {
-    /// A pin that holds no pages yet.
-    pub fn new(pages: Arc<Pages>) -> Self {
+    /// A pin that holds no pages yet. While all pins together have `bytes_max` bytes or more, it
+    /// takes only pages that were read ahead for it: a block may read any number of pages.
+    pub fn new(pages: Arc<Pages>, bytes_max: u64) -> Self {
         Self {
             pages,
             pinned: Mutex::default(),
+            bytes_max,
         }
     }
 
@@ -520,9 +524,11 @@ impl PagePin {
         self.pinned.lock().bytes
     }
 
-    /// Keeps a page.
+    /// Keeps a page, if there is room for it.
     pub(crate) fn keep(&self, addr: PageAddr, page: &Arc<Page>) {
-        self.keep_as(addr, page, false);
+        if self.pages.pinned_bytes() < self.bytes_max {
+            self.keep_as(addr, page, false);
+        }
     }
 
     /// Keeps a page that was read ahead for this pin.
@@ -530,8 +536,11 @@ impl PagePin {
         self.keep_as(addr, page, true);
     }
 
-    /// Keeps a part of the index.
+    /// Keeps a part of the index, if there is room for it.
     pub(crate) fn keep_part(&self, part: &Arc<PartialTrie>) {
+        if self.pages.pinned_bytes() >= self.bytes_max {
+            return;
+        }
         let mut pinned = self.pinned.lock();
         if pinned.parts.insert(HeldPart(part.clone())) {
             let bytes = part.memory_bytes() as u64;

@@ -122,3 +122,10 @@ impl<S: AheadState> Fibers<S> {
         }
     }
 }
+
+impl<S: AheadState> Drop for Fibers<S> {
+    /// A parked scout catches panics, and dropping its fiber would unwind it by one.
+    fn drop(&mut self) {
+        self.abandon_all();
+    }
+}

@@ -9,7 +9,11 @@ use alloy_primitives::{Address, B256, U256};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
-use std::{cell::RefCell, task::Poll};
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::Poll,
+};
 
 /// A state that is read ahead of execution. Reads of what is not in memory end later: `Pending`
 /// means that `ticket` will be told when the value is worth asking for again.
@@ -149,8 +153,21 @@ impl<S: AheadState, W: Wait> StateRead for ScoutDb<'_, S, W> {
     }
 }
 
-/// Runs a transaction of a block for its reads, and loads what its writes need.
+/// Runs a transaction of a block for its reads, and loads what its writes need. A panic ends the
+/// scout, and nothing else: on a state that no block ever has, even the EVM may come upon what its
+/// authors held for impossible.
 pub(super) fn run<S: AheadState>(
+    state: &RefCell<S>,
+    block: &S::Block,
+    index: usize,
+    ticket: u64,
+    wait: &impl Wait,
+) {
+    let scout = AssertUnwindSafe(|| scout(state, block, index, ticket, wait));
+    let _ = catch_unwind(scout);
+}
+
+fn scout<S: AheadState>(
     state: &RefCell<S>,
     block: &S::Block,
     index: usize,

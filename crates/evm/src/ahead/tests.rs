@@ -29,6 +29,7 @@ struct Late {
     here: BTreeSet<(Address, Option<U256>)>,
     tickets: Vec<u64>,
     failing: Option<U256>,
+    panicking: Option<U256>,
     loaded: BTreeSet<(Address, Option<U256>)>,
     asked: BTreeMap<(Address, Option<U256>), u32>,
 }
@@ -41,6 +42,8 @@ impl Late {
         value: T,
     ) -> Result<Poll<T>, ()> {
         *self.asked.entry(key).or_default() += 1;
+        let panics = key.1.is_some() && key.1 == self.panicking;
+        assert!(!panics, "as told");
         if self.here.contains(&key) {
             return Ok(Poll::Ready(value));
         }
@@ -225,5 +228,22 @@ fn scouts_end_when_they_are_abandoned_or_dropped() {
         (0..8).for_each(|at| _ = scouts.start(block.clone(), at));
         drop(scouts);
         assert_eq!(Rc::strong_count(&block), 1);
+    }
+}
+
+#[test]
+fn a_panic_ends_its_scout_alone() {
+    for mut scouts in kinds(3) {
+        scouts.with_state(|state| state.panicking = Some(U256::from(3)));
+        let block = block(3);
+        for _ in 0..2 {
+            (0..3).for_each(|at| _ = scouts.start(block.clone(), at));
+            run_out(&mut scouts);
+            assert_eq!(scouts.idle(), 3);
+        }
+        scouts.with_state(|state| state.panicking = None);
+        scouts.start(block, 0);
+        run_out(&mut scouts);
+        scouts.with_state(|state| assert!(state.here.contains(&(CHAIN, Some(U256::from(6))))));
     }
 }

@@ -75,7 +75,7 @@ impl AheadReader {
 
     /// Number of reads under way.
     pub fn in_flight(&self) -> usize {
-        self.under_way.len() + self.below_parts.len()
+        self.under_way.len() + self.below_parts.len() + self.elsewhere.len()
     }
 
     /// Returns a value of the snapshot if it is in memory, and keeps its page in `pin` unless the

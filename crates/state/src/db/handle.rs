@@ -192,7 +192,9 @@ impl Db {
 
     /// A pin without pages, for one block: see [`View::pinned`].
     pub fn page_pin(&self) -> Arc<PagePin> {
-        Arc::new(PagePin::new(self.inner.store.pages.clone()))
+        let (_, ahead_max) = self.pinned_pages();
+        // As much again for what execution reads itself.
+        Arc::new(PagePin::new(self.inner.store.pages.clone(), 2 * ahead_max))
     }
 
     /// Memory of the pages that pins hold, and its limit, in bytes. Whoever reads ahead should
