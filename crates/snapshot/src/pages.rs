@@ -439,11 +439,17 @@ impl Pages {
         Ok(page)
     }
 
-    /// Caches the page at `addr`, which replaces the one at `before`: changed pages are likely to
-    /// be read.
+    /// Caches the page at `addr`, which replaces the one at `before`, if that one was cached or the
+    /// cache has room: a merge changes more pages than are worth evicting others for.
     pub fn replace(&self, before: PageAddr, addr: PageAddr, page: Page) {
-        self.cache.remove(&before);
-        self.cache.insert(addr, Arc::new(page));
+        let was_cached = self.cache.remove(&before).is_some();
+        let has_room = || {
+            let bytes = self.cache.weight() + page.size_bytes() as u64;
+            bytes < self.cache.capacity()
+        };
+        if was_cached || has_room() {
+            self.cache.insert(addr, Arc::new(page));
+        }
     }
 
     /// Replaces the cached page at `before` by the moved one at `addr`. Does nothing if it is not

@@ -8,8 +8,8 @@
 //! the largest share of the rest: the more changes a merge takes at once, the less it writes for
 //! each. The value cache has a fixed size. The code cache grows up to a limit of its own; cached
 //! pages get what the value and code caches leave of the caches' share, which is computed anew
-//! after each merge. Other memory that grows (the code directory, io_uring rings, layers that
-//! views hold) is subtracted before everything else is divided.
+//! after each merge. Other memory that grows (the code directory, io_uring rings, pages pinned for
+//! the next blocks, layers that views hold) is subtracted before everything else is divided.
 
 /// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes: at
 /// most an eighth of all memory.

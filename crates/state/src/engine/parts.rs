@@ -98,7 +98,9 @@ impl Engine {
 
     /// Divides the memory budget again, because the memory of another part has changed.
     pub(crate) fn divide_again(&self) {
-        let others = self.store.codes.memory_bytes() as u64 + self.store.disk.memory_bytes();
+        let others = self.store.codes.memory_bytes() as u64
+            + self.store.disk.memory_bytes()
+            + self.store.pages.pinned_bytes();
         let taken = MemoryInUse {
             index: self.merging.index_reserved.load(Ordering::Relaxed),
             codes: self.store.code_cache.bytes(),
