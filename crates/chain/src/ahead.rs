@@ -329,11 +329,14 @@ const PREFETCH_MIN: usize = 16;
 
 impl Chain {
     /// Reads the pages of a block's known keys into its pin, all in flight together, and waits for
-    /// them: for a block that comes alone, and is executed at once.
+    /// them: for a block that comes alone, on the head, and is executed at once.
     pub(crate) fn prefetch_known_keys(&self, prepared: &Arc<PreparedBlock>) {
-        let Ok(view) = self.db().view_of(self.parent_of(&prepared.block.header)) else {
+        let Ok(view) = self.db().view() else {
             return;
         };
+        if view.block().hash != prepared.block.header.parent_hash {
+            return;
+        }
         let mut waiting = Waiting::new(self, prepared);
         let mut keys = KnownKeys::default();
         while let Some(Next::Keys(next)) = waiting.next(false) {

@@ -271,12 +271,14 @@ impl Chain {
     }
 
     /// Hands batches on to execution, and reads ahead for their blocks until they are executed.
-    /// `executed` gets the id of each block, new or not, when execution is through with it.
+    /// `executed` gets a message for each block when execution is through with it: its id, if it was
+    /// sealed, and `None` if the database had it. States of blocks that it had may be old, and too
+    /// dear to look at.
     fn hand_on(
         &self,
         prepared: &Receiver<Batch>,
         to_execute: Sender<Batch>,
-        executed: &Receiver<BlockId>,
+        executed: &Receiver<Option<BlockId>>,
     ) {
         // Whatever keeps it from reading ahead keeps nobody from executing.
         let mut ahead = match self.read_ahead() {
@@ -307,13 +309,13 @@ impl Chain {
                     // Execution ends after the batches that it has.
                     Err(_) => to_execute = None,
                 },
-                recv(executed) -> id => match id {
-                    Ok(id) => {
+                recv(executed) -> sealed => match sealed {
+                    Ok(sealed) => {
                         if let Some(left) = batches.front_mut() {
                             *left -= 1;
                         }
                         batches.pop_front_if(|left| *left == 0);
-                        if let Some(ahead) = &mut ahead {
+                        if let (Some(ahead), Some(id)) = (&mut ahead, sealed) {
                             ahead.sealed(id);
                         }
                     }
@@ -330,7 +332,7 @@ impl Chain {
     fn execute_all(
         &self,
         prepared: &Receiver<Batch>,
-        done: &Sender<BlockId>,
+        done: &Sender<Option<BlockId>>,
         to_commit: &Sender<Executed>,
     ) -> Result<Timings, ChainError> {
         let mut tip = self.db().head();
@@ -342,14 +344,14 @@ impl Chain {
                 let mut send = |executed: ExecutedBlock| {
                     timings += executed.timings;
                     // Nobody may read ahead any more.
-                    let _ = done.send(executed.sealed.id());
+                    let _ = done.send(Some(executed.sealed.id()));
                     to_commit.send(Executed::New(Box::new(executed))).is_ok()
                 };
                 let (is_sent, next_tip) = match block? {
                     Step::Known(id) => {
                         let becomes_head = self.known_becomes_head(id, tip)?;
                         let known = Executed::Known { id, becomes_head };
-                        let _ = done.send(id);
+                        let _ = done.send(None);
                         let is_sent = to_commit.send(known).is_ok();
                         (is_sent, becomes_head.then_some(id))
                     }
