@@ -234,3 +234,24 @@ fn the_head_may_move_while_blocks_are_read_ahead_for() {
     });
     assert_eq!(import(&chain, made.blocks(false)).unwrap(), made.head);
 }
+
+#[test]
+fn nothing_is_read_for_blocks_that_are_there() {
+    let made = Made::new(8, Spread::Uniform);
+    let disk = Arc::new(made.disk.duplicate());
+    let options = Options {
+        unfinalized_blocks: 1,
+        ..options(LITTLE)
+    };
+    let (chain, _) = Chain::open(disk.clone(), options).unwrap();
+    import(&chain, made.blocks(false)).unwrap();
+    chain.db().flush(0).unwrap();
+    let [without, with] = [0, 128].map(|depth| {
+        let (chain, _) = Chain::open(Arc::new(disk.duplicate()), options).unwrap();
+        let chain = chain.with_read_ahead(depth);
+        let before = chain.db().counters().disk_reads;
+        assert_eq!(import(&chain, made.blocks(false)).unwrap(), made.head);
+        chain.db().counters().disk_reads - before
+    });
+    assert_eq!(with, without, "reads of the disk to skip blocks");
+}
