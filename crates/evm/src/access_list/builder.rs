@@ -1,10 +1,7 @@
 //! Builds a block's access list from its steps.
 
 use super::{StepAccesses, step::AccountAccesses};
-use alloy_primitives::{
-    Address,
-    map::{AddressMap, U256Map},
-};
+use alloy_primitives::{Address, U256, map::HashMap};
 use cambium_primitives::{
     AccessList, AccessListLimits, AccountChanges, BalanceChange, BlockAccessIndex, CodeChange,
     NonceChange, SlotChanges, StorageChange,
@@ -14,14 +11,14 @@ use cambium_primitives::{
 #[derive(Default)]
 pub(crate) struct AccessListBuilder {
     next: u64,
-    accounts: AddressMap<Listed>,
+    accounts: HashMap<Address, Listed>,
 }
 
 /// The entry of an account.
 #[derive(Default)]
 struct Listed {
     /// Slots touched, with their changes; empty for slots that are only read.
-    slots: U256Map<Vec<StorageChange>>,
+    slots: HashMap<U256, Vec<StorageChange>>,
     balances: Vec<BalanceChange>,
     nonces: Vec<NonceChange>,
     codes: Vec<CodeChange>,
@@ -54,7 +51,7 @@ impl AccessListBuilder {
 }
 
 /// The entries of a map, sorted by key. Sorting once is faster than a sorted map.
-fn sorted<K: Ord + Copy, V>(map: impl IntoIterator<Item = (K, V)>) -> Vec<(K, V)> {
+fn sorted<K: Ord + Copy, V>(map: HashMap<K, V>) -> Vec<(K, V)> {
     let mut sorted: Vec<_> = map.into_iter().collect();
     sorted.sort_unstable_by_key(|(key, _)| *key);
     sorted

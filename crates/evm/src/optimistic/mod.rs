@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   ahead    a transaction runs before its commit position,      Versions, Below::Guess
-//!            on guessed state, and its reads are recorded        Overlay::take_reads
+//!            on guessed state, and its reads are recorded        Overlay::into_reads
 //!   commit   the reads are compared with the block's overlay     Overlay::agrees_with
 //!            equal: the transaction's writes are applied
 //!            else:  it runs again, on the overlay
@@ -30,21 +30,23 @@ mod state;
 
 use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
-    access_list::StepAccesses,
     cache::BlockCache,
-    overlay::{Overlay, OverlayMode, Reads},
+    overlay::{AccountRead, Overlay, OverlayMode},
     results::BlockResults,
-    step::{StepRunner, TransactionResult, set_blooms},
+    step::{StepRunner, TransactionResult},
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{B256, U256};
-use revm::{DatabaseRef, primitives::hardfork::SpecId, state::EvmState};
+use revm::{
+    primitives::hardfork::SpecId,
+    state::{Account, EvmState, TransactionId},
+};
 use schedule::{Job, Schedule};
-use state::{Below, BelowError, ParentReads};
+use state::{Below, BelowError};
 use std::{
     num::NonZeroUsize,
     ops::Range,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     thread,
 };
 use versions::{Key, Versions};
@@ -61,11 +63,9 @@ struct Ahead {
     result: TransactionResult,
     state: EvmState,
     fee: U256,
-    reads: Reads,
+    reads: Vec<AccountRead>,
     /// Whether all reads came from the parent's state.
     reads_parent: bool,
-    /// What it touched besides the beneficiary, if that is recorded.
-    accesses: Option<StepAccesses>,
     left: Vec<Key>,
 }
 
@@ -76,9 +76,6 @@ struct Committed<'a, DB> {
     counts: ExecutionCounts,
 }
 
-/// What has been committed, or why the block is invalid.
-type CommittedOrError<'a, DB> =
-    Result<Committed<'a, DB>, BelowExecutionError<<DB as DatabaseRef>::Error>>;
 type Runner<'a, DB> = StepRunner<'a, Below<'a, DB>>;
 type BelowExecutionError<E> = ExecutionError<BelowError<E>>;
 
@@ -110,9 +107,12 @@ impl Optimistic {
     ) -> Result<Outcome, BelowExecutionError<DB::Error>> {
         let cache = BlockCache::new(db);
         let versions = Versions::new(input.header.beneficiary);
-        let threads: Vec<_> = (0..self.threads.get())
-            .map(|_| ParentReads::new(&cache))
-            .collect();
+        let mut results = BlockResults::new(input)?;
+        let overlay = Overlay::new(Below::Parent(&cache), OverlayMode::of(&input.rules));
+        let mut steps = StepRunner::new(input, overlay);
+        steps.before()?;
+        results.add_accesses(steps.end());
+        let overlay = steps.into_overlay();
         let block = Block {
             input,
             cache: &cache,
@@ -122,16 +122,34 @@ impl Optimistic {
                 input.transactions.iter().map(|tx| tx.gas_limit()),
                 self.threads.get(),
             ),
-            committed: Mutex::default(),
+            committed: Mutex::new(Ok(Committed {
+                overlay,
+                results,
+                counts: counts.as_deref().copied().unwrap_or_default(),
+            })),
         };
         thread::scope(|scope| {
-            let (this, others) = threads.split_last().expect("a thread");
-            for parent in others {
-                scope.spawn(|| block.work(&mut block.runner(), parent));
+            for _ in 1..self.threads.get() {
+                scope.spawn(|| block.work());
             }
-            block.run(this, counts)
-            // The other threads end while this one finishes the block.
-        })
+            block.work();
+        });
+        let committed = block.committed.into_inner();
+        let committed = committed.unwrap_or_else(PoisonError::into_inner)?;
+        let Committed {
+            overlay,
+            mut results,
+            counts: counted,
+        } = committed;
+        if let Some(counts) = counts {
+            *counts = counted;
+        }
+        let mut steps = StepRunner::new(input, overlay);
+        let deposits = results.deposits()?;
+        let contracts = steps.after()?;
+        results.add_accesses(steps.end());
+        let changes = steps.into_overlay().finish();
+        Ok(results.finish(deposits, contracts, changes, true))
     }
 }
 
@@ -141,96 +159,48 @@ struct Block<'a, DB: StateRead + Sync> {
     cache: &'a BlockCache<'a, DB>,
     versions: &'a Versions,
     schedule: Schedule<Vec<Option<Ahead>>>,
-    committed: Mutex<Option<CommittedOrError<'a, DB>>>,
+    /// What has been committed, or why the block is invalid.
+    committed: Mutex<Result<Committed<'a, DB>, BelowExecutionError<DB::Error>>>,
 }
 
 impl<'a, DB: StateRead + Sync> Block<'a, DB> {
-    fn overlay(&self) -> Overlay<Below<'a, DB>> {
-        let mode = OverlayMode::of(&self.input.rules);
-        Overlay::new(Below::Parent(self.cache), mode)
-    }
-
-    fn runner(&self) -> Runner<'a, DB> {
-        StepRunner::new(self.input, self.overlay())
-    }
-
-    /// Executes the whole block, together with the threads that [`Self::work`].
-    fn run(
-        &self,
-        parent: &'a ParentReads<'a, DB>,
-        counts: Option<&mut ExecutionCounts>,
-    ) -> Result<Outcome, BelowExecutionError<DB::Error>> {
-        let _stop = StopOnReturn(&self.schedule);
-        let mut runner = self.runner();
-        let mut results = BlockResults::new(self.input)?;
-        runner.before()?;
-        results.add_accesses(runner.end());
-        let mut overlay = self.overlay();
-        runner.swap_overlay(&mut overlay);
-        *self.lock() = Some(Ok(Committed {
-            overlay,
-            results,
-            counts: ExecutionCounts::default(),
-        }));
-        self.schedule.start();
-        self.work(&mut runner, parent);
-        let committed = self.lock().take();
-        let Committed {
-            mut overlay,
-            mut results,
-            counts: counted,
-        } = committed.expect("taken once")?;
-        if let Some(counts) = counts {
-            *counts += counted;
-        }
-        runner.swap_overlay(&mut overlay);
-        let deposits = results.deposits()?;
-        let contracts = runner.after()?;
-        results.add_accesses(runner.end());
-        let changes = runner.into_overlay().finish();
-        Ok(results.finish(deposits, contracts, changes, true))
-    }
-
     /// Runs jobs until none is left.
-    fn work(&self, runner: &mut Runner<'a, DB>, parent: &'a ParentReads<'a, DB>) {
-        let _stop = StopOnReturn(&self.schedule);
+    fn work(&self) {
+        let _stop = StopOnPanic(&self.schedule);
+        let below = Below::Parent(self.cache);
+        let overlay = Overlay::new(below, OverlayMode::default());
+        let mut runner = StepRunner::new(self.input, overlay);
         while let Some(job) = self.schedule.next() {
             match job {
                 Job::Ahead(portion, transactions) => {
-                    let ahead = transactions.map(|index| self.ahead(runner, parent, index));
-                    let mut ahead: Vec<_> = ahead.collect();
-                    set_blooms(ahead.iter_mut().flatten().map(|ahead| &mut ahead.result));
-                    self.schedule.ran(portion, ahead);
+                    let ahead = transactions.map(|index| self.ahead(&mut runner, index));
+                    self.schedule.ran(portion, ahead.collect());
                 }
-                Job::Commit(transactions, ahead) => self.commit(runner, transactions, ahead),
+                Job::Commit(transactions, ahead) => self.commit(&mut runner, transactions, ahead),
             }
         }
     }
 
-    fn ahead(
-        &self,
-        runner: &mut Runner<'a, DB>,
-        parent: &'a ParentReads<'a, DB>,
-        index: usize,
-    ) -> Option<Ahead> {
+    fn ahead(&self, runner: &mut Runner<'a, DB>, index: usize) -> Option<Ahead> {
         let below = Below::Guess {
-            parent,
+            cache: self.cache,
             versions: self.versions,
             index,
             guessed: AtomicBool::new(false),
         };
-        runner.overlay().begin_again(below);
+        let mut overlay = Overlay::new(below, OverlayMode::default());
+        runner.swap_overlay(&mut overlay);
+        let done = runner.transaction_and_fee(index);
+        runner.swap_overlay(&mut overlay);
         // A transaction that fails here may succeed at its commit position.
-        let (result, state, fee) = runner.transaction_and_fee(index).ok()?;
-        let left = self.versions.put(index, false, &state);
-        let overlay = runner.overlay();
+        let (result, state, fee) = done.ok()?;
+        let left = self.versions.put(index, &state);
         Some(Ahead {
             result,
-            fee,
-            accesses: overlay.accesses_of(&state).ok()?,
-            reads_parent: overlay.below().is_parent(),
-            reads: overlay.take_reads(),
             state,
+            fee,
+            reads_parent: overlay.below().is_parent(),
+            reads: overlay.into_reads(),
             left,
         })
     }
@@ -241,15 +211,16 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         transactions: Range<usize>,
         ahead: Option<Vec<Option<Ahead>>>,
     ) {
-        let mut state = self.lock();
-        let Some(Ok(committed)) = &mut *state else {
-            return;
-        };
+        let mut state = self
+            .committed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Ok(committed) = &mut *state else { return };
         let mut ahead = ahead.into_iter().flatten();
         let before = committed.counts;
         for index in transactions {
             if let Err(error) = self.commit_one(committed, runner, index, ahead.next().flatten()) {
-                *state = Some(Err(error));
+                *state = Err(error);
                 self.schedule.stop();
                 return;
             }
@@ -272,18 +243,19 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             counts,
         } = committed;
         results.check_limits()?;
-        let (result, accesses_ahead) = match ahead {
+        let result = match ahead {
             // If the state can't be read, running the transaction again returns the error.
             Some(ahead)
                 if overlay
                     .agrees_with(&ahead.reads, ahead.reads_parent)
                     .unwrap_or(false) =>
             {
-                let applied = overlay.commit_unrecorded(ahead.state);
-                let applied = applied.and_then(|()| self.pay(overlay, ahead.fee));
-                applied.map_err(ExecutionError::Database)?;
+                let mut state = ahead.state;
+                let commit = self.pay(overlay, ahead.fee, &mut state);
+                let commit = commit.and_then(|()| overlay.commit(state));
+                commit.map_err(ExecutionError::Database)?;
                 counts.parallel += 1;
-                (ahead.result, ahead.accesses)
+                ahead.result
             }
             ahead => {
                 if let Some(ahead) = ahead {
@@ -293,15 +265,11 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
                 runner.swap_overlay(overlay);
                 let result = self.in_order(runner, index);
                 runner.swap_overlay(overlay);
-                (result?, None)
+                result?
             }
         };
         results.add(result, B256::ZERO);
-        let mut accesses = overlay.end_access_step();
-        if let (Some(all), Some(ahead)) = (&mut accesses, accesses_ahead) {
-            all.extend(ahead);
-        }
-        results.add_accesses(accesses);
+        results.add_accesses(overlay.end_access_step());
         Ok(())
     }
 
@@ -311,40 +279,39 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         index: usize,
     ) -> Result<TransactionResult, BelowExecutionError<DB::Error>> {
         let (result, state) = runner.transaction_state(index)?;
-        self.versions.put(index, true, &state);
+        self.versions.put(index, &state);
         runner.commit(state)?;
         Ok(result)
     }
 
-    /// Pays the beneficiary's fee for a transaction that withheld it.
+    /// Adds the beneficiary's fee to a transaction's writes, as the EVM does.
     fn pay(
         &self,
         overlay: &mut Overlay<Below<'a, DB>>,
         fee: U256,
+        state: &mut EvmState,
     ) -> Result<(), BelowError<DB::Error>> {
         let beneficiary = self.input.header.beneficiary;
-        let account = overlay.account(beneficiary)?;
-        let balance = account.map_or(U256::ZERO, |account| account.balance);
-        // As in the EVM, a fee that overflows the balance is not paid.
-        overlay.set_balance(
-            beneficiary,
-            balance.checked_add(fee).unwrap_or(balance),
-            false,
-        )
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<CommittedOrError<'a, DB>>> {
-        self.committed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let mut account = match overlay.account(beneficiary)? {
+            Some(info) => Account::from(info.clone()),
+            None => Account::new_not_existing(TransactionId::ZERO),
+        };
+        if let Some(balance) = account.info.balance.checked_add(fee) {
+            account.info.balance = balance;
+        }
+        account.mark_touch();
+        state.insert(beneficiary, account);
+        Ok(())
     }
 }
 
-/// Ends the other threads' work when a thread returns or panics: the block is over then.
-struct StopOnReturn<'a>(&'a Schedule<Vec<Option<Ahead>>>);
+/// Stops the other threads if one panics.
+struct StopOnPanic<'a>(&'a Schedule<Vec<Option<Ahead>>>);
 
-impl Drop for StopOnReturn<'_> {
+impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.stop();
+        if thread::panicking() {
+            self.0.stop();
+        }
     }
 }
