@@ -61,7 +61,7 @@ pub use checkpoint::{AboveSnapshot, CheckpointState};
 pub use dirty::{DirtyShard, HeldPages};
 pub use index::{
     HeldParts, Index, IndexChain, IndexLookup, IndexWriter, LoadedIndex, PartCache, StoredIndex,
-    TrieRef, WrittenIndex, damaged_section, parse_section,
+    TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
 pub use merge::{Cleaning, Merged, MergedShard, NamedPage, merge, named_pages, places};

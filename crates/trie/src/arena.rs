@@ -226,6 +226,12 @@ impl<T> Slab<T> {
         self.free.shrink_to_fit();
     }
 
+    /// Returns the size of all items, and that of freed ones, in bytes.
+    fn bytes(&self) -> (usize, usize) {
+        let bytes = |items| items * size_of::<T>();
+        (bytes(self.end()), bytes(self.free.len()))
+    }
+
     fn len(&self) -> usize {
         self.end() - self.free.len()
     }
@@ -252,7 +258,7 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
 }
 
 /// A branch node with sixteen children.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct BranchNode {
     pub(crate) children: [Link; 16],
     /// Bit mask of the children whose reference may be unknown. Hashing skips the others.
@@ -262,7 +268,7 @@ pub(crate) struct BranchNode {
 
 /// An extension node: the nibbles `start..end` that all leaves below it share. The positions are
 /// absolute: 0 to 64 in the account trie, 64 to 128 in a storage trie. The child is a branch.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct ExtensionNode {
     pub(crate) child: Link,
     /// Nibbles from the start of the account's or of the slot's path to the child, then zeros.
@@ -288,7 +294,7 @@ const BALANCE_BYTES: usize = 12;
 
 /// An account's leaf. A code hash and a balance over 96 bits are stored separately, since most
 /// accounts have neither.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct AccountNode {
     pub(crate) key: Key,
     pub(crate) memo: NodeRef,
@@ -301,14 +307,14 @@ pub(crate) struct AccountNode {
     rare: u32,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Rare {
     balance: U256,
     code_hash: B256,
 }
 
 /// The leaf of a storage slot.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(crate) struct StorageNode {
     pub(crate) key: Key,
     pub(crate) memo: NodeRef,
@@ -361,6 +367,21 @@ impl Arena {
         self.rares.shrink_to_fit();
         self.slots.shrink_to_fit();
         self.stubs.shrink_to_fit();
+    }
+
+    /// Returns whether freed nodes take more memory than all others.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let slabs = [
+            self.branches.bytes(),
+            self.extensions.bytes(),
+            self.accounts.bytes(),
+            self.rares.bytes(),
+            self.slots.bytes(),
+            self.stubs.bytes(),
+        ];
+        let sum = |(all, freed), (bytes, gone)| (all + bytes, freed + gone);
+        let (all, freed) = slabs.into_iter().fold((0, 0), sum);
+        freed * 2 > all
     }
 
     /// Returns the number of expanded nodes and the number of blinded nodes.

@@ -35,12 +35,19 @@ const HAS_PLACE: u8 = 0x80;
 struct Before<'a> {
     trie: &'a PartialTrie,
     link: Link,
+    /// Whether an expanded node of an edited copy of the older trie, or anything below it, may
+    /// differ from the node that the older trie has at the same link.
+    is_touched: &'a dyn Fn(Link) -> bool,
 }
 
 impl<'a> Before<'a> {
+    /// The whole of `trie`, of which nothing is known.
     fn root(trie: &'a PartialTrie) -> Self {
-        let link = trie.root;
-        Self { trie, link }
+        Self {
+            trie,
+            link: trie.root,
+            is_touched: &|_| true,
+        }
     }
 
     fn at(self, link: Link) -> Self {
@@ -130,10 +137,30 @@ impl PartialTrie {
     ///
     /// Panics if the tries do not have the same base.
     pub fn encode_changes_to(&self, before: &Self, out: &mut Vec<u8>) {
+        self.encode_edits_to(before, &|_| true, out);
+    }
+
+    /// Like [`Self::encode_changes_to`], for a trie that is an edited copy of `before`. `is_touched`
+    /// returns false for links of expanded nodes which, with all that is below them, are the same in
+    /// both tries. They are not walked.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the tries do not have the same base.
+    pub fn encode_edits_to(
+        &self,
+        before: &Self,
+        is_touched: &dyn Fn(Link) -> bool,
+        out: &mut Vec<u8>,
+    ) {
         assert_eq!(self.base, before.base, "tries of the same place");
         out.extend_from_slice(&[VERSION, self.base.len() as u8]);
         out.extend_from_slice(self.base.packed());
-        self.encode_structure(self.root, Some(Before::root(before)), usize::MAX, out);
+        let before = Before {
+            is_touched,
+            ..Before::root(before)
+        };
+        self.encode_structure(self.root, Some(before), usize::MAX, out);
     }
 
     /// Returns whether the subtrie at `link` is unchanged, given the encoding `below` of its
@@ -182,6 +209,14 @@ impl PartialTrie {
         len_max: usize,
         out: &mut Vec<u8>,
     ) -> bool {
+        let is_copy = |before: Before<'_>| {
+            let is_expanded = !link.is_empty() && !link.is_stub();
+            is_expanded && before.link == link && !(before.is_touched)(link)
+        };
+        if before.is_some_and(is_copy) {
+            out.push(AS_BEFORE);
+            return out.len() <= len_max;
+        }
         let memo = self.cached_ref(link);
         let start = out.len();
         let mut below = start;

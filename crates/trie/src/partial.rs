@@ -475,6 +475,11 @@ impl PartialTrie {
         self.arena.set_cached_ref(link, memo);
     }
 
+    /// Removes the cached reference of the node at `link`, which must not be blinded.
+    pub fn clear_cached_ref(&mut self, link: Link) {
+        self.arena.set_cached_ref(link, NodeRef::UNKNOWN);
+    }
+
     /// Replaces the blinded node at `link`.
     ///
     /// # Panics
@@ -490,6 +495,22 @@ impl PartialTrie {
     /// Frees the subtrie at `link`. No node may link to it.
     pub fn free(&mut self, link: Link) {
         self.arena.free_subtrie(link);
+    }
+
+    /// Frees the node at `link`, but none below it. No node may link to it.
+    pub fn free_node(&mut self, link: Link) {
+        self.arena.free_node(link);
+    }
+
+    /// Returns a copy without the memory of freed nodes, if that is more than the memory of all
+    /// others. Links are not valid in it.
+    pub fn compacted(&self) -> Option<Self> {
+        if !self.arena.is_sparse() {
+            return None;
+        }
+        let mut compact = Self::new(self.base);
+        compact.root = compact.graft_subtrie(self, self.root);
+        Some(compact)
     }
 
     /// Replaces the subtrie at `path` by a blinded node, to evict or prune it. Returns the link of

@@ -32,4 +32,4 @@ pub(crate) use read::read_index;
 pub use read::{LoadedIndex, StoredIndex};
 pub use section::{damaged_section, parse_section};
 pub(crate) use shard::without_cached_refs;
-pub use write::{IndexWriter, WrittenIndex};
+pub use write::{IndexWriter, TouchedNodes, WrittenIndex};

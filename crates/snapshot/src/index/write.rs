@@ -13,12 +13,16 @@ use cambium_primitives::{ACCOUNT_NIBBLES, Path, put_varint};
 use cambium_store::{CheckpointId, CheckpointWriter, PIECE_SUM_BYTES, WritePace, put_piece};
 use cambium_trie::{Link, NodeView, PartialTrie, SHARDS, Stub};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use rustc_hash::FxBuildHasher;
+use std::{collections::HashSet, sync::Arc};
 
 /// Maximum size of a part with its checksum, in bytes: one device read, about as fast as that of a
 /// single block. Larger subtries are split at their topmost branch. In an evenly distributed state,
 /// parts have at least a sixteenth of this size, and tops take at most a tenth of the index.
 const PART_BYTES_MAX: usize = 8 * 1024;
+
+/// Expanded nodes of a shard that a merge has added, or below which it has changed something.
+pub type TouchedNodes = HashSet<Link, FxBuildHasher>;
 
 /// Writes an index to a new checkpoint: the whole index, or its changes since the previous one. Any
 /// number of threads may add shards.
@@ -132,6 +136,23 @@ impl<'a> IndexWriter<'a> {
     /// [`StateError::Store`] if writing, or reading the previous index, fails;
     /// [`StateError::Broken`] if a node of the shard is not hashed.
     pub fn put(&self, shard: usize, whole: Arc<PartialTrie>, pages: u64) -> Result<(), StateError> {
+        self.put_edited(shard, whole, None, pages)
+    }
+
+    /// Like [`IndexWriter::put`], but does not compare subtries of an edited copy of the previous
+    /// shard whose root is not among the nodes `touched`. With `None` it compares all.
+    ///
+    /// # Errors
+    ///
+    /// As [`IndexWriter::put`].
+    pub fn put_edited(
+        &self,
+        shard: usize,
+        whole: Arc<PartialTrie>,
+        touched: Option<&TouchedNodes>,
+        pages: u64,
+    ) -> Result<(), StateError> {
+        let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
         let (top, bytes) = match self.before {
             None => {
                 let (top, parts) = split_into_parts(&whole)?;
@@ -140,7 +161,14 @@ impl<'a> IndexWriter<'a> {
             Some(before) => {
                 let before = before.whole(shard)?;
                 let mut piece = Vec::new();
-                put_piece(&mut piece, |out| whole.encode_changes_to(&before, out));
+                put_piece(&mut piece, |out| {
+                    whole.encode_edits_to(&before, &is_touched, out);
+                });
+                debug_assert!({
+                    let mut all = Vec::new();
+                    put_piece(&mut all, |out| whole.encode_changes_to(&before, out));
+                    all == piece
+                });
                 (None, piece)
             }
         };

@@ -118,6 +118,7 @@ impl Cleaning {
                 let stub = index.as_stub(found.link).expect("a stub was found there");
                 let place = Some(place(addr));
                 index.set_stub(found.link, Stub { place, ..stub });
+                merged.touched = None;
                 merged.dead.push(found.addr);
                 counters.pages_moved.add(1);
                 counters.page_bytes_moved.add(addr.len());

@@ -4,10 +4,9 @@
 //! A page contains a whole subtrie. A merge walks the dirty trie bottom-up. Subtries that fit into
 //! one page stay *loose*: their leaves wait in memory for a page. Where the loose children of a
 //! branch no longer fit into one page together, each becomes a page of its own, and the branch
-//! becomes part of the index. The blinded subtries of the dirty trie are unchanged, and their part
-//! of the index is copied.
+//! becomes part of the index. The blinded subtries of the dirty trie are unchanged.
 //!
-//! `walk.rs` does this for one shard. It has a fast path, `rewrite.rs`, for a page in which only
+//! `walk.rs` does this for one shard, on a copy of its old index (`edit.rs`). It has a fast path, `rewrite.rs`, for a page in which only
 //! values of leaves changed or leaves were added. Afterwards, `clean.rs` moves pages of the shard
 //! out of segments with much dead space.
 //!
@@ -20,6 +19,7 @@
 mod sizes;
 mod result;
 mod old_pages;
+mod edit;
 mod rewrite;
 mod walk;
 mod named;
@@ -62,7 +62,7 @@ pub fn merge(
         let DirtyShard { trie, held } = &shards[shard];
         let mut merged = merge_shard(&old.index.whole(shard)?, trie, held, pages)?;
         cleaning.clean(&mut merged, pages)?;
-        index.put(shard, merged.index, merged.named)?;
+        index.put_edited(shard, merged.index, merged.touched.as_ref(), merged.named)?;
         pages.counters.merge_parts.add(1);
         Ok(Merged {
             dead: merged.dead,

@@ -1,10 +1,9 @@
 //! Results of a merge, and the pages that an index names.
 
-use crate::base::layout::addr_of_place;
+use crate::{base::layout::addr_of_place, index::TouchedNodes};
 use cambium_store::PageAddr;
 use cambium_trie::{Link, NodeView, PartialTrie};
-use rustc_hash::FxBuildHasher;
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 /// Statistics of a merge, and the pages that it made unreachable.
 #[derive(Default)]
@@ -25,6 +24,9 @@ pub struct Merged {
 pub struct MergedShard {
     /// The shard of the new index.
     pub index: Arc<PartialTrie>,
+    /// Expanded nodes of the index that were added, or below which something has changed. `None` if
+    /// it has to be compared whole.
+    pub touched: Option<TouchedNodes>,
     /// Number of pages that it names.
     pub named: u64,
     /// Pages that it no longer names.
@@ -43,7 +45,8 @@ impl MergedShard {
     /// Returns the result for a shard without changes.
     pub fn unchanged(index: Arc<PartialTrie>) -> Self {
         Self {
-            named: places(&index).len() as u64,
+            named: index.counts().1 as u64,
+            touched: Some(TouchedNodes::default()),
             index,
             dead: Vec::new(),
             pages: 0,
@@ -52,20 +55,6 @@ impl MergedShard {
             joined: 0,
         }
     }
-}
-
-/// Returns the pages that the index `old` names and `new` does not contain. `written` are the pages
-/// that the merge wrote, which may reuse addresses of old ones.
-pub(crate) fn dead_pages(
-    old: &PartialTrie,
-    new: &[(PageAddr, Link)],
-    written: &HashSet<PageAddr, FxBuildHasher>,
-) -> Vec<PageAddr> {
-    let kept = new.iter().map(|(addr, _)| *addr);
-    let mut kept = kept.filter(|addr| !written.contains(addr)).peekable();
-    // Both are in path order, and kept pages stay at their paths.
-    let old = places(old).into_iter().map(|(addr, _)| addr);
-    old.filter(|addr| kept.next_if_eq(addr).is_none()).collect()
 }
 
 /// Returns the pages that an index names, with the links of their blinded nodes, in path order.

@@ -4,8 +4,9 @@
 //! the trie.
 
 use super::{
+    edit::{EditedIndex, IndexEdit, OldNode},
     old_pages::OldPages,
-    result::{MergedShard, dead_pages, places},
+    result::MergedShard,
     rewrite::Rewriter,
     sizes::{
         DIGEST_BYTES, DIGEST_CHILD_LEAVES_MIN, DIGEST_LEAVES_MIN, DIGEST_SLOTS_MIN,
@@ -64,14 +65,12 @@ enum Outcome {
 
 /// The merge of one shard.
 pub(crate) struct Merger<'a> {
-    /// The shard in the old index.
-    old: &'a PartialTrie,
     /// The shard of the dirty trie.
     trie: &'a PartialTrie,
     pages: &'a Pages,
     old_pages: OldPages<'a>,
-    /// The shard in the new index.
-    index: PartialTrie,
+    /// The shard in the index.
+    index: IndexEdit<'a>,
     /// Leaves not yet in a page, in path order.
     leaves: Vec<LooseLeaf>,
     /// The encoded values of those leaves, in the same order.
@@ -81,8 +80,6 @@ pub(crate) struct Merger<'a> {
     rewriter: Rewriter,
     /// Pages that this merge wrote and then replaced.
     dead: Vec<PageAddr>,
-    /// Nodes of the new index whose reference is unknown until the end.
-    unhashed: Vec<Link>,
     /// Pages that this merge wrote. Their addresses may equal those of removed pages, since segment
     /// numbers are used again.
     written: HashSet<PageAddr, FxBuildHasher>,
@@ -104,17 +101,15 @@ impl<'a> Merger<'a> {
         pages: &'a Pages,
     ) -> Result<Self, StateError> {
         Ok(Self {
-            old,
             trie,
             pages,
             old_pages: OldPages::read(old, trie, held, pages)?,
-            index: PartialTrie::new(*trie.base()),
+            index: IndexEdit::new(old),
             leaves: Vec::new(),
             values: Vec::new(),
             digests: Vec::new(),
             rewriter: Rewriter::default(),
             dead: Vec::new(),
-            unhashed: Vec::new(),
             written: HashSet::default(),
             pages_written: 0,
             bytes_written: 0,
@@ -126,17 +121,23 @@ impl<'a> Merger<'a> {
     /// Writes all changed pages, and returns the shard of the new index.
     pub(crate) fn merge(mut self) -> Result<MergedShard, StateError> {
         let prefix = *self.trie.base();
-        let root = self.node(self.trie.root(), &prefix)?;
-        let root = self.place_in_index(root, &prefix)?;
-        self.index.set_root(root);
-        let hashed = self.index.hash_nodes(self.unhashed, &mut Batch::new());
+        let old = self.index.root();
+        let root = self.node(self.trie.root(), old, &prefix)?;
+        let root = self.place_in_index(root, old, &prefix)?;
+        let EditedIndex {
+            mut index,
+            touched,
+            mut dead,
+            unhashed,
+        } = self.index.finish(root);
+        let hashed = index.hash_nodes(unhashed, &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
-        let named = places(&self.index);
-        let mut dead = dead_pages(self.old, &named, &self.written);
         dead.append(&mut self.dead);
+        debug_assert_eq!(index.counts(), reachable(&index, index.root()));
         Ok(MergedShard {
-            index: Arc::new(self.index),
-            named: named.len() as u64,
+            named: index.counts().1 as u64,
+            index: Arc::new(index),
+            touched,
             dead,
             pages: self.pages_written,
             bytes: self.bytes_written,
@@ -145,28 +146,25 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// Records a new node of the index at `path`. Nodes whose reference `node` is unknown are
-    /// hashed at the end.
-    fn resident(&mut self, link: Link, node: Option<NodeRef>, path: &Path) -> Outcome {
-        match node {
-            Some(node) => self.index.set_cached_ref(link, node),
-            None => self.unhashed.push(link),
-        }
-        let before = self.old.find(path);
+    /// Records that the node of the index at `link` has taken the place of `old` at `path`.
+    fn resident(&mut self, link: Link, old: OldNode, path: &Path) -> Outcome {
+        let before = old.exactly_at(path);
         self.split += u64::from(before.is_some_and(Link::is_stub));
         Outcome::Resident(link)
     }
 
-    /// Merges the subtrie of the dirty trie at `link`, whose path is `path`.
-    fn node(&mut self, link: Link, path: &Path) -> Result<Outcome, StateError> {
+    /// Merges the subtrie of the dirty trie at `link`, whose path is `path`, where the old index has
+    /// `old`. Edits the index there only if the outcome is [`Outcome::Resident`].
+    fn node(&mut self, link: Link, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
         match self.trie.visit(link) {
             NodeView::Empty => Ok(Outcome::Empty),
-            NodeView::Stub(stub) => self.unchanged(stub, path),
-            NodeView::Branch { children } => self.branch(link, children, path),
+            NodeView::Stub(stub) => self.unchanged(stub, old, path),
+            NodeView::Branch { children } => self.branch(link, children, old, path),
             NodeView::Extension { path: part, child } => {
                 let to = path.join(&part);
                 let node = self.trie.cached_ref(link);
-                match self.node(child, &to)? {
+                let below = self.index.below(old, &to);
+                match self.node(child, below, &to)? {
                     Outcome::Loose { from, bytes, .. } => Ok(Outcome::Loose {
                         from,
                         bytes,
@@ -174,9 +172,9 @@ impl<'a> Merger<'a> {
                         kind: NodeKind::Extension,
                     }),
                     outcome => {
-                        let child = self.place_in_index(outcome, &to)?;
-                        let extension = self.index.push_extension(path.len(), &to, child);
-                        Ok(self.resident(extension, node, path))
+                        let child = self.place_in_index(outcome, below, &to)?;
+                        let link = self.index.put_extension(old, path, &to, child, node);
+                        Ok(self.resident(link, old, path))
                     }
                 }
             }
@@ -185,7 +183,7 @@ impl<'a> Merger<'a> {
                 account,
                 storage,
                 ..
-            } => self.account(link, path, &key, &account, storage),
+            } => self.account(link, old, path, (&key, &account), storage),
             NodeView::Slot {
                 path: part, value, ..
             } => {
@@ -219,6 +217,7 @@ impl<'a> Merger<'a> {
         &mut self,
         link: Link,
         children: &[Link; 16],
+        old: OldNode,
         path: &Path,
     ) -> Result<Outcome, StateError> {
         if let Some(page) = self.old_pages.at(path)
@@ -228,7 +227,7 @@ impl<'a> Merger<'a> {
             return Ok(Outcome::Page(Stub {
                 node,
                 kind: Some(NodeKind::Branch),
-                place: Some(self.write_page(page)?),
+                place: Some(self.write_page(page, old)?),
             }));
         }
         let leaf_start = self.leaves.len();
@@ -242,7 +241,8 @@ impl<'a> Merger<'a> {
                 continue;
             }
             let before = self.leaves.len();
-            let outcome = self.node(child, &path.child(nibble as u8))?;
+            let below = self.index.child(old, path, nibble as u8);
+            let outcome = self.node(child, below, &path.child(nibble as u8))?;
             leaves[nibble] = self.leaves.len() - before;
             match &outcome {
                 Outcome::Empty => {}
@@ -277,12 +277,11 @@ impl<'a> Merger<'a> {
         let mut links = [Link::EMPTY; 16];
         // Last children first, since each removes its leaves from the end.
         for (nibble, outcome) in outcomes.into_iter().enumerate().rev() {
-            if !matches!(outcome, Outcome::Empty) {
-                links[nibble] = self.place_in_index(outcome, &path.child(nibble as u8))?;
-            }
+            let below = self.index.child(old, path, nibble as u8);
+            links[nibble] = self.place_in_index(outcome, below, &path.child(nibble as u8))?;
         }
-        let branch = self.index.push_branch(links);
-        Ok(self.resident(branch, node, path))
+        let link = self.index.put_branch(old, path, links, node);
+        Ok(self.resident(link, old, path))
     }
 
     /// Adds digests for a loose branch at `path` and for its children, as far as they have enough
@@ -369,19 +368,20 @@ impl<'a> Merger<'a> {
     fn account(
         &mut self,
         link: Link,
+        old: OldNode,
         prefix: &Path,
-        key: &B256,
-        account: &Account,
+        (key, account): (&B256, &Account),
         storage: Link,
     ) -> Result<Outcome, StateError> {
         let path = Path::account(key);
+        let below = self.index.below(old, &path);
         let node = self.trie.cached_ref(link);
         let kind = NodeKind::Leaf;
         let from = self.leaves.len();
         let mut value = Vec::with_capacity(48);
         account.encode_to(&mut value);
         let bytes = self.push_leaf(prefix, path, &value);
-        let storage = self.node(storage, &path)?;
+        let storage = self.node(storage, below, &path)?;
         let more = match &storage {
             Outcome::Empty => Some(0),
             Outcome::Loose { bytes: slots, .. } if bytes + slots <= PAGE_BYTES_MAX => Some(*slots),
@@ -404,12 +404,13 @@ impl<'a> Merger<'a> {
                 kind,
             });
         }
-        let storage = self.place_in_index(storage, &path)?;
+        let storage = self.place_in_index(storage, below, &path)?;
         // The slots are in pages of their own, so the account's leaf belongs to the index.
         self.leaves.truncate(from);
         self.stamp_owner(storage, &path, account, &value)?;
-        let leaf = self.index.push_account(prefix.len(), key, account, storage);
-        Ok(self.resident(leaf, node, prefix))
+        let leaf = (key, account);
+        let link = self.index.put_account(old, prefix, leaf, storage, node);
+        Ok(self.resident(link, old, prefix))
     }
 
     /// Ensures that the first page of an account's storage contains a copy of the account's leaf
@@ -422,19 +423,20 @@ impl<'a> Merger<'a> {
         account: &Account,
         value: &[u8],
     ) -> Result<(), StateError> {
-        let Some((link, prefix)) = first_page(&self.index, storage, path) else {
+        let Some((link, prefix)) = first_page(self.index.edited(), storage, path) else {
             return Ok(());
         };
-        let Some(stub) = self.index.as_stub(link) else {
+        let Some(stub) = self.index.edited().as_stub(link) else {
             return Ok(());
         };
-        let before = self.old.find(path);
-        let before = before.and_then(|before| first_page(self.old, before, path));
+        let old = self.index.old();
+        let before = old.find(path);
+        let before = before.and_then(|before| first_page(old, before, path));
         let is_same_page = before.is_some_and(|(before, _)| {
-            let before = self.old.as_stub(before).and_then(|before| before.place);
+            let before = old.as_stub(before).and_then(|before| before.place);
             before == stub.place
         });
-        if is_same_page && self.old.lookup(path) == Lookup::Account(*account) {
+        if is_same_page && old.lookup(path) == Lookup::Account(*account) {
             return Ok(());
         }
         let Ok(page) = self.pages.read(&stub, &prefix, ReadCause::Merge) else {
@@ -444,24 +446,19 @@ impl<'a> Merger<'a> {
             return Ok(());
         }
         let addr = addr_of_stub(&stub, &prefix)?;
-        if self.written.contains(&addr) {
-            self.dead.push(addr);
-        }
         let stamped = page.with_owner(value);
-        let place = Some(place(self.append_page(&stamped)?));
-        if let Some(now) = place {
-            self.pages.replace(addr, addr_of_place(now), stamped);
-        }
-        self.index.set_stub(link, Stub { place, ..stub });
+        let stamped_addr = self.append_page(&stamped)?;
+        self.pages.replace(addr, stamped_addr, stamped);
+        self.index.move_first_page(storage, place(stamped_addr));
         Ok(())
     }
 
     /// Takes over a blinded subtrie of the dirty trie, which is unchanged, from the old snapshot.
-    fn unchanged(&mut self, stub: &Stub, path: &Path) -> Result<Outcome, StateError> {
-        if let Some(link) = self.old.find(path) {
-            return Ok(match self.old.visit(link) {
+    fn unchanged(&mut self, stub: &Stub, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
+        if let Some(link) = old.exactly_at(path) {
+            return Ok(match self.index.old().visit(link) {
                 NodeView::Stub(page) => Outcome::Page(*page),
-                _ => Outcome::Resident(self.index.graft_subtrie(self.old, link)),
+                _ => Outcome::Resident(link),
             });
         }
         // The subtrie is part of an expanded page.
@@ -481,14 +478,11 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// Writes `page`, and caches it in place of the old page with the same prefix.
-    fn write_page(&mut self, page: Page) -> Result<Place, StateError> {
+    /// Writes `page`, and caches it in place of the page that the old index has there.
+    fn write_page(&mut self, page: Page, old: OldNode) -> Result<Place, StateError> {
         let addr = self.append_page(&page)?;
-        match self
-            .old
-            .find(page.prefix())
-            .map(|link| self.old.visit(link))
-        {
+        let before = old.exactly_at(page.prefix());
+        match before.map(|link| self.index.old().visit(link)) {
             Some(NodeView::Stub(before)) => {
                 if let Some(before) = before.place {
                     self.pages.replace(addr_of_place(before), addr, page);
@@ -509,12 +503,21 @@ impl<'a> Merger<'a> {
         Ok(addr)
     }
 
-    /// Returns the link of a subtrie in the new index. Writes loose leaves to a page first.
-    fn place_in_index(&mut self, outcome: Outcome, prefix: &Path) -> Result<Link, StateError> {
+    /// Puts a subtrie into the new index in place of `old`, and returns its link. Writes loose
+    /// leaves to a page first.
+    fn place_in_index(
+        &mut self,
+        outcome: Outcome,
+        old: OldNode,
+        prefix: &Path,
+    ) -> Result<Link, StateError> {
         match outcome {
-            Outcome::Empty => Ok(Link::EMPTY),
+            Outcome::Empty => {
+                self.index.remove(old);
+                Ok(Link::EMPTY)
+            }
             Outcome::Resident(link) => Ok(link),
-            Outcome::Page(stub) => Ok(self.index.push_stub(stub)),
+            Outcome::Page(stub) => Ok(self.index.put_stub(old, prefix, stub)),
             Outcome::Loose {
                 from, node, kind, ..
             } => {
@@ -533,12 +536,10 @@ impl<'a> Merger<'a> {
                 let end = self.leaves.last().map_or(0, |leaf| leaf.value.end);
                 self.values.truncate(end);
                 let page = page.build();
-                let place = Some(self.write_page(page)?);
-                Ok(self.index.push_stub(Stub {
-                    node,
-                    kind: Some(kind),
-                    place,
-                }))
+                let place = Some(self.write_page(page, old)?);
+                let kind = Some(kind);
+                let stub = Stub { node, kind, place };
+                Ok(self.index.put_stub(old, prefix, stub))
             }
         }
     }
@@ -578,7 +579,7 @@ impl<'a> Merger<'a> {
             Ok((leaf.path, decode_leaf(&leaf.path, value)?))
         });
         let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
-        let mut trie = PartialTrie::new(*self.index.base());
+        let mut trie = PartialTrie::new(*self.trie.base());
         let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;
         let hashed = trie.hash_nodes([root], &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
@@ -588,6 +589,20 @@ impl<'a> Merger<'a> {
             what,
         })
     }
+}
+
+/// Returns the numbers of expanded and of blinded nodes of the subtrie at `link`.
+fn reachable(trie: &PartialTrie, link: Link) -> (usize, usize) {
+    let below: Vec<Link> = match trie.visit(link) {
+        NodeView::Empty => return (0, 0),
+        NodeView::Stub(_) => return (0, 1),
+        NodeView::Branch { children } => children.to_vec(),
+        NodeView::Extension { child, .. } => vec![child],
+        NodeView::Account { storage, .. } => vec![storage],
+        NodeView::Slot { .. } => Vec::new(),
+    };
+    let below = below.into_iter().map(|link| reachable(trie, link));
+    below.fold((1, 0), |a, b| (a.0 + b.0, a.1 + b.1))
 }
 
 /// Returns the blinded node of the first page, in path order, of the subtrie at `link`, whose path
