@@ -1,5 +1,8 @@
 //! Benchmarks: see `./bench` in the repository's root.
 
+// The allocator of the `cambium` program, for all stores alike.
+#[path = "../../cambium/src/allocator.rs"]
+mod allocator;
 mod process;
 mod report;
 mod cgroup;
@@ -10,10 +13,6 @@ mod bal;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
-
-/// The allocator of the `cambium` program, for all stores alike.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Debug, Parser)]
 #[command(about = "Benchmarks of Cambium")]
@@ -101,6 +100,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
+    allocator::keep_little_memory();
     match run(&Cli::parse().benchmark) {
         Ok(code) => code,
         Err(error) => {

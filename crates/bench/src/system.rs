@@ -68,6 +68,12 @@ pub(crate) fn rss_peak_bytes() -> u64 {
     kib_field("/proc/self/status", "VmHWM:")
 }
 
+/// Lets the peak of this process's resident memory begin again at what it is now.
+pub(crate) fn reset_rss_peak() {
+    // Where that is refused, the peak stays that of the whole process.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
 /// Returns the peak of the resident memory of a process, in bytes, or 0 if it has ended.
 pub(crate) fn rss_peak_bytes_of(process: u32) -> u64 {
     kib_field(&format!("/proc/{process}/status"), "VmHWM:")

@@ -13,7 +13,10 @@ use cambium_primitives::Path;
 use cambium_store::{Page, PageAddr, Segments, StoreError};
 use cambium_trie::{PartialTrie, Stub};
 use parking_lot::Mutex;
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::{
+    DefaultHashBuilder, OptionsBuilder, Weighter,
+    sync::{Cache, DefaultLifecycle},
+};
 use rustc_hash::FxBuildHasher;
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -26,6 +29,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+/// Share of the page cache for pages that were used more than once.
+const HOT_FRACTION: f64 = 0.75;
 
 /// Weighs a page by its size plus the overhead of the cache, in bytes.
 #[derive(Clone)]
@@ -134,7 +140,14 @@ impl Pages {
     /// Creates the reader of the pages in `segments`, with a cache of `cache_bytes` bytes.
     pub fn new(segments: Segments, cache_bytes: u64, counters: Arc<Counters>) -> Self {
         let entries = (cache_bytes / 1024).max(16) as usize;
-        let cache = Cache::with_weighter(entries, cache_bytes, PageWeight);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(entries)
+            .weight_capacity(cache_bytes)
+            .hot_allocation(HOT_FRACTION)
+            .build()
+            .expect("all required options are set");
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let cache = Cache::with_options(options, PageWeight, hasher, lifecycle);
         Self {
             segments,
             cache,

@@ -5,20 +5,26 @@
 //! ```
 //!
 //! The size of the index follows from that of the state, and a merge holds two of them. Layers get
-//! the largest share of the rest: the more changes a merge takes at once, the less it writes for
-//! each. The value cache has a fixed size. The code cache grows up to a limit of its own; cached
-//! pages get what the value and code caches leave of the caches' share, which is computed anew
-//! after each merge. Other memory that grows (the code directory, io_uring rings, pages pinned for
-//! the next blocks, layers that views hold) is subtracted before everything else is divided.
+//! half of the rest, as far as merges make use of it: the more changes a merge takes at once, the
+//! less it writes for each. The slack is for the allocator. Caches get all else: the value cache has
+//! a fixed size, the code cache grows up to a limit of its own, and cached pages get what the two
+//! leave, which is computed anew after each merge. Other memory that grows (the code directory,
+//! io_uring rings, pages pinned for the next blocks, layers that views hold) is subtracted before
+//! everything else is divided.
 
 /// Buffers of segments and logs, the map of blocks by hash, and the program itself, in bytes: at
 /// most an eighth of all memory.
 const FIXED_BYTES: u64 = 40 << 20;
 /// Share of layers, and of the pages that their tries have expanded, in the memory that is left.
-const LAYERS_FRACTION: f64 = 0.5;
-/// Share of the caches in the memory that is left. The remaining quarter is for the allocator's
-/// fragmentation and freed memory that it has not returned.
-const CACHE_FRACTION: f64 = 0.25;
+const LAYERS_FRACTION: f64 = 0.6;
+/// Upper limit of the layers, in bytes. A merge starts when a part of this is in use, and takes at
+/// most 192 MiB, so that the first root after a crash takes seconds at most.
+const LAYERS_BYTES_MAX: u64 = 480 << 20;
+/// Share of the slack in the memory that is left: the allocator's fragmentation.
+const SLACK_FRACTION: f64 = 1.0 / 12.0;
+/// Slack beside that share, in bytes, at most an eighth of all memory: what merges use, and freed
+/// memory that the allocator has not returned yet.
+const SLACK_BYTES: u64 = 64 << 20;
 /// The value cache takes 1/128 of all memory: at 1 GiB it holds up to 160,000 accounts.
 const VALUE_CACHE_DIVISOR: u64 = 128;
 /// Upper limit of the value cache, in bytes: opening a database writes all of it.
@@ -84,13 +90,15 @@ impl Budget {
     /// Divides a budget of `memory` bytes, of which `taken` is in use.
     pub fn new(memory: u64, taken: MemoryInUse) -> Self {
         let fixed = FIXED_BYTES.min(memory / 8) + taken.index + taken.others;
-        let rest = memory.saturating_sub(fixed) as f64;
-        let caches = (rest * CACHE_FRACTION) as u64;
+        let rest = memory.saturating_sub(fixed + SLACK_BYTES.min(memory / 8)) as f64;
+        let layers = ((rest * LAYERS_FRACTION) as u64).min(LAYERS_BYTES_MAX);
+        let slack = (rest * SLACK_FRACTION) as u64;
+        let caches = (rest as u64).saturating_sub(layers + slack);
         Self {
             cache_bytes: caches
                 .saturating_sub(value_cache_bytes_max(memory) + taken.codes)
                 .max(BYTES_MIN),
-            layer_bytes: ((rest * LAYERS_FRACTION) as u64).max(BYTES_MIN) as usize,
+            layer_bytes: layers.max(BYTES_MIN) as usize,
         }
     }
 }
@@ -128,7 +136,12 @@ mod tests {
         let budget = Budget::new(1 << 30, taken);
         assert_eq!(
             (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
-            (192, 408)
+            (226, 451)
+        );
+        let budget = Budget::new(8 << 30, taken);
+        assert_eq!(
+            (budget.cache_bytes >> 20, budget.layer_bytes >> 20),
+            (6712, 480)
         );
     }
 }

@@ -69,6 +69,7 @@ pub(super) fn import(task: &Task) -> Result<Imported, Failure> {
     let open_seconds = start.elapsed().as_secs_f64();
     if let Some(fill) = task.fill {
         fill.read(&chain, FILL_FACTOR * task.memory_bytes)?;
+        system::reset_rss_peak();
     }
     let (io, cpu) = (Io::now(&task.state), system::own_cpu_seconds());
     let before = chain.db().counters();
