@@ -163,6 +163,11 @@ impl Waiting {
         }
     }
 
+    /// Lets known keys be looked up again: a merge has written some of their pages anew.
+    fn forget_keys(&mut self) {
+        (self.begun, self.known) = (false, 0);
+    }
+
     /// The next reads of the block; `None` if there are none, or none before a scout is idle.
     fn next(&mut self, is_scout_idle: bool) -> Option<Next> {
         let block = &self.block;
@@ -206,7 +211,8 @@ pub(crate) struct ReadingAhead<'a> {
     depth: usize,
     scouts: Scouts<NewestState>,
     waiting: VecDeque<Waiting>,
-    ended: Vec<u64>,
+    /// Scouts whose reads have ended.
+    ended: VecDeque<u64>,
     /// Scouts that have found everything in memory since the last one that has not.
     warm_scouts: u32,
 }
@@ -229,7 +235,7 @@ impl<'a> ReadingAhead<'a> {
             depth,
             scouts,
             waiting: VecDeque::new(),
-            ended: Vec::new(),
+            ended: VecDeque::new(),
             warm_scouts: 0,
         })
     }
@@ -248,16 +254,28 @@ impl<'a> ReadingAhead<'a> {
         }
         // A block that was dropped meanwhile leaves an older state, which is as good a guess.
         if let Ok(view) = self.chain.db().view_of(id) {
-            self.scouts.with_state(|state| state.view = view);
+            let is_merged = self.scouts.with_state(|state| {
+                let is_merged = !view.has_snapshot_of(&state.view);
+                state.view = view;
+                is_merged
+            });
+            if is_merged {
+                self.waiting.iter_mut().for_each(Waiting::forget_keys);
+            }
         }
     }
 
     /// Begins reads while there is room for them, and takes what has arrived. If there is nothing to
     /// begin or take, waits for a read in flight. Returns false if there is none either.
+    ///
+    /// Reads are begun and taken between any two scouts: execution may be waiting for one of them.
     pub(crate) fn work_or_wait(&mut self) -> bool {
-        let mut worked = self.take_arrived(false);
+        let mut worked = false;
         for _ in 0..self.depth {
-            if !self.has_room() || !self.begin_next() {
+            self.take_arrived(false);
+            if let Some(ticket) = self.ended.pop_front() {
+                self.scouts.resume(ticket);
+            } else if !self.has_room() || !self.begin_next() {
                 break;
             }
             worked = true;
@@ -288,16 +306,10 @@ impl<'a> ReadingAhead<'a> {
         self.scouts.with_state(|state| state.reader.in_flight())
     }
 
-    fn take_arrived(&mut self, wait: bool) -> bool {
-        let mut ended = std::mem::take(&mut self.ended);
+    fn take_arrived(&mut self, wait: bool) {
+        let ended = &mut self.ended;
         self.scouts
-            .with_state(|state| state.reader.poll(wait, &mut ended));
-        let any = !ended.is_empty();
-        for ticket in ended.drain(..) {
-            self.scouts.resume(ticket);
-        }
-        self.ended = ended;
-        any
+            .with_state(|state| state.reader.poll(wait, ended));
     }
 
     /// Begins the next reads of the first block that has some left. Returns false if none has.

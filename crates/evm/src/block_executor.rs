@@ -14,7 +14,7 @@ pub enum ExecutorKind {
     /// For each block as suits it: [`ExecutorKind::for_block`].
     #[default]
     Auto,
-    /// One after another.
+    /// Runs transactions one after another.
     Sequential,
     /// In parallel, given an access list and pre-state values for all keys in it.
     Full,

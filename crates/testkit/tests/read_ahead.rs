@@ -255,3 +255,15 @@ fn nothing_is_read_for_blocks_that_are_there() {
     });
     assert_eq!(with, without, "reads of the disk to skip blocks");
 }
+
+#[test]
+fn only_a_merge_puts_other_pages_below_a_view() {
+    let made = Made::new(8, Spread::Uniform);
+    let (chain, _) = made.open(64 << 20);
+    let before = chain.db().view().unwrap();
+    import(&chain, made.blocks(false)).unwrap();
+    let after = chain.db().view().unwrap();
+    assert!(after.has_snapshot_of(&before));
+    chain.db().flush(0).unwrap();
+    assert!(!chain.db().view().unwrap().has_snapshot_of(&after));
+}

@@ -31,7 +31,7 @@ struct Job<S: AheadState> {
 
 type Fiber<S> = Coroutine<Wake<S>, Paused, (), DefaultStack>;
 
-/// Scouts on fibers.
+/// Scouts that run on stacks of their own, and are parked while a page is read.
 pub(super) struct Fibers<S: AheadState> {
     state: Rc<RefCell<S>>,
     count: usize,
@@ -106,7 +106,7 @@ impl<S: AheadState> Fibers<S> {
         }
     }
 
-    /// Ends all scouts.
+    /// Ends all scouts, whatever they wait for.
     pub(super) fn abandon_all(&mut self) {
         let tickets: Vec<_> = self.parked.keys().copied().collect();
         tickets

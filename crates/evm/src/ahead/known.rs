@@ -38,7 +38,7 @@ impl KnownKeys {
         }
     }
 
-    /// Adds other keys.
+    /// Adds the keys of `other`.
     pub fn append(&mut self, other: Self) {
         self.accounts.extend(other.accounts);
         self.slots.extend(other.slots);

@@ -78,7 +78,7 @@ impl<S: AheadState> Restarts<S> {
         }
     }
 
-    /// Ends all scouts.
+    /// Ends all scouts, whatever they wait for.
     pub(super) fn abandon_all(&mut self) {
         self.parked.clear();
     }

@@ -26,7 +26,7 @@ pub trait AheadState: 'static {
     /// The block to execute.
     fn input<'a>(block: &'a Self::Block) -> BlockInput<'a>;
 
-    /// Reads an account.
+    /// Reads an account, or begins to.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ pub trait AheadState: 'static {
         ticket: u64,
     ) -> Result<Poll<Option<AccountInfo>>, Self::Error>;
 
-    /// Reads a slot.
+    /// Reads a slot of an account, or begins to.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ pub trait AheadState: 'static {
         ticket: u64,
     ) -> Result<Poll<U256>, Self::Error>;
 
-    /// Reads a code.
+    /// Reads a contract's code by its hash.
     ///
     /// # Errors
     ///

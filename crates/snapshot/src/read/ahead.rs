@@ -13,13 +13,15 @@ use cambium_store::{FinishedPage, PageAddr, PageQueue};
 use cambium_trie::Stub;
 use rustc_hash::FxBuildHasher;
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::Arc,
     task::Poll,
     thread,
     time::Duration,
 };
 
+/// Parts of an index that are read together at the latest: until then, other work comes first.
+const PARTS_TOGETHER: usize = 32;
 /// Pause before another look at pages that another reader reads ahead.
 const ELSEWHERE_PAUSE: Duration = Duration::from_micros(100);
 
@@ -55,7 +57,7 @@ struct BelowPart {
 
 /// Where the answer for a key is.
 enum Place {
-    /// The index answers.
+    /// The index alone answers: the key is absent, or its leaf is in the index.
     Index(cambium_trie::Lookup<'static>),
     Page(Stub, Path),
 }
@@ -170,7 +172,7 @@ impl AheadReader {
 
     /// Reads the parts of the index that keys wait for, all in flight together, and begins to read
     /// the keys' pages. Waits for the parts, which come from one file.
-    fn read_parts(&mut self, ended: &mut Vec<u64>) {
+    fn read_parts(&mut self, ended: &mut VecDeque<u64>) {
         let waiting = std::mem::take(&mut self.below_parts);
         for group in waiting.chunk_by(|a, b| Arc::ptr_eq(&a.snapshot, &b.snapshot)) {
             let index = &group[0].snapshot.index;
@@ -254,8 +256,12 @@ impl AheadReader {
 
     /// Takes the reads that have ended, and adds the tickets of those who waited for them to
     /// `ended`. With `wait`, returns once there is one, unless none is under way.
-    pub fn poll(&mut self, wait: bool, ended: &mut Vec<u64>) {
-        self.read_parts(ended);
+    ///
+    /// A read begins only here, while others can already be waiting for it: so this is called often.
+    pub fn poll(&mut self, wait: bool, ended: &mut VecDeque<u64>) {
+        if wait || self.below_parts.len() >= PARTS_TOGETHER {
+            self.read_parts(ended);
+        }
         if !self.elsewhere.is_empty() {
             self.look_elsewhere(ended);
             if wait && ended.is_empty() && self.under_way.is_empty() && !self.elsewhere.is_empty() {
@@ -288,7 +294,7 @@ impl AheadReader {
     }
 
     /// Looks whether another reader has finished the pages that are waited for here.
-    fn look_elsewhere(&mut self, ended: &mut Vec<u64>) {
+    fn look_elsewhere(&mut self, ended: &mut VecDeque<u64>) {
         let pages = &self.pages;
         self.elsewhere.retain(|(addr, pin, ticket)| {
             if pages.is_being_read(*addr) {
@@ -297,7 +303,7 @@ impl AheadReader {
             if let Some(page) = pages.find(*addr) {
                 pin.keep(*addr, &page);
             }
-            ended.push(*ticket);
+            ended.push_back(*ticket);
             false
         });
     }

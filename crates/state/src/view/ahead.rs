@@ -7,7 +7,7 @@ use crate::{
 use alloy_primitives::{B256, U256};
 use cambium_primitives::Account;
 use cambium_snapshot::{AheadReader, PagePin, StateError};
-use std::{sync::Arc, task::Poll};
+use std::{collections::VecDeque, sync::Arc, task::Poll};
 
 /// Reads ahead of execution. A caller asks for keys one at a time, and does other work until their
 /// pages have arrived: any number of reads are under way at once, on one thread.
@@ -95,7 +95,7 @@ impl ReadAhead {
 
     /// Takes the reads that have ended, and adds the tickets of those who waited for them to
     /// `ended`. With `wait`, returns once there is one, unless none is under way.
-    pub fn poll(&mut self, wait: bool, ended: &mut Vec<u64>) {
+    pub fn poll(&mut self, wait: bool, ended: &mut VecDeque<u64>) {
         self.reader.poll(wait, ended);
     }
 
@@ -127,6 +127,12 @@ impl ReadAhead {
 }
 
 impl View {
+    /// Whether this view and `other` read the same snapshot below their layers: after a merge,
+    /// changed pages are elsewhere, and not in memory.
+    pub fn has_snapshot_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.base.snapshot, &other.base.snapshot)
+    }
+
     /// The same state, which keeps the pages that it reads in `pin`. A block that is executed on
     /// such a view finds them in memory when its root is computed.
     #[must_use]

@@ -18,7 +18,7 @@ use std::sync::{
 pub(super) struct Writer {
     shared: Arc<Shared>,
     random: Random,
-    /// The acknowledged head.
+    /// Hash of the newest head whose commit returned.
     pub(super) head: B256,
     /// Other possible heads, after a failure during their commit.
     pub(super) pending: Vec<B256>,

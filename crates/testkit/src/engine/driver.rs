@@ -70,7 +70,7 @@ pub struct EngineDriver {
     pub(super) views: Vec<View>,
     /// Whether a fault was injected, which may cause an error.
     pub(super) is_faulty: bool,
-    /// The current operation.
+    /// Name of the current operation, for reports.
     pub(super) doing: &'static str,
     /// Number of operations by name, for reports.
     pub done: BTreeMap<&'static str, u64>,

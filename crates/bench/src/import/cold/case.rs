@@ -8,7 +8,7 @@ const BLOCK_TRANSACTIONS: u64 = 500;
 /// Percentage of receivers that are new.
 const FRESH_PERCENT: u8 = 10;
 
-/// Kind of transactions.
+/// The kind of transactions in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CaseKind {
     /// Payments between accounts chosen uniformly.

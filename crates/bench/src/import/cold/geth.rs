@@ -41,7 +41,7 @@ const INIT_MAX: Duration = Duration::from_secs(3 * 3600);
 /// Initializing takes the genesis file into memory: it may take this percentage of what is free.
 const INIT_PERCENT: u64 = 85;
 
-/// The program.
+/// Path of the geth program.
 pub(super) struct Program(PathBuf);
 
 /// Figures of initializing a database.

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Memory budget for making a state and its blocks.
 const MAKING_BYTES: u64 = 2 << 30;
 
-/// A workload's files.
+/// The files of a generated chain: state, blocks and access lists.
 pub(super) struct Inputs {
     pub(super) params: WorkloadParams,
     pub(super) facts: Facts,
