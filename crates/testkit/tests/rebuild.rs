@@ -213,3 +213,171 @@ fn an_account_is_known_by_its_first_page() {
         assert_whole(&copy, options(None), root, whole);
     }
 }
+
+/// Number of accounts of [`large_storages`] whose storages have many parts of an index each.
+const LARGE: u64 = 6;
+/// Number of their slots at first.
+const LARGE_SLOTS: u64 = 20_000;
+
+/// Large storages, and a few small accounts. Segments are large enough to be cleaned before they are
+/// empty.
+fn large_storages(index_bytes_max: Option<u64>) -> (Db, FaultyDisk) {
+    let disk = FaultyDisk::new(1);
+    let mut options = options(index_bytes_max);
+    options.files.segment_bytes_max = 512 << 10;
+    let mut loader = Loader::new(Arc::new(disk.clone()), options).unwrap();
+    for index in 0..LARGE + 600 {
+        let slots = if index < LARGE { LARGE_SLOTS } else { 0 };
+        let slots = (0..slots).map(|at| (slot(at), U256::from(at + 1)));
+        let account = Account {
+            nonce: index + 1,
+            ..Account::default()
+        };
+        loader.account(path(index), &account, slots).unwrap();
+    }
+    let loaded = loader.finish(&mut |_| {}).unwrap();
+    let meta = first_block(loaded.root());
+    (loaded.create(meta, vec![]).unwrap(), disk)
+}
+
+/// A block that touches few parts of the index: some slots, or all with paths of some prefix, of a
+/// large storage.
+fn few_changes(random: &mut Random, db: &Db, nonce: u64) -> Vec<AccountDiff> {
+    let index = random.below(LARGE);
+    let mut sorted: Vec<_> = (0..LARGE_SLOTS).map(slot).collect();
+    sorted.sort_unstable();
+    let all_zero = |slots: &[B256]| slots.iter().map(|slot| (*slot, U256::ZERO)).collect();
+    let slots: Vec<_> = match random.below(6) {
+        0 => Vec::new(),
+        1 => all_zero(&sorted[..random.below(600) as usize]),
+        2 => {
+            // All below one child of the storage's root, or of a branch below it.
+            let (byte, mask) = [(random.next() as u8, 0xf0), (random.next() as u8, 0xff)]
+                [random.below(2) as usize];
+            sorted.retain(|slot| (slot[0] ^ byte) & mask == 0);
+            all_zero(&sorted)
+        }
+        _ => {
+            // Many now and then, so that dead space is everywhere, and cleaned.
+            let most = [8, 8, 8, 300][random.below(4) as usize];
+            let some = (0..=random.below(most)).map(|_| slot(random.below(2 * LARGE_SLOTS)));
+            let mut some: Vec<_> = some.collect();
+            some.sort_unstable();
+            some.dedup();
+            some.into_iter()
+                .map(|slot| (slot, U256::from(random.below(3))))
+                .collect()
+        }
+    };
+    let is_there = db.view().unwrap().account(&path(index)).unwrap().is_some();
+    let account = match random.below(2) {
+        0 if is_there => AccountUpdate::Keep,
+        _ => AccountUpdate::Put(Account {
+            nonce,
+            ..Account::default()
+        }),
+    };
+    let large = AccountDiff {
+        path: path(index),
+        account,
+        wipe: false,
+        slots,
+    };
+    let mut changes = vec![large];
+    changes.extend(match random.below(40) {
+        // A storage goes with all of its parts, or one that is as large comes.
+        0 => vec![remove(path((index + 1) % LARGE))],
+        1 => vec![AccountDiff {
+            slots: (0..LARGE_SLOTS)
+                .map(|at| (slot(at), U256::from(nonce)))
+                .collect(),
+            wipe: true,
+            ..put(path((index + 1) % LARGE), nonce)
+        }],
+        at => vec![put(path(LARGE + at), nonce)],
+    });
+    for change in &mut changes {
+        change.slots.sort_unstable();
+    }
+    changes.sort_unstable_by_key(|change| change.path);
+    changes
+}
+
+#[test]
+fn merges_that_open_few_parts_of_an_index_on_disk_make_what_they_make_of_one_in_memory() {
+    let (on_disk, disk) = large_storages(Some(0));
+    let (in_memory, _) = large_storages(None);
+    let mut random = Random::new(1);
+    let rounds = 160;
+    for round in 1..=rounds {
+        let changed = few_changes(&mut random, &on_disk, round);
+        let roots = [&on_disk, &in_memory].map(|db| {
+            let root = commit(db, changed.clone(), vec![]);
+            db.flush(0).unwrap();
+            root
+        });
+        assert_eq!(roots[0], roots[1]);
+        let [got, expected] = [&on_disk, &in_memory].map(|db| db.stats().unwrap());
+        assert!(got.index_bytes_on_disk > 0);
+        assert_eq!(got.pages, expected.pages, "round {round}");
+        if round % 6 == 0 {
+            let report = on_disk.check(&mut |_| {}).unwrap();
+            assert_eq!(report.damage, Vec::<String>::new(), "round {round}");
+        }
+        if round % 40 == 0 {
+            // The pages alone tell all of it, the accounts above large storages as well.
+            let copy = copy_of(&disk);
+            assert_whole(&copy, options(None), roots[0], "in memory");
+            let root = {
+                let (db, _) = Db::open(Arc::new(copy.clone()), options(None)).unwrap();
+                db.view().unwrap().state_root()
+            };
+            copy.flip_bit(&checkpoints(&copy)[0], 100, 1);
+            assert_whole(&copy, options(None), root, "from pages");
+        }
+    }
+    let moved = [&on_disk, &in_memory].map(|db| db.counters().pages_moved);
+    let bytes = [&on_disk, &in_memory].map(|db| db.stats().unwrap().segment_bytes);
+    say(&format!(
+        "{rounds} merges, {moved:?} pages moved, {bytes:?} bytes of segments"
+    ));
+    assert!(moved[0] > 20 && moved[1] > 20);
+    assert!(bytes[0] < bytes[1] * 5 / 4);
+}
+
+#[test]
+fn parts_of_an_index_that_a_merge_leaves_as_they_were_stay_in_memory() {
+    // Room for the parts of one storage.
+    let (db, disk) = large_storages(None);
+    let needed = db.stats().unwrap().index_bytes as u64;
+    drop(db);
+    let db = Db::open(Arc::new(disk), options(Some(needed / 2)))
+        .unwrap()
+        .0;
+    let stats = db.stats().unwrap();
+    assert!(stats.index_bytes_on_disk > 0, "{stats:?}, {needed}");
+    let read_all = |index: u64| {
+        let before = db.counters().index_reads;
+        let view = db.view().unwrap();
+        for at in (0..LARGE_SLOTS).step_by(7) {
+            view.slot(&path(index), &slot(at)).unwrap();
+        }
+        db.counters().index_reads - before
+    };
+    let cold = read_all(0);
+    assert!(cold > 10, "{cold} parts");
+    for nonce in 0..3 {
+        let one = vec![(slot(nonce), U256::from(77))];
+        let slots = AccountDiff {
+            slots: one,
+            ..put(path(0), nonce)
+        };
+        commit(&db, vec![slots], vec![]);
+        db.flush(0).unwrap();
+        let again = read_all(0);
+        say(&format!(
+            "{cold} parts read at first, {again} after a merge"
+        ));
+        assert!(again <= 4, "{again} of {cold} parts");
+    }
+}

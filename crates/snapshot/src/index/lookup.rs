@@ -2,7 +2,7 @@
 
 use super::{
     files::IndexChain,
-    parts::PartFile,
+    parts::{PartFile, UnopenedParts},
     shard::{PartRef, Shard},
 };
 use crate::base::{error::StateError, layout::shard_of};
@@ -79,9 +79,9 @@ pub struct HeldParts {
 pub(crate) enum PartInMemory {
     /// The resident part of the index answers.
     NotNeeded,
-    /// In memory.
+    /// The part is in memory.
     There(Arc<PartialTrie>),
-    /// On disk.
+    /// The part has to be read from the checkpoint.
     Missing,
 }
 
@@ -171,6 +171,27 @@ impl Index {
         match &self.parts {
             None => Ok(shard.trie.clone()),
             Some(file) => file.whole(shard).map(Arc::new),
+        }
+    }
+
+    /// Returns a shard for a merge of the dirty trie `dirty`: whole, but for parts that the merge
+    /// leaves as they are. Their bytes are returned beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if the parts can't be read or decoded.
+    pub fn opened(
+        &self,
+        shard: usize,
+        dirty: &PartialTrie,
+    ) -> Result<(Arc<PartialTrie>, Option<UnopenedParts>), StateError> {
+        let shard = &self.shards[shard];
+        match &self.parts {
+            None => Ok((shard.trie.clone(), None)),
+            Some(file) => {
+                let (trie, unopened) = file.opened(shard, dirty)?;
+                Ok((Arc::new(trie), Some(unopened)))
+            }
         }
     }
 

@@ -14,7 +14,8 @@
 //! memory; or, while the index fits into memory, only the changes since the previous checkpoint.
 //!
 //! Merges and checks, which walk whole shards, load a shard with one read and join all parts to its
-//! top ([`Index::whole`]). Only a few shards are in memory at a time then.
+//! top ([`Index::whole`]). Only a few shards are in memory at a time then. A merge joins only the
+//! parts that it changes ([`Index::opened`]), and copies the bytes of the others.
 
 mod section;
 mod files;
@@ -31,5 +32,5 @@ pub use parts::PartCache;
 pub(crate) use read::read_index;
 pub use read::{LoadedIndex, StoredIndex};
 pub use section::{damaged_section, parse_section};
-pub(crate) use shard::without_cached_refs;
+pub(crate) use shard::{PartRef, without_cached_refs};
 pub use write::{IndexWriter, TouchedNodes, WrittenIndex};

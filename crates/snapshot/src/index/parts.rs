@@ -8,7 +8,7 @@ use cambium_trie::{Link, NodeView, PartialTrie};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Weak},
 };
 
@@ -133,10 +133,58 @@ impl PartFile {
 
     /// Returns a whole shard, whose parts are read with one read.
     pub(crate) fn whole(&self, shard: &Shard) -> Result<PartialTrie, StateError> {
+        let bytes = self.read_all(shard)?;
+        join(shard, &self.reader, &bytes, &mut |_| true)
+    }
+
+    fn read_all(&self, shard: &Shard) -> Result<Vec<u8>, StateError> {
         if shard.len > 0 {
             self.count(shard.len);
         }
-        join(shard, &self.reader)
+        read_all(shard, &self.reader)
+    }
+
+    /// Returns a shard whose parts are joined to its top only where the blinded nodes of `dirty` do
+    /// not cover them, or where a storage begins whose account `dirty` has expanded. Reads all parts
+    /// with one read.
+    pub(crate) fn opened(
+        &self,
+        shard: &Shard,
+        dirty: &PartialTrie,
+    ) -> Result<(PartialTrie, UnopenedParts), StateError> {
+        let bytes = self.read_all(shard)?;
+        let mut first = first_unchanged(dirty);
+        let mut opens = |at: &Path| {
+            let above = first.range(..=*at).next_back().copied();
+            let begins = above.filter(|above| at.starts_with(above));
+            if let Some(begins) = begins {
+                first.remove(&begins);
+            }
+            let is_covered = dirty
+                .find_or_stub(at)
+                .is_some_and(|(link, _)| link.is_stub());
+            begins.is_some() || !is_covered
+        };
+        let trie = join(shard, &self.reader, &bytes, &mut opens)?;
+        let (sequence, offset) = (self.reader.sequence(), shard.offset);
+        let unopened = UnopenedParts {
+            bytes,
+            sequence,
+            offset,
+        };
+        Ok((trie, unopened))
+    }
+
+    /// Takes over cached parts that have been copied from another checkpoint: their keys there, and
+    /// their offsets in this one.
+    pub(crate) fn take_over(&self, copied: &[((u64, u64), u64)]) {
+        for (from, offset) in copied {
+            if let Some((_, part)) = self.cache.parts.remove(from) {
+                let key = (self.reader.sequence(), *offset);
+                self.cache.resident.lock().add(key, &part);
+                self.cache.parts.insert(key, part);
+            }
+        }
     }
 
     fn decode(
@@ -169,12 +217,84 @@ impl PartFile {
     }
 }
 
-/// Joins the top of a shard and its parts, which are read with one read.
-pub(crate) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie, StateError> {
-    let bytes = match shard.len {
-        0 => Vec::new(),
-        len => reader.read(shard.offset, len)?,
-    };
+/// The parts of a shard, as they are on disk, of which some were not joined to its top.
+pub struct UnopenedParts {
+    /// All parts of the shard.
+    bytes: Vec<u8>,
+    /// Number of the checkpoint, and where the parts begin in its section.
+    sequence: u64,
+    offset: u64,
+}
+
+impl UnopenedParts {
+    /// Returns the bytes of a part, and its key in the cache.
+    pub(crate) fn part(&self, part: PartRef) -> Option<(&[u8], (u64, u64))> {
+        let bytes = bytes_of(&self.bytes, part)?;
+        Some((bytes, (self.sequence, self.offset + part.offset)))
+    }
+}
+
+/// Returns the bytes of a part, given all parts of its shard.
+fn bytes_of(parts: &[u8], part: PartRef) -> Option<&[u8]> {
+    let start = usize::try_from(part.offset).ok()?;
+    parts.get(start..start.checked_add(part.len as usize)?)
+}
+
+/// Returns where the unchanged subtries are that the storages of a dirty trie's expanded accounts
+/// begin with. The first page of such a storage has a copy of the account's leaf, which changes.
+fn first_unchanged(dirty: &PartialTrie) -> BTreeSet<Path> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![(dirty.root(), *dirty.base())];
+    while let Some((link, at)) = todo.pop() {
+        match dirty.visit(link) {
+            NodeView::Branch { children } => {
+                let children = (0u8..).zip(children);
+                let expanded = children.filter(|(_, child)| !child.is_empty() && !child.is_stub());
+                todo.extend(expanded.map(|(nibble, child)| (*child, at.child(nibble))));
+            }
+            NodeView::Extension { path, child } => todo.push((child, at.join(&path))),
+            NodeView::Account { key, storage, .. } => {
+                found.extend(first_stub(dirty, storage, &Path::account(&key)));
+            }
+            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => {}
+        }
+    }
+    found
+}
+
+/// Returns the path of the blinded node that the subtrie at `link`, whose path is `at`, begins with.
+fn first_stub(trie: &PartialTrie, mut link: Link, at: &Path) -> Option<Path> {
+    let mut at = *at;
+    loop {
+        match trie.visit(link) {
+            NodeView::Stub(_) => return Some(at),
+            NodeView::Branch { children } => {
+                let mut there = (0u8..).zip(children).filter(|(_, child)| !child.is_empty());
+                let (nibble, child) = there.next()?;
+                (link, at) = (*child, at.child(nibble));
+            }
+            NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
+            NodeView::Account { .. } | NodeView::Slot { .. } | NodeView::Empty => return None,
+        }
+    }
+}
+
+/// Reads all parts of a shard with one read.
+pub(crate) fn read_all(shard: &Shard, reader: &SectionReader) -> Result<Vec<u8>, StateError> {
+    match shard.len {
+        0 => Ok(Vec::new()),
+        len => Ok(reader.read(shard.offset, len)?),
+    }
+}
+
+/// Joins the top of a shard and those of its parts that `opens` says by the paths of their roots, in
+/// path order. `bytes` are all its parts. The others stay blinded, and are checked as well.
+pub(crate) fn join(
+    shard: &Shard,
+    reader: &SectionReader,
+    bytes: &[u8],
+    opens: &mut impl FnMut(&Path) -> bool,
+) -> Result<PartialTrie, StateError> {
     let (top, base) = (&*shard.trie, *shard.trie.base());
     let mut part_of = |whole: &mut PartialTrie, link: Link, at: &Path| {
         let NodeView::Stub(stub) = top.visit(link) else {
@@ -183,32 +303,21 @@ pub(crate) fn join(shard: &Shard, reader: &SectionReader) -> Result<PartialTrie,
         let Some(part) = PartRef::of(stub) else {
             return Ok(None);
         };
-        graft_part(shard, part, at, reader, &bytes, whole).map(Some)
+        let offset = shard.offset + part.offset;
+        let what = "a part of the index lies outside of its shard";
+        let bytes = bytes_of(bytes, part).ok_or_else(|| reader.corrupt(offset, what))?;
+        let bytes = reader.check(offset, bytes)?;
+        if !opens(at) {
+            return Ok(Some(whole.push_stub(*stub)));
+        }
+        let grafted = whole.graft_encoded(at, bytes);
+        Ok(Some(
+            grafted.map_err(|error| reader.corrupt(offset, error.what))?,
+        ))
     };
     let mut whole = PartialTrie::new(base);
     let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;
     whole.set_root(root);
     whole.shrink_to_fit();
     Ok(whole)
-}
-
-/// Decodes the part whose root is at `at` into a trie. `bytes` contains all parts of the shard.
-fn graft_part(
-    shard: &Shard,
-    part: PartRef,
-    at: &Path,
-    reader: &SectionReader,
-    bytes: &[u8],
-    into: &mut PartialTrie,
-) -> Result<Link, StateError> {
-    let offset = shard.offset + part.offset;
-    let start = usize::try_from(part.offset).unwrap_or(usize::MAX);
-    let bytes = start
-        .checked_add(part.len as usize)
-        .and_then(|end| bytes.get(start..end));
-    let bytes = bytes
-        .ok_or_else(|| reader.corrupt(offset, "a part of the index lies outside of its shard"))?;
-    let bytes = reader.check(offset, bytes)?;
-    let grafted = into.graft_encoded(at, bytes);
-    Ok(grafted.map_err(|error| reader.corrupt(offset, error.what))?)
 }

@@ -3,7 +3,7 @@
 use super::{
     files::IndexChain,
     lookup::Index,
-    parts::{PartCache, PartFile, join},
+    parts::{PartCache, PartFile, join, read_all},
     section::{CHANGED, CHANGES, INDEX, TOPS, parse_section},
     shard::Shard,
 };
@@ -86,7 +86,9 @@ impl StoredIndex {
     /// [`StateError::Store`] if the shard can't be read or decoded.
     pub fn whole(&self, shard: usize) -> Result<(PartialTrie, u64), StateError> {
         let top = &self.tops[shard];
-        let mut trie = join(top, &self.parts)?;
+        let mut trie = join(top, &self.parts, &read_all(top, &self.parts)?, &mut |_| {
+            true
+        })?;
         let mut pages = top.pages;
         for CheckpointChanges { reader, shards } in &self.changes {
             let ShardChanges { offset, len, .. } = shards[shard];

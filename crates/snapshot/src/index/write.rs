@@ -3,7 +3,7 @@
 use super::{
     files::IndexChain,
     lookup::Index,
-    parts::{PartCache, PartFile},
+    parts::{PartCache, PartFile, UnopenedParts},
     section::{CHANGED, CHANGES, INDEX, TOPS},
     shard::{PartRef, Shard, copy},
 };
@@ -41,7 +41,12 @@ struct WriterState {
     keeps: bool,
     /// Memory of the whole shards written so far, in bytes.
     kept_bytes: u64,
+    copied: Vec<CopiedPart>,
 }
+
+/// A part that was copied as it was: its key in the cache, and its new offset, at first relative to
+/// the first part of its shard.
+type CopiedPart = ((u64, u64), u64);
 
 /// A shard that [`IndexWriter::put`] has written.
 struct WrittenShard {
@@ -63,6 +68,7 @@ pub struct WrittenIndex {
     pub checkpoint: CheckpointWriter,
     cache: Arc<PartCache>,
     shards: Vec<Shard>,
+    copied: Vec<CopiedPart>,
     is_resident: bool,
     /// Checkpoints of the previous index, if only changes are written.
     before: Option<IndexChain>,
@@ -121,6 +127,7 @@ impl<'a> IndexWriter<'a> {
             shards: (0..SHARDS).map(|_| None).collect(),
             keeps,
             kept_bytes: 0,
+            copied: Vec::new(),
         });
         Self {
             cache,
@@ -136,11 +143,12 @@ impl<'a> IndexWriter<'a> {
     /// [`StateError::Store`] if writing, or reading the previous index, fails;
     /// [`StateError::Broken`] if a node of the shard is not hashed.
     pub fn put(&self, shard: usize, whole: Arc<PartialTrie>, pages: u64) -> Result<(), StateError> {
-        self.put_edited(shard, whole, None, pages)
+        self.put_edited(shard, whole, None, None, pages)
     }
 
     /// Like [`IndexWriter::put`], but does not compare subtries of an edited copy of the previous
-    /// shard whose root is not among the nodes `touched`. With `None` it compares all.
+    /// shard whose root is not among the nodes `touched`. With `None` it compares all. Of parts that
+    /// are blinded in `whole` ([`Index::opened`]) it copies the bytes, as they are in `unopened`.
     ///
     /// # Errors
     ///
@@ -150,13 +158,16 @@ impl<'a> IndexWriter<'a> {
         shard: usize,
         whole: Arc<PartialTrie>,
         touched: Option<&TouchedNodes>,
+        unopened: Option<&UnopenedParts>,
         pages: u64,
     ) -> Result<(), StateError> {
         let is_touched = |link| touched.is_none_or(|touched| touched.contains(&link));
+        let mut copied = Vec::new();
         let (top, bytes) = match self.before {
             None => {
-                let (top, parts) = split_into_parts(&whole)?;
-                (Some(top), parts)
+                let split = split_into_parts(&whole, unopened)?;
+                copied = split.copied;
+                (Some(split.top), split.parts)
             }
             Some(before) => {
                 let before = before.whole(shard)?;
@@ -173,11 +184,17 @@ impl<'a> IndexWriter<'a> {
             }
         };
         let state = &mut *self.state.lock();
+        debug_assert!(
+            unopened.is_none() || !state.keeps,
+            "a shard with unopened parts is kept"
+        );
         let offset = match bytes.is_empty() {
             true => 0,
             false => state.checkpoint.section_len(),
         };
         state.checkpoint.write(&bytes)?;
+        let copied = copied.into_iter().map(|(key, part)| (key, offset + part));
+        state.copied.extend(copied);
         state.kept_bytes += whole.memory_bytes() as u64;
         let outgrown = self.before.is_none() && state.kept_bytes > self.cache.bytes_max();
         if state.keeps && outgrown {
@@ -232,6 +249,7 @@ impl<'a> IndexWriter<'a> {
             mut checkpoint,
             shards,
             keeps,
+            copied,
             ..
         } = self.state.into_inner();
         checkpoint.section(match self.before {
@@ -265,6 +283,7 @@ impl<'a> IndexWriter<'a> {
             checkpoint,
             cache: self.cache,
             shards: kept,
+            copied,
             is_resident: keeps,
             before: self.before.map(|before| before.files),
         })
@@ -319,25 +338,62 @@ impl WrittenIndex {
         let files = IndexChain::new(finished.id, |name| finished.section_len(name), self.before);
         let parts = match self.is_resident {
             true => None,
-            false => Some(PartFile::new(finished.read_pieces(INDEX)?, self.cache)),
+            false => {
+                let parts = PartFile::new(finished.read_pieces(INDEX)?, self.cache);
+                parts.take_over(&self.copied);
+                Some(parts)
+            }
         };
         Ok((Index::new(self.shards, parts, files), finished.bytes))
     }
 }
 
-/// Splits a whole shard. Returns its top, and the encoding of all its parts.
-fn split_into_parts(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), StateError> {
+/// A shard that was split into its top and its parts.
+struct SplitShard {
+    top: PartialTrie,
+    /// The encoding of all its parts.
+    parts: Vec<u8>,
+    copied: Vec<CopiedPart>,
+}
+
+/// Splits a shard into its top and its parts. Those that are blinded in it are copied from `unopened`.
+fn split_into_parts(
+    whole: &PartialTrie,
+    unopened: Option<&UnopenedParts>,
+) -> Result<SplitShard, StateError> {
     let base = *whole.base();
-    let mut parts = Vec::new();
+    let (mut parts, mut copied) = (Vec::new(), Vec::new());
+    let mut above_unopened = HashSet::default();
+    if unopened.is_some() {
+        find_above_parts(whole, whole.root(), &mut above_unopened);
+    }
     let mut part_of = |top: &mut PartialTrie, link: Link, at: &Path| {
         let view = whole.visit(link);
         let is_account = matches!(view, NodeView::Account { .. });
         let has_none_below = match view {
             NodeView::Account { storage, .. } => storage.is_empty() || storage.is_stub(),
-            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => true,
+            NodeView::Stub(stub) => {
+                let Some(part) = PartRef::of(stub) else {
+                    return Ok(None);
+                };
+                let part = unopened.and_then(|unopened| unopened.part(part));
+                let (bytes, key) = part.ok_or(StateError::Broken {
+                    path: *at,
+                    what: "a part of the index that a merge has left as it was",
+                })?;
+                let part = PartRef {
+                    offset: parts.len() as u64,
+                    len: bytes.len() as u64,
+                };
+                copied.push((key, part.offset));
+                parts.extend_from_slice(bytes);
+                let place = Some(part.to_place());
+                return Ok(Some(top.push_stub(Stub { place, ..*stub })));
+            }
+            NodeView::Slot { .. } | NodeView::Empty => true,
             NodeView::Branch { .. } | NodeView::Extension { .. } => false,
         };
-        if has_none_below {
+        if has_none_below || above_unopened.contains(&link) {
             return Ok(None);
         }
         let node = whole.cached_ref(link).ok_or(StateError::Broken {
@@ -361,7 +417,26 @@ fn split_into_parts(whole: &PartialTrie) -> Result<(PartialTrie, Vec<u8>), State
     let root = copy(whole, whole.root(), &base, &mut top, &mut part_of)?;
     top.set_root(root);
     top.shrink_to_fit();
-    Ok((top, parts))
+    Ok(SplitShard { top, parts, copied })
+}
+
+/// Adds the nodes of the subtrie at `link` that have a blinded part below them to `above`. Returns
+/// whether its root is such a part, or has one below.
+fn find_above_parts(trie: &PartialTrie, link: Link, above: &mut TouchedNodes) -> bool {
+    let is_above = match trie.visit(link) {
+        NodeView::Stub(stub) => return PartRef::of(stub).is_some(),
+        NodeView::Slot { .. } | NodeView::Empty => return false,
+        NodeView::Branch { children } => {
+            let are_above = children.map(|child| find_above_parts(trie, child, above));
+            are_above.contains(&true)
+        }
+        NodeView::Extension { child, .. } => find_above_parts(trie, child, above),
+        NodeView::Account { storage, .. } => find_above_parts(trie, storage, above),
+    };
+    if is_above {
+        above.insert(link);
+    }
+    is_above
 }
 
 /// Appends the subtrie at `link`, whose path is `at`, to `parts`, unless it is larger than

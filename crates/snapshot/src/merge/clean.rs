@@ -12,6 +12,7 @@
 use super::result::{MergedShard, places};
 use crate::{
     base::{error::StateError, layout::place},
+    index::Index,
     pages::Pages,
 };
 use cambium_store::{PageAddr, SegmentStats};
@@ -28,8 +29,14 @@ const DEAD_PER_LIVE: f64 = 0.9;
 /// Length of a span of a segment, in bytes. Its live pages are read in one device read with
 /// everything between them, which is faster than single reads if at least a tenth is live.
 const SPAN_BYTES: u64 = 256 << 10;
+/// 2^64 divided by the golden ratio: the upper bits of its multiples are spread evenly.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Number of spans in memory at a time.
 const SPANS_AT_ONCE: usize = 16;
+
+/// Binary logarithm of the number of turns in which the shards of an index on disk are cleaned, one
+/// turn a merge. A merge opens only those parts of the others that it changes.
+const TURN_BITS: u32 = 2;
 
 /// The segments that a merge cleans.
 pub struct Cleaning {
@@ -65,15 +72,35 @@ impl Cleaning {
         }
     }
 
-    /// Moves pages of one shard out of the chosen segments, and replaces their addresses in its
-    /// index. Moves at most as many bytes as the merge has written for the shard. Pages that can't
-    /// be read stay where they are.
+    /// Returns how many times the bytes that the merge writes for a shard are moved at most. 0 if
+    /// the shard is not cleaned.
+    pub(super) fn share(&self, shard: usize, index: &Index) -> u64 {
+        // However far apart the numbers of two checkpoints are, each shard has its turn.
+        let turn = index.files().sequence().wrapping_mul(GOLDEN) >> (64 - TURN_BITS);
+        match (self.ranks.is_empty(), index.is_resident()) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) if (shard as u64 + turn).is_multiple_of(1 << TURN_BITS) => {
+                1 << TURN_BITS
+            }
+            (false, false) => 0,
+        }
+    }
+
+    /// Moves pages of one shard, which is whole, out of the chosen segments, and replaces their
+    /// addresses in its index. Moves at most `share` times as many bytes as the merge has written
+    /// for the shard. Pages that can't be read stay where they are.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] if writing a page fails.
-    pub fn clean(&self, merged: &mut MergedShard, pages: &Pages) -> Result<(), StateError> {
-        if self.ranks.is_empty() {
+    pub(super) fn clean(
+        &self,
+        merged: &mut MergedShard,
+        pages: &Pages,
+        share: u64,
+    ) -> Result<(), StateError> {
+        if share == 0 {
             return Ok(());
         }
         let mut found: Vec<_> = places(&merged.index)
@@ -82,7 +109,7 @@ impl Cleaning {
             .map(|(addr, link)| LivePage { addr, link })
             .collect();
         found.sort_unstable_by_key(|found| (self.ranks[&found.addr.segment()], found.addr));
-        let mut left = merged.bytes;
+        let mut left = share * merged.bytes;
         let fitting = found.iter().take_while(|found| {
             let fits = found.addr.len() <= left;
             left = left.saturating_sub(found.addr.len());

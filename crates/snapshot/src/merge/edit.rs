@@ -21,7 +21,7 @@ pub(super) struct OldNode {
 }
 
 impl OldNode {
-    /// No subtrie.
+    /// The index has nothing at the path.
     const NONE: Self = Self {
         link: Link::EMPTY,
         depth: 0,
@@ -45,7 +45,7 @@ pub(super) struct IndexEdit<'a> {
     unhashed: Vec<Link>,
 }
 
-/// An edited index.
+/// What an [`IndexEdit`] leads to.
 pub(super) struct EditedIndex {
     pub(super) index: PartialTrie,
     /// As [`IndexEdit::touched`]. `None` if all nodes have moved.

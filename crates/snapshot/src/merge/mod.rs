@@ -60,9 +60,17 @@ pub fn merge(
     let pages = &*old.pages;
     let one = |shard| -> Result<Merged, StateError> {
         let DirtyShard { trie, held } = &shards[shard];
-        let mut merged = merge_shard(&old.index.whole(shard)?, trie, held, pages)?;
-        cleaning.clean(&mut merged, pages)?;
-        index.put_edited(shard, merged.index, merged.touched.as_ref(), merged.named)?;
+        let share = cleaning.share(shard, &old.index);
+        let (before, unopened) = match share {
+            0 => old.index.opened(shard, trie)?,
+            _ => (old.index.whole(shard)?, None),
+        };
+        let mut merged = merge_shard(&before, trie, held, pages)?;
+        cleaning.clean(&mut merged, pages, share)?;
+        // The pages of unopened parts are the same as before.
+        let named = old.index.pages_of(shard) + merged.named - before.counts().1 as u64;
+        let (touched, unopened) = (merged.touched.as_ref(), unopened.as_ref());
+        index.put_edited(shard, merged.index, touched, unopened, named)?;
         pages.counters.merge_parts.add(1);
         Ok(Merged {
             dead: merged.dead,

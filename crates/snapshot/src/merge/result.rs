@@ -22,12 +22,12 @@ pub struct Merged {
 
 /// Result of merging one shard.
 pub struct MergedShard {
-    /// The shard of the new index.
+    /// The shard of the new index. Unopened parts of it are blinded nodes, as pages are.
     pub index: Arc<PartialTrie>,
     /// Expanded nodes of the index that were added, or below which something has changed. `None` if
     /// it has to be compared whole.
     pub touched: Option<TouchedNodes>,
-    /// Number of pages that it names.
+    /// Number of its blinded nodes.
     pub named: u64,
     /// Pages that it no longer names.
     pub dead: Vec<PageAddr>,
@@ -57,7 +57,7 @@ impl MergedShard {
     }
 }
 
-/// Returns the pages that an index names, with the links of their blinded nodes, in path order.
+/// Returns the pages that a whole index names, with the links of their blinded nodes, in path order.
 pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
     let mut places = Vec::new();
     let mut todo = vec![index.root()];

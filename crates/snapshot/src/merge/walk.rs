@@ -19,6 +19,7 @@ use crate::{
         layout::{addr_of_place, addr_of_stub, decode_digests, decode_leaf, is_under, place},
     },
     dirty::HeldPages,
+    index::PartRef,
     pages::{Pages, ReadCause},
 };
 use alloy_primitives::B256;
@@ -457,7 +458,7 @@ impl<'a> Merger<'a> {
     fn unchanged(&mut self, stub: &Stub, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
         if let Some(link) = old.exactly_at(path) {
             return Ok(match self.index.old().visit(link) {
-                NodeView::Stub(page) => Outcome::Page(*page),
+                NodeView::Stub(page) if PartRef::of(page).is_none() => Outcome::Page(*page),
                 _ => Outcome::Resident(link),
             });
         }
