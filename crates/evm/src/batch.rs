@@ -13,7 +13,7 @@ use crate::{
     cache::{BlockCache, Keys},
     listed::{Given, ListStateError},
 };
-use alloy_primitives::{Address, B256, U256, map::HashMap};
+use alloy_primitives::{Address, B256, U256, map::AddressMap};
 use cambium_primitives::AccessList;
 use revm::{DatabaseRef, bytecode::Bytecode, primitives::hardfork::SpecId, state::AccountInfo};
 use std::{
@@ -93,13 +93,13 @@ struct Lists<'a> {
     /// The lists of the first blocks, up to a block without a list, or with an impossible one.
     lists: Vec<Given<'a>>,
     /// Positions of the blocks that change an account, in order.
-    changing: HashMap<Address, Vec<usize>>,
+    changing: AddressMap<Vec<usize>>,
 }
 
 impl<'a> Lists<'a> {
     fn new(blocks: &'a [BatchBlock<'a>]) -> Self {
         let mut lists = Vec::with_capacity(blocks.len());
-        let mut changing = HashMap::<Address, Vec<usize>>::default();
+        let mut changing = AddressMap::<Vec<usize>>::default();
         let listed = blocks.iter().map_while(|block| {
             let list = block.input.access_list?;
             let is_told = block.input.rules.is(SpecId::CANCUN);

@@ -74,6 +74,22 @@ impl<'a, DB: StateRead> BlockCache<'a, DB> {
         self.accounts.get(address, || self.read_account(address))
     }
 
+    /// An account, from the cache or from the state. It is not added to the cache.
+    pub(crate) fn account_once(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        match self.accounts.known(&address) {
+            Some(account) => Ok(account),
+            None => self.db.basic_ref(address),
+        }
+    }
+
+    /// A slot, from the cache or from the state. It is not added to the cache.
+    pub(crate) fn slot_once(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
+        match self.slots.known(&(address, slot)) {
+            Some(value) => Ok(value),
+            None => self.db.storage_ref(address, slot),
+        }
+    }
+
     /// Reads an account without caching it. Notes whether it is empty.
     pub(crate) fn read_account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
         let account = self.db.basic_ref(address)?;
@@ -186,14 +202,17 @@ impl<K: Shard, V: Clone> Shards<K, V> {
         known.entry(key).or_default().clone()
     }
 
-    fn get<E>(&self, key: K, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+    fn known(&self, key: &K) -> Option<V> {
         let shard = &self.0[key.shard() % SHARDS];
         let known = shard.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = known.get(&key).and_then(|cell| cell.value.get()) {
-            return Ok(value.clone());
+        known.get(key)?.value.get().cloned()
+    }
+
+    fn get<E>(&self, key: K, read: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
+        match self.known(&key) {
+            Some(value) => Ok(value),
+            None => self.cell(key).get(read),
         }
-        drop(known);
-        self.cell(key).get(read)
     }
 
     fn put(&self, key: K, value: V) {

@@ -10,7 +10,10 @@ use crate::{
     access_list::{Left, StepAccesses, StepRecorder},
     account::account,
 };
-use alloy_primitives::{Address, B256, Bytes, U256, keccak256, map::HashMap};
+use alloy_primitives::{
+    Address, B256, Bytes, U256, keccak256,
+    map::{AddressMap, B256Map, Entry as MapEntry, U256Map},
+};
 use cambium_keccak::keccak256_each;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use revm::{
@@ -19,20 +22,19 @@ use revm::{
     primitives::hardfork::SpecId,
     state::{Account as TouchedAccount, AccountInfo, EvmState},
 };
-use std::collections::hash_map::Entry as MapEntry;
 
 /// A state with a block's writes on top.
 pub(crate) struct Overlay<DB> {
     db: DB,
-    accounts: HashMap<Address, Entry>,
-    codes: HashMap<B256, Bytecode>,
+    accounts: AddressMap<Entry>,
+    codes: B256Map<Bytecode>,
     /// Changes since the last [`Overlay::take_step`], if [`OverlayMode::steps`] is set.
     step: Option<Changes>,
     /// The account that the EVM sees with a nonce of one.
     feigned: Option<Address>,
     recorder: Option<StepRecorder>,
     /// Codes of the state below that have been read.
-    loaded: HashMap<B256, Bytecode>,
+    loaded: B256Map<Bytecode>,
     mode: OverlayMode,
 }
 
@@ -59,11 +61,17 @@ impl OverlayMode {
     }
 }
 
-/// An account and some of its slots, as they were read.
-pub(crate) struct AccountRead {
-    pub(crate) address: Address,
-    pub(crate) account: Option<AccountInfo>,
-    pub(crate) slots: Vec<(U256, U256)>,
+/// Values that were read from the state below an overlay.
+pub(crate) struct Reads {
+    accounts: Vec<AccountRead>,
+    /// The slots of all accounts, in the order of the accounts.
+    slots: Vec<(U256, U256)>,
+}
+
+struct AccountRead {
+    address: Address,
+    account: Option<AccountInfo>,
+    slot_count: usize,
 }
 
 /// An account that the block has touched.
@@ -72,7 +80,7 @@ struct Entry {
     now: Option<AccountInfo>,
     /// Whether the block deleted the storage that the account had before.
     wiped: bool,
-    slots: HashMap<U256, Slot>,
+    slots: U256Map<Slot>,
 }
 
 #[derive(Clone, Copy)]
@@ -81,17 +89,27 @@ struct Slot {
     now: U256,
 }
 
+impl Slot {
+    /// A slot of the state below.
+    const fn found(value: U256) -> Self {
+        Self {
+            before: value,
+            now: value,
+        }
+    }
+}
+
 impl<DB: StateRead> Overlay<DB> {
     /// An overlay on `db` without any writes.
     pub(crate) fn new(db: DB, mode: OverlayMode) -> Self {
         Self {
             db,
-            accounts: HashMap::default(),
-            codes: HashMap::default(),
+            accounts: AddressMap::default(),
+            codes: B256Map::default(),
             step: mode.steps.then(Changes::default),
             feigned: None,
             recorder: mode.record.then(StepRecorder::default),
-            loaded: HashMap::default(),
+            loaded: B256Map::default(),
             mode,
         }
     }
@@ -175,11 +193,7 @@ impl<DB: StateRead> Overlay<DB> {
         let stepwise = self.step.is_some();
         for (address, touched) in state {
             self.touch(address)?;
-            if let Some(recorder) = &mut self.recorder {
-                for (slot, value) in &touched.storage {
-                    recorder.touch_slot(address, *slot, value.original_value);
-                }
-            }
+            self.touch_slots(address, &touched);
             if !touched.is_touched() {
                 continue;
             }
@@ -219,10 +233,7 @@ impl<DB: StateRead> Overlay<DB> {
                     entry
                         .slots
                         .entry(key)
-                        .or_insert(Slot {
-                            before: slot.original_value,
-                            now: slot.original_value,
-                        })
+                        .or_insert(Slot::found(slot.original_value))
                         .now = slot.present_value;
                     if stepwise {
                         change
@@ -245,6 +256,9 @@ impl<DB: StateRead> Overlay<DB> {
     }
 
     fn record(&mut self, address: Address, account: AccountUpdate) {
+        if self.step.is_none() {
+            return;
+        }
         let wipe = account == AccountUpdate::Delete;
         let path = keccak256(address);
         self.extend_step(vec![AccountDiff {
@@ -277,6 +291,14 @@ impl<DB: StateRead> Overlay<DB> {
         Ok(())
     }
 
+    fn touch_slots(&mut self, address: Address, touched: &TouchedAccount) {
+        if let Some(recorder) = &mut self.recorder {
+            for (slot, value) in &touched.storage {
+                recorder.touch_slot(address, *slot, value.original_value);
+            }
+        }
+    }
+
     /// Ends a step of the block and returns what it touched, if that is recorded.
     pub(crate) fn end_access_step(&mut self) -> Option<StepAccesses> {
         let mut recorder = self.recorder.take()?;
@@ -285,38 +307,83 @@ impl<DB: StateRead> Overlay<DB> {
         Some(accesses)
     }
 
-    /// The reads from the state below, if nothing was applied: everything that a step depends on.
-    pub(crate) fn into_reads(self) -> Vec<AccountRead> {
-        let reads = self.accounts.into_iter().map(|(address, entry)| {
-            let slots = entry.slots.into_iter();
+    /// What a transaction with the writes `state` touches, if that is recorded. The transaction ran
+    /// on this overlay, and its writes are not applied.
+    pub(crate) fn accesses_of(
+        &mut self,
+        state: &EvmState,
+    ) -> Result<Option<StepAccesses>, DB::Error> {
+        for (address, touched) in state {
+            self.touch(*address)?;
+            self.touch_slots(*address, touched);
+        }
+        let accesses = self.recorder.as_mut().map(|recorder| {
+            recorder.end(&After {
+                before: &self.accounts,
+                state,
+            })
+        });
+        Ok(accesses)
+    }
+
+    /// Applies the writes of a transaction whose accesses are recorded elsewhere.
+    pub(crate) fn commit_unrecorded(&mut self, state: EvmState) -> Result<(), DB::Error> {
+        let recorder = self.recorder.take();
+        let committed = self.commit(state);
+        self.recorder = recorder;
+        committed
+    }
+
+    /// Takes all reads from the state below: everything that a transaction depends on, if nothing
+    /// was applied. The overlay is empty afterwards.
+    pub(crate) fn take_reads(&mut self) -> Reads {
+        let mut slots = Vec::new();
+        let accounts = self.accounts.drain().map(|(address, entry)| {
+            let read = entry.slots.iter();
+            slots.extend(read.map(|(slot, value)| (*slot, value.before)));
             AccountRead {
                 address,
                 account: entry.before,
-                slots: slots.map(|(slot, read)| (slot, read.before)).collect(),
+                slot_count: entry.slots.len(),
             }
         });
-        reads.collect()
+        let accounts = accounts.collect();
+        Reads { accounts, slots }
     }
 
     /// Whether all `reads` return the same values here. `below`: whether they are known to come
     /// from the state below, which then need not be read again.
-    pub(crate) fn agrees_with(
-        &mut self,
-        reads: &[AccountRead],
-        below: bool,
-    ) -> Result<bool, DB::Error> {
-        for read in reads {
-            if below && let MapEntry::Vacant(entry) = self.accounts.entry(read.address) {
-                entry.insert(Entry::found(read.account.clone()));
-            }
-            if self.account(read.address)? != read.account.as_ref() {
+    pub(crate) fn agrees_with(&mut self, reads: &Reads, below: bool) -> Result<bool, DB::Error> {
+        let mut slots = reads.slots.as_slice();
+        for read in &reads.accounts {
+            let of_account;
+            (of_account, slots) = slots.split_at(read.slot_count);
+            let entry = match self.accounts.entry(read.address) {
+                MapEntry::Occupied(entry) => entry.into_mut(),
+                MapEntry::Vacant(entry) if below => {
+                    entry.insert(Entry::found(read.account.clone()));
+                    // Nothing in this block has touched the account or its slots.
+                    continue;
+                }
+                MapEntry::Vacant(entry) => {
+                    let info = self.db.basic_ref(read.address)?;
+                    entry.insert(Entry::found(info))
+                }
+            };
+            if entry.now != read.account {
                 return Ok(false);
             }
-            for (slot, value) in &read.slots {
-                if below && let Some(entry) = self.accounts.get_mut(&read.address) {
-                    entry.found_below(*slot, *value);
-                }
-                if self.storage(read.address, *slot)? != *value {
+            for (slot, value) in of_account {
+                let now = match entry.known(*slot) {
+                    Some(now) => now,
+                    None if below => continue,
+                    None => {
+                        let found = self.db.storage_ref(read.address, *slot)?;
+                        entry.slots.insert(*slot, Slot::found(found));
+                        found
+                    }
+                };
+                if now != *value {
                     return Ok(false);
                 }
             }
@@ -349,15 +416,15 @@ impl Entry {
             before: account.clone(),
             now: account,
             wiped: false,
-            slots: HashMap::default(),
+            slots: U256Map::default(),
         }
     }
 
-    /// Sets the value that a slot has in the state below, unless the block has written the slot.
-    fn found_below(&mut self, slot: U256, value: U256) {
-        if !self.wiped && self.now.is_some() {
-            let (before, now) = (value, value);
-            self.slots.entry(slot).or_insert(Slot { before, now });
+    /// The value of a slot, unless it must be read from the state below.
+    fn known(&self, slot: U256) -> Option<U256> {
+        match self.slots.get(&slot) {
+            Some(slot) => Some(slot.now),
+            None => (self.wiped || self.now.is_none()).then_some(U256::ZERO),
         }
     }
 
@@ -447,11 +514,68 @@ pub(crate) fn is_gone(touched: &TouchedAccount) -> bool {
     touched.is_selfdestructed() || touched.is_empty() && !touched.is_created()
 }
 
+/// The state after a transaction whose writes are not applied.
+struct After<'a> {
+    before: &'a AddressMap<Entry>,
+    state: &'a EvmState,
+}
+
+impl After<'_> {
+    fn written(&self, address: &Address) -> Option<&TouchedAccount> {
+        let written = self.state.get(address);
+        written.filter(|written| written.is_touched())
+    }
+}
+
+impl Left for After<'_> {
+    fn account(&self, address: &Address) -> Account {
+        match self.written(address) {
+            Some(written) if is_gone(written) => Account::default(),
+            Some(written) => account(&written.info),
+            None => self.before.account(address),
+        }
+    }
+
+    fn code(&self, account: &Account) -> Bytes {
+        let written = self.state.values().map(|written| &written.info);
+        let mut same = written.filter(|info| info.code_hash == account.code_hash);
+        same.find_map(|info| info.code.as_ref().filter(|code| !code.is_empty()))
+            .map_or_else(Bytes::new, Bytecode::original_bytes)
+    }
+
+    fn slot(&self, address: &Address, slot: &U256) -> U256 {
+        match self.written(address) {
+            Some(written) if is_gone(written) => U256::ZERO,
+            Some(written) => {
+                let slot = written.storage.get(slot);
+                slot.map_or(U256::ZERO, |slot| slot.present_value)
+            }
+            None => self.before.slot(address, slot),
+        }
+    }
+}
+
+/// Values of accounts that were touched.
+trait Values {
+    fn account(&self, address: &Address) -> Account;
+    fn slot(&self, address: &Address, slot: &U256) -> U256;
+}
+
+impl Values for AddressMap<Entry> {
+    fn account(&self, address: &Address) -> Account {
+        self.get(address)
+            .map_or_else(Account::default, Entry::account)
+    }
+
+    fn slot(&self, address: &Address, slot: &U256) -> U256 {
+        let slot = self.get(address).and_then(|entry| entry.slots.get(slot));
+        slot.map_or(U256::ZERO, |slot| slot.now)
+    }
+}
+
 impl<DB> Left for Overlay<DB> {
     fn account(&self, address: &Address) -> Account {
-        self.accounts
-            .get(address)
-            .map_or_else(Account::default, Entry::account)
+        self.accounts.account(address)
     }
 
     fn code(&self, account: &Account) -> Bytes {
@@ -461,10 +585,7 @@ impl<DB> Left for Overlay<DB> {
     }
 
     fn slot(&self, address: &Address, slot: &U256) -> U256 {
-        let entry = self.accounts.get(address);
-        entry
-            .and_then(|entry| entry.slots.get(slot))
-            .map_or(U256::ZERO, |slot| slot.now)
+        self.accounts.slot(address, slot)
     }
 }
 
@@ -490,22 +611,12 @@ impl<DB: StateRead> Database for Overlay<DB> {
     }
 
     fn storage(&mut self, address: Address, key: U256) -> Result<U256, DB::Error> {
-        let entry = self.entry(address)?;
-        if let Some(slot) = entry.slots.get(&key) {
-            return Ok(slot.now);
-        }
-        if entry.wiped || entry.now.is_none() {
-            return Ok(U256::ZERO);
+        if let Some(value) = self.entry(address)?.known(key) {
+            return Ok(value);
         }
         let value = self.db.storage_ref(address, key)?;
         if let Some(entry) = self.accounts.get_mut(&address) {
-            entry.slots.insert(
-                key,
-                Slot {
-                    before: value,
-                    now: value,
-                },
-            );
+            entry.slots.insert(key, Slot::found(value));
         }
         Ok(value)
     }

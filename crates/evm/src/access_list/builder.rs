@@ -1,7 +1,10 @@
 //! Builds a block's access list from its steps.
 
 use super::{StepAccesses, step::AccountAccesses};
-use alloy_primitives::{Address, U256, map::HashMap};
+use alloy_primitives::{
+    Address,
+    map::{AddressMap, U256Map},
+};
 use cambium_primitives::{
     AccessList, AccessListLimits, AccountChanges, BalanceChange, BlockAccessIndex, CodeChange,
     NonceChange, SlotChanges, StorageChange,
@@ -11,14 +14,14 @@ use cambium_primitives::{
 #[derive(Default)]
 pub(crate) struct AccessListBuilder {
     next: u64,
-    accounts: HashMap<Address, Listed>,
+    accounts: AddressMap<Listed>,
 }
 
 /// The entry of an account.
 #[derive(Default)]
 struct Listed {
     /// Slots touched, with their changes; empty for slots that are only read.
-    slots: HashMap<U256, Vec<StorageChange>>,
+    slots: U256Map<Vec<StorageChange>>,
     balances: Vec<BalanceChange>,
     nonces: Vec<NonceChange>,
     codes: Vec<CodeChange>,
@@ -51,7 +54,7 @@ impl AccessListBuilder {
 }
 
 /// The entries of a map, sorted by key. Sorting once is faster than a sorted map.
-fn sorted<K: Ord + Copy, V>(map: HashMap<K, V>) -> Vec<(K, V)> {
+fn sorted<K: Ord + Copy, V>(map: impl IntoIterator<Item = (K, V)>) -> Vec<(K, V)> {
     let mut sorted: Vec<_> = map.into_iter().collect();
     sorted.sort_unstable_by_key(|(key, _)| *key);
     sorted

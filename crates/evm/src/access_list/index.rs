@@ -1,7 +1,10 @@
 //! An index of a given access list, in which steps are looked up and verified.
 
 use super::{StepAccesses, step::AccountAccesses};
-use alloy_primitives::{Address, U256, map::HashMap};
+use alloy_primitives::{
+    Address, U256,
+    map::{AddressMap, HashMap},
+};
 use cambium_primitives::{
     AccessList, AccessListLimits, AccountChanges, BlockAccessIndex, StorageChange,
 };
@@ -14,7 +17,7 @@ use std::{
 pub(crate) struct ListIndex<'a> {
     list: &'a AccessList,
     /// Position of each account in the list.
-    accounts: HashMap<Address, usize>,
+    accounts: AddressMap<usize>,
     /// Position of each slot, by the account's position.
     slots: HashMap<(usize, U256), usize>,
     /// Position of each account's first slot.
@@ -48,7 +51,8 @@ impl<'a> ListIndex<'a> {
     pub(crate) fn new(list: &'a AccessList) -> Self {
         let counts = list.counts();
         let listed_slots = (counts.slots_changed + counts.slots_read) as usize;
-        let mut accounts = HashMap::with_capacity_and_hasher(list.accounts().len(), <_>::default());
+        let mut accounts =
+            AddressMap::with_capacity_and_hasher(list.accounts().len(), <_>::default());
         let mut slots = HashMap::with_capacity_and_hasher(listed_slots, <_>::default());
         let mut first_slots = Vec::with_capacity(list.accounts().len());
         for (place, account) in list.accounts().iter().enumerate() {

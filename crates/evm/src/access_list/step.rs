@@ -1,15 +1,18 @@
 //! What one step of a block touches and changes.
 
-use alloy_primitives::{Address, Bytes, U256, map::HashMap};
+use alloy_primitives::{
+    Address, Bytes, U256,
+    map::{AddressMap, U256Map},
+};
 use cambium_primitives::Account;
 
 /// Records the values that accounts and slots have when a step first touches them.
 #[derive(Default)]
-pub(crate) struct StepRecorder(HashMap<Address, Found>);
+pub(crate) struct StepRecorder(AddressMap<Found>);
 
 struct Found {
     account: Account,
-    slots: HashMap<U256, U256>,
+    slots: U256Map<U256>,
 }
 
 /// The state after a step.
@@ -24,6 +27,13 @@ pub(crate) trait Left {
 
 /// The keys that a step touched, and the values that it changed.
 pub(crate) struct StepAccesses(pub(super) Vec<AccountAccesses>);
+
+impl StepAccesses {
+    /// Adds accesses to other accounts in the same step.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+}
 
 pub(super) struct AccountAccesses {
     pub(super) address: Address,
@@ -40,7 +50,7 @@ impl StepRecorder {
     pub(crate) fn touch(&mut self, address: Address, found: Account) {
         self.0.entry(address).or_insert(Found {
             account: found,
-            slots: HashMap::default(),
+            slots: U256Map::default(),
         });
     }
 

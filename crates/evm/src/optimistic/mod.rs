@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   ahead    a transaction runs before its commit position,      Versions, Below::Guess
-//!            on guessed state, and its reads are recorded        Overlay::into_reads
+//!            on guessed state, and its reads are recorded        Overlay::take_reads
 //!   commit   the reads are compared with the block's overlay     Overlay::agrees_with
 //!            equal: the transaction's writes are applied
 //!            else:  it runs again, on the overlay
@@ -30,23 +30,21 @@ mod state;
 
 use crate::{
     BlockInput, ExecutionCounts, ExecutionError, Executor, Hooks, Outcome, Sequential, StateRead,
+    access_list::StepAccesses,
     cache::BlockCache,
-    overlay::{AccountRead, Overlay, OverlayMode},
+    overlay::{Overlay, OverlayMode, Reads},
     results::BlockResults,
-    step::{StepRunner, TransactionResult},
+    step::{StepRunner, TransactionResult, set_blooms},
 };
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{B256, U256};
-use revm::{
-    primitives::hardfork::SpecId,
-    state::{Account, EvmState, TransactionId},
-};
+use revm::{DatabaseRef, primitives::hardfork::SpecId, state::EvmState};
 use schedule::{Job, Schedule};
-use state::{Below, BelowError};
+use state::{Below, BelowError, ParentReads};
 use std::{
     num::NonZeroUsize,
     ops::Range,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     thread,
 };
 use versions::{Key, Versions};
@@ -63,9 +61,11 @@ struct Ahead {
     result: TransactionResult,
     state: EvmState,
     fee: U256,
-    reads: Vec<AccountRead>,
+    reads: Reads,
     /// Whether all reads came from the parent's state.
     reads_parent: bool,
+    /// What it touched besides the beneficiary, if that is recorded.
+    accesses: Option<StepAccesses>,
     left: Vec<Key>,
 }
 
@@ -76,6 +76,9 @@ struct Committed<'a, DB> {
     counts: ExecutionCounts,
 }
 
+/// What has been committed, or why the block is invalid.
+type CommittedOrError<'a, DB> =
+    Result<Committed<'a, DB>, BelowExecutionError<<DB as DatabaseRef>::Error>>;
 type Runner<'a, DB> = StepRunner<'a, Below<'a, DB>>;
 type BelowExecutionError<E> = ExecutionError<BelowError<E>>;
 
@@ -107,12 +110,9 @@ impl Optimistic {
     ) -> Result<Outcome, BelowExecutionError<DB::Error>> {
         let cache = BlockCache::new(db);
         let versions = Versions::new(input.header.beneficiary);
-        let mut results = BlockResults::new(input)?;
-        let overlay = Overlay::new(Below::Parent(&cache), OverlayMode::of(&input.rules));
-        let mut steps = StepRunner::new(input, overlay);
-        steps.before()?;
-        results.add_accesses(steps.end());
-        let overlay = steps.into_overlay();
+        let threads: Vec<_> = (0..self.threads.get())
+            .map(|_| ParentReads::new(&cache))
+            .collect();
         let block = Block {
             input,
             cache: &cache,
@@ -122,34 +122,16 @@ impl Optimistic {
                 input.transactions.iter().map(|tx| tx.gas_limit()),
                 self.threads.get(),
             ),
-            committed: Mutex::new(Ok(Committed {
-                overlay,
-                results,
-                counts: counts.as_deref().copied().unwrap_or_default(),
-            })),
+            committed: Mutex::default(),
         };
         thread::scope(|scope| {
-            for _ in 1..self.threads.get() {
-                scope.spawn(|| block.work());
+            let (this, others) = threads.split_last().expect("a thread");
+            for parent in others {
+                scope.spawn(|| block.work(&mut block.runner(), parent));
             }
-            block.work();
-        });
-        let committed = block.committed.into_inner();
-        let committed = committed.unwrap_or_else(PoisonError::into_inner)?;
-        let Committed {
-            overlay,
-            mut results,
-            counts: counted,
-        } = committed;
-        if let Some(counts) = counts {
-            *counts = counted;
-        }
-        let mut steps = StepRunner::new(input, overlay);
-        let deposits = results.deposits()?;
-        let contracts = steps.after()?;
-        results.add_accesses(steps.end());
-        let changes = steps.into_overlay().finish();
-        Ok(results.finish(deposits, contracts, changes, true))
+            block.run(this, counts)
+            // The other threads end while this one finishes the block.
+        })
     }
 }
 
@@ -159,48 +141,96 @@ struct Block<'a, DB: StateRead + Sync> {
     cache: &'a BlockCache<'a, DB>,
     versions: &'a Versions,
     schedule: Schedule<Vec<Option<Ahead>>>,
-    /// What has been committed, or why the block is invalid.
-    committed: Mutex<Result<Committed<'a, DB>, BelowExecutionError<DB::Error>>>,
+    committed: Mutex<Option<CommittedOrError<'a, DB>>>,
 }
 
 impl<'a, DB: StateRead + Sync> Block<'a, DB> {
+    fn overlay(&self) -> Overlay<Below<'a, DB>> {
+        let mode = OverlayMode::of(&self.input.rules);
+        Overlay::new(Below::Parent(self.cache), mode)
+    }
+
+    fn runner(&self) -> Runner<'a, DB> {
+        StepRunner::new(self.input, self.overlay())
+    }
+
+    /// Executes the whole block, together with the threads that [`Self::work`].
+    fn run(
+        &self,
+        parent: &'a ParentReads<'a, DB>,
+        counts: Option<&mut ExecutionCounts>,
+    ) -> Result<Outcome, BelowExecutionError<DB::Error>> {
+        let _stop = StopOnReturn(&self.schedule);
+        let mut runner = self.runner();
+        let mut results = BlockResults::new(self.input)?;
+        runner.before()?;
+        results.add_accesses(runner.end());
+        let mut overlay = self.overlay();
+        runner.swap_overlay(&mut overlay);
+        *self.lock() = Some(Ok(Committed {
+            overlay,
+            results,
+            counts: ExecutionCounts::default(),
+        }));
+        self.schedule.start();
+        self.work(&mut runner, parent);
+        let committed = self.lock().take();
+        let Committed {
+            mut overlay,
+            mut results,
+            counts: counted,
+        } = committed.expect("taken once")?;
+        if let Some(counts) = counts {
+            *counts += counted;
+        }
+        runner.swap_overlay(&mut overlay);
+        let deposits = results.deposits()?;
+        let contracts = runner.after()?;
+        results.add_accesses(runner.end());
+        let changes = runner.into_overlay().finish();
+        Ok(results.finish(deposits, contracts, changes, true))
+    }
+
     /// Runs jobs until none is left.
-    fn work(&self) {
-        let _stop = StopOnPanic(&self.schedule);
-        let below = Below::Parent(self.cache);
-        let overlay = Overlay::new(below, OverlayMode::default());
-        let mut runner = StepRunner::new(self.input, overlay);
+    fn work(&self, runner: &mut Runner<'a, DB>, parent: &'a ParentReads<'a, DB>) {
+        let _stop = StopOnReturn(&self.schedule);
         while let Some(job) = self.schedule.next() {
             match job {
                 Job::Ahead(portion, transactions) => {
-                    let ahead = transactions.map(|index| self.ahead(&mut runner, index));
-                    self.schedule.ran(portion, ahead.collect());
+                    let ahead = transactions.map(|index| self.ahead(runner, parent, index));
+                    let mut ahead: Vec<_> = ahead.collect();
+                    set_blooms(ahead.iter_mut().flatten().map(|ahead| &mut ahead.result));
+                    self.schedule.ran(portion, ahead);
                 }
-                Job::Commit(transactions, ahead) => self.commit(&mut runner, transactions, ahead),
+                Job::Commit(transactions, ahead) => self.commit(runner, transactions, ahead),
             }
         }
     }
 
-    fn ahead(&self, runner: &mut Runner<'a, DB>, index: usize) -> Option<Ahead> {
+    fn ahead(
+        &self,
+        runner: &mut Runner<'a, DB>,
+        parent: &'a ParentReads<'a, DB>,
+        index: usize,
+    ) -> Option<Ahead> {
         let below = Below::Guess {
-            cache: self.cache,
+            parent,
             versions: self.versions,
             index,
             guessed: AtomicBool::new(false),
         };
-        let mut overlay = Overlay::new(below, OverlayMode::default());
-        runner.swap_overlay(&mut overlay);
-        let done = runner.transaction_and_fee(index);
-        runner.swap_overlay(&mut overlay);
+        runner.overlay().begin_again(below);
         // A transaction that fails here may succeed at its commit position.
-        let (result, state, fee) = done.ok()?;
-        let left = self.versions.put(index, &state);
+        let (result, state, fee) = runner.transaction_and_fee(index).ok()?;
+        let left = self.versions.put(index, false, &state);
+        let overlay = runner.overlay();
         Some(Ahead {
             result,
-            state,
             fee,
+            accesses: overlay.accesses_of(&state).ok()?,
             reads_parent: overlay.below().is_parent(),
-            reads: overlay.into_reads(),
+            reads: overlay.take_reads(),
+            state,
             left,
         })
     }
@@ -211,16 +241,15 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         transactions: Range<usize>,
         ahead: Option<Vec<Option<Ahead>>>,
     ) {
-        let mut state = self
-            .committed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let Ok(committed) = &mut *state else { return };
+        let mut state = self.lock();
+        let Some(Ok(committed)) = &mut *state else {
+            return;
+        };
         let mut ahead = ahead.into_iter().flatten();
         let before = committed.counts;
         for index in transactions {
             if let Err(error) = self.commit_one(committed, runner, index, ahead.next().flatten()) {
-                *state = Err(error);
+                *state = Some(Err(error));
                 self.schedule.stop();
                 return;
             }
@@ -243,19 +272,18 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
             counts,
         } = committed;
         results.check_limits()?;
-        let result = match ahead {
+        let (result, accesses_ahead) = match ahead {
             // If the state can't be read, running the transaction again returns the error.
             Some(ahead)
                 if overlay
                     .agrees_with(&ahead.reads, ahead.reads_parent)
                     .unwrap_or(false) =>
             {
-                let mut state = ahead.state;
-                let commit = self.pay(overlay, ahead.fee, &mut state);
-                let commit = commit.and_then(|()| overlay.commit(state));
-                commit.map_err(ExecutionError::Database)?;
+                let applied = overlay.commit_unrecorded(ahead.state);
+                let applied = applied.and_then(|()| self.pay(overlay, ahead.fee));
+                applied.map_err(ExecutionError::Database)?;
                 counts.parallel += 1;
-                ahead.result
+                (ahead.result, ahead.accesses)
             }
             ahead => {
                 if let Some(ahead) = ahead {
@@ -265,11 +293,15 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
                 runner.swap_overlay(overlay);
                 let result = self.in_order(runner, index);
                 runner.swap_overlay(overlay);
-                result?
+                (result?, None)
             }
         };
         results.add(result, B256::ZERO);
-        results.add_accesses(overlay.end_access_step());
+        let mut accesses = overlay.end_access_step();
+        if let (Some(all), Some(ahead)) = (&mut accesses, accesses_ahead) {
+            all.extend(ahead);
+        }
+        results.add_accesses(accesses);
         Ok(())
     }
 
@@ -279,39 +311,40 @@ impl<'a, DB: StateRead + Sync> Block<'a, DB> {
         index: usize,
     ) -> Result<TransactionResult, BelowExecutionError<DB::Error>> {
         let (result, state) = runner.transaction_state(index)?;
-        self.versions.put(index, &state);
+        self.versions.put(index, true, &state);
         runner.commit(state)?;
         Ok(result)
     }
 
-    /// Adds the beneficiary's fee to a transaction's writes, as the EVM does.
+    /// Pays the beneficiary's fee for a transaction that withheld it.
     fn pay(
         &self,
         overlay: &mut Overlay<Below<'a, DB>>,
         fee: U256,
-        state: &mut EvmState,
     ) -> Result<(), BelowError<DB::Error>> {
         let beneficiary = self.input.header.beneficiary;
-        let mut account = match overlay.account(beneficiary)? {
-            Some(info) => Account::from(info.clone()),
-            None => Account::new_not_existing(TransactionId::ZERO),
-        };
-        if let Some(balance) = account.info.balance.checked_add(fee) {
-            account.info.balance = balance;
-        }
-        account.mark_touch();
-        state.insert(beneficiary, account);
-        Ok(())
+        let account = overlay.account(beneficiary)?;
+        let balance = account.map_or(U256::ZERO, |account| account.balance);
+        // As in the EVM, a fee that overflows the balance is not paid.
+        overlay.set_balance(
+            beneficiary,
+            balance.checked_add(fee).unwrap_or(balance),
+            false,
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<CommittedOrError<'a, DB>>> {
+        self.committed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Stops the other threads if one panics.
-struct StopOnPanic<'a>(&'a Schedule<Vec<Option<Ahead>>>);
+/// Ends the other threads' work when a thread returns or panics: the block is over then.
+struct StopOnReturn<'a>(&'a Schedule<Vec<Option<Ahead>>>);
 
-impl Drop for StopOnPanic<'_> {
+impl Drop for StopOnReturn<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.stop();
-        }
+        self.0.stop();
     }
 }

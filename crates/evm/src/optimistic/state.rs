@@ -2,11 +2,17 @@
 
 use super::versions::Versions;
 use crate::{StateRead, cache::BlockCache};
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{
+    Address, B256, U256,
+    map::{AddressMap, Entry, U256Map},
+};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// The state below an overlay.
 pub(super) enum Below<'a, DB> {
@@ -14,7 +20,7 @@ pub(super) enum Below<'a, DB> {
     Parent(&'a BlockCache<'a, DB>),
     /// The parent's state with the writes of earlier transactions that have run.
     Guess {
-        cache: &'a BlockCache<'a, DB>,
+        parent: &'a ParentReads<'a, DB>,
         versions: &'a Versions,
         /// Index of the transaction that runs.
         index: usize,
@@ -35,10 +41,41 @@ pub(super) enum BelowError<E> {
 
 impl<E: DBErrorMarker> DBErrorMarker for BelowError<E> {}
 
-impl<'a, DB> Below<'a, DB> {
-    const fn cache(&self) -> &'a BlockCache<'a, DB> {
-        match self {
-            Self::Parent(cache) | Self::Guess { cache, .. } => cache,
+/// Values of the parent's state that one thread has read. Other threads need not take locks to read
+/// theirs.
+pub(super) struct ParentReads<'a, DB> {
+    cache: &'a BlockCache<'a, DB>,
+    /// Taken by one thread only.
+    values: Mutex<ParentValues>,
+}
+
+#[derive(Default)]
+struct ParentValues {
+    accounts: AddressMap<Option<AccountInfo>>,
+    slots: AddressMap<U256Map<U256>>,
+}
+
+impl<'a, DB: StateRead + Sync> ParentReads<'a, DB> {
+    pub(super) fn new(cache: &'a BlockCache<'a, DB>) -> Self {
+        Self {
+            cache,
+            values: Mutex::default(),
+        }
+    }
+
+    fn account(&self, address: Address) -> Result<Option<AccountInfo>, DB::Error> {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        match values.accounts.entry(address) {
+            Entry::Occupied(account) => Ok(account.get().clone()),
+            Entry::Vacant(entry) => Ok(entry.insert(self.cache.account(address)?).clone()),
+        }
+    }
+
+    fn slot(&self, address: Address, slot: U256) -> Result<U256, DB::Error> {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        match values.slots.entry(address).or_default().entry(slot) {
+            Entry::Occupied(value) => Ok(*value.get()),
+            Entry::Vacant(entry) => Ok(*entry.insert(self.cache.slot(address, slot)?)),
         }
     }
 }
@@ -57,53 +94,65 @@ impl<DB: StateRead + Sync> DatabaseRef for Below<'_, DB> {
     type Error = BelowError<DB::Error>;
 
     fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, Self::Error> {
-        if let Self::Guess {
-            versions,
-            index,
-            guessed,
-            ..
-        } = self
-        {
-            if versions.is_in_order(&address) {
-                return Err(BelowError::InOrder);
+        let account = match self {
+            Self::Parent(cache) => cache.account_once(address),
+            Self::Guess {
+                parent,
+                versions,
+                index,
+                guessed,
+            } => {
+                if versions.is_in_order(&address) {
+                    return Err(BelowError::InOrder);
+                }
+                if let Some(account) = versions.account(address, *index) {
+                    guessed.store(true, Ordering::Relaxed);
+                    return Ok(account);
+                }
+                parent.account(address)
             }
-            if let Some(account) = versions.account(address, *index) {
-                guessed.store(true, Ordering::Relaxed);
-                return Ok(account);
-            }
-        }
-        let account = self.cache().account(address);
+        };
         account.map_err(BelowError::State)
     }
 
     fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, Self::Error> {
-        if let Self::Guess { versions, .. } = self
-            && let Some(code) = versions.code(&hash)
-        {
-            return Ok(code);
-        }
-        self.cache().code(hash).map_err(BelowError::State)
+        let code = match self {
+            Self::Parent(cache) => cache.code(hash),
+            Self::Guess {
+                parent, versions, ..
+            } => match versions.code(&hash) {
+                Some(code) => Ok(code),
+                None => parent.cache.code(hash),
+            },
+        };
+        code.map_err(BelowError::State)
     }
 
     fn storage_ref(&self, address: Address, slot: U256) -> Result<U256, Self::Error> {
-        if let Self::Guess {
-            versions,
-            index,
-            guessed,
-            ..
-        } = self
-            && let Some(value) = versions.slot(address, slot, *index)
-        {
-            guessed.store(true, Ordering::Relaxed);
-            return Ok(value);
-        }
-        let value = self.cache().slot(address, slot);
+        let value = match self {
+            Self::Parent(cache) => cache.slot_once(address, slot),
+            Self::Guess {
+                parent,
+                versions,
+                index,
+                guessed,
+            } => {
+                if let Some(value) = versions.slot(address, slot, *index) {
+                    guessed.store(true, Ordering::Relaxed);
+                    return Ok(value);
+                }
+                parent.slot(address, slot)
+            }
+        };
         value.map_err(BelowError::State)
     }
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, Self::Error> {
-        let hash = self.cache().db().block_hash_ref(number);
-        hash.map_err(BelowError::State)
+        let cache = match self {
+            Self::Parent(cache) => cache,
+            Self::Guess { parent, .. } => parent.cache,
+        };
+        cache.db().block_hash_ref(number).map_err(BelowError::State)
     }
 }
 
