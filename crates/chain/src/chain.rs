@@ -106,7 +106,8 @@ impl Chain {
 
     /// Sets the maximum number of consecutive blocks that an import executes at once, for blocks
     /// from Cancun on that come with their access lists. Each block is executed sequentially, on
-    /// one of the executor's threads. Blocks are verified and sealed in order.
+    /// one of the executor's threads. Blocks are verified and sealed in order. If the executor has
+    /// only one thread, blocks are executed one by one, which takes less time then.
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         Self { batch, ..self }
@@ -126,7 +127,10 @@ impl Chain {
 
     /// Maximum number of blocks that are executed at once.
     pub(crate) const fn batch(&self) -> usize {
-        self.batch
+        match self.executor.threads.get() {
+            1 => 1,
+            _ => self.batch,
+        }
     }
 
     /// Whether access lists are applied instead of executing blocks.

@@ -225,7 +225,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Execute up to this many consecutive blocks at once, each sequentially, if they come with
-    /// access lists, from Cancun on: for catching up
+    /// access lists, from Cancun on: for catching up, on two threads or more
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_threads)]
     pub(crate) batch: NonZeroUsize,
     /// Do not execute blocks that come with access lists, from Cancun on: apply the changes in the

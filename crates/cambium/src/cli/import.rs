@@ -39,6 +39,12 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_read_ahead(args.read_ahead);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     let done = &summary.done;
+    if args.batch.get() > 1 && executor.threads.get() == 1 {
+        out.note(format_args!(
+            "--batch had no effect: on one thread, blocks are executed faster one by one. --threads \
+             sets the number of threads."
+        ));
+    }
     if done.blocks > 0 && done.listed == 0 {
         for option in without_effect(args) {
             out.note(format_args!(

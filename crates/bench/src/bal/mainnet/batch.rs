@@ -4,7 +4,7 @@
 use super::block::{RealBlock, SparseState};
 use crate::{
     bal::plan::{Plan, figure},
-    report::{Report, Target, median},
+    report::{Report, median},
 };
 use cambium_chain::{BlockExecutor, ExecutorKind};
 use cambium_evm::{BatchBlock, ExecutionCounts, Outcome, execute_batch};
@@ -88,14 +88,6 @@ pub(super) fn run(
         result.extend(figures.map(|(what, value)| (format!("{name}_{what}"), figure(value))));
     }
     report.results.push(result);
-    let gain = middle("sequential") / middle("batch_1_thread");
-    report.targets.push(Target {
-        name: "a batch on one thread against sequential: mainnet blocks".to_owned(),
-        value: gain,
-        unit: "x",
-        target: "at least 1".to_owned(),
-        met: gain >= 1.0,
-    });
     Ok(())
 }
 
