@@ -201,6 +201,38 @@ fn what_is_written_is_accounted_for_and_pages_split_and_join() {
 }
 
 #[test]
+fn a_merge_writes_no_page_that_is_as_it_was() {
+    let (db, _) = database();
+    let put = |index, nonce| change(path(index), AccountUpdate::Put(account(nonce)));
+    let accounts = || (0..ACCOUNTS).step_by(600);
+    // Changed and changed back, in two blocks of one merge; to the same; and one to another value.
+    let same = counted(&db, || {
+        commit(
+            &db,
+            accounts().map(|index| put(index, index + 1)).collect(),
+            vec![],
+        );
+        commit(
+            &db,
+            accounts().map(|index| put(index, index)).collect(),
+            vec![],
+        );
+        commit(
+            &db,
+            accounts().map(|index| put(index + 1, index + 1)).collect(),
+            vec![],
+        );
+        commit(&db, vec![put(7, 8)], vec![]);
+        db.flush(0).unwrap();
+    });
+    assert_eq!(
+        (same.merges, same.pages_written, same.pages_dead),
+        (1, 1, 1)
+    );
+    assert!(counted_check(&db) > 0);
+}
+
+#[test]
 fn moved_pages_are_among_those_read_and_written() {
     let files = FileSizes {
         segment_bytes_max: 5 << 20,

@@ -37,6 +37,11 @@ const CODE_CACHE_BYTES_MAX: u64 = 256 << 20;
 const BYTES_MIN: u64 = 256 << 10;
 /// Pages that are pinned for the next blocks may take 1/16 of all memory.
 const PINNED_DIVISOR: u64 = 16;
+/// Of little memory they may take 1/6: if a block's pages are not pinned until its root, they are
+/// read twice.
+const PINNED_DIVISOR_OF_LITTLE: u64 = 6;
+/// Memory for pinned pages that is enough for two blocks of a thousand cold keys, in bytes.
+const PINNED_BYTES_WANTED: u64 = 16 << 20;
 /// Lower limit of the memory for pinned pages, in bytes.
 const PINNED_BYTES_MIN: u64 = 1 << 20;
 /// Upper limit of the memory for pinned pages, in bytes: those of some 4,000 cold transactions.
@@ -63,7 +68,10 @@ pub fn restored_bytes_max(memory: u64) -> u64 {
 
 /// Limit of the pages that are pinned for blocks, in bytes, for a budget of `memory` bytes.
 pub fn pinned_bytes_max(memory: u64) -> u64 {
-    (memory / PINNED_DIVISOR).clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX)
+    let of_little = (memory / PINNED_DIVISOR_OF_LITTLE).min(PINNED_BYTES_WANTED);
+    (memory / PINNED_DIVISOR)
+        .max(of_little)
+        .clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX)
 }
 
 /// Memory in use that [`Budget::new`] can't assign, in bytes.

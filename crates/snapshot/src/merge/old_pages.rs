@@ -20,8 +20,8 @@ pub(crate) struct OldPages<'a> {
 }
 
 impl<'a> OldPages<'a> {
-    /// Finds the pages in `index` that `trie` has expanded, except for those below accounts and
-    /// extensions. Reads those that are neither held nor cached, all in flight at once.
+    /// Finds the pages in `index` that `trie` has expanded and changed, except for those below
+    /// accounts and extensions. Reads those that are neither held nor cached, all in flight at once.
     pub(crate) fn read(
         index: &'a PartialTrie,
         trie: &PartialTrie,
@@ -32,6 +32,8 @@ impl<'a> OldPages<'a> {
         let mut todo = vec![(index.root(), trie.root(), *trie.base())];
         while let Some((old, new, path)) = todo.pop() {
             match (index.visit(old), trie.visit(new)) {
+                // Expanded, but not changed.
+                (NodeView::Stub(stub), _) if trie.cached_ref(new) == Some(stub.node) => {}
                 (NodeView::Stub(stub), NodeView::Branch { .. } | NodeView::Extension { .. }) => {
                     let page = match held.get(addr_of_stub(stub, &path)?) {
                         Some(page) => Some(page.clone()),

@@ -157,6 +157,9 @@ impl<'a> Merger<'a> {
     /// Merges the subtrie of the dirty trie at `link`, whose path is `path`, where the old index has
     /// `old`. Edits the index there only if the outcome is [`Outcome::Resident`].
     fn node(&mut self, link: Link, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
+        if let Some(before) = self.same_as_before(link, old, path) {
+            return Ok(before);
+        }
         match self.trie.visit(link) {
             NodeView::Empty => Ok(Outcome::Empty),
             NodeView::Stub(stub) => self.unchanged(stub, old, path),
@@ -199,6 +202,24 @@ impl<'a> Merger<'a> {
                     kind: NodeKind::Leaf,
                 })
             }
+        }
+    }
+
+    /// Returns the old subtrie at `path` if it is equal to the dirty trie's at `link`: pages that the
+    /// dirty trie has expanded for a block which is not in the merge, or for a change to the same
+    /// values, stay what they are.
+    fn same_as_before(&self, link: Link, old: OldNode, path: &Path) -> Option<Outcome> {
+        let before = old.exactly_at(path)?;
+        let is_same = !link.is_stub()
+            && self.trie.cached_ref(link)? == self.index.old().as_stub(before)?.node;
+        is_same.then(|| self.before(before))
+    }
+
+    /// The node of the old index at `link`, unchanged.
+    fn before(&self, link: Link) -> Outcome {
+        match self.index.old().visit(link) {
+            NodeView::Stub(page) if PartRef::of(page).is_none() => Outcome::Page(*page),
+            _ => Outcome::Resident(link),
         }
     }
 
@@ -457,10 +478,7 @@ impl<'a> Merger<'a> {
     /// Takes over a blinded subtrie of the dirty trie, which is unchanged, from the old snapshot.
     fn unchanged(&mut self, stub: &Stub, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
         if let Some(link) = old.exactly_at(path) {
-            return Ok(match self.index.old().visit(link) {
-                NodeView::Stub(page) if PartRef::of(page).is_none() => Outcome::Page(*page),
-                _ => Outcome::Resident(link),
-            });
+            return Ok(self.before(link));
         }
         // The subtrie is part of an expanded page.
         let page = self.old_pages.over(path)?;
