@@ -95,6 +95,8 @@ pub struct Pages {
     resident: ResidentPages,
     /// Memory of the pages that pins hold, in bytes.
     pinned_bytes: AtomicU64,
+    /// The most that pins have held since the memory budget was divided, in bytes.
+    pinned_bytes_peak: AtomicU64,
     /// Counters of the database.
     pub counters: Arc<Counters>,
     unreadable: Mutex<Unreadable>,
@@ -153,6 +155,7 @@ impl Pages {
             cache,
             resident: ResidentPages::default(),
             pinned_bytes: AtomicU64::new(0),
+            pinned_bytes_peak: AtomicU64::new(0),
             counters,
             unreadable: Mutex::default(),
         }
@@ -342,6 +345,18 @@ impl Pages {
     /// Memory of the pages that pins hold, in bytes. A page that several pins hold counts for each.
     pub fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that pins have held since the last call, in bytes.
+    pub fn take_pinned_bytes_peak(&self) -> u64 {
+        let now = self.pinned_bytes();
+        self.pinned_bytes_peak.swap(now, Ordering::Relaxed).max(now)
+    }
+
+    fn add_pinned_bytes(&self, bytes: u64) {
+        let before = self.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pinned_bytes_peak
+            .fetch_max(before + bytes, Ordering::Relaxed);
     }
 
     /// Reads the pages of blinded nodes at their prefixes, all in flight at once and past the
@@ -564,7 +579,7 @@ impl PagePin {
         if pinned.parts.insert(HeldPart(part.clone())) {
             let bytes = part.memory_bytes() as u64;
             pinned.bytes += bytes;
-            self.pages.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.pages.add_pinned_bytes(bytes);
         }
     }
 
@@ -573,7 +588,7 @@ impl PagePin {
         if pinned.pages.insert(addr, page.clone()).is_none() {
             let bytes = page.size_bytes() as u64;
             pinned.bytes += bytes;
-            self.pages.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.pages.add_pinned_bytes(bytes);
         }
         if ahead {
             pinned.ahead.push(addr);

@@ -12,13 +12,14 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Weighs a part by the memory of its trie plus the overhead of the cache, in bytes.
+/// Weighs a part by the memory of its trie plus the overheads of the allocator, whose blocks are a
+/// quarter larger than what they are asked for, and of the cache, in bytes.
 #[derive(Clone)]
 struct PartWeight;
 
 impl Weighter<(u64, u64), Arc<PartialTrie>> for PartWeight {
     fn weight(&self, _: &(u64, u64), part: &Arc<PartialTrie>) -> u64 {
-        part.memory_bytes() as u64 + 96
+        (part.memory_bytes() * 5 / 4) as u64 + 256
     }
 }
 
@@ -84,9 +85,10 @@ impl PartFile {
     }
 
     /// Shrinks the cache so that it fits into the index's limit together with tops of `tops_bytes`
-    /// bytes. It keeps at least a quarter of the limit.
+    /// bytes, and with the parts that a merge and the blocks executed meanwhile hold beside it, which
+    /// get a third. It keeps at least a quarter of the limit.
     pub(crate) fn make_room(&self, tops_bytes: usize) {
-        let left = self.cache.bytes_max.saturating_sub(tops_bytes as u64);
+        let left = self.cache.bytes_max.saturating_sub(tops_bytes as u64) / 3 * 2;
         let capacity = left.max(self.cache.bytes_max / 4);
         self.cache.parts.set_capacity(capacity);
     }

@@ -100,7 +100,7 @@ impl Engine {
     pub(crate) fn divide_again(&self) {
         let others = self.store.codes.memory_bytes() as u64
             + self.store.disk.memory_bytes()
-            + self.store.pages.pinned_bytes();
+            + self.store.pages.take_pinned_bytes_peak();
         let taken = MemoryInUse {
             index: self.merging.index_reserved.load(Ordering::Relaxed),
             codes: self.store.code_cache.bytes(),
