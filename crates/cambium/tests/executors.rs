@@ -51,6 +51,11 @@ fn the_report_says_which_executor_ran_and_why() {
             &["--executor", "batched"],
             "sequential: no access lists",
         ),
+        (
+            true,
+            &["--threads", "2", "--batch", "3"],
+            "sequential, 3 of 3 blocks at once with others",
+        ),
     ] {
         let run = import(&fixture, lists, more);
         assert!(
@@ -74,6 +79,45 @@ fn options_without_an_effect_are_told() {
     assert!(told(false, &["--apply"]).contains(&format!("--apply {without_lists}")));
     let parallel = told(false, &["--executor", "parallel"]);
     assert!(parallel.contains(&format!("--executor batched or parallel {without_lists}")));
+    let applied = told(true, &["--apply", "--threads", "2", "--batch", "3"]);
+    assert!(applied.contains("--batch had no effect: --apply executes no block"));
     let on_one = told(true, &one_thread);
+    for on_one in [&on_one, &told(false, &one_thread)] {
+        assert_eq!(on_one.matches("--batch").count(), 1, "{on_one}");
+    }
     assert!(on_one.contains("--batch had no effect: on one thread, blocks are executed faster"));
+}
+
+#[test]
+fn where_no_block_was_executed_no_executor_is_named() {
+    let fixture = Fixture::generate_with(60, 3, 5, &["--access-lists"]);
+    let applied = import(&fixture, true, &["--apply", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&applied.stdout).expect("JSON");
+    assert_eq!(
+        (&json["applied"], &json["executor"]),
+        (&3.into(), &serde_json::Value::Null)
+    );
+    let db = tempfile::tempdir().expect("a folder");
+    let again = || {
+        let dir = db.path().join("db");
+        let args: [std::ffi::OsString; 8] = [
+            "import".into(),
+            "--genesis".into(),
+            fixture.genesis().into(),
+            "-d".into(),
+            dir.into(),
+            "--batch=3".into(),
+            "--json".into(),
+            fixture.chain().into(),
+        ];
+        cambium(args).done()
+    };
+    again();
+    let skipped = again();
+    let json: serde_json::Value = serde_json::from_str(&skipped.stdout).expect("JSON");
+    assert_eq!(
+        (&json["skipped"], &json["executor"]),
+        (&3.into(), &serde_json::Value::Null)
+    );
+    assert!(!skipped.stderr.contains("--batch"), "{}", skipped.stderr);
 }

@@ -10,7 +10,8 @@
 //! on earlier ones, the pages of their known keys are read, all in flight together, and transactions
 //! that can run code are scouted ([`cambium_evm::Scouts`]) on the newest sealed state.
 //!
-//! How far ahead depends on memory: reading pauses while pins have as much as they may.
+//! How far ahead depends on memory: no reads begin while pins have as much as they may. Scouts that are
+//! under way go on until pins have twice that, and are ended then.
 
 use crate::{Chain, ChainError, PreparedBlock};
 use alloy_primitives::{Address, B256, U256, keccak256};
@@ -25,6 +26,8 @@ use std::{collections::VecDeque, rc::Rc, sync::Arc, task::Poll};
 const SCOUTS_MAX: usize = 256;
 /// Consecutive scouts that found everything in memory, after which most are left out.
 const WARM_SCOUTS: u32 = 256;
+/// Scouts under way go on until pins have so many times as much as they may, and are ended then.
+const GOING_ON: u64 = 2;
 /// Assumed size of a page in flight, in bytes.
 const PAGE_BYTES: u64 = 8 << 10;
 /// One of so many transactions is scouted while everything is in memory.
@@ -274,7 +277,11 @@ impl<'a> ReadingAhead<'a> {
         for _ in 0..self.depth {
             self.take_arrived(false);
             if let Some(ticket) = self.ended.pop_front() {
-                self.scouts.resume(ticket);
+                let (pinned, pinned_max) = self.chain.db().pinned_pages();
+                match pinned < GOING_ON * pinned_max {
+                    true => self.scouts.resume(ticket),
+                    false => self.scouts.abandon(ticket),
+                }
             } else if !self.has_room() || !self.begin_next() {
                 break;
             }
@@ -351,9 +358,14 @@ impl Chain {
         }
         let mut waiting = Waiting::new(self, prepared);
         let mut keys = KnownKeys::default();
-        while let Some(Next::Keys(next)) = waiting.next(false) {
+        let keys_max = (self.db().pinned_pages().1 / PAGE_BYTES) as usize;
+        while keys.accounts.len() + keys.slots.len() < keys_max
+            && let Some(Next::Keys(next)) = waiting.next(false)
+        {
             keys.append(next);
         }
+        keys.accounts.truncate(keys_max);
+        keys.slots.truncate(keys_max);
         if keys.accounts.len() + keys.slots.len() >= PREFETCH_MIN {
             let (accounts, slots) = paths_of(&keys);
             // An error recurs when execution reads the key.

@@ -22,6 +22,8 @@ const RECENT_BLOCKS: usize = 64;
 
 /// Default of [`Chain::with_read_ahead`]: at this depth devices have reached most of their rate.
 pub const READ_AHEAD_DEFAULT: usize = 128;
+/// Most blocks that are executed at once.
+pub const BATCH_MAX: usize = 1024;
 
 #[derive(Default)]
 struct Recent {
@@ -107,9 +109,11 @@ impl Chain {
     /// Sets the maximum number of consecutive blocks that an import executes at once, for blocks
     /// from Cancun on that come with their access lists. Each block is executed sequentially, on
     /// one of the executor's threads. Blocks are verified and sealed in order. If the executor has
-    /// only one thread, blocks are executed one by one, which takes less time then.
+    /// only one thread, blocks are executed one by one, which takes less time then. More than
+    /// [`BATCH_MAX`] are as many.
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
+        let batch = batch.min(BATCH_MAX);
         Self { batch, ..self }
     }
 

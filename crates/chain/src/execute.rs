@@ -54,6 +54,8 @@ pub struct ExecutedBlock {
     pub(crate) is_listed: bool,
     /// Whether its access list was applied instead of executing it.
     pub(crate) is_applied: bool,
+    /// Whether it was executed at once with others.
+    pub(crate) is_batched: bool,
     pub(crate) counts: ExecutionCounts,
     pub(crate) timings: Timings,
 }
@@ -149,6 +151,7 @@ impl Chain {
         input.access_list = given;
         let applied = self.apply(&input, &view)?;
         let is_applied = applied.is_some();
+        let is_batched = !is_applied && outcome.is_some();
         let Done {
             staged,
             access_list,
@@ -185,6 +188,7 @@ impl Chain {
             gas: block.header.gas_used,
             is_listed: given.is_some(),
             is_applied,
+            is_batched,
             counts,
             timings,
         })

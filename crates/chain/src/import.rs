@@ -62,6 +62,8 @@ pub struct ImportProgress {
     pub listed: u64,
     /// Number of these blocks whose access lists were applied instead of executing them.
     pub applied: u64,
+    /// Number of these blocks that were executed at once with others.
+    pub batched: u64,
     /// Counts of parallel execution.
     pub parallel: ExecutionCounts,
     /// The head.
@@ -445,6 +447,7 @@ impl Chain {
                         done.gas += block.gas;
                         done.listed += u64::from(block.is_listed);
                         done.applied += u64::from(block.is_applied);
+                        done.batched += u64::from(block.is_batched);
                         done.parallel += block.counts;
                         if block.becomes_head {
                             group.push(block.sealed);

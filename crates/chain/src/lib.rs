@@ -35,7 +35,7 @@ pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, OPTIMISTIC_THREADS_MIN,
     Transaction,
 };
-pub use chain::{Chain, READ_AHEAD_DEFAULT};
+pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};
 pub use error::{BlockFault, ChainError};
 pub use execute::{ExecutedBlock, Timings};

@@ -544,7 +544,7 @@ impl Hash for HeldPart {
 
 impl PagePin {
     /// A pin that holds no pages yet. While all pins together have `bytes_max` bytes or more, it
-    /// takes only pages that were read ahead for it: a block may read any number of pages.
+    /// takes no more: a block may read any number of pages.
     pub fn new(pages: Arc<Pages>, bytes_max: u64) -> Self {
         Self {
             pages,
@@ -565,9 +565,13 @@ impl PagePin {
         }
     }
 
-    /// Keeps a page that was read ahead for this pin.
+    /// Keeps a page that was read ahead for this pin, if there is room for it.
     pub(crate) fn keep_ahead(&self, addr: PageAddr, page: &Arc<Page>) {
-        self.keep_as(addr, page, true);
+        match self.pages.pinned_bytes() < self.bytes_max {
+            true => self.keep_as(addr, page, true),
+            // Unless somebody waits for it, it leaves memory at once.
+            false => self.pages.counters.pages_ahead_wasted.add(1),
+        }
     }
 
     /// Keeps a part of the index, if there is room for it.

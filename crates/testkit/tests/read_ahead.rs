@@ -46,7 +46,7 @@ const LITTLE: u64 = 2 << 20;
 impl Made {
     /// All kinds of transactions, among accounts of which `spread` uses some more than others.
     fn new(seed: u64, spread: Spread) -> Self {
-        let workload = Workload::new(WorkloadParams {
+        Self::of(WorkloadParams {
             seed,
             accounts: 8_000,
             senders: Some(1_500),
@@ -62,9 +62,13 @@ impl Made {
             spread,
             pool_spread: spread,
             ..WorkloadParams::default()
-        });
-        let workload = workload.unwrap();
-        let disk = FaultyDisk::new(seed);
+        })
+    }
+
+    /// The chain that these parameters make.
+    fn of(params: WorkloadParams) -> Self {
+        let disk = FaultyDisk::new(params.seed);
+        let workload = Workload::new(params).unwrap();
         let shared = Arc::new(disk.duplicate());
         let chain = Chain::init_workload(shared.clone(), &workload, options(64 << 20), &mut |_| {});
         let chain = chain.unwrap();
@@ -266,4 +270,64 @@ fn only_a_merge_puts_other_pages_below_a_view() {
     assert!(after.has_snapshot_of(&before));
     chain.db().flush(0).unwrap();
     assert!(!chain.db().view().unwrap().has_snapshot_of(&after));
+}
+
+/// Transactions that read thousands of slots each are scouted many at once: with their pages, pins
+/// would have several times their limit.
+#[test]
+fn pins_keep_to_their_limit_whatever_scouts_read() {
+    let made = Made::of(WorkloadParams {
+        seed: 6,
+        accounts: 2_000,
+        senders: Some(1_500),
+        holders: Some(1_500),
+        pools: 2,
+        slots: 300_000,
+        blocks: 2,
+        block_size: BlockSize::Transactions(100),
+        erc20_percent: 0,
+        swap_percent: 0,
+        slot_read_percent: 100,
+        slot_read_gas: 2_000_000,
+        spread: Spread::Uniform,
+        pool_spread: Spread::Uniform,
+        ..WorkloadParams::default()
+    });
+    for with_lists in [false, true] {
+        let (chain, _) = made.open(24 << 20);
+        let done = AtomicBool::new(false);
+        let peak = thread::scope(|scope| {
+            let sampler = scope.spawn(|| {
+                let mut peak = 0;
+                while !done.load(Ordering::Relaxed) {
+                    peak = peak.max(chain.db().pinned_pages().0);
+                    thread::sleep(Duration::from_micros(100));
+                }
+                peak
+            });
+            let head = import(&chain, made.blocks(with_lists));
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(head.unwrap(), made.head);
+            sampler.join().unwrap()
+        });
+        let (_, limit) = chain.db().pinned_pages();
+        let room = 2 * limit + (64 << 10);
+        assert!(
+            peak > limit / 2,
+            "{peak} of {limit} bytes: too few for a test"
+        );
+        assert!(
+            peak <= room,
+            "{peak} bytes are pinned, and the limit is {limit}"
+        );
+    }
+}
+
+#[test]
+fn as_many_blocks_at_once_as_one_likes() {
+    let made = Made::new(7, Spread::Uniform);
+    let (chain, _) = made.open(64 << 20);
+    let executor = executor(ExecutorKind::Parallel);
+    let chain = chain.with_executor(executor).with_batch(usize::MAX);
+    assert_eq!(import(&chain, made.blocks(true)).unwrap(), made.head);
 }

@@ -3,7 +3,7 @@
 
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate};
-use cambium_state::{Db, Disk, FaultyDisk, Loader, Options};
+use cambium_state::{Db, Disk, Fault, FaultyDisk, Loader, Options};
 use cambium_testkit::{
     Random, TINY_FILES,
     plain::{commit, first_block, path, put, remove},
@@ -351,7 +351,7 @@ fn parts_of_an_index_that_a_merge_leaves_as_they_were_stay_in_memory() {
     let (db, disk) = large_storages(None);
     let needed = db.stats().unwrap().index_bytes as u64;
     drop(db);
-    let db = Db::open(Arc::new(disk), options(Some(needed / 2)))
+    let db = Db::open(Arc::new(disk), options(Some(needed * 5 / 8)))
         .unwrap()
         .0;
     let stats = db.stats().unwrap();
@@ -380,4 +380,40 @@ fn parts_of_an_index_that_a_merge_leaves_as_they_were_stay_in_memory() {
         ));
         assert!(again <= 4, "{again} of {cold} parts");
     }
+}
+
+#[test]
+fn a_merge_repeats_a_read_of_the_index_that_fails_once() {
+    let (db, disk) = database(4_000, Some(0));
+    assert!(db.stats().unwrap().index_bytes_on_disk > 0);
+    for nonce in 0..8 {
+        commit(&db, vec![put(path(77), nonce)], vec![]);
+        disk.inject(Fault::FailedRead, "checkpoint-", 1);
+        db.flush(0).unwrap();
+        assert_eq!(disk.take_hits().len(), 1);
+    }
+}
+
+#[test]
+fn two_damaged_checkpoints_of_an_index_on_disk_are_not_to_be_opened_again_and_again() {
+    let (db, disk) = database(4_000, Some(0));
+    for nonce in 0..3 {
+        commit(&db, vec![put(path(77), nonce)], vec![]);
+        db.flush(0).unwrap();
+    }
+    drop(db);
+    let disk = disk.crash();
+    for name in checkpoints(&disk) {
+        disk.flip_bit(&name, 124, 5);
+    }
+    let opened = Db::open(Arc::new(disk), options(Some(0)));
+    let error = opened
+        .err()
+        .expect("neither checkpoint is whole")
+        .to_string();
+    assert!(
+        error.contains("checkpoint-") && error.contains("db repair"),
+        "{error}"
+    );
+    assert!(!error.contains("open the database again"), "{error}");
 }

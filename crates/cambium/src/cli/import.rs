@@ -39,14 +39,23 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
         .with_read_ahead(args.read_ahead);
     let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
     let done = &summary.done;
-    if args.batch.get() > 1 && executor.threads.get() == 1 {
-        out.note(format_args!(
-            "--batch had no effect: on one thread, blocks are executed faster one by one. --threads \
-             sets the number of threads."
-        ));
+    let mut options = without_lists(args);
+    if args.batch.get() > 1 && done.blocks > 0 && done.batched == 0 {
+        let why = match () {
+            () if executor.threads.get() == 1 => Some(
+                "on one thread, blocks are executed faster one by one. --threads sets the number of \
+                 threads.",
+            ),
+            () if done.applied > 0 => Some("--apply executes no block whose list is right."),
+            () => None,
+        };
+        if let Some(why) = why {
+            out.note(format_args!("--batch had no effect: {why}"));
+            options.retain(|option| *option != BATCH);
+        }
     }
     if done.blocks > 0 && done.listed == 0 {
-        for option in without_effect(args) {
+        for option in options {
             out.note(format_args!(
                 "{option} had no effect: it needs access lists, and no block came with one. \
                  --access-lists names a file of them."
@@ -56,22 +65,34 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     Ok(Report::new(text(&summary, &chain), json(&summary, &chain)))
 }
 
+const BATCH: &str = "--batch";
+
 /// The options that do nothing for blocks without access lists.
-fn without_effect(args: &ImportArgs) -> Vec<&'static str> {
+fn without_lists(args: &ImportArgs) -> Vec<&'static str> {
     let options = [
         (
             "--executor batched or parallel",
             args.executor.needs_lists(),
         ),
         ("--apply", args.apply),
-        ("--batch", args.batch.get() > 1),
+        (BATCH, args.batch.get() > 1),
     ];
     let given = options.into_iter().filter(|(_, is_given)| *is_given);
     given.map(|(option, _)| option).collect()
 }
 
-/// Which executor ran the blocks, and why.
-fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> String {
+/// Which executor ran the blocks, and why. `None` if none was executed.
+fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<String> {
+    if done.blocks == done.applied {
+        return None;
+    }
+    if done.batched > 0 {
+        return Some(format!(
+            "sequential, {} of {} blocks at once with others: they came with access lists",
+            count(done.batched),
+            count(done.blocks)
+        ));
+    }
     let threads = executor.threads.get();
     let kind = executor.kind.for_block(done.listed > 0, threads);
     let used = match kind {
@@ -98,7 +119,7 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> String {
         }
         _ => "as told".to_owned(),
     };
-    format!("{used}: {why}")
+    Some(format!("{used}: {why}"))
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
@@ -247,8 +268,8 @@ pub(crate) fn text(summary: &ImportSummary, chain: &Chain) -> String {
                 rate(done.gas, time) / 1e6
             ),
         );
-    if done.blocks > done.applied {
-        table = table.row("executor", executor_used(chain.executor(), done));
+    if let Some(used) = executor_used(chain.executor(), done) {
+        table = table.row("executor", used);
     }
     if done.applied > 0 {
         let applied = count(done.applied);
@@ -323,6 +344,7 @@ pub(crate) fn json(summary: &ImportSummary, chain: &Chain) -> Value {
         "skipped": done.skipped,
         "listed": done.listed,
         "applied": done.applied,
+        "batched": done.batched,
         "executor": executor_used(chain.executor(), done),
         "parallel": done.parallel.parallel,
         "again": done.parallel.again,

@@ -85,6 +85,11 @@ impl<S: AheadState> Scouts<S> {
         on_runner!(&mut self.runner, scouts => scouts.resume(ticket, true));
     }
 
+    /// Ends the scout with this ticket. Does nothing if there is none.
+    pub fn abandon(&mut self, ticket: u64) {
+        on_runner!(&mut self.runner, scouts => scouts.resume(ticket, false));
+    }
+
     /// Ends all scouts that wait.
     pub fn abandon_all(&mut self) {
         on_runner!(&mut self.runner, scouts => scouts.abandon_all());

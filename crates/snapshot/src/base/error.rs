@@ -192,6 +192,22 @@ pub enum StateError {
 impl revm::database_interface::DBErrorMarker for StateError {}
 
 impl StateError {
+    /// The same error with another remedy, if it names a damaged file.
+    #[must_use]
+    pub fn with_advice(self, advice: &'static str) -> Self {
+        match self {
+            Self::Store(StoreError::Corrupt {
+                file, offset, what, ..
+            }) => Self::Store(StoreError::Corrupt {
+                file,
+                offset,
+                what,
+                advice,
+            }),
+            other => other,
+        }
+    }
+
     /// Whether the error may be transient: trying the same disk operation again may succeed.
     pub fn is_transient(&self) -> bool {
         match self {

@@ -33,7 +33,7 @@ use crate::{
     base::{error::StateError, pool},
     dirty::{DirtyShard, HeldPages},
     index::IndexWriter,
-    pages::Pages,
+    pages::{Pages, retry_transient},
     read::snapshot::Snapshot,
 };
 use cambium_trie::{PartialTrie, SHARDS};
@@ -62,8 +62,8 @@ pub fn merge(
         let DirtyShard { trie, held } = &shards[shard];
         let share = cleaning.share(shard, &old.index);
         let (before, unopened) = match share {
-            0 => old.index.opened(shard, trie)?,
-            _ => (old.index.whole(shard)?, None),
+            0 => retry_transient(|| old.index.opened(shard, trie))?,
+            _ => (retry_transient(|| old.index.whole(shard))?, None),
         };
         let mut merged = merge_shard(&before, trie, held, pages)?;
         cleaning.clean(&mut merged, pages, share)?;

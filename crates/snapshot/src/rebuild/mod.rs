@@ -11,7 +11,8 @@
 //!
 //! A page contains the path of its subtrie, and the first page of an account whose slots have pages
 //! of their own contains a copy of the account's leaf. Together with the list of live pages, this
-//! determines the index.
+//! determines the index. Checkpoints of an index on disk have no such list: with both damaged, there is
+//! nothing to rebuild from.
 //!
 //! Nothing is changed on disk before the state root equals that of the checkpoint. A rebuild reads
 //! all segments once, and keeps to the memory budget, except for eight bytes for each page.

@@ -326,6 +326,11 @@ pub(crate) struct FoundState {
     pub(crate) is_rebuilt: bool,
 }
 
+/// What to do where neither of the last two checkpoints can be read, nor the index be rebuilt.
+const NO_CHECKPOINT: &str = "the checkpoint before it is damaged, too, and the pages alone don't \
+     tell which of them count: `cambium db repair` restores what can be restored; otherwise restore \
+     the directory from a backup, or import the chain into a new one";
+
 /// Finds the newest whole checkpoint among the last two. If both are damaged and `may_rebuild`,
 /// rebuilds the index from the pages and writes a new checkpoint.
 pub(crate) fn find_state(
@@ -381,7 +386,7 @@ pub(crate) fn find_state(
                 is_rebuilt: true,
             })
         }
-        Err(error) if error.is_damage() => Err(damage),
+        Err(error) if error.is_damage() => Err(damage.with_advice(NO_CHECKPOINT)),
         Err(error) => Err(error),
     }
 }
