@@ -8,6 +8,7 @@ mod random;
 pub mod plain;
 mod engine;
 mod concurrent;
+mod scouted;
 mod unanimous;
 mod naive_chain;
 mod engine_chain;

@@ -1,5 +1,6 @@
 //! Execution by all executors, whose outcomes must be equal.
 
+use crate::scouted::scout;
 use alloy_primitives::{B256, Bytes};
 use cambium_evm::{
     BlockExecutor, BlockInput, ExecutionCounts, ExecutionError, Executor, ExecutorKind, Hooks,
@@ -184,6 +185,9 @@ impl Executor for Unanimous {
         recorded.rules.block_access_list = true;
         let with_list = Sequential.execute(&recorded, &db, Hooks::default());
         let list = with_list.as_ref().ok().and_then(|o| o.access_list.as_ref());
+        if let Some(list) = list {
+            scout(input, &db, list);
+        }
         if list.is_some() && list != input.access_list {
             let input = BlockInput {
                 access_list: list,
