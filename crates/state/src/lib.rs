@@ -81,14 +81,17 @@ pub use cambium_store::{BackupSizes, StoreError};
 pub use db::{
     backup::{BackupReport, backup},
     create::{Loaded, Loader},
-    handle::Db,
+    handle::{CommittedBlock, Db},
     recovery::Recovery,
     stats::{Merging, Stats},
 };
 pub use log::records::BlockMeta;
 pub use options::{FileSizes, Options};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
-pub use view::{ahead::ReadAhead, state::View};
+pub use view::{
+    ahead::ReadAhead,
+    state::{View, account_info},
+};
 pub use write::{
     commit::Committed,
     sealed::Sealed,

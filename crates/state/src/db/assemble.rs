@@ -22,7 +22,7 @@ use cambium_snapshot::{
 };
 use cambium_store::{BlockLog, Codes, Manifest, PageAddr, Segments};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 /// The parts of a database, from which it is assembled.
 pub(crate) struct Parts {
@@ -104,6 +104,7 @@ impl Parts {
                 keeping: Mutex::new(Keeping::new(self.kept)),
                 replaying: Mutex::new(None),
                 target_head: Mutex::new(None),
+                kept_above: AtomicU64::new(u64::MAX),
             },
             layers: Layers::new(base, tree, delta),
             merging: Arc::new(MergeControl::new(is_behind)),

@@ -10,7 +10,18 @@ use crate::{
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Changes};
 use cambium_snapshot::{PagePin, StateError, pinned_bytes_max};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
+
+/// A canonical block, with its changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedBlock {
+    /// The block, as it was sealed.
+    pub meta: BlockMeta,
+    /// What it changed.
+    pub changes: Changes,
+    /// The changes that undo it: the values before.
+    pub reverts: Changes,
+}
 
 /// An open database. Clones are handles of the same database.
 #[derive(Clone)]
@@ -148,6 +159,34 @@ impl Db {
         };
         let record = self.inner.journal.record_at(entry.position)?;
         Ok(Some((record.changes, record.reverts)))
+    }
+
+    /// The canonical block at `number`, with its changes and reverts; `None` above the head.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotKept`] if the block has left the log.
+    pub fn committed_block(
+        &self,
+        number: BlockNumber,
+    ) -> Result<Option<CommittedBlock>, StateError> {
+        let Some(entry) = self.inner.journal.blocks.canonical(number)? else {
+            return Ok(None);
+        };
+        let record = self.inner.journal.record_at(entry.position)?;
+        Ok(Some(CommittedBlock {
+            meta: record.meta,
+            changes: record.changes,
+            reverts: record.reverts,
+        }))
+    }
+
+    /// Keeps the blocks above `number` in the block log, whatever [`Options::keep_blocks`] says:
+    /// somebody is still going to read them. Each call replaces the number of the one before. Blocks
+    /// that have left the log don't come back.
+    pub fn keep_log_above(&self, number: BlockNumber) {
+        let kept_above = &self.inner.journal.kept_above;
+        kept_above.store(number, Ordering::Relaxed);
     }
 
     /// Whether a block is committed and can be built upon: it is canonical, or one of the newest

@@ -13,6 +13,7 @@ use cambium_store::{
     BlockLog, Checkpoint, LogPosition, Manifest, Record, RemovedLogFile, StoreError,
 };
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most files that a merge reads for pruning, and most that it removes. The limit bounds the time
 /// that this adds to a merge, however long the log is.
@@ -38,6 +39,8 @@ pub(crate) struct Journal {
     /// The head that the log names, while the head in memory is still moving down to it. Read and
     /// changed only under `writer`, or before anybody else has the database.
     pub(crate) target_head: Mutex<Option<BlockId>>,
+    /// Blocks above this one are kept, whatever the options say.
+    pub(crate) kept_above: AtomicU64,
     /// Dropped last: it holds the lock of the directory.
     pub(crate) access: Access,
 }
@@ -173,6 +176,7 @@ impl Journal {
         let number = head
             .number
             .saturating_sub(blocks)
+            .min(self.kept_above.load(Ordering::Relaxed))
             .min(base_move.to().number)
             // Branches leave the base's chain below their lowest block.
             .min(lowest_recent.map_or(u64::MAX, |lowest| lowest.saturating_sub(1)))

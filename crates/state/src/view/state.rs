@@ -326,7 +326,7 @@ impl Touched {
 }
 
 /// Converts an account into revm's type, without its code.
-fn account_info(account: Account) -> AccountInfo {
+pub fn account_info(account: Account) -> AccountInfo {
     AccountInfo {
         balance: account.balance,
         nonce: account.nonce,

@@ -1,0 +1,119 @@
+//! Errors of history: what is not kept, and damaged files, by name.
+
+use alloy_primitives::B256;
+use cambium_disk::DiskError;
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::StateError;
+
+/// Error of reading or writing the history. The database itself is sound after any of them.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// An error of the database.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// An operation of the disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The bytes in a file of the history are not those that were written.
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; the database does not need it. Remove the \
+         folder `history`, and `cambium history build` makes it again from the block log"
+    )]
+    Damaged {
+        /// The file's path for display.
+        file: String,
+        /// Offset of the damage, in bytes.
+        offset: u64,
+        /// What is wrong there, in words.
+        what: String,
+    },
+    /// A file of the history is missing, or is not the one that the list of runs names.
+    #[error(
+        "{file} is missing, or another file is in its place; the database does not need it. Remove \
+         the folder `history`, and `cambium history build` makes it again from the block log"
+    )]
+    Missing {
+        /// The file's path for display.
+        file: String,
+    },
+    /// The directory has no history.
+    #[error(
+        "{dir} has no history: `cambium history build` makes one of the blocks that the log keeps"
+    )]
+    NoHistory {
+        /// The database's directory for display.
+        dir: String,
+    },
+    /// There is a history already.
+    #[error("{dir} has a history already, from block {first} on")]
+    Exists {
+        /// The database's directory for display.
+        dir: String,
+        /// The oldest block whose state can be read.
+        first: BlockNumber,
+    },
+    /// The history begins at a later block.
+    #[error("no history of block {number}: it begins at block {first}")]
+    NotKept {
+        /// The requested block.
+        number: BlockNumber,
+        /// The oldest block whose state can be read.
+        first: BlockNumber,
+    },
+    /// The history belongs to another database.
+    #[error(
+        "{file} belongs to the database whose first block is {found}, and this one's is {genesis}"
+    )]
+    OtherDatabase {
+        /// The list of runs, for display.
+        file: String,
+        /// The first block of the database it was made for.
+        found: B256,
+        /// The first block of this database.
+        genesis: B256,
+    },
+    /// The history was written by a newer version.
+    #[error("{file} was written by a newer Cambium (format {found}, this one reads {supported})")]
+    NewerFormat {
+        /// The file's path for display.
+        file: String,
+        /// Format number in the file.
+        found: u32,
+        /// Format number that this version reads.
+        supported: u32,
+    },
+    /// The block log no longer has the blocks that follow the history's newest.
+    #[error(
+        "the history ends at block {upto}, and the block log does not have the next one any more \
+         ({cause}): remove the folder `history` to begin again at the head"
+    )]
+    Gap {
+        /// The newest block of the history.
+        upto: BlockId,
+        /// Why the next block can't be read.
+        cause: String,
+    },
+    /// A reader would have to hold too much of the block log in memory.
+    #[error(
+        "the history ends at block {upto}, too far below the head {head} to read the blocks between \
+         into memory: `cambium history build` brings it there"
+    )]
+    Behind {
+        /// The newest block of the history.
+        upto: BlockId,
+        /// The head of the database.
+        head: BlockId,
+    },
+    /// An earlier write failed.
+    #[error(
+        "no more writes to the history after an earlier failure ({cause}): remove its cause and \
+         start again; the database itself is sound"
+    )]
+    Poisoned {
+        /// Message of the first failure.
+        cause: String,
+    },
+    /// The history was opened for reading alone.
+    #[error("the history is open for reading alone")]
+    ReadOnly,
+}

@@ -1,0 +1,128 @@
+//! A thread that keeps a history at the head of its database.
+
+use crate::{FlatHistory, HistoryError};
+use cambium_state::Db;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Time between two looks at the head.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+struct Signal {
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn is_over(&self) -> bool {
+        *self.is_over.lock()
+    }
+
+    /// Waits for the end, for [`INTERVAL`] at most. Returns whether it has come.
+    fn wait(&self) -> bool {
+        let mut is_over = self.is_over.lock();
+        if !*is_over {
+            self.changed.wait_for(&mut is_over, INTERVAL);
+        }
+        *is_over
+    }
+
+    fn end(&self) {
+        *self.is_over.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A thread that adds each new block to a history, and one that merges its files. Both end when it
+/// is dropped. The block log keeps what is not in the history's files yet.
+pub struct Follower {
+    history: FlatHistory,
+    db: Db,
+    signal: Arc<Signal>,
+    threads: Vec<JoinHandle<Result<(), HistoryError>>>,
+}
+
+impl Follower {
+    /// Starts to follow.
+    pub fn start(history: FlatHistory, db: Db) -> Self {
+        let signal = Arc::<Signal>::default();
+        db.keep_log_above(history.durable().number);
+        let following = {
+            let (history, db, signal) = (history.clone(), db.clone(), signal.clone());
+            thread::spawn(move || {
+                loop {
+                    let caught_up = history.catch_up(&db, &mut |_| !signal.is_over());
+                    db.keep_log_above(history.durable().number);
+                    caught_up.inspect_err(report)?;
+                    if signal.wait() {
+                        return Ok(());
+                    }
+                }
+            })
+        };
+        let merging = {
+            let (history, signal) = (history.clone(), signal.clone());
+            thread::spawn(move || {
+                loop {
+                    history.merge().inspect_err(report)?;
+                    if signal.wait() {
+                        return Ok(());
+                    }
+                }
+            })
+        };
+        Self {
+            history,
+            db,
+            signal,
+            threads: vec![following, merging],
+        }
+    }
+
+    /// The history that follows.
+    pub const fn history(&self) -> &FlatHistory {
+        &self.history
+    }
+
+    /// Catches up with the head, writes what is in memory to a file, and ends.
+    ///
+    /// # Errors
+    ///
+    /// The first error of following or merging. The history is as far as it got.
+    pub fn finish(mut self) -> Result<FlatHistory, HistoryError> {
+        self.end()?;
+        self.history.catch_up(&self.db, &mut |_| true)?;
+        self.history.flush()?;
+        self.db.keep_log_above(self.history.durable().number);
+        Ok(self.history.clone())
+    }
+
+    fn end(&mut self) -> Result<(), HistoryError> {
+        self.signal.end();
+        let mut outcome = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().unwrap_or_else(|_| {
+                Err(HistoryError::Poisoned {
+                    cause: "a panic".to_owned(),
+                })
+            });
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn report(error: &HistoryError) {
+    tracing::error!(%error, "the history does not follow the chain any more");
+}

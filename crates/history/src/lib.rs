@@ -1,0 +1,69 @@
+//! Old states: the value of any account and slot at any kept block.
+//!
+//! ```text
+//! block log --> entries (key, block, old value) --> runs in memory --> runs in files, merged
+//!                                                                       geometrically
+//! ```
+//!
+//! A state at an old block differs from the newest one in what was changed since. The history has
+//! an entry for each change: the key, the block, and the value *before* it. So the value of a key at
+//! block N is that of its first entry above N, and the present one if there is none. A *run* has the
+//! entries of consecutive blocks, sorted by key and block; a look-up reads one page of it, and none
+//! of most runs that lack the key, since they have filters.
+//!
+//! The entries are made from the block log, whether the block was committed a moment ago or years
+//! ago. So the history is never needed to open a database, and can be made again from the log.
+//!
+//! ```
+//! use alloy_primitives::{B256, Bytes, U256};
+//! use cambium_history::{FlatHistory, HistoryOptions};
+//! use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
+//! use cambium_state::{BlockMeta, FaultyDisk, Loader, Options};
+//! use std::sync::Arc;
+//!
+//! let disk = Arc::new(FaultyDisk::new(1));
+//! let loaded = Loader::new(disk.clone(), Options::default())?.finish(&mut |_| {})?;
+//! let meta = |number, root, parent| BlockMeta {
+//!     id: BlockId::new(number, B256::with_last_byte(number as u8 + 1)),
+//!     parent,
+//!     state_root: root,
+//!     body: Bytes::new(),
+//! };
+//! let mut parent = meta(0, loaded.root(), B256::ZERO);
+//! let db = loaded.create(parent.clone(), vec![])?;
+//! let alice = B256::repeat_byte(0xa1);
+//! for number in 1..=3 {
+//!     let account = Account { balance: U256::from(number), ..Account::default() };
+//!     let changes = Changes::new(vec![AccountDiff {
+//!         path: alice,
+//!         account: AccountUpdate::Put(account),
+//!         wipe: false,
+//!         slots: vec![],
+//!     }]);
+//!     let staged = db.view()?.session().finish(changes, vec![])?;
+//!     let block = meta(number, staged.root(), parent.id.hash);
+//!     staged.seal(block.clone())?.commit()?;
+//!     parent = block;
+//! }
+//! let history = FlatHistory::create(disk, &db, 0, HistoryOptions::default())?;
+//! history.catch_up(&db, &mut |_| true)?;
+//! assert_eq!(history.view_at(&db, 2)?.account(&alice)?.unwrap().balance, U256::from(2));
+//! assert_eq!(history.view_at(&db, 0)?.account(&alice)?, None);
+//! # Ok::<(), cambium_history::HistoryError>(())
+//! ```
+
+mod error;
+mod entry;
+mod memory_run;
+mod run;
+mod runs;
+mod merge;
+mod view;
+mod list;
+mod flat;
+mod follower;
+
+pub use error::HistoryError;
+pub use flat::{CatchUp, CheckedHistory, FlatHistory, HistoryOptions, HistoryStats};
+pub use follower::Follower;
+pub use view::HistoryView;

@@ -1,0 +1,251 @@
+//! The list of runs: which files belong to the history, and which blocks it has.
+//!
+//! It is written anew whenever runs come or go, under a temporary name that then replaces the old
+//! one. Numbers are little-endian, `varint` is LEB128:
+//!
+//! ```text
+//! OFFSET  SIZE    MEANING
+//! 0       8       "CamRuns", line feed
+//! 8       4       format: 1
+//! 12      32      hash of the database's first block
+//! 44      40      first block whose state can be read: number and hash
+//! then    varint  number that the next file gets
+//! then    varint  number of runs, oldest first, and of each:
+//!         varint  number of its file
+//!         varint  its first block
+//!         varint  its last block
+//!         8       its identity
+//!         32      hash of its last block
+//! then    8       xxh3-64 of all before
+//! ```
+//!
+//! A run's last block may be lower than the one in its file: the blocks above left the canonical
+//! chain.
+
+use crate::HistoryError;
+use alloy_primitives::B256;
+use cambium_disk::Disk;
+use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Folder of all files of the history.
+pub(crate) const DIR: &str = "history";
+const NAME: &str = "history/flat.list";
+const TEMPORARY_NAME: &str = "history/flat.list.tmp";
+const MAGIC: &[u8; 8] = b"CamRuns\n";
+const FORMAT: u32 = 1;
+/// Ending of the files of runs.
+const ENDING: &str = ".run";
+
+/// A run in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListedRun {
+    pub(crate) file: u64,
+    /// First block.
+    pub(crate) first: BlockNumber,
+    /// Last block. The entries of later ones are dead.
+    pub(crate) last: BlockId,
+    pub(crate) identity: u64,
+}
+
+/// The list of runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunList {
+    /// Hash of the database's first block.
+    pub(crate) genesis: B256,
+    /// The oldest block whose state can be read.
+    pub(crate) first: BlockId,
+    pub(crate) next_file: u64,
+    /// Oldest first. The first one begins above `first`, each other where the one before ends.
+    pub(crate) runs: Vec<ListedRun>,
+}
+
+impl RunList {
+    /// The newest block that the files have.
+    pub(crate) fn upto(&self) -> BlockId {
+        self.runs.last().map_or(self.first, |run| run.last)
+    }
+
+    /// Whether there is a list.
+    pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
+        Ok(disk.exists(NAME)?)
+    }
+
+    /// Reads the list; `None` if there is none.
+    pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Self>, HistoryError> {
+        let file = match disk.open(NAME) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            file => file?,
+        };
+        let path = disk.display_path(NAME);
+        let len = file.len()?;
+        let damaged = |offset: u64, what: &str| HistoryError::Damaged {
+            file: path.clone(),
+            offset,
+            what: what.to_owned(),
+        };
+        if len > 1 << 20 {
+            return Err(damaged(0, "it is longer than 1 MiB"));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_at(&mut bytes, 0)?;
+        let format = bytes.get(8..12).filter(|_| bytes.starts_with(MAGIC));
+        let format = format.map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+        match format {
+            Some(found) if found > FORMAT && sum_is_right(&bytes) => {
+                return Err(HistoryError::NewerFormat {
+                    file: path,
+                    found,
+                    supported: FORMAT,
+                });
+            }
+            _ => {}
+        }
+        let list = Self::decode(&bytes);
+        list.map(Some)
+            .map_err(|error| damaged(error.offset as u64, error.what))
+    }
+
+    /// Replaces the list. It is durable on return, and so are the names of runs.
+    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), HistoryError> {
+        if disk.exists(TEMPORARY_NAME)? {
+            disk.remove(TEMPORARY_NAME)?;
+        }
+        let file = disk.create(TEMPORARY_NAME)?;
+        file.write_at(&self.encode(), 0)?;
+        file.sync()?;
+        // The list must not be durable before the names of the files in it.
+        disk.sync_dir(DIR)?;
+        disk.rename(TEMPORARY_NAME, NAME)?;
+        Ok(disk.sync_dir(DIR)?)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(self.genesis.as_slice());
+        out.extend_from_slice(&self.first.number.to_le_bytes());
+        out.extend_from_slice(self.first.hash.as_slice());
+        put_varint(&mut out, self.next_file);
+        put_varint(&mut out, self.runs.len() as u64);
+        for run in &self.runs {
+            for number in [run.file, run.first, run.last.number] {
+                put_varint(&mut out, number);
+            }
+            out.extend_from_slice(&run.identity.to_le_bytes());
+            out.extend_from_slice(run.last.hash.as_slice());
+        }
+        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if !sum_is_right(bytes) {
+            return Err(reader.error("the checksum of the list of runs does not match"));
+        }
+        let mut reader_of = Reader::new(&bytes[..bytes.len() - 8]);
+        std::mem::swap(&mut reader, &mut reader_of);
+        if reader.take(8)? != MAGIC || reader.u32()? != FORMAT {
+            return Err(reader.error("this is no list of runs in this format"));
+        }
+        let genesis = reader.b256()?;
+        let first = BlockId::new(reader.u64()?, reader.b256()?);
+        let next_file = reader.varint()?;
+        let count = reader.count(43)?;
+        let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (file, first_block, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
+            let run = ListedRun {
+                file,
+                first: first_block,
+                identity: reader.u64()?,
+                last: BlockId::new(last, reader.b256()?),
+            };
+            let before = runs.last().map_or(first, |run| run.last).number;
+            if before.checked_add(1) != Some(run.first) || run.last.number < run.first {
+                return Err(reader.error("the runs don't follow one another"));
+            }
+            if run.file >= next_file {
+                return Err(reader.error("a run has the number of a later file"));
+            }
+            runs.push(run);
+        }
+        reader.finish()?;
+        Ok(Self {
+            genesis,
+            first,
+            next_file,
+            runs,
+        })
+    }
+}
+
+/// Whether the last eight bytes are the checksum of those before.
+fn sum_is_right(bytes: &[u8]) -> bool {
+    bytes
+        .split_last_chunk::<8>()
+        .is_some_and(|(rest, sum)| xxh3_64(rest).to_le_bytes() == *sum)
+}
+
+/// The name of the file of a run.
+pub(crate) fn run_name(file: u64) -> String {
+    format!("{DIR}/{file:08}{ENDING}")
+}
+
+/// The number of a run's file, from its name in the folder.
+pub(crate) fn file_of(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(ENDING)?;
+    let is_ours = number.len() >= 8 && number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|_| is_ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cambium_disk::FaultyDisk;
+
+    fn sample() -> RunList {
+        let run = |file, first, last| ListedRun {
+            file,
+            first,
+            last: BlockId::new(last, B256::repeat_byte(last as u8)),
+            identity: file * 7,
+        };
+        RunList {
+            genesis: B256::repeat_byte(1),
+            first: BlockId::new(3, B256::repeat_byte(3)),
+            next_file: 200,
+            runs: vec![run(9, 4, 400), run(199, 401, 401)],
+        }
+    }
+
+    #[test]
+    fn a_list_survives_its_file_and_every_damage_is_found() {
+        let disk = FaultyDisk::new(1);
+        disk.create_dir(DIR).unwrap();
+        assert_eq!(RunList::read(&disk).unwrap(), None);
+        let list = sample();
+        list.write(&disk).unwrap();
+        list.write(&disk).unwrap();
+        assert_eq!(RunList::read(&disk).unwrap(), Some(list.clone()));
+        let bytes = list.encode();
+        assert!((0..bytes.len()).all(|end| RunList::decode(&bytes[..end]).is_err()));
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x10;
+            assert!(RunList::decode(&bytes).is_err(), "byte {at}");
+        }
+        let mut apart = list;
+        apart.runs[1].first = 402;
+        assert!(RunList::decode(&apart.encode()).is_err());
+    }
+
+    #[test]
+    fn files_have_the_numbers_in_their_names() {
+        assert_eq!(run_name(7), "history/00000007.run");
+        assert_eq!(file_of("00000007.run"), Some(7));
+        assert_eq!(file_of("7.run"), None);
+        assert_eq!(file_of("flat.list"), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! A run in memory: the entries of the newest blocks, sorted.
+
+use crate::entry::{Entry, Key, entries_of, key_of, number_of};
+use cambium_primitives::{BlockNumber, Changes};
+use std::ops::RangeInclusive;
+
+/// Sorted entries of consecutive blocks, in memory. It never changes.
+pub(crate) struct MemoryRun {
+    /// The blocks whose changes it has.
+    pub(crate) blocks: RangeInclusive<BlockNumber>,
+    /// Of each entry: length of the position, length of the value, position, value.
+    bytes: Vec<u8>,
+    /// Where each entry begins in `bytes`.
+    starts: Vec<u32>,
+}
+
+impl MemoryRun {
+    fn empty(blocks: RangeInclusive<BlockNumber>) -> Self {
+        Self {
+            blocks,
+            bytes: Vec::new(),
+            starts: Vec::new(),
+        }
+    }
+
+    /// The entries of one block.
+    pub(crate) fn of_block(number: BlockNumber, changes: &Changes, reverts: &Changes) -> Self {
+        let mut run = Self::empty(number..=number);
+        entries_of(changes, reverts, |key: Key, value| {
+            run.push(key.at(number).as_bytes(), value);
+        });
+        run.shrink_to_fit();
+        run
+    }
+
+    /// Two runs as one. `newer` has the blocks that follow.
+    pub(crate) fn merged(older: &Self, newer: &Self) -> Self {
+        let mut run = Self::empty(*older.blocks.start()..=*newer.blocks.end());
+        run.bytes
+            .reserve_exact(older.bytes.len() + newer.bytes.len());
+        run.starts.reserve_exact(older.len() + newer.len());
+        let (mut left, mut right) = (0, 0);
+        loop {
+            let take_left = match (older.entry(left), newer.entry(right)) {
+                (None, None) => return run,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some(older), Some(newer)) => older < newer,
+            };
+            let entry = match take_left {
+                true => older.entry(left),
+                false => newer.entry(right),
+            };
+            let entry = entry.expect("just looked at");
+            run.push(entry.position, entry.value);
+            *(if take_left { &mut left } else { &mut right }) += 1;
+        }
+    }
+
+    /// The entries of blocks up to `last`. `None` if there are no such blocks.
+    pub(crate) fn up_to(&self, last: BlockNumber) -> Option<Self> {
+        let blocks = *self.blocks.start()..=last.min(*self.blocks.end());
+        if blocks.is_empty() {
+            return None;
+        }
+        let mut run = Self::empty(blocks);
+        for entry in (0..self.len()).filter_map(|at| self.entry(at)) {
+            if number_of(entry.position) <= last {
+                run.push(entry.position, entry.value);
+            }
+        }
+        run.shrink_to_fit();
+        Some(run)
+    }
+
+    fn push(&mut self, position: &[u8], value: &[u8]) {
+        self.starts.push(self.bytes.len() as u32);
+        self.bytes.push(position.len() as u8);
+        self.bytes.push(value.len() as u8);
+        self.bytes.extend_from_slice(position);
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn shrink_to_fit(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.starts.shrink_to_fit();
+    }
+
+    /// Number of entries.
+    pub(crate) const fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Its memory, in bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes.capacity() + 4 * self.starts.capacity()
+    }
+
+    /// The entry at an index.
+    pub(crate) fn entry(&self, index: usize) -> Option<Entry<'_>> {
+        let start = *self.starts.get(index)? as usize;
+        let position = start + 2..start + 2 + usize::from(self.bytes[start]);
+        let value = position.end..position.end + usize::from(self.bytes[start + 1]);
+        Some(Entry {
+            position: &self.bytes[position],
+            value: &self.bytes[value],
+        })
+    }
+
+    /// Index of the first entry at `position` or after it.
+    pub(crate) fn seek(&self, position: &[u8]) -> usize {
+        let starts = 0..self.starts.len();
+        let (mut low, mut high) = (starts.start, starts.end);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self
+                .entry(middle)
+                .is_some_and(|entry| entry.position < position)
+            {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
+    /// The value that a key had before its first change in block `from` or later.
+    pub(crate) fn find(&self, key: &Key, from: BlockNumber) -> Option<&[u8]> {
+        let entry = self.entry(self.seek(key.at(from).as_bytes()))?;
+        (key_of(entry.position) == key.as_bytes()).then_some(entry.value)
+    }
+}
+
+/// Largest number of bytes of a run: the starts of its entries have 32 bits.
+pub(crate) const MEMORY_RUN_BYTES_MAX: usize = u32::MAX as usize / 2;

@@ -1,0 +1,326 @@
+//! The format of a run's file.
+//!
+//! ```text
+//! pages     4096 bytes each: sorted entries
+//! fences    which page has a position, in whole blocks
+//! filter    which keys there are, in whole blocks; may be missing
+//! waypoints hashes of some of the blocks, in whole blocks: each the number, 8 bytes, and the hash
+//! trailer   one block of 4096 bytes
+//! ```
+//!
+//! A page. Numbers are little-endian, `varint` is LEB128:
+//!
+//! ```text
+//! OFFSET  SIZE    MEANING
+//! 0       8       xxh3-64 of the rest, with a seed from the run's identity and the page's number
+//! 8       2       number of entries
+//! 10      1       1 if the last entry is the first one of the next page, too: a key whose changes
+//!                 go on there; else 0
+//! 11              entries, and of each:
+//!         1       number of bytes that its key shares with the key before
+//!         1       number of further bytes of the key
+//!                 these bytes
+//!         varint  block, less the run's first
+//!         1       length of the value
+//!                 value: a compact account, or a slot's bytes, big-endian without leading zeros;
+//!                 no bytes for an absent account and for zero
+//! then            zeros
+//! ```
+//!
+//! The trailer:
+//!
+//! ```text
+//! OFFSET  SIZE    MEANING
+//! 0       8       "CamHist", line feed
+//! 8       4       format: 1
+//! 12      4       0
+//! 16      8       identity of the run
+//! 24      8       first block
+//! 32      8       last block
+//! 40      8       number of entries
+//! 48      8       number of pages
+//! 56      8       length of the fences
+//! 64      8       xxh3-64 of the fences
+//! 72      8       length of the filter; 0 if there is none
+//! 80      8       xxh3-64 of the filter
+//! 88      8       number of waypoints
+//! 96      8       xxh3-64 of the waypoints
+//! 104     8       xxh3-64 of all before
+//! ```
+
+use crate::entry::{self, Entry, NUMBER_BYTES, Position, key_of, number_of};
+use cambium_disk::BLOCK_BYTES;
+use cambium_primitives::{BlockNumber, DecodeError, Reader, put_varint};
+use std::ops::RangeInclusive;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Size of a page, in bytes: what a device reads at least.
+pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
+/// Size of a waypoint: a block's number and hash.
+pub(crate) const WAYPOINT_BYTES: usize = 40;
+const PAGE_HEAD_BYTES: usize = 11;
+const MAGIC: &[u8; 8] = b"CamHist\n";
+pub(crate) const FORMAT: u32 = 1;
+
+/// Rounds up to whole blocks.
+pub(crate) const fn blocks_of(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES as u64) * BLOCK_BYTES as u64
+}
+
+/// What a run's trailer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    pub(crate) identity: u64,
+    pub(crate) blocks: RangeInclusive<BlockNumber>,
+    pub(crate) entries: u64,
+    pub(crate) pages: u64,
+    pub(crate) fences_bytes: u64,
+    pub(crate) fences_sum: u64,
+    pub(crate) filter_bytes: u64,
+    pub(crate) filter_sum: u64,
+    pub(crate) waypoints: u64,
+    pub(crate) waypoints_sum: u64,
+}
+
+impl Trailer {
+    pub(crate) fn encode(&self) -> [u8; PAGE_BYTES] {
+        let mut out = Vec::with_capacity(PAGE_BYTES);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for number in [
+            self.identity,
+            *self.blocks.start(),
+            *self.blocks.end(),
+            self.entries,
+            self.pages,
+            self.fences_bytes,
+            self.fences_sum,
+            self.filter_bytes,
+            self.filter_sum,
+            self.waypoints,
+            self.waypoints_sum,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
+        let mut block = [0; PAGE_BYTES];
+        block[..out.len()].copy_from_slice(&out);
+        block
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let sum = xxh3_64(reader.clone().take(104)?);
+        let is_run = reader.take(8)? == MAGIC;
+        let format = reader.u32()?;
+        reader.take(4)?;
+        let mut number = || reader.u64();
+        let trailer = Self {
+            identity: number()?,
+            blocks: number()?..=number()?,
+            entries: number()?,
+            pages: number()?,
+            fences_bytes: number()?,
+            fences_sum: number()?,
+            filter_bytes: number()?,
+            filter_sum: number()?,
+            waypoints: number()?,
+            waypoints_sum: number()?,
+        };
+        if !is_run || reader.u64()? != sum {
+            return Err(reader.error("the checksum of a run's trailer does not match"));
+        }
+        if format != FORMAT {
+            return Err(reader.error("a run in another format"));
+        }
+        Ok(trailer)
+    }
+
+    /// Length of the whole file, in bytes. `None` if there is no such length.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        let max = u64::MAX - 2 * PAGE_BYTES as u64;
+        let waypoints = self.waypoints.checked_mul(WAYPOINT_BYTES as u64)?;
+        if self.fences_bytes.max(self.filter_bytes).max(waypoints) > max {
+            return None;
+        }
+        let pages = self.pages.checked_mul(PAGE_BYTES as u64)?;
+        let fences = pages.checked_add(blocks_of(self.fences_bytes))?;
+        let filter = fences.checked_add(blocks_of(self.filter_bytes))?;
+        let waypoints = filter.checked_add(blocks_of(waypoints))?;
+        waypoints.checked_add(PAGE_BYTES as u64)
+    }
+
+    /// Offset of the fences.
+    pub(crate) const fn fences_at(&self) -> u64 {
+        self.pages * PAGE_BYTES as u64
+    }
+
+    /// Offset of the filter.
+    pub(crate) const fn filter_at(&self) -> u64 {
+        self.fences_at() + blocks_of(self.fences_bytes)
+    }
+
+    /// Offset of the waypoints.
+    pub(crate) const fn waypoints_at(&self) -> u64 {
+        self.filter_at() + blocks_of(self.filter_bytes)
+    }
+}
+
+/// Seed of a page's checksum.
+const fn page_seed(identity: u64, page: u64) -> u64 {
+    identity ^ page.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A page that is being filled.
+pub(crate) struct PageBuilder {
+    bytes: Vec<u8>,
+    count: u16,
+    first_block: BlockNumber,
+    /// Position of the last entry.
+    last: Vec<u8>,
+}
+
+impl PageBuilder {
+    pub(crate) fn new(first_block: BlockNumber) -> Self {
+        let mut bytes = Vec::with_capacity(PAGE_BYTES);
+        bytes.resize(PAGE_HEAD_BYTES, 0);
+        Self {
+            bytes,
+            count: 0,
+            first_block,
+            last: Vec::new(),
+        }
+    }
+
+    /// Adds an entry if there is room for it beside `spare` bytes.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>, spare: usize) -> bool {
+        let before = self.bytes.len();
+        let key = key_of(entry.position);
+        let last = match self.last.len() {
+            0 => &[][..],
+            _ => key_of(&self.last),
+        };
+        let shared = last.iter().zip(key).take_while(|(a, b)| a == b).count();
+        self.bytes.push(shared as u8);
+        self.bytes.push((key.len() - shared) as u8);
+        self.bytes.extend_from_slice(&key[shared..]);
+        let number = number_of(entry.position) - self.first_block;
+        put_varint(&mut self.bytes, number);
+        self.bytes.push(entry.value.len() as u8);
+        self.bytes.extend_from_slice(entry.value);
+        if self.bytes.len() + spare > PAGE_BYTES {
+            self.bytes.truncate(before);
+            return false;
+        }
+        self.count += 1;
+        self.last.clear();
+        self.last.extend_from_slice(entry.position);
+        true
+    }
+
+    /// Position of the last entry; no bytes if there is none.
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// Ends page `page` of a run, and begins the next one. `goes_on`: the last entry is the first
+    /// one of the next page, too.
+    pub(crate) fn finish(&mut self, identity: u64, page: u64, goes_on: bool, out: &mut Vec<u8>) {
+        self.bytes.resize(PAGE_BYTES, 0);
+        self.bytes[8..10].copy_from_slice(&self.count.to_le_bytes());
+        self.bytes[10] = goes_on.into();
+        let sum = xxh3_64_with_seed(&self.bytes[8..], page_seed(identity, page));
+        self.bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        out.extend_from_slice(&self.bytes);
+        *self = Self::new(self.first_block);
+    }
+}
+
+/// Largest size of an entry that repeats the key of the one before: no byte of the key.
+pub(crate) const REPEATED_BYTES_MAX: usize = 2 + 10 + 1 + entry::VALUE_BYTES_MAX;
+
+/// A page that was read, whose checksum is right.
+pub(crate) struct Page<'a> {
+    reader: Reader<'a>,
+    left: u16,
+    goes_on: bool,
+    first_block: BlockNumber,
+    position: Vec<u8>,
+}
+
+impl<'a> Page<'a> {
+    /// Checks page `page` of the run that `trailer` describes.
+    pub(crate) fn open(bytes: &'a [u8], trailer: &Trailer, page: u64) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let sum = reader.u64()?;
+        if xxh3_64_with_seed(&bytes[8..], page_seed(trailer.identity, page)) != sum {
+            return Err(Reader::new(bytes).error("the checksum of a page does not match"));
+        }
+        let left = reader.u16()?;
+        let goes_on = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(reader.error("unknown flags of a page")),
+        };
+        Ok(Self {
+            reader,
+            left,
+            goes_on,
+            first_block: *trailer.blocks.start(),
+            position: Vec::with_capacity(entry::POSITION_BYTES_MAX),
+        })
+    }
+
+    /// Whether the last entry is the first one of the next page, too.
+    pub(crate) const fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Number of entries that have not been read.
+    pub(crate) const fn left(&self) -> u16 {
+        self.left
+    }
+
+    /// Reads the next entry.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, DecodeError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let reader = &mut self.reader;
+        let shared = usize::from(reader.u8()?);
+        let more = usize::from(reader.u8()?);
+        let before = self.position.len().saturating_sub(NUMBER_BYTES);
+        if shared > before {
+            return Err(reader.error("an entry shares more bytes than there are before it"));
+        }
+        let rest = reader.take(more)?;
+        self.position.truncate(shared);
+        self.position.extend_from_slice(rest);
+        if !entry::is_key(&self.position) {
+            return Err(reader.error("an entry whose key is no account's and no slot's"));
+        }
+        let number = self.first_block.checked_add(reader.varint()?);
+        let number = number.ok_or_else(|| reader.error("a block number over 64 bits"))?;
+        self.position.extend_from_slice(&number.to_be_bytes());
+        let len = usize::from(reader.u8()?);
+        let value = reader.take(len)?;
+        Ok(Some(Entry {
+            position: &self.position,
+            value,
+        }))
+    }
+
+    /// The value of the first entry at `from` or after it, if it has the same key.
+    pub(crate) fn find(mut self, from: &Position) -> Result<Option<Vec<u8>>, DecodeError> {
+        let from = from.as_bytes();
+        while let Some(entry) = self.next()? {
+            if entry.position >= from {
+                let is_same = key_of(entry.position) == key_of(from);
+                return Ok(is_same.then(|| entry.value.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,309 @@
+//! Reading the file of a run: one page for a key, or all in order.
+
+use super::{
+    fences::Fences,
+    filter::Filter,
+    format::{PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
+};
+use crate::{
+    HistoryError,
+    entry::{self, Entry, Key},
+};
+use alloy_primitives::B256;
+use cambium_disk::{Access, Disk, DiskFile};
+use cambium_primitives::{BlockId, BlockNumber, DecodeError};
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Pages that are read at once by a cursor.
+const CURSOR_PAGES: u64 = 64;
+
+/// A run in a file. It never changes.
+pub(crate) struct RunFile {
+    file: Arc<dyn DiskFile>,
+    /// The file's path for messages.
+    path: String,
+    trailer: Trailer,
+    fences: Fences,
+    filter: Option<Filter>,
+    /// Pages read for single keys.
+    pages_read: Arc<AtomicU64>,
+}
+
+impl RunFile {
+    /// Opens the run `identity` in the file `name`. The filter is kept in memory if it takes at most
+    /// `filter_bytes_max` bytes.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        name: &str,
+        identity: u64,
+        filter_bytes_max: u64,
+        pages_read: Arc<AtomicU64>,
+    ) -> Result<Self, HistoryError> {
+        let path = disk.display_path(name);
+        let missing = || HistoryError::Missing { file: path.clone() };
+        let file = match disk.open_with(name, Access::Direct) {
+            Err(error) if error.is_not_found() => return Err(missing()),
+            file => file?,
+        };
+        let len = file.len()?;
+        let at = len
+            .checked_sub(PAGE_BYTES as u64)
+            .filter(|at| at.is_multiple_of(PAGE_BYTES as u64))
+            .ok_or_else(|| damaged(&path, len, "the end of the run is missing"))?;
+        let mut block = vec![0; PAGE_BYTES];
+        file.read_at(&mut block, at)?;
+        let trailer = Trailer::decode(&block).map_err(|error| decode_error(&path, at, &error))?;
+        if trailer.identity != identity {
+            return Err(missing());
+        }
+        if trailer.file_bytes() != Some(len) || trailer.pages == 0 {
+            let what = "the run's length is not what its trailer says";
+            return Err(damaged(&path, at, what));
+        }
+        let mut run = Self {
+            file,
+            path,
+            trailer,
+            fences: Fences::default(),
+            filter: None,
+            pages_read,
+        };
+        run.load(filter_bytes_max)?;
+        Ok(run)
+    }
+
+    /// Reads fences and filter.
+    fn load(&mut self, filter_bytes_max: u64) -> Result<(), HistoryError> {
+        let trailer = &self.trailer;
+        let at = trailer.fences_at();
+        let fences = self.section(at, trailer.fences_bytes, trailer.fences_sum)?;
+        let fences =
+            Fences::decode(&fences).map_err(|error| decode_error(&self.path, at, &error))?;
+        if fences.pages() as u64 != trailer.pages {
+            return Err(damaged(
+                &self.path,
+                at,
+                "there is not a fence for each page",
+            ));
+        }
+        if (1..=filter_bytes_max).contains(&trailer.filter_bytes) {
+            let at = trailer.filter_at();
+            let filter = self.section(at, trailer.filter_bytes, trailer.filter_sum)?;
+            let filter = Filter::from_bytes(filter)
+                .ok_or_else(|| damaged(&self.path, at, "a filter is not of whole blocks"))?;
+            self.filter = Some(filter);
+        }
+        self.fences = fences;
+        Ok(())
+    }
+
+    /// Reads a part of the file, which is no longer than the file.
+    fn section(&self, at: u64, len: u64, sum: u64) -> Result<Vec<u8>, HistoryError> {
+        let mut bytes = vec![0; len as usize];
+        self.file.read_at(&mut bytes, at)?;
+        match xxh3_64(&bytes) == sum {
+            true => Ok(bytes),
+            false => Err(damaged(&self.path, at, "a checksum does not match")),
+        }
+    }
+
+    /// The blocks whose changes it has.
+    pub(crate) const fn blocks(&self) -> &RangeInclusive<BlockNumber> {
+        &self.trailer.blocks
+    }
+
+    /// The file's path for messages.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Some of its blocks, in their order.
+    pub(crate) fn waypoints(&self) -> Result<Vec<BlockId>, HistoryError> {
+        let trailer = &self.trailer;
+        let len = trailer.waypoints * WAYPOINT_BYTES as u64;
+        let bytes = self.section(trailer.waypoints_at(), len, trailer.waypoints_sum)?;
+        let ids = bytes.chunks_exact(WAYPOINT_BYTES).map(|id| {
+            let (number, hash) = id.split_at(8);
+            let number = BlockNumber::from_le_bytes(number.try_into().expect("eight bytes"));
+            BlockId::new(number, B256::from_slice(hash))
+        });
+        Ok(ids.collect())
+    }
+
+    /// Number of entries.
+    pub(crate) const fn entries(&self) -> u64 {
+        self.trailer.entries
+    }
+
+    /// Length of the file, in bytes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.trailer.file_bytes().unwrap_or_default()
+    }
+
+    /// Memory of its fences and its filter, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let filter = self
+            .filter
+            .as_ref()
+            .map_or(0, |filter| filter.as_bytes().len());
+        (self.fences.bytes() + filter) as u64
+    }
+
+    /// The value that a key had before its first change in block `from` or later. Reads at most one
+    /// page.
+    pub(crate) fn find(
+        &self,
+        key: &Key,
+        from: BlockNumber,
+    ) -> Result<Option<Vec<u8>>, HistoryError> {
+        if let Some(filter) = &self.filter
+            && !filter.may_have(key.as_bytes())
+        {
+            return Ok(None);
+        }
+        let position = key.at(from);
+        let page = self.fences.page_of(position.as_bytes()) as u64;
+        let mut bytes = vec![0; PAGE_BYTES];
+        let at = page * PAGE_BYTES as u64;
+        self.file.read_at(&mut bytes, at)?;
+        self.pages_read.fetch_add(1, Ordering::Relaxed);
+        Page::open(&bytes, &self.trailer, page)
+            .and_then(|page| page.find(&position))
+            .map_err(|error| decode_error(&self.path, at, &error))
+    }
+
+    /// Reads all entries from `position` on.
+    pub(crate) fn cursor(self: &Arc<Self>, position: &[u8]) -> Result<FileCursor, HistoryError> {
+        let mut cursor = FileCursor {
+            run: self.clone(),
+            pages: Vec::new(),
+            next_page: self.fences.page_of(position) as u64,
+            entries: Vec::new(),
+            starts: Vec::new(),
+            at: 0,
+        };
+        cursor.read_page()?;
+        while cursor
+            .entry()
+            .is_some_and(|entry| entry.position < position)
+        {
+            cursor.advance()?;
+        }
+        Ok(cursor)
+    }
+}
+
+/// Reads the entries of a run in order.
+pub(crate) struct FileCursor {
+    run: Arc<RunFile>,
+    /// Pages that were read ahead, the last of which comes before `next_page`.
+    pages: Vec<u8>,
+    next_page: u64,
+    /// The entries of one page: lengths of position and value, position, value.
+    entries: Vec<u8>,
+    starts: Vec<u32>,
+    at: usize,
+}
+
+impl FileCursor {
+    /// The entry that it is at; `None` at the end.
+    pub(crate) fn entry(&self) -> Option<Entry<'_>> {
+        let start = *self.starts.get(self.at)? as usize;
+        let position = start + 2..start + 2 + usize::from(self.entries[start]);
+        let value = position.end..position.end + usize::from(self.entries[start + 1]);
+        Some(Entry {
+            position: &self.entries[position],
+            value: &self.entries[value],
+        })
+    }
+
+    pub(crate) fn advance(&mut self) -> Result<(), HistoryError> {
+        self.at += 1;
+        match self.at < self.starts.len() {
+            true => Ok(()),
+            false => self.read_page(),
+        }
+    }
+
+    /// Decodes the next page, if there is one.
+    fn read_page(&mut self) -> Result<(), HistoryError> {
+        let run = self.run.clone();
+        self.entries.clear();
+        self.starts.clear();
+        self.at = 0;
+        let page = self.next_page;
+        if page == run.trailer.pages {
+            return Ok(());
+        }
+        if self.pages.is_empty() {
+            let count = CURSOR_PAGES.min(run.trailer.pages - page);
+            self.pages.resize(count as usize * PAGE_BYTES, 0);
+            run.file
+                .read_at(&mut self.pages, page * PAGE_BYTES as u64)?;
+        }
+        let bytes = &self.pages[..PAGE_BYTES];
+        let decoded = Page::open(bytes, &run.trailer, page).and_then(|mut page| {
+            // The copy of the next page's first entry is left to that page.
+            let last = u16::from(page.goes_on());
+            while page.left() > last
+                && let Some(entry) = page.next()?
+            {
+                entry::check(&entry)?;
+                self.starts.push(self.entries.len() as u32);
+                self.entries.push(entry.position.len() as u8);
+                self.entries.push(entry.value.len() as u8);
+                self.entries.extend_from_slice(entry.position);
+                self.entries.extend_from_slice(entry.value);
+            }
+            Ok(())
+        });
+        decoded.map_err(|error| decode_error(&run.path, page * PAGE_BYTES as u64, &error))?;
+        self.pages.drain(..PAGE_BYTES);
+        self.next_page += 1;
+        Ok(())
+    }
+}
+
+/// Reads every page of a run: checksums, the order of entries, and their number.
+pub(crate) fn check(run: &Arc<RunFile>) -> Result<(), HistoryError> {
+    let mut cursor = run.cursor(&[])?;
+    let (mut entries, mut last) = (0, Vec::new());
+    while let Some(entry) = cursor.entry() {
+        let number = entry::number_of(entry.position);
+        if entry.position <= &last[..] || !run.blocks().contains(&number) {
+            let at = (cursor.next_page - 1) * PAGE_BYTES as u64;
+            return Err(damaged(&run.path, at, "an entry is out of order"));
+        }
+        last.clear();
+        last.extend_from_slice(entry.position);
+        entries += 1;
+        cursor.advance()?;
+    }
+    match entries == run.entries() {
+        true => Ok(()),
+        false => Err(damaged(
+            &run.path,
+            0,
+            "the number of entries is not what the trailer says",
+        )),
+    }
+}
+
+fn damaged(path: &str, offset: u64, what: &str) -> HistoryError {
+    HistoryError::Damaged {
+        file: path.to_owned(),
+        offset,
+        what: what.to_owned(),
+    }
+}
+
+fn decode_error(path: &str, at: u64, error: &DecodeError) -> HistoryError {
+    damaged(path, at + error.offset as u64, error.what)
+}

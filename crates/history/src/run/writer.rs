@@ -1,0 +1,140 @@
+//! Writing the file of a run.
+
+use super::{
+    fences::Fences,
+    filter::Filter,
+    format::{PAGE_BYTES, PageBuilder, REPEATED_BYTES_MAX, Trailer, WAYPOINT_BYTES, blocks_of},
+};
+use crate::{
+    HistoryError,
+    entry::{Entry, key_of},
+};
+use cambium_disk::{Access, Disk, DiskFile};
+use cambium_primitives::{BlockId, BlockNumber};
+use std::{ops::RangeInclusive, sync::Arc};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes that are gathered before they are written.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Writes a run from entries in their order.
+pub(crate) struct RunWriter {
+    file: Arc<dyn DiskFile>,
+    identity: u64,
+    blocks: RangeInclusive<BlockNumber>,
+    page: PageBuilder,
+    entries: u64,
+    pages: u64,
+    fences: Fences,
+    filter: Option<Filter>,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl RunWriter {
+    /// Creates the file `name` for a run of up to `entries` entries, with a filter or without.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        name: &str,
+        identity: u64,
+        blocks: RangeInclusive<BlockNumber>,
+        entries: u64,
+        has_filter: bool,
+    ) -> Result<Self, HistoryError> {
+        Ok(Self {
+            file: disk.create_with(name, Access::Direct)?,
+            identity,
+            page: PageBuilder::new(*blocks.start()),
+            blocks,
+            entries: 0,
+            pages: 0,
+            fences: Fences::default(),
+            filter: has_filter.then(|| Filter::new(entries)),
+            buffer: Vec::with_capacity(WRITE_BYTES + PAGE_BYTES),
+            written: 0,
+        })
+    }
+
+    /// Adds the next entry.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<(), HistoryError> {
+        let key = key_of(entry.position);
+        let last = self.page.last();
+        let is_repeated = !last.is_empty() && key_of(last) == key;
+        if !self.page.push(entry, REPEATED_BYTES_MAX) {
+            self.fences.push(self.page.last(), entry.position);
+            // A reader that looks for the key behind its last change here finds the next one in
+            // the same page.
+            let goes_on = is_repeated && self.page.push(entry, 0);
+            self.end_page(goes_on)?;
+            let fits = self.page.push(entry, REPEATED_BYTES_MAX);
+            debug_assert!(fits, "an entry fits into an empty page");
+        }
+        if !is_repeated && let Some(filter) = &mut self.filter {
+            filter.add(key);
+        }
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn end_page(&mut self, goes_on: bool) -> Result<(), HistoryError> {
+        let (identity, page) = (self.identity, self.pages);
+        self.page.finish(identity, page, goes_on, &mut self.buffer);
+        self.pages += 1;
+        match self.buffer.len() >= WRITE_BYTES {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
+        for piece in bytes.chunks(WRITE_BYTES) {
+            self.buffer.extend_from_slice(piece);
+            if self.buffer.len() >= WRITE_BYTES {
+                self.flush()?;
+            }
+        }
+        self.buffer
+            .resize(blocks_of(self.buffer.len() as u64) as usize, 0);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), HistoryError> {
+        self.file.write_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the file durable; its name is, once the directory is synced. `waypoints` are some of
+    /// the blocks, in their order.
+    pub(crate) fn finish(mut self, waypoints: &[BlockId]) -> Result<(), HistoryError> {
+        self.end_page(false)?;
+        let fences = self.fences.encode();
+        let filter = self.filter.take();
+        let filter = filter.as_ref().map_or(&[][..], Filter::as_bytes);
+        let mut ids = Vec::with_capacity(waypoints.len() * WAYPOINT_BYTES);
+        for id in waypoints {
+            ids.extend_from_slice(&id.number.to_le_bytes());
+            ids.extend_from_slice(id.hash.as_slice());
+        }
+        let trailer = Trailer {
+            identity: self.identity,
+            blocks: self.blocks.clone(),
+            entries: self.entries,
+            pages: self.pages,
+            fences_bytes: fences.len() as u64,
+            fences_sum: xxh3_64(&fences),
+            filter_bytes: filter.len() as u64,
+            filter_sum: xxh3_64(filter),
+            waypoints: waypoints.len() as u64,
+            waypoints_sum: xxh3_64(&ids),
+        };
+        self.write(&fences)?;
+        self.write(filter)?;
+        self.write(&ids)?;
+        self.write(&trailer.encode())?;
+        self.flush()?;
+        debug_assert_eq!(Some(self.written), trailer.file_bytes());
+        Ok(self.file.sync()?)
+    }
+}

@@ -1,0 +1,45 @@
+//! The runs of a history at one moment.
+
+use crate::{memory_run::MemoryRun, run::reader::RunFile};
+use cambium_primitives::{BlockId, BlockNumber};
+use std::sync::Arc;
+
+/// A run, in memory or in a file.
+#[derive(Clone)]
+pub(crate) enum Run {
+    Memory(Arc<MemoryRun>),
+    File(Arc<RunFile>),
+}
+
+/// A run, and the last block of it that is canonical.
+#[derive(Clone)]
+pub(crate) struct LiveRun {
+    pub(crate) run: Run,
+    /// Entries of later blocks are dead.
+    pub(crate) last: BlockNumber,
+}
+
+/// The runs at one moment. They never change.
+pub(crate) struct Runs {
+    pub(crate) first: BlockId,
+    pub(crate) upto: BlockId,
+    pub(crate) files: Vec<LiveRun>,
+    /// Runs in memory, above those in files.
+    pub(crate) memory: Vec<Arc<MemoryRun>>,
+}
+
+impl Runs {
+    /// All runs, oldest first.
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = LiveRun> {
+        let memory = self.memory.iter().map(|run| LiveRun {
+            last: *run.blocks.end(),
+            run: Run::Memory(run.clone()),
+        });
+        self.files.iter().cloned().chain(memory)
+    }
+
+    /// Memory of the runs in memory, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.iter().map(|run| run.bytes()).sum()
+    }
+}

@@ -1,0 +1,536 @@
+//! The flat history beside the naive model: any account and slot at any kept block, whatever the
+//! chain did since, and whatever happened to the history's files.
+
+use alloy_primitives::{B256, U256};
+use cambium_history::{FlatHistory, Follower, HistoryError, HistoryOptions, HistoryView};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
+use cambium_state::{Db, Disk, Fault, FaultyDisk, Options};
+use cambium_testkit::{
+    Model, Random, TINY_FILES,
+    plain::{self, account, path},
+    say,
+};
+use std::{collections::HashMap, sync::Arc};
+
+const ACCOUNTS: u64 = 40;
+const SLOTS: u64 = 30;
+
+/// Memory so little that a few blocks fill it.
+const LITTLE: HistoryOptions = HistoryOptions {
+    memory_bytes: 16 << 10,
+};
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        files: TINY_FILES,
+        ..Options::default()
+    }
+}
+
+/// A database, its history, and the model at each block that was ever canonical.
+struct World {
+    disk: FaultyDisk,
+    db: Db,
+    history: FlatHistory,
+    models: HashMap<B256, Model>,
+    random: Random,
+    blocks: u64,
+}
+
+/// Opens the history as soon as nobody else has it.
+fn open_history(disk: &FaultyDisk, db: &Db) -> FlatHistory {
+    FlatHistory::open(Arc::new(disk.clone()), db, LITTLE).unwrap()
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let disk = FaultyDisk::new(seed);
+        let db = plain::make(Arc::new(disk.clone()), options(), 0, |_| 0);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let history = FlatHistory::create(shared, &db, 0, LITTLE).unwrap();
+        Self {
+            models: HashMap::from([(db.head().hash, Model::default())]),
+            disk,
+            db,
+            history,
+            random: Random::new(seed),
+            blocks: 0,
+        }
+    }
+
+    fn model(&self) -> &Model {
+        &self.models[&self.db.head().hash]
+    }
+
+    /// Random changes of the state at the head: new, changed, wiped, deleted and recreated accounts.
+    fn changes(&mut self) -> Changes {
+        let model = self.model().clone();
+        let random = &mut self.random;
+        let mut changes = HashMap::new();
+        for _ in 0..random.below(8) {
+            let at = path(random.below(ACCOUNTS));
+            let exists = model.account(&at).is_some();
+            let kind = random.below(10);
+            let (update, wipe) = match kind {
+                0 if exists => (AccountUpdate::Delete, true),
+                1..=4 if exists => (AccountUpdate::Keep, kind == 1),
+                _ => (AccountUpdate::Put(account(random.next())), kind == 5),
+            };
+            let mut slots = HashMap::new();
+            if update != AccountUpdate::Delete && random.percent(70) {
+                for _ in 0..random.below(12) {
+                    let value = U256::from(random.below(4));
+                    slots.insert(path(random.below(SLOTS)), value);
+                }
+            }
+            changes.insert(
+                at,
+                AccountDiff {
+                    path: at,
+                    account: update,
+                    wipe,
+                    slots: slots.into_iter().collect(),
+                },
+            );
+        }
+        Changes::new(changes.into_values().collect())
+    }
+
+    fn block(&mut self) {
+        let changes = self.changes();
+        let mut model = self.model().clone();
+        model.apply(&changes);
+        self.blocks += 1;
+        let name = format!("block {}", self.blocks);
+        let sealed = plain::seal(self.db.view().unwrap(), name, changes, vec![]).unwrap();
+        sealed.commit().unwrap();
+        self.models.insert(self.db.head().hash, model);
+    }
+
+    fn catch_up(&self) {
+        self.history.catch_up(&self.db, &mut |_| true).unwrap();
+    }
+
+    /// Compares the whole state at a block with the model's.
+    fn compare(&self, number: u64) {
+        let id = self
+            .db
+            .block_id(number)
+            .unwrap()
+            .expect("a canonical block");
+        let view = self.history.view_at(&self.db, number).unwrap();
+        self.compare_view(&view, id);
+    }
+
+    fn compare_view(&self, view: &HistoryView, id: BlockId) {
+        assert_eq!(view.block(), id);
+        let model = &self.models[&id.hash];
+        for at in (0..ACCOUNTS).map(path) {
+            let expected = model.account(&at);
+            let what = format!("account {at} at {id}");
+            assert_eq!(
+                view.account(&at).unwrap(),
+                expected.map(|a| a.account),
+                "{what}"
+            );
+            let slots: Vec<(B256, U256)> = expected
+                .map(|account| account.slots.iter().map(|(k, v)| (*k, *v)).collect())
+                .unwrap_or_default();
+            assert_eq!(view.slots(&at).unwrap(), slots, "{what}");
+            for slot in (0..SLOTS).step_by(7).map(path) {
+                let value = slots.iter().find(|(key, _)| *key == slot);
+                let value = value.map_or(U256::ZERO, |(_, value)| *value);
+                assert_eq!(view.slot(&at, &slot).unwrap(), value, "{slot} of {what}");
+            }
+        }
+    }
+
+    /// Compares some blocks, old ones above all.
+    fn compare_some(&mut self) {
+        let head = self.db.head().number;
+        for _ in 0..3 {
+            let number = self.random.below(head + 1);
+            self.compare(number);
+        }
+        self.compare(0);
+        self.compare(head.saturating_sub(1));
+    }
+
+    /// Opens database and history again, after a crash or not.
+    fn reopen(self, crash: bool) -> Self {
+        let Self {
+            disk,
+            db,
+            history,
+            models,
+            random,
+            blocks,
+        } = self;
+        let disk = match crash {
+            true => disk.crash(),
+            false => disk,
+        };
+        drop((db, history));
+        plain::wait_until_closed(&disk);
+        let (db, _) = Db::open(Arc::new(disk.clone()), options()).unwrap();
+        Self {
+            history: open_history(&disk, &db),
+            disk,
+            db,
+            models,
+            random,
+            blocks,
+        }
+    }
+}
+
+#[test]
+fn any_state_is_as_it_was_whatever_has_happened_since() {
+    let (mut files, mut merged, mut unwound) = (0, 0, 0);
+    for seed in 0..6 {
+        let mut world = World::new(seed);
+        for _ in 0..260 {
+            match world.random.below(40) {
+                0 => world.db.flush(2).unwrap(),
+                1 | 2 => world.history.flush().unwrap(),
+                3..=5 => {
+                    let before = world.history.stats().files;
+                    world.history.merge().unwrap();
+                    merged += before - world.history.stats().files;
+                }
+                6 => {
+                    let crash = world.random.percent(50);
+                    world = world.reopen(crash);
+                }
+                7 | 8 => {
+                    let head = world.db.head().number;
+                    // Mostly not far, and sometimes below everything that is in memory.
+                    let most = if world.random.percent(20) {
+                        head
+                    } else {
+                        head.min(6)
+                    };
+                    let to = head - world.random.below(most + 1);
+                    world.db.unwind(to).unwrap();
+                    unwound += head - to;
+                }
+                9..=12 => {
+                    world.catch_up();
+                    world.compare_some();
+                    files = files.max(world.history.stats().files);
+                }
+                _ => world.block(),
+            }
+        }
+        world.catch_up();
+        world.history.flush().unwrap();
+        (0..=world.db.head().number).for_each(|number| world.compare(number));
+        world.history.check().unwrap();
+    }
+    say(&format!(
+        "at most {files} files, {merged} merged away, {unwound} blocks unwound"
+    ));
+    assert!(files >= 4 && merged > 20 && unwound > 200);
+}
+
+#[test]
+fn made_afterwards_it_serves_the_same() {
+    let mut world = World::new(11);
+    for at in 0..300 {
+        world.block();
+        if at % 9 == 0 {
+            world.db.flush(1).unwrap();
+        }
+    }
+    world.catch_up();
+    let numbers = [0, 1, 7, 64, 150, 299];
+    numbers.into_iter().for_each(|number| world.compare(number));
+    // From a later block on.
+    let World {
+        disk, db, history, ..
+    } = world;
+    drop(history);
+    for name in disk
+        .files()
+        .into_iter()
+        .filter(|name| name.starts_with("history/"))
+    {
+        disk.remove(&name).unwrap();
+    }
+    let history = FlatHistory::create(Arc::new(disk.clone()), &db, 100, LITTLE).unwrap();
+    history
+        .catch_up(&db, &mut |so_far| so_far.upto.number < 170)
+        .unwrap();
+    history.flush().unwrap();
+    drop(history);
+    let world = World {
+        history: open_history(&disk, &db),
+        disk,
+        db,
+        models: world.models,
+        random: world.random,
+        blocks: world.blocks,
+    };
+    assert_eq!(
+        world.history.blocks().1.number,
+        170,
+        "it goes on where it was"
+    );
+    world.catch_up();
+    for number in [100, 101, 164, 171, 299, 300] {
+        world.compare(number);
+    }
+    let error = world.history.view_at(&world.db, 99).err().unwrap();
+    assert!(matches!(
+        error,
+        HistoryError::NotKept {
+            number: 99,
+            first: 100
+        }
+    ));
+}
+
+#[test]
+fn a_view_stays_as_it_is_while_the_head_moves() {
+    let mut world = World::new(12);
+    (0..80).for_each(|_| world.block());
+    world.catch_up();
+    let ids: Vec<_> = [3, 40, 77]
+        .map(|number| world.db.block_id(number).unwrap().unwrap())
+        .into();
+    let views: Vec<_> = ids
+        .iter()
+        .map(|id| world.history.view_at(&world.db, id.number).unwrap())
+        .collect();
+    world.db.unwind(50).unwrap();
+    (0..60).for_each(|_| world.block());
+    world.catch_up();
+    world.history.flush().unwrap();
+    world.history.merge().unwrap();
+    for (view, id) in views.iter().zip(&ids) {
+        world.compare_view(view, *id);
+    }
+}
+
+#[test]
+fn a_reader_beside_the_writer_sees_the_same() {
+    let mut world = World::new(13);
+    for _ in 0..4 {
+        (0..25).for_each(|_| world.block());
+        world.catch_up();
+        world.block();
+        let shared: Arc<dyn Disk> = Arc::new(world.disk.clone());
+        let reading = FlatHistory::open_read_only(shared, &world.db, LITTLE).unwrap();
+        reading.catch_up(&world.db, &mut |_| true).unwrap();
+        assert!(matches!(
+            reading.flush(),
+            Err(HistoryError::ReadOnly) | Ok(())
+        ));
+        let files = world.disk.files();
+        let own = std::mem::replace(&mut world.history, reading);
+        (0..world.db.head().number).for_each(|number| world.compare(number));
+        world.history = own;
+        assert_eq!(files, world.disk.files());
+    }
+}
+
+#[test]
+fn a_thread_follows_the_chain_and_keeps_the_log_for_itself() {
+    let mut world = World::new(14);
+    let follower = Follower::start(world.history.clone(), world.db.clone());
+    for at in 0..400 {
+        world.block();
+        if at % 50 == 49 {
+            world.db.flush(1).unwrap();
+            world.db.unwind(world.db.head().number - 3).unwrap();
+        }
+    }
+    let history = follower.finish().unwrap();
+    assert_eq!(history.blocks().1, world.db.head());
+    assert_eq!(history.durable(), world.db.head());
+    for number in (0..world.db.head().number).step_by(11) {
+        world.compare(number);
+    }
+}
+
+#[test]
+fn a_look_up_takes_at_most_one_read_of_the_history_but_for_false_positives() {
+    let mut world = World::new(15);
+    (0..600).for_each(|_| world.block());
+    world.history = {
+        let World { disk, history, .. } = &world;
+        drop(history.clone());
+        let disk = disk.clone();
+        let db = world.db.clone();
+        world.catch_up();
+        world.history.flush().unwrap();
+        let old = std::mem::replace(
+            &mut world.history,
+            FlatHistory::open_read_only(Arc::new(disk.clone()), &db, HistoryOptions::default())
+                .unwrap(),
+        );
+        drop(old);
+        FlatHistory::open(Arc::new(disk), &db, HistoryOptions::default()).unwrap()
+    };
+    let files = world.history.stats().files;
+    let (mut look_ups, mut most) = (0, 0);
+    let before = world.history.stats().pages_read;
+    for number in (0..600).step_by(13) {
+        let view = world.history.view_at(&world.db, number).unwrap();
+        for at in (0..ACCOUNTS).map(path) {
+            let before = world.history.stats().pages_read;
+            view.account(&at).unwrap();
+            view.slot(&at, &path(3)).unwrap();
+            look_ups += 2;
+            most = most.max(world.history.stats().pages_read - before);
+        }
+    }
+    let reads = world.history.stats().pages_read - before;
+    say(&format!(
+        "{files} files, {look_ups} look-ups, {reads} pages, at most {most} for two"
+    ));
+    assert!(files > 3);
+    assert!(reads <= look_ups + look_ups / 20);
+}
+
+#[test]
+fn a_failed_write_loses_nothing_and_a_crash_at_any_time_nothing_either() {
+    let mut failures = 0;
+    for calls in (0..320).step_by(5) {
+        let mut world = World::new(100 + calls);
+        (0..40).for_each(|_| world.block());
+        world.disk.fail_call_after(calls);
+        let outcome = world
+            .history
+            .catch_up(&world.db, &mut |_| true)
+            .map(drop)
+            .and_then(|()| world.history.flush())
+            .and_then(|()| world.history.merge());
+        failures += u64::from(outcome.is_err());
+        world.disk.clear_faults();
+        let crash = calls % 2 == 0;
+        let mut world = world.reopen(crash);
+        world.block();
+        world.catch_up();
+        world.compare_some();
+        world.history.flush().unwrap();
+        world.history.merge().unwrap();
+        world.compare_some();
+        world.history.check().unwrap();
+    }
+    say(&format!("{failures} of 64 calls failed"));
+    assert!(failures > 20);
+}
+
+#[test]
+fn a_loss_of_power_at_any_operation_loses_nothing() {
+    for operations in 0..80 {
+        let mut world = World::new(200 + operations);
+        (0..30).for_each(|_| world.block());
+        world.disk.lose_power_after(operations);
+        let _ = world
+            .history
+            .catch_up(&world.db, &mut |_| true)
+            .map(drop)
+            .and_then(|()| world.history.flush())
+            .and_then(|()| world.history.merge());
+        let mut world = world.reopen(true);
+        world.block();
+        world.catch_up();
+        world.compare_some();
+        world.history.check().unwrap();
+    }
+}
+
+#[test]
+fn every_bad_bit_is_named_and_none_is_believed() {
+    let mut world = World::new(16);
+    (0..120).for_each(|_| world.block());
+    world.catch_up();
+    world.history.flush().unwrap();
+    let head = world.db.head();
+    let names: Vec<_> = world
+        .disk
+        .files()
+        .into_iter()
+        .filter(|name| name.ends_with(".run") || name.ends_with(".list"))
+        .collect();
+    assert!(names.len() >= 3);
+    let mut found = 0;
+    for name in &names {
+        let len = world.disk.contents(name).unwrap().len() as u64;
+        for at in (0..len).step_by(97) {
+            let disk = world.disk.duplicate();
+            disk.flip_bit(name, at, (at % 8) as u8);
+            let shared: Arc<dyn Disk> = Arc::new(disk);
+            let opened = FlatHistory::open_read_only(shared, &world.db, LITTLE);
+            let checked = opened.and_then(|history| history.check());
+            match checked {
+                Err(HistoryError::Damaged { file, .. } | HistoryError::Missing { file }) => {
+                    assert!(file.contains(name.as_str()), "{file}, {name}");
+                    found += 1;
+                }
+                Err(error) => panic!("{name} at {at}: {error}"),
+                // What lies between the sections is not read.
+                Ok(_) => assert!(is_padding(&world.disk, name, at), "{name} at {at}"),
+            }
+        }
+    }
+    assert!(found > 100, "{found}");
+    assert_eq!(world.db.head(), head);
+}
+
+/// Whether a byte is zero, and so are those beside it.
+fn is_padding(disk: &FaultyDisk, name: &str, at: u64) -> bool {
+    let bytes = disk.contents(name).unwrap();
+    let at = at as usize;
+    bytes[at.saturating_sub(1)..(at + 2).min(bytes.len())]
+        .iter()
+        .all(|byte| *byte == 0)
+}
+
+#[test]
+fn passing_errors_pass() {
+    let mut world = World::new(17);
+    (0..120).for_each(|_| world.block());
+    world.catch_up();
+    world.history.flush().unwrap();
+    let view = world.history.view_at(&world.db, 3).unwrap();
+    let id = view.block();
+    let mut failed = 0;
+    for at in (0..ACCOUNTS).map(path) {
+        world.disk.inject(Fault::FailedRead, "history/", 1);
+        failed += u64::from(view.account(&at).is_err());
+        world.disk.clear_faults();
+    }
+    assert!(failed > 10, "{failed}");
+    world.compare_view(&view, id);
+}
+
+#[test]
+fn a_history_without_its_blocks_or_of_another_database_says_so() {
+    let mut world = World::new(18);
+    (0..20).for_each(|_| world.block());
+    world.catch_up();
+    world.history.flush().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(world.disk.clone());
+    let again = FlatHistory::create(disk.clone(), &world.db, 0, LITTLE);
+    assert!(again.is_err(), "somebody has it");
+    let other = FaultyDisk::new(19);
+    let db = plain::make(Arc::new(other.clone()), options(), 3, |_| 1);
+    let none = FlatHistory::open(Arc::new(other.clone()), &db, LITTLE);
+    assert!(matches!(none.err(), Some(HistoryError::NoHistory { .. })));
+    let above = FlatHistory::create(Arc::new(other), &db, 7, LITTLE);
+    assert!(above.is_err(), "there is no block 7");
+    let run = world
+        .disk
+        .files()
+        .into_iter()
+        .find(|name| name.ends_with(".run"))
+        .unwrap();
+    let copy = world.disk.duplicate();
+    copy.remove(&run).unwrap();
+    let missing = FlatHistory::open_read_only(Arc::new(copy), &world.db, LITTLE);
+    assert!(matches!(missing.err(), Some(HistoryError::Missing { .. })));
+}
