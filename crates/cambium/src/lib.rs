@@ -47,6 +47,9 @@
 //! # Ok::<(), ChainError>(())
 //! ```
 //!
+//! States of old blocks are near the head restored from the block log ([`Db::view_at`]), and at any
+//! distance read from a history ([`FlatHistory`]).
+//!
 //! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
 //! without a database.
 
@@ -65,6 +68,10 @@ pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
     IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
+pub use cambium_history::{
+    CatchUp, CheckedHistory, FlatHistory, Follower, HistoryError, HistoryOptions, HistoryStats,
+    HistoryView,
+};
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,
@@ -72,10 +79,10 @@ pub use cambium_primitives::{
     PreStateAccount, PreStateError, PreStateValues, SlotChanges, StorageChange,
 };
 pub use cambium_state::{
-    BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CounterValues, Db,
-    FileSizes, Latency, LoadProgress, Loaded, Loader, Options, Recovery, RepairFinding,
-    RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged, StateError, Stats, View,
-    backup, repair,
+    BackupReport, BackupSizes, BlockMeta, CheckProgress, CheckReport, Committed, CommittedBlock,
+    CounterValues, Db, FileSizes, Latency, LoadProgress, Loaded, Loader, Options, Recovery,
+    RepairFinding, RepairProgress, RepairReport, RootLoader, Sealed, Session, Staged, StateError,
+    Stats, View, backup, repair,
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{

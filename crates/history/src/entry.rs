@@ -2,7 +2,7 @@
 
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{
-    Account, AccountUpdate, BlockNumber, Changes, DecodeError, Reader, SlotValue,
+    Account, AccountUpdate, BlockNumber, Changes, DecodeError, Path, Reader, SlotValue,
 };
 use std::collections::BTreeMap;
 
@@ -53,6 +53,20 @@ impl Key {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// The paths of the account and, if it is the key of a slot, of the slot.
+    pub(crate) fn paths(&self) -> (B256, Option<B256>) {
+        let account = B256::from_slice(&self.bytes[..32]);
+        (account, slot_of_key(self.as_bytes()))
+    }
+
+    /// The path in the state.
+    pub(crate) fn to_path(self) -> Path {
+        match self.paths() {
+            (account, None) => Path::account(&account),
+            (account, Some(slot)) => Path::slot(&account, &slot),
+        }
     }
 
     /// The position of the key's change in block `number`.

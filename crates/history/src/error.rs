@@ -2,7 +2,7 @@
 
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::StateError;
 
 /// Error of reading or writing the history. The database itself is sound after any of them.
@@ -112,6 +112,17 @@ pub enum HistoryError {
     Poisoned {
         /// Message of the first failure.
         cause: String,
+    },
+    /// A value is not the one that the block log has.
+    #[error(
+        "the history has another value of {path} before block {number} than the block log. Remove the \
+         folder `history`, and `cambium history build` makes it again"
+    )]
+    Differs {
+        /// The block that changed the value.
+        number: BlockNumber,
+        /// The account or slot.
+        path: Path,
     },
     /// The history was opened for reading alone.
     #[error("the history is open for reading alone")]

@@ -2,6 +2,7 @@
 
 use crate::{
     HistoryError,
+    entry::entries_of,
     list::{DIR, ListedRun, RunList, file_of, run_name},
     memory_run::{MEMORY_RUN_BYTES_MAX, MemoryRun},
     merge::MergedRuns,
@@ -337,7 +338,7 @@ impl FlatHistory {
                 return Err(HistoryError::NotKept { number, first });
             }
             if number >= runs.upto.number {
-                return Ok(HistoryView::present(db.view_at(number)?));
+                return Ok(db.view_at(number)?.into());
             }
             // After a move of the head its blocks may be others.
             if db.block_id(runs.upto.number)? != Some(runs.upto) {
@@ -447,6 +448,39 @@ impl FlatHistory {
             }
         }
         Ok(checked)
+    }
+}
+
+impl FlatHistory {
+    /// Compares the values before block `number` with those that the block log says it replaced.
+    /// Returns how many there are, and `None` if the log does not have the block.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::Differs`] if a value is another one, and the errors of reading.
+    pub fn check_block(&self, db: &Db, number: BlockNumber) -> Result<Option<u64>, HistoryError> {
+        let block = match db.committed_block(number) {
+            Err(StateError::NotKept { .. }) => return Ok(None),
+            block => block?,
+        };
+        let Some(block) = block.filter(|block| block.meta.id.number > self.blocks().0.number)
+        else {
+            return Ok(None);
+        };
+        let view = self.view_at(db, number - 1)?;
+        let mut expected = Vec::new();
+        entries_of(&block.changes, &block.reverts, |key, value| {
+            expected.push((key, value.to_vec()));
+        });
+        for (key, value) in &expected {
+            if view.encoded(key)? != *value {
+                return Err(HistoryError::Differs {
+                    number,
+                    path: key.to_path(),
+                });
+            }
+        }
+        Ok(Some(expected.len() as u64))
     }
 }
 

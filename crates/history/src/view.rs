@@ -7,7 +7,7 @@ use crate::{
     runs::{LiveRun, Run, Runs},
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, BlockId, BlockNumber, DecodeError};
+use cambium_primitives::{Account, BlockId, BlockNumber, DecodeError, SlotValue};
 use cambium_state::{View, account_info};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
@@ -32,11 +32,6 @@ struct Old {
 }
 
 impl HistoryView {
-    /// The state that a view of the database has.
-    pub(crate) const fn present(base: View) -> Self {
-        Self { base, old: None }
-    }
-
     /// The state after `block`. `base` is that after the newest block of `runs`.
     pub(crate) const fn new(base: View, runs: Arc<Runs>, block: BlockId) -> Self {
         Self {
@@ -157,6 +152,26 @@ impl HistoryView {
     }
 }
 
+impl HistoryView {
+    /// The value of a key, as entries have it.
+    pub(crate) fn encoded(&self, key: &Key) -> Result<Vec<u8>, HistoryError> {
+        let mut value = Vec::new();
+        let (account, slot) = key.paths();
+        match slot {
+            None => {
+                if let Some(account) = self.account(&account)? {
+                    account.encode_to(&mut value);
+                }
+            }
+            Some(slot) => {
+                let slot = SlotValue::new(self.slot(&account, &slot)?);
+                value.extend_from_slice(slot.as_bytes());
+            }
+        }
+        Ok(value)
+    }
+}
+
 impl Old {
     /// The runs that have blocks above this one, oldest first.
     fn runs(&self) -> impl Iterator<Item = LiveRun> {
@@ -250,6 +265,13 @@ impl OldSlots {
             self.entries.advance()?;
         }
         Ok(ControlFlow::Continue(slot.is_some() && self.last == slot))
+    }
+}
+
+impl From<View> for HistoryView {
+    /// The state that a view of the database has.
+    fn from(base: View) -> Self {
+        Self { base, old: None }
     }
 }
 

@@ -103,6 +103,9 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
     /// Inspect, check, back up or repair the database
     #[command(subcommand)]
     Db(DbCommand),
+    /// Make old states readable: accounts and slots at any block
+    #[command(subcommand)]
+    History(HistoryCommand),
     /// Generate a chain of payments, token transfers, swaps and slot reads, for any client
     #[command(after_help = WORKLOAD_HELP)]
     Workload(WorkloadArgs),
@@ -115,7 +118,7 @@ pub(crate) enum DbCommand {
     /// Print sizes and counts
     Stats(DbArgs),
     /// Read everything, hash the state from its leaves, and compare it with the roots
-    Check(DbArgs),
+    Check(CheckArgs),
     /// Copy the database to a new directory, even while another process writes to it
     ///
     /// If both directories are on one file system, files that are no longer written to are hard
@@ -235,8 +238,49 @@ pub(crate) struct ImportArgs {
     /// Number of reads in flight for the next blocks, while earlier ones are executed; 0 for none
     #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT)]
     pub(crate) read_ahead: usize,
+    /// Keep old states: with `flat`, a history that has none begins at the head, and `cambium history
+    /// build` makes one of older blocks [default: go on with the history that is there]
+    #[arg(long, value_enum)]
+    pub(crate) history: Option<HistoryMode>,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
+}
+
+/// Which old states are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HistoryMode {
+    /// None but those that the block log still has. A history that is there is left behind
+    None,
+    /// The values of accounts and slots at any block
+    Flat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HistoryCommand {
+    /// Make the history of the blocks that the log has, or bring it to the head
+    ///
+    /// Another process may import meanwhile, if it does not follow the history itself. An interrupted
+    /// build goes on where it was
+    Build(HistoryBuildArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HistoryBuildArgs {
+    /// The oldest block whose state can be read [default: the oldest that the log allows]
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckArgs {
+    /// Check the history instead: every page of its files, and values at up to 1,000 blocks against
+    /// the block log
+    #[arg(long)]
+    pub(crate) history: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArgs,
 }
 
 /// Executors by name.

@@ -3,7 +3,7 @@
 use super::{
     args::{ExportArgs, GetArgs, InitArgs, UnwindArgs, WriteArgs},
     error::Failure,
-    open,
+    history, open,
     output::{Output, Report, Table, bytes, count},
 };
 use alloy_primitives::utils::format_ether;
@@ -193,7 +193,7 @@ pub(crate) fn unwind(args: &UnwindArgs, out: &Output) -> Result<Report, Failure>
 
 pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(&args.state.db, out)?;
-    let view = open::view(&db, args.state.block)?;
+    let view = history::view(&args.state, &db, out)?;
     let path = keccak256(args.address);
     let account = view.account(&path)?;
     let (block, fields) = (view.block(), account.unwrap_or_default());
@@ -203,7 +203,7 @@ pub(crate) fn get(args: &GetArgs, out: &Output) -> Result<Report, Failure> {
         "address": args.address,
         "block_number": block.number,
         "block_hash": block.hash,
-        "state_root": view.state_root(),
+        "state_root": history::state_root(&db, &view)?,
         "exists": account.is_some(),
         "nonce": fields.nonce,
         "balance": fields.balance.to_string(),

@@ -1,9 +1,9 @@
 //! Commands on the database itself: stats, check, backup, repair.
 
 use super::{
-    args::{BackupArgs, DbArgs, RepairArgs},
+    args::{BackupArgs, CheckArgs, DbArgs, RepairArgs},
     error::{Exit, Failure},
-    figures, open,
+    figures, history, open,
     output::{Output, Report, Table, bytes, count},
 };
 use cambium::{BlockId, Chain, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
@@ -159,8 +159,11 @@ fn segments(stats: &Stats) -> String {
     format!("{} ({size}){sparse}", count(stats.segments as u64))
 }
 
-pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
-    let db = open::db_to_read(args, out)?;
+pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
+    if args.history {
+        return history::check(&args.db, out);
+    }
+    let db = open::db_to_read(&args.db, out)?;
     let bar = out.bar(STATE_PARTS, "{bar:30} {percent}%  {msg}");
     let report = db.check(&mut |progress| {
         let (done, of, what) = match progress {

@@ -1,8 +1,8 @@
 //! Failures of commands and their exit codes, which are classified by what the user can do.
 
 use cambium::{
-    B256, BlockId, ChainError, FileError, GenesisError, ProofError, StateError, StatelessError,
-    StoreError, WorkloadError, brief_json_error,
+    B256, BlockId, ChainError, FileError, GenesisError, HistoryError, ProofError, StateError,
+    StatelessError, StoreError, WorkloadError, brief_json_error,
 };
 use std::{
     fmt, io,
@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     #[error("the witness does not hold: {0}")]
     Stateless(Box<StatelessError>),
     #[error(transparent)]
+    History(Box<HistoryError>),
+    #[error(transparent)]
     Workload(#[from] WorkloadError),
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
@@ -77,6 +79,15 @@ impl From<ChainError> for Failure {
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         ChainError::from(error).into()
+    }
+}
+
+impl From<HistoryError> for Failure {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::State(error) => error.into(),
+            error => Self::History(Box::new(error)),
+        }
     }
 }
 
@@ -147,6 +158,10 @@ impl Failure {
                 _ => Exit::DoesNotHold,
             },
             Self::Proof { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
+            Self::History(error) => match **error {
+                HistoryError::Damaged { .. } | HistoryError::Missing { .. } => Exit::Damaged,
+                _ => Exit::CouldNotBeDone,
+            },
             Self::Workload(_)
             | Self::Exists(_)
             | Self::DemoExists(_)

@@ -4,12 +4,12 @@ use super::{
     args::ImportArgs,
     chain,
     error::Failure,
-    figures, open,
+    figures, history, open,
     output::{Output, Report, Table, count, rate, seconds},
 };
 use cambium::{
     AccessListReader, BlockExecutor, BlockSource, Chain, ChainError, ExecutorKind, FileError,
-    ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, WithAccessLists,
+    Follower, ImportProgress, ImportSummary, OPTIMISTIC_THREADS_MIN, RawBlock, WithAccessLists,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -37,7 +37,16 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let chain = chain
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
-    let summary = import_files(&chain, &args.files, args.access_lists.as_deref(), out)?;
+    let follower = history::follow(args.history, &args.db.db, chain.db(), out)?;
+    let imported = import_files(&chain, &args.files, args.access_lists.as_deref(), out);
+    // The blocks before a failure are committed, and belong to the history as well.
+    let followed = follower.map(Follower::finish).transpose();
+    let summary = imported?;
+    if let Err(error) = followed {
+        out.note(format_args!(
+            "the history does not follow the chain any more: {error}"
+        ));
+    }
     let done = &summary.done;
     let mut options = without_lists(args);
     if args.batch.get() > 1 && done.blocks > 0 && done.batched == 0 {
@@ -123,10 +132,11 @@ fn executor_used(executor: &BlockExecutor, done: &ImportProgress) -> Option<Stri
 }
 
 fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
+    let db = history::beside(args.history, &args.db)?;
     let Some(genesis) = &args.genesis else {
-        return open::chain_to_write(&args.db, out);
+        return open::chain_to_write(&db, out);
     };
-    chain::open_or_init(genesis, &args.db, out).map(|(chain, _)| chain)
+    chain::open_or_init(genesis, &db, out).map(|(chain, _)| chain)
 }
 
 /// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access

@@ -9,6 +9,7 @@ mod error;
 mod output;
 mod figures;
 mod open;
+mod history;
 mod chain;
 mod bal;
 mod proof;
@@ -17,7 +18,7 @@ mod db;
 mod workload;
 mod demo;
 
-use args::{Args, Command, DbCommand};
+use args::{Args, Command, DbCommand, HistoryCommand};
 use clap::Parser;
 use error::Failure;
 use output::{Output, Report};
@@ -65,6 +66,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Db(DbCommand::Check(args)) => db::check(args, out),
         Command::Db(DbCommand::Backup(args)) => db::backup(args, out),
         Command::Db(DbCommand::Repair(args)) => db::repair(args, out),
+        Command::History(HistoryCommand::Build(args)) => history::build(args, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),
     }

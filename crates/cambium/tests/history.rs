@@ -1,0 +1,177 @@
+//! Old states from the program: followed by an import, made afterwards, damaged.
+
+mod support;
+
+use serde_json::Value;
+use std::{ffi::OsString, fs, path::Path};
+use support::Fixture;
+
+const HEAD: u64 = 600;
+
+/// Little memory and small files: merges, new files and removals all the time.
+const SMALL: [&str; 8] = [
+    "--memory",
+    "3M",
+    "--segment-size",
+    "64K",
+    "--segment-buffer",
+    "16K",
+    "--log-file-size",
+    "64K",
+];
+
+fn import(fixture: &Fixture, db: &Path, file: &Path, more: &[&str]) -> support::Run {
+    let mut args: Vec<OsString> = vec!["import".into(), "--json".into()];
+    args.extend(SMALL.iter().chain(more).map(OsString::from));
+    args.extend(["--genesis".into(), fixture.genesis().into()]);
+    args.extend(["--datadir".into(), db.into(), file.into()]);
+    support::cambium(args)
+}
+
+/// What `get` says of an account, or of a slot of it, without the state root, which the log has.
+fn get(db: &Path, key: &[String], block: u64) -> Value {
+    let mut args: Vec<OsString> = vec!["get".into(), "--json".into()];
+    args.extend(key.iter().map(OsString::from));
+    args.extend(["--block".into(), block.to_string().into()]);
+    args.extend(["--datadir".into(), db.into()]);
+    let mut value = support::cambium(args).done().json();
+    value["state_root"] = Value::Null;
+    value
+}
+
+/// Some accounts of the genesis file, and balances of some of them in the token.
+fn keys(fixture: &Fixture) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(fixture.genesis()).expect("a genesis file");
+    let genesis: Value = serde_json::from_str(&text).expect("JSON");
+    let accounts = genesis["alloc"].as_object().expect("accounts");
+    let mut keys = Vec::new();
+    for (address, account) in accounts.iter().step_by(accounts.len() / 4) {
+        let address = format!("0x{}", address.trim_start_matches("0x"));
+        if let Some(storage) = account["storage"].as_object() {
+            for slot in storage.keys().step_by(1 + storage.len()) {
+                keys.push(vec![address.clone(), slot.clone()]);
+            }
+        }
+        keys.push(vec![address]);
+    }
+    let token = cambium::TOKEN;
+    if let Some(storage) = accounts
+        .iter()
+        .find(|(address, _)| address.to_lowercase().contains(&format!("{token:x}")))
+        .and_then(|(_, account)| account["storage"].as_object())
+    {
+        for slot in storage.keys().step_by(1 + storage.len() / 4) {
+            keys.push(vec![token.to_string(), slot.clone()]);
+        }
+    }
+    keys
+}
+
+fn same(fixture: &Fixture, whole: &Path, other: &Path, blocks: &[u64]) {
+    let keys = keys(fixture);
+    assert!(keys.len() > 6, "{keys:?}");
+    for key in &keys {
+        for block in blocks {
+            assert_eq!(get(other, key, *block), get(whole, key, *block));
+        }
+    }
+}
+
+#[test]
+fn old_states_stay_when_their_blocks_leave_the_log() {
+    let fixture = Fixture::generate_with(300, HEAD, 20, &[]);
+    let (whole, few) = (fixture.path("whole"), fixture.db());
+    import(&fixture, &whole, &fixture.chain(), &[]).done();
+    // In two parts: the second one follows the history that the first one began.
+    let half: Vec<u8> = fixture.blocks()[..HEAD as usize / 2]
+        .iter()
+        .flat_map(|block| block.rlp.to_vec())
+        .collect();
+    let half = fixture.write("half.rlp", &half);
+    let keep = ["--keep-blocks", "20"];
+    import(
+        &fixture,
+        &few,
+        &half,
+        &[&keep[..], &["--history", "flat"]].concat(),
+    )
+    .done();
+    import(&fixture, &few, &fixture.chain(), &keep).done();
+    let stats = cambium!("db", "stats", "--json", "--datadir", few).done();
+    assert!(stats.json()["kept_from"].as_u64().expect("a number") > HEAD / 2);
+    let blocks = [0, 1, 137, 299, 300, 301, HEAD - 1, HEAD];
+    same(&fixture, &whole, &few, &blocks);
+    let checked = cambium!("db", "check", "--history", "--json", "--datadir", few).done();
+    let checked = checked.json();
+    assert_eq!(checked["last_number"], HEAD);
+    assert!(
+        checked["blocks_compared"].as_u64() < Some(HEAD / 2),
+        "{checked}"
+    );
+    assert!(checked["files"].as_u64() >= Some(1), "{checked}");
+
+    // Made afterwards, it serves the same.
+    let run = cambium!(
+        "history",
+        "build",
+        "--json",
+        "--from",
+        "100",
+        "--datadir",
+        whole
+    );
+    let built = run.done().json();
+    assert_eq!(
+        (&built["first_number"], &built["blocks"]),
+        (&100.into(), &500.into())
+    );
+    let checked = cambium!("db", "check", "--history", "--json", "--datadir", whole).done();
+    assert_eq!(checked.json()["blocks_compared"], 500);
+    let again = cambium!("history", "build", "--from", "7", "--datadir", whole).done();
+    assert!(
+        again.stderr.contains("begins at block 100"),
+        "{}",
+        again.stderr
+    );
+    let keys = keys(&fixture);
+    assert_eq!(get(&whole, &keys[0], 99), get(&few, &keys[0], 99));
+    assert_eq!(get(&whole, &keys[0], 101), get(&few, &keys[0], 101));
+}
+
+#[test]
+fn a_damaged_history_is_named_and_harms_nothing_else() {
+    let fixture = Fixture::generate_with(200, 60, 10, &[]);
+    let db = fixture.db();
+    import(&fixture, &db, &fixture.chain(), &["--history", "flat"]).done();
+    let run = fs::read_dir(db.join("history"))
+        .expect("a folder")
+        .map(|entry| entry.expect("a file").path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "run"))
+        .expect("a run");
+    let whole = fs::read(&run).expect("a run");
+    let name = run
+        .file_name()
+        .expect("a name")
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let damage = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&run, bytes).expect("a run");
+    };
+    damage(100);
+    let words = [&name[..], "history build"];
+    cambium!("db", "check", "--history", "--datadir", db).fails(4, &words);
+    // The trailer: what follows the chain by default goes on without, and says so.
+    damage(whole.len() - 4096 + 30);
+    let followed = import(&fixture, &db, &fixture.chain(), &[]).done();
+    assert!(followed.stderr.contains(&name), "{}", followed.stderr);
+    import(&fixture, &db, &fixture.chain(), &["--history", "flat"]).fails(4, &words);
+    let key = keys(&fixture).remove(0);
+    assert_eq!(get(&db, &key, 30)["block_number"], 30, "by the block log");
+    fs::remove_dir_all(db.join("history")).expect("a folder");
+    cambium!("history", "build", "--datadir", db).done();
+    cambium!("db", "check", "--history", "--datadir", db).done();
+    cambium!("db", "check", "--datadir", db).done();
+}
