@@ -249,7 +249,8 @@ pub(crate) struct ImportArgs {
 /// Which old states are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum HistoryMode {
-    /// None but those that the block log still has. A history that is there is left behind
+    /// None but those that the block log still has, which keeps 1,024 blocks unless --keep-blocks says
+    /// how many. A history that is there is left behind
     None,
     /// The values of accounts and slots at any block
     Flat,

@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 /// Most blocks whose values a check compares with the block log.
 const CHECKED_BLOCKS: u64 = 1_000;
 
+/// Blocks that the log keeps without a history, unless `--keep-blocks` says how many: more than any
+/// reorganization needs.
+const NONE_KEEPS: u64 = 1_024;
+
 /// Memory of the history, of `memory` bytes for all.
 fn memory_of(memory: u64) -> u64 {
     (memory / 16).clamp(1 << 20, 256 << 20)
@@ -26,13 +30,17 @@ fn options(args: &DbArgs) -> HistoryOptions {
     }
 }
 
-/// The arguments for the database of an import: with less memory, if it follows a history.
+/// The arguments for the database of an import: with less memory, if it follows a history; with few
+/// blocks in the log, if no old states are wanted.
 pub(crate) fn beside(mode: Option<HistoryMode>, args: &WriteArgs) -> Result<WriteArgs, Failure> {
     let follows = match mode {
         Some(mode) => mode == HistoryMode::Flat,
         None => FlatHistory::exists(&*open::disk(&args.db.datadir))?,
     };
     let mut args = args.clone();
+    if mode == Some(HistoryMode::None) {
+        args.keep_blocks = args.keep_blocks.or(Some(NONE_KEEPS));
+    }
     if follows {
         args.db.memory -= memory_of(args.db.memory).min(args.db.memory);
     }
