@@ -10,6 +10,7 @@ mod system;
 mod state;
 mod import;
 mod bal;
+mod history;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -35,6 +36,13 @@ enum Benchmark {
     BalChild {
         /// The task as JSON
         task: String,
+    },
+    /// Values of accounts at old blocks, and what it takes to keep them
+    History {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: history::HistoryArgs,
     },
     /// Import a generated chain and a real one, or with --cold chains whose state is on disk
     Import {
@@ -81,6 +89,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             bal::child(task).map_err(|error| error as Box<dyn Error>)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Benchmark::History { common, args } => (history::run(args, common.quick)?, common.json),
         Benchmark::Import { common, args } => (import::run(args, common.quick)?, common.json),
         Benchmark::ImportChild { task } => {
             import::child(task).map_err(|error| error as Box<dyn Error>)?;

@@ -47,12 +47,15 @@ pub struct HistoryOptions {
     /// Memory for the entries of the newest blocks and for filters, in bytes, half each. Fences take
     /// a further 0.3 % of the files.
     pub memory_bytes: u64,
+    /// Bytes that are read or written at once, where runs are written, merged and checked.
+    pub buffer_bytes: usize,
 }
 
 impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
+            buffer_bytes: 256 << 10,
         }
     }
 }
@@ -505,7 +508,7 @@ fn open_runs(
     let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
     let mut runs = Vec::with_capacity(list.runs.len());
     for listed in list.runs.iter().rev() {
-        let run = open_run(disk, listed, filters_left, pages_read)?;
+        let run = open_run(disk, listed, options, filters_left, pages_read)?;
         filters_left = filters_left.saturating_sub(run.memory_bytes());
         runs.push(LiveRun {
             run: Run::File(run),
@@ -519,12 +522,20 @@ fn open_runs(
 fn open_run(
     disk: &dyn Disk,
     listed: &ListedRun,
+    options: &HistoryOptions,
     filter_bytes_max: u64,
     pages_read: &Arc<AtomicU64>,
 ) -> Result<Arc<RunFile>, HistoryError> {
     let name = run_name(listed.file);
     let pages_read = pages_read.clone();
-    let run = RunFile::open(disk, &name, listed.identity, filter_bytes_max, pages_read)?;
+    let run = RunFile::open(
+        disk,
+        &name,
+        listed.identity,
+        filter_bytes_max,
+        options.buffer_bytes,
+        pages_read,
+    )?;
     let blocks = run.blocks();
     match *blocks.start() == listed.first && *blocks.end() >= listed.last.number {
         true => Ok(Arc::new(run)),
@@ -646,6 +657,7 @@ impl Inner {
             listed.first..=listed.last.number,
             entries,
             Filter::bytes_for(entries) <= filter_bytes_max,
+            self.options.buffer_bytes,
         )?;
         let mut merged = MergedRuns::new(runs, &[])?;
         while let Some(entry) = merged.entry() {
@@ -657,7 +669,13 @@ impl Inner {
         let others: u64 = self.runs.read().files.iter().map(memory_of).sum();
         let replaced: u64 = runs.iter().map(memory_of).sum();
         let filter_bytes_max = (filter_bytes_max + replaced).saturating_sub(others);
-        let run = open_run(&*self.disk, listed, filter_bytes_max, &self.pages_read)?;
+        let run = open_run(
+            &*self.disk,
+            listed,
+            &self.options,
+            filter_bytes_max,
+            &self.pages_read,
+        )?;
         self.written.fetch_add(run.file_bytes(), Ordering::Relaxed);
         Ok(LiveRun {
             run: Run::File(run),

@@ -18,6 +18,7 @@ const SLOTS: u64 = 30;
 /// Memory so little that a few blocks fill it.
 const LITTLE: HistoryOptions = HistoryOptions {
     memory_bytes: 16 << 10,
+    buffer_bytes: 8 << 10,
 };
 
 fn options() -> Options {

@@ -27,6 +27,7 @@ fn memory_of(memory: u64) -> u64 {
 fn options(args: &DbArgs) -> HistoryOptions {
     HistoryOptions {
         memory_bytes: memory_of(args.memory),
+        ..HistoryOptions::default()
     }
 }
 

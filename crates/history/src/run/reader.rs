@@ -21,9 +21,6 @@ use std::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Pages that are read at once by a cursor.
-const CURSOR_PAGES: u64 = 64;
-
 /// A run in a file. It never changes.
 pub(crate) struct RunFile {
     file: Arc<dyn DiskFile>,
@@ -32,18 +29,21 @@ pub(crate) struct RunFile {
     trailer: Trailer,
     fences: Fences,
     filter: Option<Filter>,
+    /// Pages that a cursor reads at once.
+    cursor_pages: u64,
     /// Pages read for single keys.
     pages_read: Arc<AtomicU64>,
 }
 
 impl RunFile {
     /// Opens the run `identity` in the file `name`. The filter is kept in memory if it takes at most
-    /// `filter_bytes_max` bytes.
+    /// `filter_bytes_max` bytes. Cursors read `buffer_bytes` bytes at once.
     pub(crate) fn open(
         disk: &dyn Disk,
         name: &str,
         identity: u64,
         filter_bytes_max: u64,
+        buffer_bytes: usize,
         pages_read: Arc<AtomicU64>,
     ) -> Result<Self, HistoryError> {
         let path = disk.display_path(name);
@@ -73,6 +73,7 @@ impl RunFile {
             trailer,
             fences: Fences::default(),
             filter: None,
+            cursor_pages: (buffer_bytes / PAGE_BYTES).max(1) as u64,
             pages_read,
         };
         run.load(filter_bytes_max)?;
@@ -243,7 +244,7 @@ impl FileCursor {
             return Ok(());
         }
         if self.pages.is_empty() {
-            let count = CURSOR_PAGES.min(run.trailer.pages - page);
+            let count = run.cursor_pages.min(run.trailer.pages - page);
             self.pages.resize(count as usize * PAGE_BYTES, 0);
             run.file
                 .read_at(&mut self.pages, page * PAGE_BYTES as u64)?;

@@ -14,9 +14,6 @@ use cambium_primitives::{BlockId, BlockNumber};
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that are gathered before they are written.
-const WRITE_BYTES: usize = 256 << 10;
-
 /// Writes a run from entries in their order.
 pub(crate) struct RunWriter {
     file: Arc<dyn DiskFile>,
@@ -27,12 +24,15 @@ pub(crate) struct RunWriter {
     pages: u64,
     fences: Fences,
     filter: Option<Filter>,
+    /// Whole blocks that are not written yet.
     buffer: Vec<u8>,
+    buffer_bytes: usize,
     written: u64,
 }
 
 impl RunWriter {
-    /// Creates the file `name` for a run of up to `entries` entries, with a filter or without.
+    /// Creates the file `name` for a run of up to `entries` entries, with a filter or without. It is
+    /// written in pieces of about `buffer_bytes` bytes.
     pub(crate) fn create(
         disk: &dyn Disk,
         name: &str,
@@ -40,6 +40,7 @@ impl RunWriter {
         blocks: RangeInclusive<BlockNumber>,
         entries: u64,
         has_filter: bool,
+        buffer_bytes: usize,
     ) -> Result<Self, HistoryError> {
         Ok(Self {
             file: disk.create_with(name, Access::Direct)?,
@@ -50,7 +51,8 @@ impl RunWriter {
             pages: 0,
             fences: Fences::default(),
             filter: has_filter.then(|| Filter::new(entries)),
-            buffer: Vec::with_capacity(WRITE_BYTES + PAGE_BYTES),
+            buffer: Vec::with_capacity(buffer_bytes + PAGE_BYTES),
+            buffer_bytes,
             written: 0,
         })
     }
@@ -80,22 +82,26 @@ impl RunWriter {
         let (identity, page) = (self.identity, self.pages);
         self.page.finish(identity, page, goes_on, &mut self.buffer);
         self.pages += 1;
-        match self.buffer.len() >= WRITE_BYTES {
+        self.flush_if_full()
+    }
+
+    /// Adds a section, filled up to whole blocks.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
+        for piece in bytes.chunks(blocks_of(self.buffer_bytes as u64) as usize) {
+            self.buffer.extend_from_slice(piece);
+            // Only the last piece is not of whole blocks.
+            let whole = blocks_of(self.buffer.len() as u64) as usize;
+            self.buffer.resize(whole, 0);
+            self.flush_if_full()?;
+        }
+        Ok(())
+    }
+
+    fn flush_if_full(&mut self) -> Result<(), HistoryError> {
+        match self.buffer.len() >= self.buffer_bytes {
             true => self.flush(),
             false => Ok(()),
         }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), HistoryError> {
-        for piece in bytes.chunks(WRITE_BYTES) {
-            self.buffer.extend_from_slice(piece);
-            if self.buffer.len() >= WRITE_BYTES {
-                self.flush()?;
-            }
-        }
-        self.buffer
-            .resize(blocks_of(self.buffer.len() as u64) as usize, 0);
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), HistoryError> {
