@@ -9,7 +9,7 @@ use crate::{
     run::{
         Filter,
         reader::{self, RunFile},
-        writer::RunWriter,
+        writer::{RunContent, RunWriter},
     },
     runs::{LiveRun, Run, Runs},
     view::HistoryView,
@@ -17,7 +17,7 @@ use crate::{
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{CommittedBlock, Db, StateError, StoreError};
-use cambium_store::Manifest;
+use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::BTreeSet,
@@ -115,6 +115,7 @@ struct Inner {
     failure: OnceLock<String>,
     pages_read: Arc<AtomicU64>,
     written: AtomicU64,
+    pace: Arc<WritePace>,
     /// `None` if it is open for reading alone. Dropped last.
     lock: Option<DiskLock>,
 }
@@ -277,6 +278,7 @@ impl FlatHistory {
                 failure: OnceLock::new(),
                 pages_read: Arc::default(),
                 written: AtomicU64::new(0),
+                pace: Arc::default(),
                 lock,
             }),
         })
@@ -303,6 +305,11 @@ impl FlatHistory {
     /// The newest block that is in files. The block log must keep the blocks above it.
     pub fn durable(&self) -> BlockId {
         self.inner.writer.lock().list.upto()
+    }
+
+    /// The throttle of writes, which is off at first.
+    pub(crate) fn pace(&self) -> &WritePace {
+        &self.inner.pace
     }
 
     /// Sizes and counters.
@@ -653,11 +660,14 @@ impl Inner {
         let mut writer = RunWriter::create(
             &*self.disk,
             &name,
-            listed.identity,
-            listed.first..=listed.last.number,
-            entries,
-            Filter::bytes_for(entries) <= filter_bytes_max,
+            RunContent {
+                identity: listed.identity,
+                blocks: listed.first..=listed.last.number,
+                entries,
+                has_filter: Filter::bytes_for(entries) <= filter_bytes_max,
+            },
             self.options.buffer_bytes,
+            self.pace.clone(),
         )?;
         let mut merged = MergedRuns::new(runs, &[])?;
         while let Some(entry) = merged.entry() {

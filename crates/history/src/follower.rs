@@ -1,7 +1,7 @@
 //! A thread that keeps a history at the head of its database.
 
 use crate::{FlatHistory, HistoryError};
-use cambium_state::Db;
+use cambium_state::{Db, lower_priority};
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::Arc,
@@ -51,6 +51,8 @@ impl Follower {
     /// Starts to follow.
     pub fn start(history: FlatHistory, db: Db) -> Self {
         let signal = Arc::<Signal>::default();
+        // The syncs of commits wait for whatever the device was given before them.
+        history.pace().set_gentle(true);
         db.keep_log_above(history.durable().number);
         let following = {
             let (history, db, signal) = (history.clone(), db.clone(), signal.clone());
@@ -68,6 +70,7 @@ impl Follower {
         let merging = {
             let (history, signal) = (history.clone(), signal.clone());
             thread::spawn(move || {
+                lower_priority();
                 loop {
                     history.merge().inspect_err(report)?;
                     if signal.wait() {
@@ -104,6 +107,7 @@ impl Follower {
 
     fn end(&mut self) -> Result<(), HistoryError> {
         self.signal.end();
+        self.history.pace().set_gentle(false);
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
             let ended = thread.join().unwrap_or_else(|_| {

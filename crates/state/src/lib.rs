@@ -75,7 +75,7 @@ pub use cambium_disk::{
 };
 pub use cambium_snapshot::{
     CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, PagePin, RootLoader,
-    StateError, bytecode,
+    StateError, bytecode, pool::lower_priority,
 };
 pub use cambium_store::{BackupSizes, StoreError};
 pub use db::{

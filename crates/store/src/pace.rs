@@ -33,11 +33,12 @@ impl WritePace {
         self.is_gentle.load(Ordering::Relaxed)
     }
 
-    /// Runs the write of one piece, and pauses after it if throttling is on.
-    pub(crate) fn write(
-        &self,
-        piece: impl FnOnce() -> Result<(), DiskError>,
-    ) -> Result<(), DiskError> {
+    /// Runs the write of one piece, of about 256 KiB, and pauses after it if throttling is on.
+    ///
+    /// # Errors
+    ///
+    /// That of the write.
+    pub fn write(&self, piece: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
         if !self.is_gentle() {
             return piece();
         }

@@ -11,8 +11,18 @@ use crate::{
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber};
+use cambium_store::WritePace;
 use std::{ops::RangeInclusive, sync::Arc};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// What a run is going to have.
+pub(crate) struct RunContent {
+    pub(crate) identity: u64,
+    pub(crate) blocks: RangeInclusive<BlockNumber>,
+    /// Number of entries, at most.
+    pub(crate) entries: u64,
+    pub(crate) has_filter: bool,
+}
 
 /// Writes a run from entries in their order.
 pub(crate) struct RunWriter {
@@ -27,21 +37,25 @@ pub(crate) struct RunWriter {
     /// Whole blocks that are not written yet.
     buffer: Vec<u8>,
     buffer_bytes: usize,
+    pace: Arc<WritePace>,
     written: u64,
 }
 
 impl RunWriter {
-    /// Creates the file `name` for a run of up to `entries` entries, with a filter or without. It is
-    /// written in pieces of about `buffer_bytes` bytes.
+    /// Creates the file `name`. It is written in pieces of about `buffer_bytes` bytes.
     pub(crate) fn create(
         disk: &dyn Disk,
         name: &str,
-        identity: u64,
-        blocks: RangeInclusive<BlockNumber>,
-        entries: u64,
-        has_filter: bool,
+        content: RunContent,
         buffer_bytes: usize,
+        pace: Arc<WritePace>,
     ) -> Result<Self, HistoryError> {
+        let RunContent {
+            identity,
+            blocks,
+            entries,
+            has_filter,
+        } = content;
         Ok(Self {
             file: disk.create_with(name, Access::Direct)?,
             identity,
@@ -53,6 +67,7 @@ impl RunWriter {
             filter: has_filter.then(|| Filter::new(entries)),
             buffer: Vec::with_capacity(buffer_bytes + PAGE_BYTES),
             buffer_bytes,
+            pace,
             written: 0,
         })
     }
@@ -105,7 +120,9 @@ impl RunWriter {
     }
 
     fn flush(&mut self) -> Result<(), HistoryError> {
-        self.file.write_at(&self.buffer, self.written)?;
+        let Self { file, buffer, .. } = &*self;
+        let at = self.written;
+        self.pace.write(|| file.write_at(buffer, at))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
