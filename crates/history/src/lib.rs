@@ -60,10 +60,12 @@ mod runs;
 mod merge;
 mod view;
 mod list;
+mod keeper;
 mod flat;
 mod follower;
 
 pub use error::HistoryError;
-pub use flat::{CatchUp, CheckedHistory, FlatHistory, HistoryOptions, HistoryStats};
+pub use flat::{CatchUp, CheckedHistory, FlatHistory, HistoryStats};
 pub use follower::Follower;
+pub use keeper::HistoryOptions;
 pub use view::HistoryView;
