@@ -3,8 +3,9 @@
 
 mod support;
 
-use cambium::{Chain, FileSizes, Options, StdDisk};
+use cambium::{Chain, Db, FileSizes, FlatHistory, HistoryOptions, Options, StdDisk};
 use std::{
+    path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
     thread,
@@ -46,6 +47,7 @@ fn import(fixture: &Fixture, db: &str) -> Command {
     command
         .args(["import", "--memory", "2M", "--segment-size", "64K"])
         .args(["--segment-buffer", "16K", "--log-file-size", "64K"])
+        .args(["--history", "flat"])
         .arg("--genesis")
         .arg(fixture.genesis())
         .arg("--datadir")
@@ -54,6 +56,28 @@ fn import(fixture: &Fixture, db: &str) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     command
+}
+
+/// Whether there is a history; if so, brings it to the head, and compares what it has of some blocks
+/// with the log.
+fn follow(db: &Db, dir: PathBuf, moments: &mut Moments) -> bool {
+    let disk = Arc::new(StdDisk::new(dir));
+    if !FlatHistory::exists(&*disk).expect("a look") {
+        return false;
+    }
+    let options = HistoryOptions {
+        memory_bytes: 256 << 10,
+        buffer_bytes: 16 << 10,
+    };
+    let history = FlatHistory::open(disk, db, options).expect("a history that is whole");
+    let upto = history.catch_up(db, &mut |_| true).expect("its blocks");
+    assert_eq!(upto, db.head());
+    history.check().expect("files that are whole");
+    for _ in 0..3 {
+        let number = 1 + moments.below(upto.number.max(1));
+        history.check_block(db, number).expect("the log's values");
+    }
+    true
 }
 
 #[test]
@@ -73,7 +97,7 @@ fn every_restart_is_at_a_committed_block_with_the_right_root() {
 
     let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
     let (mut kills, mut rounds, mut ended, mut replayed) = (0, 0, 0, 0);
-    let (mut before, mut checks) = (0, 0);
+    let (mut before, mut checks, mut followed) = (0, 0, 0);
     let mut heads = std::collections::BTreeSet::new();
     while kills < kills_wanted {
         let mut child = import("killed").spawn().expect("the program starts");
@@ -121,6 +145,9 @@ fn every_restart_is_at_a_committed_block_with_the_right_root() {
             assert_eq!(check.damage, Vec::<String>::new(), "after {kills} kills");
             checks += 1;
         }
+        if follow(chain.db(), fixture.path("killed"), &mut moments) {
+            followed += 1;
+        }
         if head.number == headers.len() as u64 {
             drop((view, chain));
             std::fs::remove_dir_all(fixture.path("killed")).expect("room for the next round");
@@ -129,9 +156,10 @@ fn every_restart_is_at_a_committed_block_with_the_right_root() {
     }
     say(&format!(
         "{kills} kills ({ended} imports ended before theirs), {rounds} chains imported whole, \
-         {} different heads, {replayed} blocks replayed, {checks} full checks, no damage",
+         {} different heads, {replayed} blocks replayed, {checks} full checks, no damage, {followed} histories followed",
         heads.len()
     ));
+    assert!(followed >= kills_wanted / 2, "{followed}");
     assert!(heads.len() as u64 >= kills_wanted.min(32) / 4, "{heads:?}");
     assert!(import("killed").status().expect("a run").success());
 }
