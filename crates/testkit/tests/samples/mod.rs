@@ -124,6 +124,8 @@ fn slack(name: &str) -> f64 {
     match name {
         "files" | "descriptors" | "threads" | "segments" | "pages" | "held" | "restored_states"
         | "codes" => 3.0,
+        // A view holds all layers of its time, or none, as merges come.
+        "pinned" => 5_242_880.0,
         _ => 1_048_576.0, // Of bytes.
     }
 }
