@@ -60,6 +60,15 @@ pub enum HistoryError {
         /// The oldest block whose state can be read.
         first: BlockNumber,
     },
+    /// The chain has left the block at which the history begins.
+    #[error(
+        "the history begins at block {first}, which is not canonical any more: remove the folder \
+         `history` to begin it anew"
+    )]
+    Abandoned {
+        /// The oldest block of the history.
+        first: BlockId,
+    },
     /// The history belongs to another database.
     #[error(
         "{file} belongs to the database whose first block is {found}, and this one's is {genesis}"

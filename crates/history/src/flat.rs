@@ -21,6 +21,8 @@ use std::{
 const LOCK_NAME: &str = "history/history.lock";
 /// Memory of the entries that a reader takes from the block log, at most, in bytes.
 const READER_BYTES_MAX: usize = 256 << 20;
+/// Attempts to find the child of the newest block while the head moves.
+const PARTED_MAX: usize = 1_000;
 /// Attempts to open the runs of a list beside a process that merges them.
 const OPEN_ATTEMPTS: usize = 8;
 
@@ -293,18 +295,24 @@ impl FlatHistory {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Gap`] if the log no longer has the next block, and [`HistoryError::Poisoned`]
+    /// [`HistoryError::Gap`] if the log no longer has the next block, [`HistoryError::Abandoned`] if the
+    /// chain has left the history's first block for another, and [`HistoryError::Poisoned`]
     /// after a failed write.
     pub fn catch_up(
         &self,
         db: &Db,
         goes_on: &mut dyn FnMut(&CatchUp) -> bool,
     ) -> Result<BlockId, HistoryError> {
+        let mut parted = 0;
         loop {
             let head = db.head();
             let mut writer = self.inner.writer.lock();
             self.inner.check_sound()?;
             let upto = self.inner.runs.read().upto;
+            if head.number < writer.list.first.number {
+                // The same blocks may come back.
+                return Ok(upto);
+            }
             if db.block_id(upto.number)? != Some(upto) {
                 self.inner.take_back(db, &mut writer)?;
                 continue;
@@ -323,20 +331,26 @@ impl FlatHistory {
             let Some(next) = next? else {
                 return Ok(upto);
             };
-            // Otherwise the head has moved since.
-            if next.meta.parent == upto.hash {
-                self.inner.append(&mut writer, &next)?;
-                if self.inner.lock.is_none()
-                    && self.inner.runs.read().memory_bytes() > READER_BYTES_MAX
-                {
-                    let upto = writer.list.upto();
-                    return Err(HistoryError::Behind { upto, head });
+            if next.meta.parent != upto.hash {
+                // The head has moved since.
+                parted += 1;
+                if parted == PARTED_MAX {
+                    let cause = format!("block {} is not its child", next.meta.id);
+                    return Err(HistoryError::Gap { upto, cause });
                 }
-                drop(writer);
-                let upto = next.meta.id;
-                if !goes_on(&CatchUp { upto, head }) {
-                    return Ok(upto);
-                }
+                continue;
+            }
+            parted = 0;
+            self.inner.append(&mut writer, &next)?;
+            let is_reader = self.inner.lock.is_none();
+            if is_reader && self.inner.runs.read().memory_bytes() > READER_BYTES_MAX {
+                let upto = writer.list.upto();
+                return Err(HistoryError::Behind { upto, head });
+            }
+            drop(writer);
+            let upto = next.meta.id;
+            if !goes_on(&CatchUp { upto, head }) {
+                return Ok(upto);
             }
         }
     }

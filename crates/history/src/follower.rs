@@ -1,6 +1,7 @@
 //! A thread that keeps a history at the head of its database.
 
 use crate::{FlatHistory, HistoryError};
+use cambium_primitives::BlockNumber;
 use cambium_state::{Db, lower_priority};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -92,7 +93,8 @@ impl Follower {
         &self.history
     }
 
-    /// Catches up with the head, writes what is in memory to a file, and ends.
+    /// Catches up with the head, writes what is in memory to a file, and ends. The block log keeps
+    /// nothing for the history any more.
     ///
     /// # Errors
     ///
@@ -101,7 +103,6 @@ impl Follower {
         self.end()?;
         self.history.catch_up(&self.db, &mut |_| true)?;
         self.history.flush()?;
-        self.db.keep_log_above(self.history.durable().number);
         Ok(self.history.clone())
     }
 
@@ -124,6 +125,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         let _ = self.end();
+        self.db.keep_log_above(BlockNumber::MAX);
     }
 }
 

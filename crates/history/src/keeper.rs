@@ -14,7 +14,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db, StateError};
+use cambium_state::{CommittedBlock, Db};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::sync::{
@@ -367,8 +367,7 @@ impl Keeper {
         let first = writer.list.first;
         match is_canonical(&first)? {
             true => Ok(first),
-            // Nothing of it is left.
-            false => Err(StateError::UnknownBlock(first.hash).into()),
+            false => Err(HistoryError::Abandoned { first }),
         }
     }
 

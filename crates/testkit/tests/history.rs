@@ -535,3 +535,81 @@ fn a_history_without_its_blocks_or_of_another_database_says_so() {
     let missing = FlatHistory::open_read_only(Arc::new(copy), &world.db, LITTLE);
     assert!(matches!(missing.err(), Some(HistoryError::Missing { .. })));
 }
+
+#[test]
+fn a_chain_that_leaves_the_first_block_may_come_back_to_it_and_no_other_is_followed() {
+    let mut world = World::new(20);
+    (0..30).for_each(|_| world.block());
+    let World {
+        disk, db, history, ..
+    } = &world;
+    drop(history.clone());
+    disk.remove("history/flat.list").unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(disk.duplicate());
+    let history = FlatHistory::create(shared, db, 20, LITTLE).unwrap();
+    history.catch_up(db, &mut |_| true).unwrap();
+    history.flush().unwrap();
+    let head = db.head();
+    db.unwind(10).unwrap();
+    assert_eq!(
+        history.catch_up(db, &mut |_| true).unwrap(),
+        head,
+        "it waits"
+    );
+    assert!(history.view_at(db, 15).is_err());
+    db.set_head(head).unwrap();
+    history.catch_up(db, &mut |_| true).unwrap();
+    world.history = history;
+    (20..30).for_each(|number| world.compare(number));
+    world.db.unwind(10).unwrap();
+    (0..20).for_each(|_| world.block());
+    let error = world
+        .history
+        .catch_up(&world.db, &mut |_| true)
+        .err()
+        .unwrap();
+    assert!(matches!(error, HistoryError::Abandoned { .. }), "{error}");
+    let error = world.history.view_at(&world.db, 25).err().unwrap();
+    assert!(matches!(error, HistoryError::Abandoned { .. }), "{error}");
+}
+
+#[test]
+fn the_log_is_kept_for_a_follower_and_no_longer() {
+    let few = Options {
+        keep_blocks: Some(3),
+        ..options()
+    };
+    let kept_from = |follows: bool| {
+        let disk = FaultyDisk::new(21);
+        let db = plain::make(Arc::new(disk.clone()), few, 0, |_| 0);
+        // Nothing of it goes to a file before the end.
+        let much = HistoryOptions::default();
+        let history = FlatHistory::create(Arc::new(disk.clone()), &db, 0, much).unwrap();
+        let mut world = World {
+            models: HashMap::from([(db.head().hash, Model::default())]),
+            disk,
+            db,
+            history,
+            random: Random::new(21),
+            blocks: 0,
+        };
+        let blocks = |world: &mut World| {
+            for _ in 0..400 {
+                world.block();
+                if world.blocks.is_multiple_of(20) {
+                    world.db.flush(0).unwrap();
+                }
+            }
+            world.db.stats().unwrap().kept_from
+        };
+        let follower = follows.then(|| Follower::start(world.history.clone(), world.db.clone()));
+        let during = blocks(&mut world);
+        drop(follower.map(Follower::finish).transpose().unwrap());
+        (during, blocks(&mut world))
+    };
+    let (without, later) = kept_from(false);
+    assert!(without > 300 && later > without, "{without}, {later}");
+    let (during, after) = kept_from(true);
+    assert_eq!(during, 0);
+    assert!(after > 300, "{after}");
+}
