@@ -48,7 +48,7 @@
 //! ```
 //!
 //! States of old blocks are near the head restored from the block log ([`Db::view_at`]), and at any
-//! distance read from a history ([`FlatHistory`]).
+//! distance read from a history ([`History`]).
 //!
 //! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
 //! without a database.
@@ -69,8 +69,8 @@ pub use cambium_disk::{
     IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_history::{
-    CatchUp, CheckedHistory, FlatHistory, Follower, HistoryError, HistoryOptions, HistoryStats,
-    HistoryView,
+    CatchUp, CheckedHistory, Follower, History, HistoryError, HistoryOptions, HistoryStats,
+    HistoryView, WholeNodes,
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,

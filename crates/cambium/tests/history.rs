@@ -127,15 +127,108 @@ fn old_states_stay_when_their_blocks_leave_the_log() {
     );
     let checked = cambium!("db", "check", "--history", "--json", "--datadir", whole).done();
     assert_eq!(checked.json()["blocks_compared"], 500);
-    let again = cambium!("history", "build", "--from", "7", "--datadir", whole).done();
-    assert!(
-        again.stderr.contains("begins at block 100"),
-        "{}",
-        again.stderr
+    let run = cambium!(
+        "history",
+        "build",
+        "--json",
+        "--from",
+        "7",
+        "--datadir",
+        whole
     );
+    assert_eq!(run.done().json()["blocks"], 593);
+    let checked = cambium!("db", "check", "--history", "--json", "--datadir", whole).done();
+    assert_eq!(checked.json()["blocks_compared"], 593);
     let keys = keys(&fixture);
     assert_eq!(get(&whole, &keys[0], 99), get(&few, &keys[0], 99));
     assert_eq!(get(&whole, &keys[0], 101), get(&few, &keys[0], 101));
+    let run = cambium!(
+        "history",
+        "build",
+        "--history",
+        "archive",
+        "--datadir",
+        whole
+    );
+    run.fails(1, &["has values and no nodes", "--history archive"]);
+}
+
+/// What `prove` says of an account and its slots.
+fn prove(db: &Path, key: &[String], block: u64) -> Value {
+    let mut args: Vec<OsString> = vec!["prove".into()];
+    args.extend(key.iter().map(OsString::from));
+    args.extend(["--block".into(), block.to_string().into()]);
+    args.extend(["--datadir".into(), db.into()]);
+    support::cambium(args).done().json()
+}
+
+#[test]
+fn an_archive_proves_what_has_left_the_log() {
+    let fixture = Fixture::generate_with(300, HEAD, 20, &[]);
+    let (whole, few) = (fixture.path("whole"), fixture.db());
+    import(&fixture, &whole, &fixture.chain(), &[]).done();
+    // In three parts: the last one follows the archive without being told.
+    let blocks = fixture.blocks();
+    let keep = ["--keep-blocks", "20"];
+    for (part, more) in [
+        (0..5, vec![]),
+        (5..300, vec!["--history", "archive", "--nodes", "3"]),
+        (300..HEAD as usize, vec![]),
+    ] {
+        let bytes: Vec<u8> = blocks[part]
+            .iter()
+            .flat_map(|block| block.rlp.to_vec())
+            .collect();
+        let part = fixture.write("part.rlp", &bytes);
+        import(&fixture, &few, &part, &[&keep[..], &more].concat()).done();
+    }
+    let stats = cambium!("db", "stats", "--json", "--datadir", few).done();
+    assert!(stats.json()["kept_from"].as_u64().expect("a number") > HEAD / 2);
+    let absent = "0x00000000000000000000000000000000000abc00".to_owned();
+    let keys: Vec<_> = keys(&fixture).into_iter().chain([vec![absent]]).collect();
+    for key in &keys {
+        for block in [5, 6, 299, 301, 433, HEAD - 1, HEAD] {
+            assert_eq!(
+                prove(&few, key, block),
+                prove(&whole, key, block),
+                "{block}"
+            );
+        }
+    }
+    let key = &keys[0][0];
+    cambium!("prove", key, "--block", "4", "--datadir", few).fails(1, &["not kept"]);
+    let checked = cambium!("db", "check", "--history", "--json", "--datadir", few).done();
+    assert_eq!(checked.json()["states_proved"], HEAD - 5);
+
+    // Made afterwards: the same proofs, and witnesses that hold.
+    let before = cambium!("witness", "137", "--datadir", whole).done();
+    let run = cambium!(
+        "history",
+        "build",
+        "--json",
+        "--history",
+        "archive",
+        "--nodes",
+        "whole",
+        "--datadir",
+        whole
+    );
+    let built = run.done().json();
+    assert_eq!(
+        (&built["first_number"], &built["proofs"]),
+        (&0.into(), &true.into())
+    );
+    let after = cambium!("witness", "137", "--datadir", whole).done();
+    assert_eq!(before.stdout, after.stdout);
+    for key in &keys {
+        for block in [5, 299, 433] {
+            assert_eq!(
+                prove(&whole, key, block),
+                prove(&few, key, block),
+                "{block}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use cambium::{Chain, Db, FileSizes, FlatHistory, HistoryOptions, Options, StdDisk};
+use cambium::{Chain, Db, FileSizes, History, HistoryOptions, Options, StdDisk};
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
@@ -47,7 +47,7 @@ fn import(fixture: &Fixture, db: &str) -> Command {
     command
         .args(["import", "--memory", "2M", "--segment-size", "64K"])
         .args(["--segment-buffer", "16K", "--log-file-size", "64K"])
-        .args(["--history", "flat"])
+        .args(["--history", "archive"])
         .arg("--genesis")
         .arg(fixture.genesis())
         .arg("--datadir")
@@ -62,20 +62,23 @@ fn import(fixture: &Fixture, db: &str) -> Command {
 /// with the log.
 fn follow(db: &Db, dir: PathBuf, moments: &mut Moments) -> bool {
     let disk = Arc::new(StdDisk::new(dir));
-    if !FlatHistory::exists(&*disk).expect("a look") {
+    if !History::exists(&*disk).expect("a look") {
         return false;
     }
     let options = HistoryOptions {
         memory_bytes: 256 << 10,
         buffer_bytes: 16 << 10,
+        ..HistoryOptions::default()
     };
-    let history = FlatHistory::open(disk, db, options).expect("a history that is whole");
+    let history = History::open(disk, db, options).expect("a history that is whole");
     let upto = history.catch_up(db, &mut |_| true).expect("its blocks");
     assert_eq!(upto, db.head());
     history.check().expect("files that are whole");
     for _ in 0..3 {
         let number = 1 + moments.below(upto.number.max(1));
         history.check_block(db, number).expect("the log's values");
+        let is_proved = history.check_nodes(db, number - 1).expect("nodes");
+        assert!(is_proved, "an archive");
     }
     true
 }

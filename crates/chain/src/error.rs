@@ -3,6 +3,7 @@
 use crate::{BodyError, FileError, GenesisError, HeaderError, VerifyError};
 use alloy_primitives::B256;
 use cambium_evm::{ExecutionError, SignatureError};
+use cambium_history::HistoryError;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::StateError;
 use std::fmt::Display;
@@ -36,6 +37,9 @@ pub enum ChainError {
     /// The state engine failed.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The history can't be read.
+    #[error(transparent)]
+    History(Box<HistoryError>),
     /// A genesis file can't be used.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
@@ -95,7 +99,19 @@ impl ChainError {
     }
 }
 
-pub(crate) fn execution_error(id: BlockId, error: ExecutionError<StateError>) -> ChainError {
+impl From<HistoryError> for ChainError {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::State(error) => Self::State(error),
+            error => Self::History(Box::new(error)),
+        }
+    }
+}
+
+pub(crate) fn execution_error<E: Into<ChainError> + Display>(
+    id: BlockId,
+    error: ExecutionError<E>,
+) -> ChainError {
     match error {
         ExecutionError::Database(error) => error.into(),
         fault => ChainError::invalid(id, BlockFault::Execution(fault.to_string())),

@@ -10,7 +10,6 @@ use crate::{
     BlockFault, Chain, ChainError, ChainSpec, Fork, HeaderError,
     error::execution_error,
     files::{decode_block, decode_header},
-    reads::TimedReads,
     validate_body, validate_header, validate_size, verify_outcome, verify_state_root,
 };
 use alloy_consensus::Header;
@@ -20,6 +19,7 @@ use cambium_evm::{
     ExecutionError, Executor, Hooks, Recorder, Sequential, StateRead, Touched, account_info,
     recover_senders,
 };
+use cambium_history::{HistoryError, HistoryView};
 use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::bytecode;
 use cambium_trie::{
@@ -185,6 +185,20 @@ impl Chain {
     ///
     /// If there is no such block, it is the first one, or the database can't be read.
     pub fn witness(&self, number: BlockNumber) -> Result<BlockWitness, ChainError> {
+        self.witness_on(number, |parent| Ok(self.db().view_of(parent)?.into()))
+    }
+
+    /// As [`Chain::witness`], on the state that `parent_state` makes of the parent: that of a history,
+    /// for an old block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::witness`], and the errors of `parent_state`.
+    pub fn witness_on(
+        &self,
+        number: BlockNumber,
+        parent_state: impl FnOnce(BlockId) -> Result<HistoryView, ChainError>,
+    ) -> Result<BlockWitness, ChainError> {
         let head = self.db().head();
         let parent_number = number
             .checked_sub(1)
@@ -195,8 +209,8 @@ impl Chain {
         let id = BlockId::new(number, block.header.hash_slow());
         let senders = self.senders(&block);
         let senders = senders.map_err(|error| ChainError::invalid(id, error))?;
-        let view = self.db().view_of(self.parent_of(&block.header))?;
-        let recorder = Recorder::new(TimedReads::new(view.clone()));
+        let view = parent_state(self.parent_of(&block.header))?;
+        let recorder = Recorder::new(OldState(&view));
         let input = self.spec().input(&block, &senders, post_merge);
         let outcome = Sequential.execute(&input, &recorder, Hooks::default());
         let outcome = outcome.map_err(|error| execution_error(id, error))?;
@@ -231,6 +245,35 @@ impl Chain {
             block: self.block_rlp(number)?,
             witness,
         })
+    }
+}
+
+/// The state before a block, as execution reads it.
+struct OldState<'a>(&'a HistoryView);
+
+impl DatabaseRef for OldState<'_> {
+    type Error = HistoryError;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, HistoryError> {
+        self.0.basic_ref(address)
+    }
+
+    fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
+        self.0.code_by_hash_ref(code_hash)
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {
+        self.0.storage_ref(address, index)
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, HistoryError> {
+        self.0.block_hash_ref(number)
+    }
+}
+
+impl StateRead for OldState<'_> {
+    fn has_storage(&self, address: Address) -> Result<bool, HistoryError> {
+        self.0.has_storage(&keccak256(address))
     }
 }
 

@@ -1,54 +1,93 @@
-//! Entries of the history: the value that a key had before a block changed it.
+//! Entries of the history: the value, or the node, that a key had before a block changed it.
 
+use crate::node::{OldBranch, OldChild};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{
-    Account, AccountUpdate, BlockNumber, Changes, DecodeError, Path, Reader, SlotValue,
+    ACCOUNT_NIBBLES, Account, AccountUpdate, BlockNumber, Changes, DecodeError, Path, Reader,
+    SlotValue,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
-/// Length of the key of an account: its path and a tag.
-const ACCOUNT_KEY_BYTES: usize = 33;
-/// Length of the key of a slot: the account's path, a tag, and the slot's path.
-pub(crate) const SLOT_KEY_BYTES: usize = 65;
 /// Length of a block number.
 pub(crate) const NUMBER_BYTES: usize = 8;
+/// Longest key: a slot's, or that of a branch of a storage trie.
+pub(crate) const KEY_BYTES_MAX: usize = 66;
 /// Longest entry, without its value: key and block number.
-pub(crate) const POSITION_BYTES_MAX: usize = SLOT_KEY_BYTES + NUMBER_BYTES;
-/// Longest value: an account with a code.
+pub(crate) const POSITION_BYTES_MAX: usize = KEY_BYTES_MAX + NUMBER_BYTES;
+/// Longest old value of an account or slot: an account with a code.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 + 32 + 10 + 32;
 
+/// First byte of the keys of accounts and slots.
+const VALUES: u8 = 0;
+/// First byte of the keys of nodes of the account trie.
+const ACCOUNT_NODES: u8 = 1;
+/// First byte of the keys of nodes of storage tries.
+const STORAGE_NODES: u8 = 2;
+/// Length of the key of an account.
+const ACCOUNT_KEY_BYTES: usize = 34;
+/// Length of the key of a slot.
+const SLOT_KEY_BYTES: usize = 66;
 /// Tag after an account's path: the account itself. It comes before its slots.
 const ACCOUNT: u8 = 0;
 /// Tag after an account's path: a slot.
 const SLOT: u8 = 1;
+/// In place of the depth of a branch: the root of its trie, whatever kind of node it is.
+const ROOT: u8 = 255;
 
-/// A key of the state, as bytes: in the order of bytes an account is followed by its slots.
+/// What an entry is about, as bytes:
+///
+/// ```text
+/// account            0, path, 0
+/// slot               0, path of the account, 1, path within the account
+/// branch             1, depth, nibbles
+/// state root         1, 255
+/// branch of storage  2, path of the account, depth in the storage trie, nibbles
+/// storage root       2, path of the account, 255
+/// ```
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     len: usize,
-    bytes: [u8; SLOT_KEY_BYTES],
+    bytes: [u8; KEY_BYTES_MAX],
 }
 
 impl Key {
-    pub(crate) fn account(account: &B256) -> Self {
-        let mut bytes = [0; SLOT_KEY_BYTES];
-        bytes[..32].copy_from_slice(account.as_slice());
-        bytes[32] = ACCOUNT;
-        Self {
-            len: ACCOUNT_KEY_BYTES,
-            bytes,
+    fn of(parts: &[&[u8]]) -> Self {
+        let (mut len, mut bytes) = (0, [0; KEY_BYTES_MAX]);
+        for part in parts {
+            bytes[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
         }
+        Self { len, bytes }
+    }
+
+    pub(crate) fn account(account: &B256) -> Self {
+        Self::of(&[&[VALUES], &account.0, &[ACCOUNT]])
     }
 
     pub(crate) fn slot(account: &B256, slot: &B256) -> Self {
-        let mut bytes = [0; SLOT_KEY_BYTES];
-        bytes[..32].copy_from_slice(account.as_slice());
-        bytes[32] = SLOT;
-        bytes[33..].copy_from_slice(slot.as_slice());
-        Self {
-            len: SLOT_KEY_BYTES,
-            bytes,
+        Self::of(&[&[VALUES], &account.0, &[SLOT], &slot.0])
+    }
+
+    /// The branch at a path.
+    pub(crate) fn branch(path: &Path) -> Self {
+        let packed = path.packed();
+        match path.len().checked_sub(ACCOUNT_NIBBLES) {
+            None => Self::of(&[&[ACCOUNT_NODES, path.len() as u8], packed]),
+            Some(depth) => {
+                let (account, rest) = packed.split_at(32);
+                Self::of(&[&[STORAGE_NODES], account, &[depth as u8], rest])
+            }
         }
+    }
+
+    /// The root of the account trie.
+    pub(crate) fn state_root() -> Self {
+        Self::of(&[&[ACCOUNT_NODES, ROOT]])
+    }
+
+    /// The root of an account's storage trie.
+    pub(crate) fn storage_root(account: &B256) -> Self {
+        Self::of(&[&[STORAGE_NODES], &account.0, &[ROOT]])
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -57,11 +96,11 @@ impl Key {
 
     /// The paths of the account and, if it is the key of a slot, of the slot.
     pub(crate) fn paths(&self) -> (B256, Option<B256>) {
-        let account = B256::from_slice(&self.bytes[..32]);
+        let account = B256::from_slice(&self.bytes[1..33]);
         (account, slot_of_key(self.as_bytes()))
     }
 
-    /// The path in the state.
+    /// The path in the state of an account or a slot.
     pub(crate) fn to_path(self) -> Path {
         match self.paths() {
             (account, None) => Path::account(&account),
@@ -75,25 +114,61 @@ impl Key {
     }
 }
 
+/// Length of what the keys of all slots of an account begin with.
+pub(crate) const SLOTS_PREFIX_BYTES: usize = ACCOUNT_KEY_BYTES;
+
 /// What the keys of all slots of an account begin with.
-pub(crate) fn slots_prefix(account: &B256) -> [u8; 33] {
-    let mut prefix = [SLOT; 33];
-    prefix[..32].copy_from_slice(account.as_slice());
+pub(crate) fn slots_prefix(account: &B256) -> [u8; SLOTS_PREFIX_BYTES] {
+    let mut prefix = [SLOT; SLOTS_PREFIX_BYTES];
+    prefix[0] = VALUES;
+    prefix[1..33].copy_from_slice(account.as_slice());
     prefix
 }
 
 /// The path of a slot in its key; `None` if it is not the key of a slot.
 pub(crate) fn slot_of_key(key: &[u8]) -> Option<B256> {
-    (key.len() == SLOT_KEY_BYTES).then(|| B256::from_slice(&key[33..]))
+    let is_slot = key.len() == SLOT_KEY_BYTES && key[0] == VALUES;
+    is_slot.then(|| B256::from_slice(&key[34..]))
+}
+
+/// What a key is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Account,
+    Slot,
+    Branch,
+    Root,
+}
+
+fn subject_of(key: &[u8]) -> Option<Subject> {
+    let (region, rest) = key.split_first()?;
+    let (in_trie, rest) = match *region {
+        VALUES => {
+            return match (rest.len(), rest.get(32)?) {
+                (33, &ACCOUNT) => Some(Subject::Account),
+                (65, &SLOT) => Some(Subject::Slot),
+                _ => None,
+            };
+        }
+        ACCOUNT_NODES => rest.split_first()?,
+        STORAGE_NODES => rest.get(32..)?.split_first()?,
+        _ => return None,
+    };
+    match (*in_trie, rest.len()) {
+        (ROOT, 0) => Some(Subject::Root),
+        (depth @ 0..64, len) if len == usize::from(depth).div_ceil(2) => Some(Subject::Branch),
+        _ => None,
+    }
 }
 
 /// Whether bytes have the form of a key.
 pub(crate) fn is_key(bytes: &[u8]) -> bool {
-    match bytes.len() {
-        ACCOUNT_KEY_BYTES => bytes[32] == ACCOUNT,
-        SLOT_KEY_BYTES => bytes[32] == SLOT,
-        _ => false,
-    }
+    subject_of(bytes).is_some()
+}
+
+/// Whether a key, or a position, is that of an account or a slot.
+pub(crate) fn is_value(key: &[u8]) -> bool {
+    key.first() == Some(&VALUES)
 }
 
 /// Where an entry is in a run: its key, then its block, big-endian. The order of positions is that
@@ -132,12 +207,37 @@ pub(crate) fn number_of(position: &[u8]) -> BlockNumber {
     BlockNumber::from_be_bytes(number.try_into().expect("eight bytes"))
 }
 
-/// An entry: `value` is the encoded value that the key had before the position's block.
+/// An entry: `value` is what the key had before the position's block: an encoded value, children of
+/// a branch, or a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry<'a> {
     pub(crate) position: &'a [u8],
     pub(crate) value: &'a [u8],
 }
+
+impl Entry<'_> {
+    /// Appends the entry: length of the position, length of the value (two bytes), position, value.
+    pub(crate) fn pack(&self, out: &mut Vec<u8>) {
+        out.push(self.position.len() as u8);
+        out.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
+        out.extend_from_slice(self.position);
+        out.extend_from_slice(self.value);
+    }
+}
+
+/// The packed entry at an offset.
+pub(crate) fn packed_at(bytes: &[u8], start: usize) -> Entry<'_> {
+    let value_len = u16::from_le_bytes([bytes[start + 1], bytes[start + 2]]);
+    let position = start + 3..start + 3 + usize::from(bytes[start]);
+    let value = position.end..position.end + usize::from(value_len);
+    Entry {
+        position: &bytes[position],
+        value: &bytes[value],
+    }
+}
+
+/// A visitor of the old values of one key, oldest first, until it breaks.
+pub(crate) type ValueVisitor<'a> = &'a mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, DecodeError>;
 
 /// Decodes the old value of an account. No bytes: it did not exist.
 pub(crate) fn decode_account(bytes: &[u8]) -> Result<Option<Account>, DecodeError> {
@@ -158,13 +258,12 @@ pub(crate) fn decode_slot(bytes: &[u8]) -> Result<U256, DecodeError> {
 /// Checks that an entry read from a file is one that could have been written.
 pub(crate) fn check(entry: &Entry<'_>) -> Result<(), DecodeError> {
     let reader = Reader::new(entry.position);
-    let key = key_of(entry.position);
-    if !is_key(key) {
-        return Err(reader.error("an entry whose key is no account's and no slot's"));
-    }
-    match slot_of_key(key) {
-        None => decode_account(entry.value).map(|_| ()),
-        Some(_) => decode_slot(entry.value).map(|_| ()),
+    match subject_of(key_of(entry.position)) {
+        None => Err(reader.error("an entry whose key is that of nothing")),
+        Some(Subject::Account) => decode_account(entry.value).map(|_| ()),
+        Some(Subject::Slot) => decode_slot(entry.value).map(|_| ()),
+        Some(Subject::Branch) => OldBranch::decode(entry.value).map(|_| ()),
+        Some(Subject::Root) => OldChild::decode_root(entry.value).map(|_| ()),
     }
 }
 

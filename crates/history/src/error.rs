@@ -102,6 +102,16 @@ pub enum HistoryError {
         /// Why the next block can't be read.
         cause: String,
     },
+    /// The block log does not have a block from which entries were to be made.
+    #[error(
+        "block {number} can't be added to the history: the block log does not have it ({cause})"
+    )]
+    LogEnds {
+        /// The block.
+        number: BlockNumber,
+        /// Why it can't be read.
+        cause: String,
+    },
     /// A reader would have to hold too much of the block log in memory.
     #[error(
         "the history ends at block {upto}, too far below the head {head} to read the blocks between \
@@ -133,6 +143,23 @@ pub enum HistoryError {
         /// The account or slot.
         path: Path,
     },
+    /// The nodes of the history don't belong together.
+    #[error(
+        "the history's nodes at {path} before block {number} are not those of a block's state. Remove \
+         the folder `history`, and `cambium history build` makes it again"
+    )]
+    BrokenNode {
+        /// A block above the one whose state was read.
+        number: BlockNumber,
+        /// The path of the node.
+        path: Path,
+    },
+    /// The history has values alone.
+    #[error(
+        "the history has values and no nodes, so it proves nothing: remove the folder `history`, and \
+         `cambium history build --history archive` makes one with nodes"
+    )]
+    NoNodes,
     /// The history was opened for reading alone.
     #[error("the history is open for reading alone")]
     ReadOnly,

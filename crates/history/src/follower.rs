@@ -1,6 +1,6 @@
 //! A thread that keeps a history at the head of its database.
 
-use crate::{FlatHistory, HistoryError};
+use crate::{History, HistoryError};
 use cambium_primitives::BlockNumber;
 use cambium_state::{Db, lower_priority};
 use parking_lot::{Condvar, Mutex};
@@ -42,7 +42,7 @@ impl Signal {
 /// A thread that adds each new block to a history, and one that merges its files. Both end when it
 /// is dropped. The block log keeps what is not in the history's files yet.
 pub struct Follower {
-    history: FlatHistory,
+    history: History,
     db: Db,
     signal: Arc<Signal>,
     threads: Vec<JoinHandle<Result<(), HistoryError>>>,
@@ -50,7 +50,7 @@ pub struct Follower {
 
 impl Follower {
     /// Starts to follow.
-    pub fn start(history: FlatHistory, db: Db) -> Self {
+    pub fn start(history: History, db: Db) -> Self {
         let signal = Arc::<Signal>::default();
         // The syncs of commits wait for whatever the device was given before them.
         history.pace().set_gentle(true);
@@ -58,10 +58,12 @@ impl Follower {
         let following = {
             let (history, db, signal) = (history.clone(), db.clone(), signal.clone());
             thread::spawn(move || {
+                let mut held = None;
                 loop {
-                    let caught_up = history.catch_up(&db, &mut |_| !signal.is_over());
+                    let caught_up = history.follow(&db, &mut |_| !signal.is_over());
                     db.keep_log_above(history.durable().number);
                     caught_up.inspect_err(report)?;
+                    history.hold_present(&db, &mut held).inspect_err(report)?;
                     if signal.wait() {
                         return Ok(());
                     }
@@ -89,7 +91,7 @@ impl Follower {
     }
 
     /// The history that follows.
-    pub const fn history(&self) -> &FlatHistory {
+    pub const fn history(&self) -> &History {
         &self.history
     }
 
@@ -99,7 +101,7 @@ impl Follower {
     /// # Errors
     ///
     /// The first error of following or merging. The history is as far as it got.
-    pub fn finish(mut self) -> Result<FlatHistory, HistoryError> {
+    pub fn finish(mut self) -> Result<History, HistoryError> {
         self.end()?;
         self.history.catch_up(&self.db, &mut |_| true)?;
         self.history.flush()?;

@@ -11,25 +11,33 @@ use crate::{
         writer::{RunContent, RunWriter},
     },
     runs::{LiveRun, Run, Runs},
+    view::Present,
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{CommittedBlock, Db};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Every so many blocks a run has the hash of one, by which a fork is found.
 const WAYPOINT_DISTANCE: u64 = 64;
-/// Runs are merged when those that are newer than one have this many times its entries together.
+/// Neighbours are merged when they have this many times the entries of the largest beside it.
 const MERGE_RATIO: u64 = 3;
 /// Largest sum of the files that are merged, in bytes.
 const MERGED_BYTES_MAX: u64 = 1 << 40;
 /// Share of the memory for entries of the newest blocks.
 const RECENT_DIVISOR: u64 = 2;
+
+/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
+/// whole runs.
+const KEPT_RUNS: u64 = 4;
 
 /// Options with which a history is opened.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +47,9 @@ pub struct HistoryOptions {
     pub memory_bytes: u64,
     /// Bytes that are read or written at once, where runs are written, merged and checked.
     pub buffer_bytes: usize,
+    /// Blocks below the newest one whose states can be read, at least; older ones leave by and by.
+    /// `None`: all.
+    pub keep_blocks: Option<u64>,
 }
 
 impl Default for HistoryOptions {
@@ -46,6 +57,7 @@ impl Default for HistoryOptions {
         Self {
             memory_bytes: 64 << 20,
             buffer_bytes: 256 << 10,
+            keep_blocks: None,
         }
     }
 }
@@ -59,9 +71,11 @@ pub(crate) struct Keeper {
     /// Held while files are merged.
     merging: Mutex<()>,
     failure: OnceLock<String>,
-    pub(crate) pages_read: Arc<AtomicU64>,
+    pub(crate) reads: Arc<AtomicU64>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
+    /// What views of old blocks share, while there are any.
+    pub(crate) present: Mutex<Weak<Present>>,
     /// `None` if it is open for reading alone. Dropped last.
     pub(crate) lock: Option<DiskLock>,
 }
@@ -70,14 +84,14 @@ pub(crate) struct Keeper {
 pub(crate) struct Writer {
     pub(crate) list: RunList,
     /// The blocks of the runs in memory.
-    ids: Vec<BlockId>,
+    pub(crate) ids: Vec<BlockId>,
 }
 
-/// Runs that are open, and the counter of the pages that they read.
+/// Runs that are open, and the counter of their reads.
 #[derive(Default)]
 pub(crate) struct OpenedRuns {
     runs: Vec<LiveRun>,
-    pages_read: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
 }
 
 /// Opens the runs of a list. The newest get their filters first, as far as memory allows.
@@ -86,11 +100,11 @@ pub(crate) fn open_runs(
     list: &RunList,
     options: &HistoryOptions,
 ) -> Result<OpenedRuns, HistoryError> {
-    let pages_read = Arc::default();
+    let reads = Arc::default();
     let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
     let mut runs = Vec::with_capacity(list.runs.len());
     for listed in list.runs.iter().rev() {
-        let run = open_run(disk, listed, options, filters_left, &pages_read)?;
+        let run = open_run(disk, listed, options, filters_left, &reads)?;
         filters_left = filters_left.saturating_sub(run.memory_bytes());
         runs.push(LiveRun {
             run: Run::File(run),
@@ -98,7 +112,7 @@ pub(crate) fn open_runs(
         });
     }
     runs.reverse();
-    Ok(OpenedRuns { runs, pages_read })
+    Ok(OpenedRuns { runs, reads })
 }
 
 fn open_run(
@@ -106,17 +120,17 @@ fn open_run(
     listed: &ListedRun,
     options: &HistoryOptions,
     filter_bytes_max: u64,
-    pages_read: &Arc<AtomicU64>,
+    reads: &Arc<AtomicU64>,
 ) -> Result<Arc<RunFile>, HistoryError> {
     let name = run_name(listed.file);
-    let pages_read = pages_read.clone();
+    let reads = reads.clone();
     let run = RunFile::open(
         disk,
         &name,
         listed.identity,
         filter_bytes_max,
         options.buffer_bytes,
-        pages_read,
+        reads,
     )?;
     let blocks = run.blocks();
     match *blocks.start() == listed.first && *blocks.end() >= listed.last.number {
@@ -141,6 +155,7 @@ impl Keeper {
         let runs = Runs {
             first: list.first,
             upto: list.upto(),
+            has_nodes: list.nodes.is_some(),
             files: files.runs,
             memory: Vec::new(),
         };
@@ -154,9 +169,10 @@ impl Keeper {
             }),
             merging: Mutex::default(),
             failure: OnceLock::new(),
-            pages_read: files.pages_read,
+            reads: files.reads,
             written: AtomicU64::new(0),
             pace: Arc::default(),
+            present: Mutex::default(),
             lock,
         }
     }
@@ -171,7 +187,10 @@ impl Keeper {
     }
 
     /// Runs a step that changes files. After a failure there are no more.
-    fn guard<T>(&self, step: impl FnOnce() -> Result<T, HistoryError>) -> Result<T, HistoryError> {
+    pub(crate) fn guard<T>(
+        &self,
+        step: impl FnOnce() -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
         if self.lock.is_none() {
             return Err(HistoryError::ReadOnly);
         }
@@ -180,7 +199,7 @@ impl Keeper {
     }
 
     /// Memory of entries at which they go to a file, in bytes.
-    fn recent_bytes_max(&self) -> usize {
+    pub(crate) fn recent_bytes_max(&self) -> usize {
         let bytes = self.options.memory_bytes / RECENT_DIVISOR;
         bytes.min(MEMORY_RUN_BYTES_MAX as u64) as usize
     }
@@ -192,9 +211,20 @@ impl Keeper {
     ) -> Result<(), HistoryError> {
         let id = block.meta.id;
         let run = MemoryRun::of_block(id.number, &block.changes, &block.reverts);
+        writer.ids.push(id);
+        self.add_recent(writer, id, Arc::new(run))
+    }
+
+    /// Adds a run in memory, whose newest block is `upto`. The writer has its blocks already.
+    pub(crate) fn add_recent(
+        &self,
+        writer: &mut Writer,
+        upto: BlockId,
+        run: Arc<MemoryRun>,
+    ) -> Result<(), HistoryError> {
         let before = self.runs.read().clone();
         let mut memory = before.memory.clone();
-        memory.push(Arc::new(run));
+        memory.push(run);
         // So each is larger than all newer ones together, and there are few.
         while let [.., older, newer] = &memory[..]
             && older.len() <= newer.len()
@@ -204,12 +234,10 @@ impl Keeper {
             memory.truncate(memory.len() - 2);
             memory.push(Arc::new(merged));
         }
-        writer.ids.push(id);
         let runs = Runs {
-            first: before.first,
-            upto: id,
-            files: before.files.clone(),
+            upto,
             memory,
+            ..Runs::clone(&before)
         };
         let is_full = runs.memory_bytes() >= self.recent_bytes_max();
         *self.runs.write() = Arc::new(runs);
@@ -244,17 +272,16 @@ impl Keeper {
             let mut files = before.files.clone();
             files.push(run);
             *self.runs.write() = Arc::new(Runs {
-                first: before.first,
-                upto: before.upto,
                 files,
                 memory: Vec::new(),
+                ..Runs::clone(&before)
             });
             Ok(())
         })
     }
 
     /// Writes the file of a run with the entries of `runs`.
-    fn write_run(
+    pub(crate) fn write_run(
         &self,
         listed: &ListedRun,
         runs: &[LiveRun],
@@ -294,7 +321,7 @@ impl Keeper {
             listed,
             &self.options,
             filter_bytes_max,
-            &self.pages_read,
+            &self.reads,
         )?;
         self.written.fetch_add(run.file_bytes(), Ordering::Relaxed);
         Ok(LiveRun {
@@ -329,6 +356,7 @@ impl Keeper {
         let runs = Runs {
             first: before.first,
             upto: fork,
+            has_nodes: before.has_nodes,
             files,
             memory: memory.collect(),
         };
@@ -371,7 +399,7 @@ impl Keeper {
         }
     }
 
-    fn remove_files(&self, runs: &[ListedRun]) -> Result<(), HistoryError> {
+    pub(crate) fn remove_files(&self, runs: &[ListedRun]) -> Result<(), HistoryError> {
         if self.lock.is_none() {
             return Ok(());
         }
@@ -412,13 +440,42 @@ impl Keeper {
         let mut files = before.files.clone();
         files.splice(at..at + replaced.len(), [run]);
         *self.runs.write() = Arc::new(Runs {
-            first: before.first,
-            upto: before.upto,
             files,
-            memory: before.memory.clone(),
+            ..Runs::clone(&before)
         });
         drop(writer);
         self.remove_files(&replaced)?;
+        Ok(true)
+    }
+
+    /// Removes the oldest runs of which no block is kept. False if there are none.
+    pub(crate) fn prune(&self) -> Result<bool, HistoryError> {
+        let Some(keep) = self.options.keep_blocks else {
+            return Ok(false);
+        };
+        let _merging = self.merging.lock();
+        let mut writer = self.writer.lock();
+        let before = self.runs.read().clone();
+        let oldest_kept = before.upto.number.saturating_sub(keep);
+        let gone = writer.list.runs.iter();
+        let gone = gone
+            .take_while(|run| run.last.number <= oldest_kept)
+            .count();
+        if gone == 0 {
+            return Ok(false);
+        }
+        let mut list = writer.list.clone();
+        let removed: Vec<_> = list.runs.drain(..gone).collect();
+        list.first = removed.last().map_or(list.first, |run| run.last);
+        self.guard(|| list.write(&*self.disk))?;
+        *self.runs.write() = Arc::new(Runs {
+            first: list.first,
+            files: before.files[gone..].to_vec(),
+            ..Runs::clone(&before)
+        });
+        writer.list = list;
+        drop(writer);
+        self.remove_files(&removed)?;
         Ok(true)
     }
 
@@ -430,25 +487,12 @@ impl Keeper {
         let mut writer = self.writer.lock();
         self.check_sound()?;
         let runs = self.runs.read().clone();
-        let size = |run: &LiveRun| match &run.run {
-            Run::File(run) => (run.entries(), run.file_bytes()),
-            Run::Memory(_) => (0, 0),
+        let sizes: Vec<_> = runs.files.iter().map(RunSize::of).collect();
+        let blocks_max = self.options.keep_blocks.map(|keep| keep / KEPT_RUNS);
+        let Some(due) = due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX)) else {
+            return Ok(None);
         };
-        let mut from = None;
-        let (mut newer, mut bytes) = (0, 0);
-        for (at, run) in runs.files.iter().enumerate().rev() {
-            let (entries, file_bytes) = size(run);
-            bytes += file_bytes;
-            if bytes > MERGED_BYTES_MAX {
-                break;
-            }
-            if newer > 0 && newer >= MERGE_RATIO * entries {
-                from = Some(at);
-            }
-            newer += entries;
-        }
-        let Some(from) = from else { return Ok(None) };
-        let replaced = writer.list.runs[from..].to_vec();
+        let replaced = writer.list.runs[due.clone()].to_vec();
         let (Some(oldest), Some(newest)) = (replaced.first(), replaced.last()) else {
             return Ok(None);
         };
@@ -459,12 +503,63 @@ impl Keeper {
             identity: Manifest::new_salt(),
         };
         writer.list.next_file += 1;
-        Ok(Some((merged, replaced, runs.files[from..].to_vec())))
+        Ok(Some((merged, replaced, runs.files[due].to_vec())))
     }
 }
 
 /// The run to be, the runs that it replaces as they are listed, and the same as they are open.
 type MergePlan = (ListedRun, Vec<ListedRun>, Vec<LiveRun>);
+
+/// The size of a run in a file.
+#[derive(Clone, Copy, Debug)]
+struct RunSize {
+    entries: u64,
+    bytes: u64,
+    blocks: u64,
+}
+
+impl RunSize {
+    fn of(live: &LiveRun) -> Self {
+        match &live.run {
+            Run::File(run) => Self {
+                entries: run.entries(),
+                bytes: run.file_bytes(),
+                blocks: (live.last + 1).saturating_sub(*run.blocks().start()),
+            },
+            Run::Memory(_) => Self {
+                entries: 0,
+                bytes: 0,
+                blocks: 0,
+            },
+        }
+    }
+}
+
+/// The runs to merge: of all neighbours the largest of which has at most a quarter of their entries,
+/// those with the fewest entries. So each entry is written about as often as there are powers of four
+/// between a new run and the whole, whether runs are added above or below.
+fn due_for_merge(sizes: &[RunSize], blocks_max: u64) -> Option<Range<usize>> {
+    let mut due: Option<(u64, Range<usize>)> = None;
+    for from in 0..sizes.len() {
+        let (mut entries, mut largest, mut bytes, mut blocks) = (0, 0, 0, 0);
+        for (at, size) in sizes.iter().enumerate().skip(from) {
+            entries += size.entries;
+            largest = largest.max(size.entries);
+            bytes += size.bytes;
+            blocks += size.blocks;
+            if bytes > MERGED_BYTES_MAX || blocks > blocks_max {
+                break;
+            }
+            if at > from && entries >= (MERGE_RATIO + 1) * largest {
+                if due.as_ref().is_none_or(|(least, _)| entries < *least) {
+                    due = Some((entries, from..at + 1));
+                }
+                break;
+            }
+        }
+    }
+    due.map(|(_, range)| range)
+}
 
 fn memory_of(run: &LiveRun) -> u64 {
     match &run.run {
@@ -473,6 +568,46 @@ fn memory_of(run: &LiveRun) -> u64 {
     }
 }
 
-const fn is_waypoint(id: &BlockId) -> bool {
+pub(crate) const fn is_waypoint(id: &BlockId) -> bool {
     id.number.is_multiple_of(WAYPOINT_DISTANCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds runs of one entry, above or below, merges what is due, and returns the entries that were
+    /// written for each.
+    fn written_for_each(added: u64, below: bool, blocks_max: u64) -> (u64, usize) {
+        let size = |entries| RunSize {
+            entries,
+            bytes: entries,
+            blocks: entries,
+        };
+        let (mut sizes, mut written, mut most) = (Vec::new(), 0, 0);
+        for _ in 0..added {
+            let at = if below { 0 } else { sizes.len() };
+            sizes.insert(at, size(1));
+            while let Some(range) = due_for_merge(&sizes, blocks_max) {
+                let entries = sizes[range.clone()].iter().map(|size| size.entries).sum();
+                written += entries;
+                sizes.splice(range, [size(entries)]);
+            }
+            most = most.max(sizes.len());
+        }
+        assert!(sizes.iter().all(|size| size.blocks <= blocks_max));
+        (written / added, most)
+    }
+
+    #[test]
+    fn an_entry_is_written_once_for_each_power_of_four() {
+        for below in [false, true] {
+            let (written, most) = written_for_each(4_096, below, u64::MAX);
+            assert_eq!(written, 6);
+            assert!(most <= 3 * 6 + 1, "{most} runs");
+            let (written, most) = written_for_each(4_096, below, 64);
+            assert_eq!(written, 3);
+            assert!(most <= 64 + 9, "{most} runs");
+        }
+    }
 }

@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use alloy_primitives::{B256, Bytes, U256};
-//! use cambium_history::{FlatHistory, HistoryOptions};
+//! use cambium_history::{History, HistoryOptions};
 //! use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 //! use cambium_state::{BlockMeta, FaultyDisk, Loader, Options};
 //! use std::sync::Arc;
@@ -45,7 +45,7 @@
 //!     staged.seal(block.clone())?.commit()?;
 //!     parent = block;
 //! }
-//! let history = FlatHistory::create(disk, &db, 0, HistoryOptions::default())?;
+//! let history = History::create(disk, &db, 0, None, HistoryOptions::default())?;
 //! history.catch_up(&db, &mut |_| true)?;
 //! assert_eq!(history.view_at(&db, 2)?.account(&alice)?.unwrap().balance, U256::from(2));
 //! assert_eq!(history.view_at(&db, 0)?.account(&alice)?, None);
@@ -53,19 +53,26 @@
 //! ```
 
 mod error;
+mod node;
 mod entry;
 mod memory_run;
 mod run;
 mod runs;
 mod merge;
+mod old;
+mod nodes;
+mod rewind;
 mod view;
 mod list;
+mod span;
 mod keeper;
-mod flat;
+mod extend;
+mod history;
 mod follower;
 
 pub use error::HistoryError;
-pub use flat::{CatchUp, CheckedHistory, FlatHistory, HistoryStats};
 pub use follower::Follower;
+pub use history::{CatchUp, CheckedHistory, History, HistoryStats};
 pub use keeper::HistoryOptions;
+pub use node::WholeNodes;
 pub use view::HistoryView;

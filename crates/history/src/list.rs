@@ -6,9 +6,11 @@
 //! ```text
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamRuns", line feed
-//! 8       4       format: 1
+//! 8       4       format: 2
 //! 12      32      hash of the database's first block
 //! 44      40      first block whose state can be read: number and hash
+//! then    varint  whether there are nodes: 0 if not; else one entry of a branch out of so many has
+//!                 all its children
 //! then    varint  number that the next file gets
 //! then    varint  number of runs, oldest first, and of each:
 //!         varint  number of its file
@@ -22,18 +24,19 @@
 //! A run's last block may be lower than the one in its file: the blocks above left the canonical
 //! chain.
 
-use crate::HistoryError;
+use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
+use std::num::NonZeroU32;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the history.
 pub(crate) const DIR: &str = "history";
-const NAME: &str = "history/flat.list";
-const TEMPORARY_NAME: &str = "history/flat.list.tmp";
+const NAME: &str = "history/runs.list";
+const TEMPORARY_NAME: &str = "history/runs.list.tmp";
 const MAGIC: &[u8; 8] = b"CamRuns\n";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Ending of the files of runs.
 const ENDING: &str = ".run";
 
@@ -55,6 +58,8 @@ pub(crate) struct RunList {
     pub(crate) genesis: B256,
     /// The oldest block whose state can be read.
     pub(crate) first: BlockId,
+    /// Whether there are nodes, and which of them are whole.
+    pub(crate) nodes: Option<WholeNodes>,
     pub(crate) next_file: u64,
     /// Oldest first. The first one begins above `first`, each other where the one before ends.
     pub(crate) runs: Vec<ListedRun>,
@@ -126,6 +131,10 @@ impl RunList {
         out.extend_from_slice(self.genesis.as_slice());
         out.extend_from_slice(&self.first.number.to_le_bytes());
         out.extend_from_slice(self.first.hash.as_slice());
+        put_varint(
+            &mut out,
+            self.nodes.map_or(0, |nodes| nodes.one_of.get().into()),
+        );
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
         for run in &self.runs {
@@ -151,6 +160,9 @@ impl RunList {
         }
         let genesis = reader.b256()?;
         let first = BlockId::new(reader.u64()?, reader.b256()?);
+        let one_of = u32::try_from(reader.varint()?);
+        let one_of = one_of.map_err(|_| reader.error("a share of whole nodes over 32 bits"))?;
+        let nodes = NonZeroU32::new(one_of).map(|one_of| WholeNodes { one_of });
         let next_file = reader.varint()?;
         let count = reader.count(43)?;
         let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
@@ -175,6 +187,7 @@ impl RunList {
         Ok(Self {
             genesis,
             first,
+            nodes,
             next_file,
             runs,
         })
@@ -215,6 +228,7 @@ mod tests {
         RunList {
             genesis: B256::repeat_byte(1),
             first: BlockId::new(3, B256::repeat_byte(3)),
+            nodes: Some(WholeNodes::default()),
             next_file: 200,
             runs: vec![run(9, 4, 400), run(199, 401, 401)],
         }
@@ -246,6 +260,6 @@ mod tests {
         assert_eq!(run_name(7), "history/00000007.run");
         assert_eq!(file_of("00000007.run"), Some(7));
         assert_eq!(file_of("7.run"), None);
-        assert_eq!(file_of("flat.list"), None);
+        assert_eq!(file_of("runs.list"), None);
     }
 }

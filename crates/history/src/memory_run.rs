@@ -1,6 +1,6 @@
 //! A run in memory: the entries of the newest blocks, sorted.
 
-use crate::entry::{Entry, Key, entries_of, key_of, number_of};
+use crate::entry::{Entry, Key, entries_of, key_of, number_of, packed_at};
 use cambium_primitives::{BlockNumber, Changes};
 use std::ops::RangeInclusive;
 
@@ -8,14 +8,15 @@ use std::ops::RangeInclusive;
 pub(crate) struct MemoryRun {
     /// The blocks whose changes it has.
     pub(crate) blocks: RangeInclusive<BlockNumber>,
-    /// Of each entry: length of the position, length of the value, position, value.
+    /// The entries, packed.
     bytes: Vec<u8>,
     /// Where each entry begins in `bytes`.
     starts: Vec<u32>,
 }
 
 impl MemoryRun {
-    fn empty(blocks: RangeInclusive<BlockNumber>) -> Self {
+    /// A run that has no entries yet.
+    pub(crate) fn empty(blocks: RangeInclusive<BlockNumber>) -> Self {
         Self {
             blocks,
             bytes: Vec::new(),
@@ -73,17 +74,26 @@ impl MemoryRun {
         Some(run)
     }
 
-    fn push(&mut self, position: &[u8], value: &[u8]) {
+    /// Adds an entry, which must come after those that are there unless [`MemoryRun::sorted`]
+    /// follows.
+    pub(crate) fn push(&mut self, position: &[u8], value: &[u8]) {
         self.starts.push(self.bytes.len() as u32);
-        self.bytes.push(position.len() as u8);
-        self.bytes.push(value.len() as u8);
-        self.bytes.extend_from_slice(position);
-        self.bytes.extend_from_slice(value);
+        Entry { position, value }.pack(&mut self.bytes);
     }
 
     fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
         self.starts.shrink_to_fit();
+    }
+
+    /// The same entries in their order.
+    pub(crate) fn sorted(mut self, blocks: RangeInclusive<BlockNumber>) -> Self {
+        let bytes = &self.bytes;
+        self.starts
+            .sort_unstable_by_key(|start| packed_at(bytes, *start as usize).position);
+        self.blocks = blocks;
+        self.shrink_to_fit();
+        self
     }
 
     /// Number of entries.
@@ -98,13 +108,7 @@ impl MemoryRun {
 
     /// The entry at an index.
     pub(crate) fn entry(&self, index: usize) -> Option<Entry<'_>> {
-        let start = *self.starts.get(index)? as usize;
-        let position = start + 2..start + 2 + usize::from(self.bytes[start]);
-        let value = position.end..position.end + usize::from(self.bytes[start + 1]);
-        Some(Entry {
-            position: &self.bytes[position],
-            value: &self.bytes[value],
-        })
+        Some(packed_at(&self.bytes, *self.starts.get(index)? as usize))
     }
 
     /// Index of the first entry at `position` or after it.
@@ -124,10 +128,19 @@ impl MemoryRun {
         low
     }
 
+    /// What a key had before each of its changes in block `from` or later.
+    pub(crate) fn find_all(&self, key: &Key, from: BlockNumber) -> impl Iterator<Item = &[u8]> {
+        let first = self.seek(key.at(from).as_bytes());
+        let entries = (first..).map_while(|at| self.entry(at));
+        let key = *key;
+        entries
+            .take_while(move |entry| key_of(entry.position) == key.as_bytes())
+            .map(|entry| entry.value)
+    }
+
     /// The value that a key had before its first change in block `from` or later.
     pub(crate) fn find(&self, key: &Key, from: BlockNumber) -> Option<&[u8]> {
-        let entry = self.entry(self.seek(key.at(from).as_bytes()))?;
-        (key_of(entry.position) == key.as_bytes()).then_some(entry.value)
+        self.find_all(key, from).next()
     }
 }
 

@@ -20,9 +20,12 @@ pub(crate) struct LiveRun {
 }
 
 /// The runs at one moment. They never change.
+#[derive(Clone)]
 pub(crate) struct Runs {
     pub(crate) first: BlockId,
     pub(crate) upto: BlockId,
+    /// Whether there are entries of nodes.
+    pub(crate) has_nodes: bool,
     pub(crate) files: Vec<LiveRun>,
     /// Runs in memory, above those in files.
     pub(crate) memory: Vec<Arc<MemoryRun>>,

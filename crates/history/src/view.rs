@@ -2,17 +2,26 @@
 
 use crate::{
     HistoryError,
-    entry::{Key, decode_account, decode_slot, key_of, number_of, slot_of_key, slots_prefix},
+    entry::{
+        Key, SLOTS_PREFIX_BYTES, decode_account, decode_slot, key_of, number_of, slot_of_key,
+        slots_prefix,
+    },
     merge::MergedRuns,
-    runs::{LiveRun, Run, Runs},
+    nodes::{NodeReader, trie_error},
+    old::{Old, bad_value},
+    runs::Runs,
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, BlockId, BlockNumber, DecodeError, SlotValue};
-use cambium_state::{View, account_info};
+use cambium_primitives::{Account, BlockId, BlockNumber, Changes, SlotValue};
+use cambium_state::{StateTrie, View, account_info};
+use cambium_trie::{PartialTrie, ProofTargets};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
 
 impl DBErrorMarker for HistoryError {}
 
@@ -21,21 +30,40 @@ impl DBErrorMarker for HistoryError {}
 #[derive(Clone)]
 pub struct HistoryView {
     /// The state after the newest block of the runs, or the state itself.
-    base: View,
+    present: Arc<Present>,
     old: Option<Old>,
 }
 
-#[derive(Clone)]
-struct Old {
-    runs: Arc<Runs>,
-    block: BlockId,
+/// The state after the newest block of a history, shared by all views of old blocks.
+pub(crate) struct Present {
+    pub(crate) view: View,
+    /// Made for the first proof.
+    trie: OnceLock<StateTrie>,
+}
+
+impl Present {
+    pub(crate) const fn new(view: View) -> Self {
+        Self {
+            view,
+            trie: OnceLock::new(),
+        }
+    }
+
+    /// The state trie.
+    pub(crate) fn trie(&self) -> Result<&StateTrie, HistoryError> {
+        if let Some(trie) = self.trie.get() {
+            return Ok(trie);
+        }
+        let trie = StateTrie::of(&self.view)?;
+        Ok(self.trie.get_or_init(|| trie))
+    }
 }
 
 impl HistoryView {
-    /// The state after `block`. `base` is that after the newest block of `runs`.
-    pub(crate) const fn new(base: View, runs: Arc<Runs>, block: BlockId) -> Self {
+    /// The state after `block`. `present` is that after the newest block of `runs`.
+    pub(crate) const fn new(present: Arc<Present>, runs: Arc<Runs>, block: BlockId) -> Self {
         Self {
-            base,
+            present,
             old: Some(Old { runs, block }),
         }
     }
@@ -44,7 +72,7 @@ impl HistoryView {
     pub fn block(&self) -> BlockId {
         match &self.old {
             Some(old) => old.block,
-            None => self.base.block(),
+            None => self.present.view.block(),
         }
     }
 
@@ -61,7 +89,7 @@ impl HistoryView {
         {
             return Ok(account);
         }
-        Ok(self.base.account(path)?)
+        Ok(self.present.view.account(path)?)
     }
 
     /// Reads the slot at keccak(slot) of the account at keccak(address); zero if it was not set.
@@ -75,7 +103,7 @@ impl HistoryView {
         {
             return Ok(value);
         }
-        Ok(self.base.slot(account, slot)?)
+        Ok(self.present.view.slot(account, slot)?)
     }
 
     /// Reads the code with that hash. Codes are never removed.
@@ -84,7 +112,7 @@ impl HistoryView {
     ///
     /// As [`View::code`].
     pub fn code(&self, hash: &B256) -> Result<Bytes, HistoryError> {
-        Ok(self.base.code(hash)?)
+        Ok(self.present.view.code(hash)?)
     }
 
     /// Reads all non-zero slots of an account, by keccak(slot).
@@ -113,11 +141,11 @@ impl HistoryView {
         mut visit: impl FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
         let Some(old) = &self.old else {
-            return Ok(self.base.each_slot(account, visit)?);
+            return Ok(self.present.view.each_slot(account, visit)?);
         };
         let mut changed = OldSlots::new(old, account)?;
         let (mut is_over, mut failure) = (false, None);
-        self.base.each_slot(account, |slot, value| {
+        self.present.view.each_slot(account, |slot, value| {
             match changed.visit_before(Some(slot), &mut visit) {
                 Ok(ControlFlow::Continue(is_changed)) => {
                     if !is_changed && visit(slot, value).is_break() {
@@ -139,6 +167,20 @@ impl HistoryView {
         }
     }
 
+    /// Whether an account had a non-zero slot. Reads no further than the first one.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::account`].
+    pub fn has_storage(&self, account: &B256) -> Result<bool, HistoryError> {
+        let mut has_one = false;
+        self.each_slot(account, |_, _| {
+            has_one = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(has_one)
+    }
+
     /// The hash of this block or of an ancestor: as [`View::block_hash`].
     ///
     /// # Errors
@@ -147,12 +189,70 @@ impl HistoryView {
     pub fn block_hash(&self, number: BlockNumber) -> Result<Option<B256>, HistoryError> {
         match number > self.block().number {
             true => Ok(None),
-            false => Ok(self.base.block_hash(number)?),
+            false => Ok(self.present.view.block_hash(number)?),
         }
     }
 }
 
 impl HistoryView {
+    /// The state root.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`].
+    pub fn state_root(&self) -> Result<B256, HistoryError> {
+        let Some(old) = &self.old else {
+            return Ok(self.present.view.state_root());
+        };
+        let root = self.nodes(old)?.root()?;
+        root.state_root().ok_or(HistoryError::NoNodes)
+    }
+
+    /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are
+    /// blinded. Each node is hashed, and compared with what its parent says. No proof waits for
+    /// another, or for an import.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::NoNodes`] if the history has values alone, [`HistoryError::BrokenNode`] if a
+    /// node has another hash, and the errors of [`HistoryView::account`].
+    pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, HistoryError> {
+        let Some(old) = &self.old else {
+            return Ok(self.present.view.extract(keys)?);
+        };
+        let mut nodes = self.nodes(old)?;
+        let mut trie = nodes.root()?;
+        trie.extract(keys, &mut nodes).map_err(trie_error)
+    }
+
+    /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`], and an error if `changes` contradict the state.
+    pub fn extract_for_changes(
+        &self,
+        keys: &ProofTargets,
+        changes: &Changes,
+    ) -> Result<PartialTrie, HistoryError> {
+        let Some(old) = &self.old else {
+            return Ok(self.present.view.extract_for_changes(keys, changes)?);
+        };
+        let mut nodes = self.nodes(old)?;
+        let mut trie = nodes.root()?;
+        trie.extract_for_changes(keys, changes.accounts(), &mut nodes)
+            .map_err(trie_error)
+    }
+
+    /// The nodes of the state trie at this old block.
+    pub(crate) fn nodes<'a>(&'a self, old: &'a Old) -> Result<NodeReader<'a>, HistoryError> {
+        if !old.runs.has_nodes {
+            return Err(HistoryError::NoNodes);
+        }
+        let present = &*self.present;
+        Ok(NodeReader::new(old, &present.view, present.trie()?))
+    }
+
     /// The value of a key, as entries have it.
     pub(crate) fn encoded(&self, key: &Key) -> Result<Vec<u8>, HistoryError> {
         let mut value = Vec::new();
@@ -172,55 +272,10 @@ impl HistoryView {
     }
 }
 
-impl Old {
-    /// The runs that have blocks above this one, oldest first.
-    fn runs(&self) -> impl Iterator<Item = LiveRun> {
-        let number = self.block.number;
-        self.runs.all().filter(move |run| run.last > number)
-    }
-
-    /// The value of a key, if it has changed since.
-    fn find<T>(
-        &self,
-        key: &Key,
-        decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
-    ) -> Result<Option<T>, HistoryError> {
-        let from = self.block.number + 1;
-        for LiveRun { run, .. } in self.runs() {
-            // An entry of a block that is not canonical any more tells the value at the fork, which is
-            // the value here, too: had it changed between, that entry would come first.
-            match &run {
-                Run::Memory(run) => {
-                    if let Some(value) = run.find(key, from) {
-                        let value = decode(value).map(Some);
-                        return value.map_err(|error| bad_value(None, &error));
-                    }
-                }
-                Run::File(run) => {
-                    if let Some(value) = run.find(key, from)? {
-                        let value = decode(&value).map(Some);
-                        return value.map_err(|error| bad_value(Some(run.path()), &error));
-                    }
-                }
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// The error for a value that is none, in a page whose checksum is right.
-fn bad_value(file: Option<&str>, error: &DecodeError) -> HistoryError {
-    HistoryError::Damaged {
-        file: file.unwrap_or("a run in memory").to_owned(),
-        offset: 0,
-        what: error.what.to_owned(),
-    }
-}
-
 /// The slots of an account that have changed since a block, in their order.
 struct OldSlots {
     entries: MergedRuns,
-    prefix: [u8; 33],
+    prefix: [u8; SLOTS_PREFIX_BYTES],
     above: BlockNumber,
     /// The slot that was visited last.
     last: Option<B256>,
@@ -271,7 +326,10 @@ impl OldSlots {
 impl From<View> for HistoryView {
     /// The state that a view of the database has.
     fn from(base: View) -> Self {
-        Self { base, old: None }
+        Self {
+            present: Arc::new(Present::new(base)),
+            old: None,
+        }
     }
 }
 
@@ -285,7 +343,7 @@ impl DatabaseRef for HistoryView {
     }
 
     fn code_by_hash_ref(&self, code_hash: B256) -> Result<Bytecode, HistoryError> {
-        Ok(self.base.code_by_hash_ref(code_hash)?)
+        Ok(self.present.view.code_by_hash_ref(code_hash)?)
     }
 
     fn storage_ref(&self, address: Address, index: U256) -> Result<U256, HistoryError> {

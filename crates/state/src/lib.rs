@@ -87,6 +87,7 @@ pub use db::{
 };
 pub use log::records::BlockMeta;
 pub use options::{FileSizes, Options};
+pub use past::trie::{StateTrie, TrieReader};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
 pub use view::{
     ahead::ReadAhead,

@@ -59,7 +59,7 @@ impl ProofTargets {
 }
 
 /// One target, an account or a slot.
-trait Name {
+pub(crate) trait Name {
     /// Depth at which the key begins: 0 for accounts, 64 for slots.
     const LEVEL: usize;
 
@@ -105,7 +105,7 @@ impl Name for B256 {
 }
 
 /// Returns the targets among `names` below an extension to `end` along `key`.
-fn below<'a, N: Name>(names: &'a [N], key: &Key, end: usize) -> &'a [N] {
+pub(crate) fn below<'a, N: Name>(names: &'a [N], key: &Key, end: usize) -> &'a [N] {
     let inside = |name: &N| shared_nibbles(name.key(), key) >= end;
     let start = names.partition_point(|name| !inside(name) && name.key() < key);
     let len = names[start..].partition_point(inside);
@@ -113,7 +113,7 @@ fn below<'a, N: Name>(names: &'a [N], key: &Key, end: usize) -> &'a [N] {
 }
 
 /// Groups targets by their nibble at `depth`.
-fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Item = (usize, &[N])> {
+pub(crate) fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Item = (usize, &[N])> {
     names
         .chunk_by(move |a, b| nibble(a.key(), depth) == nibble(b.key(), depth))
         .map(move |group| (nibble(group[0].key(), depth), group))
@@ -155,7 +155,7 @@ impl PartialTrie {
                 Lookup::Slot(value) => return Ok(Lookup::Slot(value)),
                 Lookup::Stub { depth, .. } => depth,
             };
-            self.load_at(&full.prefix(depth), resolver)?;
+            self.load_node(&full.prefix(depth), resolver)?;
         }
     }
 
@@ -220,7 +220,11 @@ impl PartialTrie {
     }
 
     /// Loads the subtrie at `path` if it is blinded. Returns the node there.
-    fn load_at<R: Resolve>(
+    ///
+    /// # Errors
+    ///
+    /// [`TrieError::NoNode`] if there is no node at `path`, or an error if loading fails.
+    pub fn load_node<R: Resolve>(
         &mut self,
         path: &Path,
         resolver: &mut R,
@@ -402,7 +406,7 @@ impl PartialTrie {
 }
 
 /// Returns the target with exactly this key, if there is one.
-fn names_of<'a, N: Name>(names: &'a [N], key: &Key) -> Option<&'a N> {
+pub(crate) fn names_of<'a, N: Name>(names: &'a [N], key: &Key) -> Option<&'a N> {
     names
         .binary_search_by_key(&key, |name| name.key())
         .ok()
@@ -426,7 +430,7 @@ impl<R: Resolve> Resolve for Recorder<'_, R> {
         into: &mut PartialTrie,
     ) -> Result<Link, Self::Error> {
         self.loaded.push(*path);
-        let link = self.whole.load_at(path, self.resolver)?;
+        let link = self.whole.load_node(path, self.resolver)?;
         self.whole.hash_to_graft(&[link], &mut Batch::new());
         Ok(into.graft_node(self.whole, link)?)
     }

@@ -66,6 +66,7 @@ mod apply;
 mod hash;
 mod top_levels;
 mod extract;
+mod trace;
 mod encode;
 mod witness;
 mod multiproof;
@@ -88,4 +89,5 @@ pub use proof::{
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
+pub use trace::Traced;
 pub use witness::{Witness, WitnessError};

@@ -2,10 +2,10 @@
 
 use cambium::{
     Address, B256, ChainSpec, ExecutorKind, Fork, READ_AHEAD_DEFAULT, STATELESS_GAS_LIMIT_MAX,
-    Spread, StorageKey, U256, WitnessForm,
+    Spread, StorageKey, U256, WholeNodes, WitnessForm,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -238,27 +238,75 @@ pub(crate) struct ImportArgs {
     /// Number of reads in flight for the next blocks, while earlier ones are executed; 0 for none
     #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT)]
     pub(crate) read_ahead: usize,
-    /// Keep old states: with `flat`, a history that has none begins at the head, and `cambium history
-    /// build` makes one of older blocks [default: go on with the history that is there]
-    #[arg(long, value_enum)]
+    /// Keep old states: none, flat or archive, or flat=BLOCKS or archive=BLOCKS for the newest of them
+    /// alone. A history that is not there yet begins at the head, and `cambium history build` adds
+    /// older blocks [default: go on with the history that is there]
+    ///
+    /// none: none but those that the block log still has, which keeps 1,024 blocks unless --keep-blocks
+    /// says how many. A history that is there is left behind.
+    /// flat: the values of accounts and slots at any block.
+    /// archive: these, and the nodes of the tries, so that any block's state is proved.
+    #[arg(long, value_name = "KIND", verbatim_doc_comment)]
     pub(crate) history: Option<HistoryMode>,
+    #[command(flatten)]
+    pub(crate) nodes: NodesArgs,
     #[command(flatten)]
     pub(crate) db: WriteArgs,
 }
 
+/// How an archive keeps nodes.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(crate) struct NodesArgs {
+    /// Of a new archive: one entry of a branch out of N has all sixteen children, and the others those
+    /// that changed; `whole` for all. More of them make it larger, and proofs faster
+    #[arg(long, value_name = "N", value_parser = parse_whole_nodes, default_value = "8")]
+    pub(crate) nodes: WholeNodes,
+}
+
+fn parse_whole_nodes(text: &str) -> Result<WholeNodes, String> {
+    if text == "whole" {
+        return Ok(WholeNodes::ALL);
+    }
+    let one_of = text.parse();
+    let one_of = one_of.map_err(|_| "neither `whole` nor a number from 1 on".to_owned())?;
+    Ok(WholeNodes { one_of })
+}
+
 /// Which old states are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryMode {
-    /// None but those that the block log still has, which keeps 1,024 blocks unless --keep-blocks says
-    /// how many. A history that is there is left behind
+    /// None but those that the block log still has.
     None,
-    /// The values of accounts and slots at any block
-    Flat,
+    /// Values, and nodes if it is an archive; of the newest blocks alone, or of all.
+    Kept { archive: bool, blocks: Option<u64> },
+}
+
+impl FromStr for HistoryMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, blocks) = match text.split_once('=') {
+            None => (text, None),
+            Some((kind, blocks)) => {
+                let number = blocks.parse().ok().filter(|blocks| *blocks > 0);
+                let wrong = || format!("{blocks} is not a number of blocks");
+                (kind, Some(number.ok_or_else(wrong)?))
+            }
+        };
+        match kind {
+            "none" if blocks.is_none() => Ok(Self::None),
+            "flat" | "archive" => Ok(Self::Kept {
+                archive: kind == "archive",
+                blocks,
+            }),
+            _ => Err("none of none, flat, archive, flat=BLOCKS and archive=BLOCKS".to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HistoryCommand {
-    /// Make the history of the blocks that the log has, or bring it to the head
+    /// Make the history of the blocks that the log has, or bring it to the head and down to older blocks
     ///
     /// Another process may import meanwhile, if it does not follow the history itself. An interrupted
     /// build goes on where it was
@@ -267,9 +315,15 @@ pub(crate) enum HistoryCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HistoryBuildArgs {
-    /// The oldest block whose state can be read [default: the oldest that the log allows]
+    /// The oldest block whose state can be read [default: the oldest that the log allows, or that the
+    /// history has]
     #[arg(long, value_name = "N")]
     pub(crate) from: Option<u64>,
+    /// What a history that is not there yet keeps: flat for values, archive for proofs, too
+    #[arg(long, value_name = "KIND", default_value = "flat")]
+    pub(crate) history: HistoryMode,
+    #[command(flatten)]
+    pub(crate) nodes: NodesArgs,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }

@@ -11,9 +11,9 @@ use super::{
 };
 use alloy_primitives::utils::format_ether;
 use cambium::{
-    AccountProof, B256, BlockId, BlockWitness, Chain, ImportSummary, Options, StatelessRules,
-    StdDisk, StorageKey, TOKEN, U256, WitnessForm, Workload, WorkloadParams, token_balance_slot,
-    verify_account_proof,
+    AccountProof, B256, BlockId, BlockWitness, Chain, HistoryView, ImportSummary, Options,
+    StatelessRules, StdDisk, StorageKey, TOKEN, U256, WitnessForm, Workload, WorkloadParams,
+    token_balance_slot, verify_account_proof,
 };
 use serde_json::{Value, json};
 use std::{path::Path, slice, sync::Arc};
@@ -101,11 +101,11 @@ fn import_chain(
 /// Step 3.
 fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Value, Failure> {
     out.say("3. Prove a sender's balances against the state root.")?;
-    let (address, view) = (workload.address(0), chain.db().view()?);
+    let (address, view) = (workload.address(0), HistoryView::from(chain.db().view()?));
     let token_slot = StorageKey::from(token_balance_slot(&address));
     let tokens = account_proof(&view, TOKEN, &[token_slot])?;
     let ether = account_proof(&view, address, &[])?;
-    let root = view.state_root();
+    let root = view.state_root()?;
     let verify = |proof| {
         let verified = verify_account_proof(root, proof);
         verified.map_err(|error| Failure::proof(root, error))

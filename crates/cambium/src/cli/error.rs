@@ -158,10 +158,7 @@ impl Failure {
                 _ => Exit::DoesNotHold,
             },
             Self::Proof { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
-            Self::History(error) => match **error {
-                HistoryError::Damaged { .. } | HistoryError::Missing { .. } => Exit::Damaged,
-                _ => Exit::CouldNotBeDone,
-            },
+            Self::History(error) => history_exit(error),
             Self::Workload(_)
             | Self::Exists(_)
             | Self::DemoExists(_)
@@ -212,11 +209,23 @@ fn chain_exit(error: &ChainError) -> Exit {
         ChainError::Block { .. } | ChainError::NotABlock(_) => Exit::InvalidBlock,
         ChainError::Unreadable { .. } => Exit::Damaged,
         ChainError::State(error) => state_exit(error),
+        ChainError::History(error) => history_exit(error),
         ChainError::File(error) => file_exit(error),
         ChainError::Genesis(_)
         | ChainError::OtherGenesis { .. }
         | ChainError::NoRules
         | ChainError::NoSuchBlock { .. } => Exit::CouldNotBeDone,
+    }
+}
+
+fn history_exit(error: &HistoryError) -> Exit {
+    match error {
+        HistoryError::State(error) => state_exit(error),
+        HistoryError::Damaged { .. }
+        | HistoryError::Missing { .. }
+        | HistoryError::BrokenNode { .. }
+        | HistoryError::Differs { .. } => Exit::Damaged,
+        _ => Exit::CouldNotBeDone,
     }
 }
 

@@ -1,14 +1,14 @@
 //! The history: made and checked by commands of its own, followed by imports, read by others.
 
 use super::{
-    args::{DbArgs, HistoryBuildArgs, HistoryMode, StateArgs, WriteArgs},
+    args::{DbArgs, HistoryBuildArgs, HistoryMode, NodesArgs, StateArgs, WriteArgs},
     error::Failure,
     open,
     output::{Output, Report, Table, bytes, count},
 };
 use cambium::{
-    B256, Db, FlatHistory, Follower, HistoryError, HistoryOptions, HistoryStats, HistoryView,
-    StateError,
+    B256, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
+    StateError, WholeNodes,
 };
 use serde_json::{Value, json};
 
@@ -24,10 +24,31 @@ fn memory_of(memory: u64) -> u64 {
     (memory / 16).clamp(1 << 20, 256 << 20)
 }
 
-fn options(args: &DbArgs) -> HistoryOptions {
+fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
+    let keep_blocks = match mode {
+        Some(HistoryMode::Kept { blocks, .. }) => blocks,
+        _ => None,
+    };
     HistoryOptions {
         memory_bytes: memory_of(args.memory),
+        keep_blocks,
         ..HistoryOptions::default()
+    }
+}
+
+/// The nodes that a new history has.
+fn nodes_of(mode: HistoryMode, nodes: NodesArgs) -> Option<WholeNodes> {
+    let archive = matches!(mode, HistoryMode::Kept { archive: true, .. });
+    archive.then_some(nodes.nodes)
+}
+
+/// Refuses an archive if the history that is there has no nodes.
+fn check_mode(mode: Option<HistoryMode>, history: &History) -> Result<(), HistoryError> {
+    match mode {
+        Some(HistoryMode::Kept { archive: true, .. }) if !history.has_nodes() => {
+            Err(HistoryError::NoNodes)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -35,8 +56,8 @@ fn options(args: &DbArgs) -> HistoryOptions {
 /// blocks in the log, if no old states are wanted.
 pub(crate) fn beside(mode: Option<HistoryMode>, args: &WriteArgs) -> Result<WriteArgs, Failure> {
     let follows = match mode {
-        Some(mode) => mode == HistoryMode::Flat,
-        None => FlatHistory::exists(&*open::disk(&args.db.datadir))?,
+        Some(mode) => mode != HistoryMode::None,
+        None => History::exists(&*open::disk(&args.db.datadir))?,
     };
     let mut args = args.clone();
     if mode == Some(HistoryMode::None) {
@@ -51,18 +72,23 @@ pub(crate) fn beside(mode: Option<HistoryMode>, args: &WriteArgs) -> Result<Writ
 /// Follows the history during an import, if there is one or `mode` asks for it.
 pub(crate) fn follow(
     mode: Option<HistoryMode>,
+    nodes: NodesArgs,
     args: &DbArgs,
     db: &Db,
     out: &Output,
 ) -> Result<Option<Follower>, Failure> {
     let disk = open::disk(&args.datadir);
-    let exists = FlatHistory::exists(&*disk)?;
+    let exists = History::exists(&*disk)?;
     let history = match (mode, exists) {
         (Some(HistoryMode::None), _) | (None, false) => return Ok(None),
-        (Some(HistoryMode::Flat), false) => {
-            FlatHistory::create(disk, db, db.head().number, options(args))
+        (Some(mode), false) => {
+            let (first, nodes) = (db.head().number, nodes_of(mode, nodes));
+            History::create(disk, db, first, nodes, options(args, Some(mode)))
         }
-        (_, true) => FlatHistory::open(disk, db, options(args)),
+        (mode, true) => {
+            let history = History::open(disk, db, options(args, mode));
+            history.and_then(|history| check_mode(mode, &history).map(|()| history))
+        }
     };
     match history {
         Ok(history) => Ok(Some(Follower::start(history, db.clone()))),
@@ -79,20 +105,32 @@ pub(crate) fn follow(
 pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(&args.db, out)?;
     let disk = open::disk(&args.db.datadir);
-    let history = match FlatHistory::exists(&*disk)? {
-        true => FlatHistory::open(disk, &db, options(&args.db))?,
+    let mode = Some(args.history);
+    let options = options(&args.db, mode);
+    let oldest = db.stats()?.kept_from;
+    let history = match History::exists(&*disk)? {
+        true => History::open(disk, &db, options)?,
         false => {
-            let oldest = db.stats()?.kept_from;
-            FlatHistory::create(disk, &db, args.from.unwrap_or(oldest), options(&args.db))?
+            let nodes = nodes_of(args.history, args.nodes);
+            let from = args.from.unwrap_or(oldest);
+            // Nodes are made from the newest block to the oldest.
+            let first = if nodes.is_some() {
+                db.head().number
+            } else {
+                from
+            };
+            let history = History::create(disk, &db, first, nodes, options)?;
+            if nodes.is_some() {
+                extend_down(&history, &db, from, out)?;
+            }
+            history
         }
     };
-    let (first, before) = history.blocks();
-    if args.from.is_some_and(|from| from < first.number) {
-        out.note(format_args!(
-            "the history begins at block {}, and is only made longer towards the head: remove the \
-             folder `history` to begin it at an older block",
-            first.number
-        ));
+    check_mode(mode, &history)?;
+    let (mut first, before) = history.blocks();
+    if let Some(from) = args.from.filter(|from| *from < first.number) {
+        extend_down(&history, &db, from, out)?;
+        first = history.blocks().0;
     }
     let head = db.head().number;
     let bar = out.bar(
@@ -100,11 +138,16 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
     );
     let mut failed = None;
+    let has_nodes = history.has_nodes();
     let upto = history.catch_up(&db, &mut |so_far| {
-        bar.set_position(so_far.upto.number - before.number);
-        bar.set_message(format!("block {}", count(so_far.upto.number)));
+        bar.set_position(match has_nodes {
+            true => so_far.head.number - so_far.at,
+            false => so_far.at - before.number,
+        });
+        bar.set_message(format!("block {}", count(so_far.at)));
         // Files are merged when there are some new ones.
-        if so_far.upto.number.is_multiple_of(256)
+        if !has_nodes
+            && so_far.at.is_multiple_of(256)
             && let Err(error) = history.merge()
         {
             failed = Some(error);
@@ -117,37 +160,63 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
     history.flush()?;
     history.merge()?;
     bar.finish_and_clear();
-    let (stats, blocks) = (history.stats(), upto.number.saturating_sub(before.number));
+    let (stats, blocks) = (history.stats(), upto.number - first.number);
     let table = Table::default()
         .row("first block", first)
         .row("last block", upto)
-        .row("blocks added", count(blocks))
+        .row("blocks", count(blocks))
+        .row(
+            "proofs",
+            if has_nodes {
+                "yes"
+            } else {
+                "no: it has values alone"
+            },
+        )
         .row("files", files(&stats));
     let json = json!({
         "first_number": first.number,
         "last_number": upto.number,
         "last_hash": upto.hash,
         "blocks": blocks,
+        "proofs": has_nodes,
         "history": stats_json(&stats),
     });
     Ok(Report::new(table.to_string(), json))
 }
 
+/// Adds older blocks, down to that above `from`.
+fn extend_down(history: &History, db: &Db, from: u64, out: &Output) -> Result<(), Failure> {
+    let first = history.blocks().0.number;
+    let bar = out.bar(
+        first.saturating_sub(from),
+        "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
+    );
+    history.extend_down(db, from, &mut |at| {
+        bar.set_position(first - at);
+        bar.set_message(format!("block {}", count(at)));
+        true
+    })?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(args, out)?;
     let disk = open::disk_to_read(args)?;
-    let history = FlatHistory::open_read_only(disk, &db, options(args))?;
+    let history = History::open_read_only(disk, &db, options(args, None))?;
     let checked = history.check()?;
     let (first, upto) = history.blocks();
     let blocks = upto.number - first.number;
     let step = blocks.div_ceil(CHECKED_BLOCKS).max(1) as usize;
-    let (mut compared, mut values) = (0u64, 0);
+    let (mut compared, mut values, mut proved) = (0u64, 0, 0u64);
     let bar = out.bar(blocks, "{percent:>3}% {wide_bar} block {pos} of {len}");
     for number in (first.number + 1..=upto.number).step_by(step) {
         if let Some(checked) = history.check_block(&db, number)? {
             compared += 1;
             values += checked;
         }
+        proved += u64::from(history.check_nodes(&db, number - 1)?);
         bar.set_position(number - first.number);
     }
     bar.finish_and_clear();
@@ -157,7 +226,8 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         .row("files", count(checked.files))
         .row("entries", count(checked.entries))
         .row("blocks compared", count(compared))
-        .row("values compared", count(values));
+        .row("values compared", count(values))
+        .row("states proved", count(proved));
     let json = json!({
         "sound": true,
         "first_number": first.number,
@@ -166,6 +236,7 @@ pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {
         "entries": checked.entries,
         "blocks_compared": compared,
         "values_compared": values,
+        "states_proved": proved,
     });
     let text = format!("The history is sound.\n{table}");
     Ok(Report::new(text, json))
@@ -178,7 +249,7 @@ pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryVie
         return Ok(db.view()?.into());
     };
     let disk = open::disk_to_read(&args.db)?;
-    let of_history = FlatHistory::open_read_only(disk, db, options(&args.db))
+    let of_history = History::open_read_only(disk, db, options(&args.db, None))
         .and_then(|history| history.view_at(db, number));
     match of_history {
         Ok(view) => Ok(view),
@@ -191,6 +262,45 @@ pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryVie
             Ok(db.view_at(number)?.into())
         }
     }
+}
+
+/// The state at a block from the history, if there is one that proves it.
+pub(crate) fn of_archive(
+    args: &DbArgs,
+    db: &Db,
+    number: u64,
+) -> Result<Option<HistoryView>, HistoryError> {
+    let disk = open::disk_to_read(args).map_err(|_| HistoryError::NoNodes);
+    let history = disk.and_then(|disk| History::open_read_only(disk, db, options(args, None)));
+    let view = history.and_then(|history| match history.has_nodes() {
+        true => history.view_at(db, number).map(Some),
+        false => Ok(None),
+    });
+    match view {
+        Err(
+            HistoryError::NoHistory { .. } | HistoryError::NotKept { .. } | HistoryError::NoNodes,
+        ) => Ok(None),
+        view => view,
+    }
+}
+
+/// The state to prove: at the head, from an archive, or else restored from the block log.
+pub(crate) fn proving_view(
+    args: &DbArgs,
+    db: &Db,
+    number: Option<u64>,
+    out: &Output,
+) -> Result<HistoryView, Failure> {
+    let Some(number) = number else {
+        return Ok(db.view()?.into());
+    };
+    match of_archive(args, db, number) {
+        Ok(Some(view)) => return Ok(view),
+        Ok(None) => {}
+        Err(HistoryError::State(error)) => return Err(error.into()),
+        Err(error) => out.note(&error),
+    }
+    Ok(db.view_at(number)?.into())
 }
 
 /// The state root of a view's block; `None` if the block has left the log.

@@ -37,7 +37,7 @@ pub(crate) fn import(args: &ImportArgs, out: &Output) -> Result<Report, Failure>
     let chain = chain
         .with_batch(args.batch.get())
         .with_read_ahead(args.read_ahead);
-    let follower = history::follow(args.history, &args.db.db, chain.db(), out)?;
+    let follower = history::follow(args.history, args.nodes, &args.db.db, chain.db(), out)?;
     let imported = import_files(&chain, &args.files, args.access_lists.as_deref(), out);
     // The blocks before a failure are committed, and belong to the history as well.
     let followed = follower.map(Follower::finish).transpose();

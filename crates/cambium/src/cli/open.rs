@@ -7,7 +7,6 @@ use super::{
 };
 use cambium::{
     Chain, Db, Disk, FileSizes, Options, Recovery, StateError, StdDisk, StdDiskOptions, StoreError,
-    View,
 };
 use std::{path::Path, sync::Arc};
 
@@ -99,12 +98,4 @@ fn opened(found: Result<(Db, Recovery), StateError>, out: &Output) -> Result<Db,
         "opened the database"
     );
     Ok(db)
-}
-
-/// The state after a block, or at the head.
-pub(crate) fn view(db: &Db, block: Option<u64>) -> Result<View, Failure> {
-    Ok(match block {
-        Some(number) => db.view_at(number)?,
-        None => db.view()?,
-    })
 }

@@ -4,12 +4,12 @@ use super::{
     args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
     chain::balance,
     error::Failure,
-    open,
+    history, open,
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, NoResolve,
-    ProofTargets, StatelessReport, StatelessRules, StorageKey, View, keccak256,
+    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, HistoryView,
+    NoResolve, ProofTargets, StatelessReport, StatelessRules, StorageKey, keccak256,
     verify_account_proof,
 };
 use serde_json::{Value, json, value::RawValue};
@@ -21,15 +21,15 @@ use std::{
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(&args.state.db, out)?;
-    let view = open::view(&db, args.state.block)?;
+    let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let proof = account_proof(&view, args.address, &args.slots)?;
-    let (block, root) = (view.block(), view.state_root());
+    let (block, root) = (view.block(), view.state_root()?);
     out.note(format_args!("the state root of block {block} is {root}"));
     Ok(Report::of_json(json!(proof)))
 }
 
 pub(crate) fn account_proof(
-    view: &View,
+    view: &HistoryView,
     address: Address,
     slots: &[StorageKey],
 ) -> Result<AccountProof, Failure> {
@@ -92,7 +92,14 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
-    let witness = open::chain_to_read(&args.db, out)?.witness(args.block)?;
+    let chain = open::chain_to_read(&args.db, out)?;
+    let witness = chain.witness_on(args.block, |parent| {
+        let view = history::of_archive(&args.db, chain.db(), parent.number)?;
+        match view.filter(|view| view.block() == parent) {
+            Some(view) => Ok(view),
+            None => Ok(chain.db().view_of(parent)?.into()),
+        }
+    })?;
     Ok(Report::of_json(witness.to_json(args.form.into())))
 }
 

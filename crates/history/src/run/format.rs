@@ -14,16 +14,16 @@
 //! OFFSET  SIZE    MEANING
 //! 0       8       xxh3-64 of the rest, with a seed from the run's identity and the page's number
 //! 8       2       number of entries
-//! 10      1       1 if the last entry is the first one of the next page, too: a key whose changes
-//!                 go on there; else 0
+//! 10      1       1 if the last entry is the first one of the next page, too: an account or a slot
+//!                 whose changes go on there; else 0
 //! 11              entries, and of each:
 //!         1       number of bytes that its key shares with the key before
 //!         1       number of further bytes of the key
 //!                 these bytes
 //!         varint  block, less the run's first
-//!         1       length of the value
+//!         varint  length of the value
 //!                 value: a compact account, or a slot's bytes, big-endian without leading zeros;
-//!                 no bytes for an absent account and for zero
+//!                 no bytes for an absent account and for zero; of nodes, see `node.rs`
 //! then            zeros
 //! ```
 //!
@@ -32,7 +32,7 @@
 //! ```text
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamHist", line feed
-//! 8       4       format: 1
+//! 8       4       format: 2
 //! 12      4       0
 //! 16      8       identity of the run
 //! 24      8       first block
@@ -48,7 +48,7 @@
 //! 104     8       xxh3-64 of all before
 //! ```
 
-use crate::entry::{self, Entry, NUMBER_BYTES, Position, key_of, number_of};
+use crate::entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of};
 use cambium_disk::BLOCK_BYTES;
 use cambium_primitives::{BlockNumber, DecodeError, Reader, put_varint};
 use std::ops::RangeInclusive;
@@ -60,7 +60,7 @@ pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
 pub(crate) const WAYPOINT_BYTES: usize = 40;
 const PAGE_HEAD_BYTES: usize = 11;
 const MAGIC: &[u8; 8] = b"CamHist\n";
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Rounds up to whole blocks.
 pub(crate) const fn blocks_of(bytes: u64) -> u64 {
@@ -207,7 +207,7 @@ impl PageBuilder {
         self.bytes.extend_from_slice(&key[shared..]);
         let number = number_of(entry.position) - self.first_block;
         put_varint(&mut self.bytes, number);
-        self.bytes.push(entry.value.len() as u8);
+        put_varint(&mut self.bytes, entry.value.len() as u64);
         self.bytes.extend_from_slice(entry.value);
         if self.bytes.len() + spare > PAGE_BYTES {
             self.bytes.truncate(before);
@@ -237,8 +237,11 @@ impl PageBuilder {
     }
 }
 
-/// Largest size of an entry that repeats the key of the one before: no byte of the key.
+/// Largest size of the entry of an account or a slot that repeats the key of the one before: no byte
+/// of the key.
 pub(crate) const REPEATED_BYTES_MAX: usize = 2 + 10 + 1 + entry::VALUE_BYTES_MAX;
+
+const _: () = assert!(entry::VALUE_BYTES_MAX < 128, "its length is one byte");
 
 /// A page that was read, whose checksum is right.
 pub(crate) struct Page<'a> {
@@ -299,12 +302,12 @@ impl<'a> Page<'a> {
         self.position.truncate(shared);
         self.position.extend_from_slice(rest);
         if !entry::is_key(&self.position) {
-            return Err(reader.error("an entry whose key is no account's and no slot's"));
+            return Err(reader.error("an entry whose key is that of nothing"));
         }
         let number = self.first_block.checked_add(reader.varint()?);
         let number = number.ok_or_else(|| reader.error("a block number over 64 bits"))?;
         self.position.extend_from_slice(&number.to_be_bytes());
-        let len = usize::from(reader.u8()?);
+        let len = reader.count(1)?;
         let value = reader.take(len)?;
         Ok(Some(Entry {
             position: &self.position,
@@ -323,4 +326,35 @@ impl<'a> Page<'a> {
         }
         Ok(None)
     }
+
+    /// Visits the entries from `from` on that have the same key.
+    pub(crate) fn each(
+        mut self,
+        from: &Position,
+        visit: ValueVisitor<'_>,
+    ) -> Result<EndOfPage, DecodeError> {
+        let from = from.as_bytes();
+        while let Some(entry) = self.next()? {
+            if entry.position < from {
+                continue;
+            }
+            if key_of(entry.position) != key_of(from) {
+                return Ok(EndOfPage::OtherKey);
+            }
+            if visit(entry.value)?.is_break() {
+                return Ok(EndOfPage::Broken);
+            }
+        }
+        Ok(EndOfPage::GoesOn)
+    }
+}
+
+/// How a visit of the entries of a key in one page ended.
+pub(crate) enum EndOfPage {
+    /// The visitor broke off.
+    Broken,
+    /// There are no more entries of the key.
+    OtherKey,
+    /// The next page may have more.
+    GoesOn,
 }

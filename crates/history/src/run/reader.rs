@@ -3,17 +3,17 @@
 use super::{
     fences::Fences,
     filter::Filter,
-    format::{PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
+    format::{EndOfPage, PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
 };
 use crate::{
     HistoryError,
-    entry::{self, Entry, Key},
+    entry::{self, Entry, Key, ValueVisitor},
 };
 use alloy_primitives::B256;
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber, DecodeError};
 use std::{
-    ops::RangeInclusive,
+    ops::{ControlFlow, RangeInclusive},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -31,8 +31,8 @@ pub(crate) struct RunFile {
     filter: Option<Filter>,
     /// Pages that a cursor reads at once.
     cursor_pages: u64,
-    /// Pages read for single keys.
-    pages_read: Arc<AtomicU64>,
+    /// Device reads for single keys.
+    reads: Arc<AtomicU64>,
 }
 
 impl RunFile {
@@ -44,7 +44,7 @@ impl RunFile {
         identity: u64,
         filter_bytes_max: u64,
         buffer_bytes: usize,
-        pages_read: Arc<AtomicU64>,
+        reads: Arc<AtomicU64>,
     ) -> Result<Self, HistoryError> {
         let path = disk.display_path(name);
         let missing = || HistoryError::Missing { file: path.clone() };
@@ -74,7 +74,7 @@ impl RunFile {
             fences: Fences::default(),
             filter: None,
             cursor_pages: (buffer_bytes / PAGE_BYTES).max(1) as u64,
-            pages_read,
+            reads,
         };
         run.load(filter_bytes_max)?;
         Ok(run)
@@ -174,10 +174,45 @@ impl RunFile {
         let mut bytes = vec![0; PAGE_BYTES];
         let at = page * PAGE_BYTES as u64;
         self.file.read_at(&mut bytes, at)?;
-        self.pages_read.fetch_add(1, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Page::open(&bytes, &self.trailer, page)
             .and_then(|page| page.find(&position))
             .map_err(|error| decode_error(&self.path, at, &error))
+    }
+
+    /// Visits what a key had before each of its changes in block `from` or later, until `visit`
+    /// breaks. Reads pages by twos: entries of nodes are not repeated at the ends of pages.
+    pub(crate) fn each(
+        &self,
+        key: &Key,
+        from: BlockNumber,
+        visit: ValueVisitor<'_>,
+    ) -> Result<ControlFlow<()>, HistoryError> {
+        if let Some(filter) = &self.filter
+            && !filter.may_have(key.as_bytes())
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let position = key.at(from);
+        let mut page = self.fences.page_of(position.as_bytes()) as u64;
+        let mut bytes = [0; 2 * PAGE_BYTES];
+        while page < self.trailer.pages {
+            let pages = (self.trailer.pages - page).min(2);
+            let bytes = &mut bytes[..pages as usize * PAGE_BYTES];
+            self.file.read_at(bytes, page * PAGE_BYTES as u64)?;
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            for bytes in bytes.chunks_exact(PAGE_BYTES) {
+                let outcome = Page::open(bytes, &self.trailer, page)
+                    .and_then(|page| page.each(&position, visit))
+                    .map_err(|error| decode_error(&self.path, page * PAGE_BYTES as u64, &error))?;
+                match outcome {
+                    EndOfPage::Broken => return Ok(ControlFlow::Break(())),
+                    EndOfPage::OtherKey => return Ok(ControlFlow::Continue(())),
+                    EndOfPage::GoesOn => page += 1,
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Reads all entries from `position` on.
@@ -207,7 +242,7 @@ pub(crate) struct FileCursor {
     /// Pages that were read ahead, the last of which comes before `next_page`.
     pages: Vec<u8>,
     next_page: u64,
-    /// The entries of one page: lengths of position and value, position, value.
+    /// The entries of one page, packed.
     entries: Vec<u8>,
     starts: Vec<u32>,
     at: usize,
@@ -217,12 +252,7 @@ impl FileCursor {
     /// The entry that it is at; `None` at the end.
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         let start = *self.starts.get(self.at)? as usize;
-        let position = start + 2..start + 2 + usize::from(self.entries[start]);
-        let value = position.end..position.end + usize::from(self.entries[start + 1]);
-        Some(Entry {
-            position: &self.entries[position],
-            value: &self.entries[value],
-        })
+        Some(entry::packed_at(&self.entries, start))
     }
 
     pub(crate) fn advance(&mut self) -> Result<(), HistoryError> {
@@ -258,10 +288,7 @@ impl FileCursor {
             {
                 entry::check(&entry)?;
                 self.starts.push(self.entries.len() as u32);
-                self.entries.push(entry.position.len() as u8);
-                self.entries.push(entry.value.len() as u8);
-                self.entries.extend_from_slice(entry.position);
-                self.entries.extend_from_slice(entry.value);
+                entry.pack(&mut self.entries);
             }
             Ok(())
         });
@@ -272,8 +299,12 @@ impl FileCursor {
     }
 }
 
-/// Reads every page of a run: checksums, the order of entries, and their number.
+/// Reads every page of a run, and its filter: checksums, the order of entries, and their number.
 pub(crate) fn check(run: &Arc<RunFile>) -> Result<(), HistoryError> {
+    // The filter may be left out of memory.
+    let trailer = &run.trailer;
+    let len = trailer.filter_bytes;
+    run.section(trailer.filter_at(), len, trailer.filter_sum)?;
     let mut cursor = run.cursor(&[])?;
     let (mut entries, mut last) = (0, Vec::new());
     while let Some(entry) = cursor.entry() {

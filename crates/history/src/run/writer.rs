@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     HistoryError,
-    entry::{Entry, key_of},
+    entry::{Entry, is_value, key_of},
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber};
@@ -77,13 +77,15 @@ impl RunWriter {
         let key = key_of(entry.position);
         let last = self.page.last();
         let is_repeated = !last.is_empty() && key_of(last) == key;
-        if !self.page.push(entry, REPEATED_BYTES_MAX) {
+        let is_value = is_value(key);
+        let spare = if is_value { REPEATED_BYTES_MAX } else { 0 };
+        if !self.page.push(entry, spare) {
             self.fences.push(self.page.last(), entry.position);
             // A reader that looks for the key behind its last change here finds the next one in
             // the same page.
-            let goes_on = is_repeated && self.page.push(entry, 0);
+            let goes_on = is_value && is_repeated && self.page.push(entry, 0);
             self.end_page(goes_on)?;
-            let fits = self.page.push(entry, REPEATED_BYTES_MAX);
+            let fits = self.page.push(entry, spare);
             debug_assert!(fits, "an entry fits into an empty page");
         }
         if !is_repeated && let Some(filter) = &mut self.filter {

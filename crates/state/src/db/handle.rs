@@ -109,6 +109,12 @@ impl Db {
         self.inner.view_of(id)
     }
 
+    /// The block above which all changes are layers in memory: the newest one that is in the snapshot,
+    /// or that is being merged into it. A view of it is the cheapest to prove from.
+    pub fn settled_block(&self) -> BlockId {
+        self.inner.layers.current.read().base.block()
+    }
+
     /// Number and hash of the canonical block at `number`; `None` above the head.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
 //! States that have no layer in memory: restoring them from the log, and proofs of any state.
 
 pub(crate) mod restore;
+pub(crate) mod trie;
 pub(crate) mod proof;

@@ -2,51 +2,18 @@
 
 use crate::{
     engine::parts::Engine,
-    layers::overlay::LayerId,
+    past::trie::TrieReader,
     tries::{
         base::Base,
         delta::{Delta, as_bad_changes},
-        resolve::{Resolver, graft_hashed},
         shards::TrieShards,
     },
     view::state::View,
 };
 use cambium_primitives::{Changes, Path};
-use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, shard_of, update_error};
-use cambium_trie::{Link, PartialTrie, ProofTargets, Resolve, Stub};
+use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, update_error};
+use cambium_trie::{PartialTrie, ProofTargets};
 use std::sync::Arc;
-
-/// Resolves blinded nodes from trie shards, and from their base where the shards are blinded too.
-struct ShardsResolver<'a> {
-    tries: &'a TrieShards,
-    base: Resolver<'a>,
-}
-
-impl<'a> ShardsResolver<'a> {
-    fn new(tries: &'a TrieShards, base: &'a Base) -> Self {
-        let base = Resolver::new(base, ReadCause::Proof);
-        Self { tries, base }
-    }
-}
-
-impl Resolve for ShardsResolver<'_> {
-    type Error = StateError;
-
-    fn resolve(
-        &mut self,
-        path: &Path,
-        stub: &Stub,
-        into: &mut PartialTrie,
-    ) -> Result<Link, StateError> {
-        let trie = self.tries.shard(shard_of(path));
-        if let Some(link) = trie.find(path)
-            && let Some(grafted) = graft_hashed(into, trie, link)?
-        {
-            return Ok(grafted);
-        }
-        self.base.resolve(path, stub, into)
-    }
-}
 
 /// The paths of accounts and slots.
 fn leaves_of(keys: &ProofTargets) -> impl Iterator<Item = Path> {
@@ -69,7 +36,7 @@ impl View {
             let snapshot = &base.snapshot;
             snapshot.prefetch_pages(leaves_of(keys), ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();
-            trie.extract(keys, &mut ShardsResolver::new(tries, base))
+            trie.extract(keys, &mut TrieReader::new(tries, base))
                 .map_err(update_error)
         })
     }
@@ -89,7 +56,7 @@ impl View {
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
             base.snapshot.prefetch_pages(leaves, ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();
-            let mut resolver = ShardsResolver::new(tries, base);
+            let mut resolver = TrieReader::new(tries, base);
             trie.extract_for_changes(keys, changes.accounts(), &mut resolver)
                 .map_err(|error| as_bad_changes(update_error(error)))
         })
@@ -151,28 +118,6 @@ impl Engine {
             *prover = None;
         }
         done
-    }
-
-    /// Runs `work` on tries made of the view's own base and overlay, and leaves them in `prover`.
-    fn prove_apart<T>(
-        &self,
-        view: &View,
-        prover: &mut Option<Delta>,
-        work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,
-    ) -> Result<T, StateError> {
-        let delta = match prover {
-            Some(delta) => delta,
-            none => {
-                let (base, root) = (view.base.clone(), LayerId(0));
-                none.insert(Delta::on(base, root, self.store.counters.clone())?)
-            }
-        };
-        if delta.at() != view.layer.id {
-            let changes = view.overlay.changes(&view.layer.ancestors);
-            delta.move_along(&changes, view.layer.id)?;
-        }
-        let base = delta.base().clone();
-        work(delta.tries()?, &base)
     }
 
     /// Drops the tries for proofs, since their snapshot is not the newest any more. If a proof is

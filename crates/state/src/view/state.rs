@@ -42,6 +42,12 @@ impl View {
         self.layer.state_root
     }
 
+    /// Whether no merge has begun or ended since the view was made. A view that outlives merges keeps
+    /// files and memory that nothing else needs.
+    pub fn is_on_newest_base(&self) -> bool {
+        Arc::ptr_eq(&self.base, &self.inner.layers.current.read().base)
+    }
+
     /// Reads the account at keccak(address); `None` if it doesn't exist.
     ///
     /// # Errors

@@ -1,26 +1,26 @@
 //! The flat history of a database.
 
 use crate::{
-    HistoryError,
+    HistoryError, WholeNodes,
     entry::entries_of,
+    extend::READER_BYTES_MAX,
     keeper::{HistoryOptions, Keeper, OpenedRuns, open_runs},
     list::{DIR, RunList, file_of},
     run::reader,
     runs::Run,
-    view::HistoryView,
+    view::{HistoryView, Present},
 };
 use cambium_disk::{Disk, DiskLock, LockError};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::{Db, StateError, StoreError};
 use cambium_store::WritePace;
+use cambium_trie::ProofTargets;
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
 };
 
 const LOCK_NAME: &str = "history/history.lock";
-/// Memory of the entries that a reader takes from the block log, at most, in bytes.
-const READER_BYTES_MAX: usize = 256 << 20;
 /// Attempts to find the child of the newest block while the head moves.
 const PARTED_MAX: usize = 1_000;
 /// Attempts to open the runs of a list beside a process that merges them.
@@ -29,8 +29,10 @@ const OPEN_ATTEMPTS: usize = 8;
 /// How far a history has got.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUp {
-    /// The newest block that it has.
+    /// The newest block that it has. If it has nodes, all blocks up to the head are added at once.
     pub upto: BlockId,
+    /// The block that was read, or is about to be.
+    pub at: BlockNumber,
     /// The head of the database.
     pub head: BlockId,
 }
@@ -50,8 +52,8 @@ pub struct HistoryStats {
     pub recent_bytes: u64,
     /// Memory of fences and filters, in bytes.
     pub index_bytes: u64,
-    /// Pages read so far, to look up single keys.
-    pub pages_read: u64,
+    /// Device reads so far, to look up single keys.
+    pub reads: u64,
     /// Bytes of files written so far, merges included.
     pub written_bytes: u64,
 }
@@ -67,11 +69,11 @@ pub struct CheckedHistory {
 
 /// The flat history of a database. Clones are handles of the same history.
 #[derive(Clone)]
-pub struct FlatHistory {
+pub struct History {
     inner: Arc<Keeper>,
 }
 
-impl FlatHistory {
+impl History {
     /// Whether a database has a history.
     ///
     /// # Errors
@@ -82,7 +84,8 @@ impl FlatHistory {
     }
 
     /// Begins the history of a database, whose disk is `disk`: the oldest state that it will have
-    /// is that after block `first`. [`FlatHistory::catch_up`] adds the blocks above.
+    /// is that after block `first`. [`History::catch_up`] adds the blocks above, and
+    /// [`History::extend_down`] those below. With `nodes` it proves old states, too.
     ///
     /// # Errors
     ///
@@ -92,6 +95,7 @@ impl FlatHistory {
         disk: Arc<dyn Disk>,
         db: &Db,
         first: BlockNumber,
+        nodes: Option<WholeNodes>,
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
         let head = db.head();
@@ -111,6 +115,7 @@ impl FlatHistory {
         let list = RunList {
             genesis: db.genesis().hash,
             first,
+            nodes,
             next_file: 1,
             runs: Vec::new(),
         };
@@ -146,12 +151,12 @@ impl FlatHistory {
     }
 
     /// Opens the history of a database for reading alone, beside a process that may write to it.
-    /// Blocks above its files are read from the block log by [`FlatHistory::catch_up`], and kept in
+    /// Blocks above its files are read from the block log by [`History::catch_up`], and kept in
     /// memory.
     ///
     /// # Errors
     ///
-    /// As [`FlatHistory::open`].
+    /// As [`History::open`].
     pub fn open_read_only(
         disk: Arc<dyn Disk>,
         db: &Db,
@@ -240,7 +245,7 @@ impl FlatHistory {
         let mut stats = HistoryStats {
             memory_runs: runs.memory.len() as u64,
             recent_bytes: runs.memory_bytes() as u64,
-            pages_read: self.inner.pages_read.load(Ordering::Relaxed),
+            reads: self.inner.reads.load(Ordering::Relaxed),
             written_bytes: self.inner.written.load(Ordering::Relaxed),
             ..HistoryStats::default()
         };
@@ -261,7 +266,7 @@ impl FlatHistory {
     /// # Errors
     ///
     /// [`HistoryError::NotKept`] below its first block, [`StateError::NoSuchBlock`] above the head,
-    /// and the errors of [`FlatHistory::catch_up`].
+    /// and the errors of [`History::catch_up`].
     pub fn view_at(&self, db: &Db, number: BlockNumber) -> Result<HistoryView, HistoryError> {
         loop {
             let runs = self.inner.runs.read().clone();
@@ -281,9 +286,9 @@ impl FlatHistory {
                 number,
                 head: db.head(),
             })?;
-            let base = db.view_of(runs.upto)?;
-            if base.block_hash(number)? == Some(id.hash) {
-                return Ok(HistoryView::new(base, runs, id));
+            let present = self.inner.present(db, runs.upto)?;
+            if present.view.block_hash(number)? == Some(id.hash) {
+                return Ok(HistoryView::new(present, runs, id));
             }
         }
     }
@@ -303,9 +308,31 @@ impl FlatHistory {
         db: &Db,
         goes_on: &mut dyn FnMut(&CatchUp) -> bool,
     ) -> Result<BlockId, HistoryError> {
+        self.advance(db, &|| db.head(), goes_on)
+    }
+
+    /// As [`History::catch_up`], but the nodes of blocks whose layers are in memory are left for later:
+    /// the database itself proves these states.
+    pub(crate) fn follow(
+        &self,
+        db: &Db,
+        goes_on: &mut dyn FnMut(&CatchUp) -> bool,
+    ) -> Result<BlockId, HistoryError> {
+        match self.has_nodes() {
+            true => self.advance(db, &|| db.settled_block(), goes_on),
+            false => self.catch_up(db, goes_on),
+        }
+    }
+
+    fn advance(
+        &self,
+        db: &Db,
+        goal: &dyn Fn() -> BlockId,
+        goes_on: &mut dyn FnMut(&CatchUp) -> bool,
+    ) -> Result<BlockId, HistoryError> {
         let mut parted = 0;
         loop {
-            let head = db.head();
+            let head = goal();
             let mut writer = self.inner.writer.lock();
             self.inner.check_sound()?;
             let upto = self.inner.runs.read().upto;
@@ -316,6 +343,24 @@ impl FlatHistory {
             if db.block_id(upto.number)? != Some(upto) {
                 self.inner.take_back(db, &mut writer)?;
                 continue;
+            }
+            if writer.list.nodes.is_some() {
+                if upto.number >= head.number || db.block_id(head.number)? != Some(head) {
+                    return Ok(upto);
+                }
+                let mut is_wanted = true;
+                let mut goes_on = |at| {
+                    is_wanted = goes_on(&CatchUp { upto, at, head });
+                    is_wanted
+                };
+                if self.inner.extend_up(db, &mut writer, head, &mut goes_on)? {
+                    continue;
+                }
+                parted += 1;
+                match is_wanted && parted < PARTED_MAX {
+                    true => continue,
+                    false => return Ok(upto),
+                }
             }
             let next = match upto.number < head.number {
                 true => db.committed_block(upto.number + 1),
@@ -349,10 +394,54 @@ impl FlatHistory {
             }
             drop(writer);
             let upto = next.meta.id;
-            if !goes_on(&CatchUp { upto, head }) {
+            if !goes_on(&CatchUp {
+                upto,
+                at: upto.number,
+                head,
+            }) {
                 return Ok(upto);
             }
         }
+    }
+
+    /// Begins the history at an older block: adds the blocks down to that above `to`, which it reads
+    /// from the block log. Calls `goes_on` before each block, and stops if it returns false. What was
+    /// added before stays, and the next call goes on there. Returns the oldest block whose state can
+    /// be read then.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::LogEnds`] if the log no longer has a block, and [`HistoryError::Poisoned`] after
+    /// a failed write.
+    pub fn extend_down(
+        &self,
+        db: &Db,
+        to: BlockNumber,
+        goes_on: &mut dyn FnMut(BlockNumber) -> bool,
+    ) -> Result<BlockId, HistoryError> {
+        self.inner.check_sound()?;
+        while self.inner.extend_down(db, to, goes_on)? {
+            self.merge()?;
+        }
+        Ok(self.blocks().0)
+    }
+
+    /// See [`Keeper::hold_present`]. A history without nodes reads so little of that state that it is
+    /// made anew.
+    pub(crate) fn hold_present(
+        &self,
+        db: &Db,
+        held: &mut Option<Arc<Present>>,
+    ) -> Result<(), HistoryError> {
+        match self.has_nodes() {
+            true => self.inner.hold_present(db, held),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it proves old states.
+    pub fn has_nodes(&self) -> bool {
+        self.inner.runs.read().has_nodes
     }
 
     /// Writes all entries in memory to a file.
@@ -365,12 +454,13 @@ impl FlatHistory {
         self.inner.flush(&mut writer)
     }
 
-    /// Merges files as long as any are due. Other threads may read and catch up meanwhile.
+    /// Merges files as long as any are due, and removes those whose blocks are not kept any more. Other threads may read and catch up meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`FlatHistory::flush`]; the errors of reading the files that are merged.
+    /// As [`History::flush`]; the errors of reading the files that are merged.
     pub fn merge(&self) -> Result<(), HistoryError> {
+        self.inner.prune()?;
         while self.inner.merge_once()? {}
         Ok(())
     }
@@ -395,7 +485,7 @@ impl FlatHistory {
     }
 }
 
-impl FlatHistory {
+impl History {
     /// Compares the values before block `number` with those that the block log says it replaced.
     /// Returns how many there are, and `None` if the log does not have the block.
     ///
@@ -425,6 +515,45 @@ impl FlatHistory {
             }
         }
         Ok(Some(expected.len() as u64))
+    }
+}
+
+impl History {
+    /// Proves a part of the state after block `number`: whatever is on the path of the block's hash,
+    /// and what the next block changes, if the log has it. Every node is hashed, and the root is
+    /// compared with the block's header, if the log has it. False if the history has no nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`HistoryError::BrokenNode`] if a node is not what its parent says, or the root not what the
+    /// header says, and the errors of reading.
+    pub fn check_nodes(&self, db: &Db, number: BlockNumber) -> Result<bool, HistoryError> {
+        if !self.has_nodes() {
+            return Ok(false);
+        }
+        let view = self.view_at(db, number)?;
+        let next = db.committed_block(number + 1).or_else(unless_gone)?;
+        let mut keys = ProofTargets::new(vec![(view.block().hash, Vec::new())]);
+        if let Some(next) = next {
+            keys = keys.and(&ProofTargets::of_changes(next.reverts.accounts()));
+        }
+        let root = view.extract(&keys)?.state_root();
+        let meta = db.block(number).or_else(unless_gone)?;
+        match meta.is_none_or(|meta| Some(meta.state_root) == root) {
+            true => Ok(true),
+            false => Err(HistoryError::BrokenNode {
+                number: number + 1,
+                path: Path::EMPTY,
+            }),
+        }
+    }
+}
+
+/// Nothing, if the log no longer has it.
+fn unless_gone<T>(error: StateError) -> Result<Option<T>, StateError> {
+    match error {
+        StateError::NotKept { .. } => Ok(None),
+        error => Err(error),
     }
 }
 

@@ -1,0 +1,278 @@
+//! The nodes of the state trie at an old block.
+//!
+//! The branch at a path is put together from the entries above the block, until all sixteen children
+//! are known; what no entry has is as it is at present, and so is all below it. Leaves have the values
+//! of accounts and slots at the block. Every node is hashed, and compared with what its parent says:
+//! no damage of the history makes a wrong proof.
+
+use crate::{
+    HistoryError,
+    entry::{Key, decode_account, decode_slot},
+    node::{OldBranch, OldChild, OldNode},
+    old::Old,
+};
+use alloy_primitives::B256;
+use cambium_keccak::Batch;
+use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
+use cambium_state::{StateTrie, TrieReader, View};
+use cambium_trie::{
+    EMPTY_ROOT, Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Resolve, Stub,
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::ControlFlow,
+};
+
+/// Marks blinded nodes that are as they are at present, with all below them.
+const AS_AT_PRESENT: Place = match Place::new(1) {
+    Some(place) => place,
+    None => panic!("one is not zero"),
+};
+
+/// Resolves the blinded nodes of the state trie at an old block.
+pub(crate) struct NodeReader<'a> {
+    old: &'a Old,
+    view: &'a View,
+    present: &'a StateTrie,
+    reader: TrieReader<'a>,
+    /// Leaves and extensions that are known by their references alone yet, by their paths.
+    own_paths: HashMap<Path, (NodeKind, Path)>,
+    /// Subtries that are as at present. None is below another.
+    unchanged: BTreeSet<Path>,
+    batch: Batch,
+}
+
+impl<'a> NodeReader<'a> {
+    /// `view` and `present` are the state after the newest block of the runs.
+    pub(crate) fn new(old: &'a Old, view: &'a View, present: &'a StateTrie) -> Self {
+        Self {
+            old,
+            view,
+            present,
+            reader: present.reader(),
+            own_paths: HashMap::new(),
+            unchanged: BTreeSet::new(),
+            batch: Batch::new(),
+        }
+    }
+
+    /// The state trie, of which nothing is known but the root.
+    pub(crate) fn root(&mut self) -> Result<PartialTrie, HistoryError> {
+        let stub = match self.old_root(&Key::state_root())? {
+            Some(OldChild { node: None }) => return Ok(PartialTrie::new(Path::EMPTY)),
+            Some(OldChild { node: Some(node) }) => self.old_stub(&Path::EMPTY, &node),
+            None if self.present.root() == EMPTY_ROOT => return Ok(PartialTrie::new(Path::EMPTY)),
+            None => present_stub(NodeRef::hash(self.present.root()), None),
+        };
+        Ok(PartialTrie::from_stub(Path::EMPTY, stub))
+    }
+
+    /// The root of a trie, if it has changed since.
+    fn old_root(&self, key: &Key) -> Result<Option<OldChild>, HistoryError> {
+        let mut found = None;
+        self.old.each(key, &mut |bytes| {
+            found = Some(OldChild::decode_root(bytes)?);
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(found)
+    }
+
+    /// A blinded node at `path`, of which an entry tells.
+    fn old_stub(&mut self, path: &Path, node: &OldNode) -> Stub {
+        if node.kind != NodeKind::Branch {
+            self.own_paths.insert(*path, (node.kind, node.own));
+        }
+        Stub {
+            node: node.node,
+            kind: Some(node.kind),
+            place: None,
+        }
+    }
+
+    /// Whether the node at `path` is within a subtrie that is as at present.
+    fn is_unchanged(&mut self, path: &Path, stub: &Stub) -> bool {
+        let before = self.unchanged.range(..=*path).next_back();
+        if before.is_some_and(|before| path.starts_with(before)) {
+            return true;
+        }
+        let is_marked = stub.place == Some(AS_AT_PRESENT);
+        if is_marked {
+            self.unchanged.insert(*path);
+        }
+        is_marked
+    }
+
+    /// Adds the branch at `path`.
+    fn branch(&mut self, path: &Path, into: &mut PartialTrie) -> Result<Link, HistoryError> {
+        let mut branch = OldBranch::default();
+        self.old.each(&Key::branch(path), &mut |bytes| {
+            branch.complete(&OldBranch::decode(bytes)?);
+            Ok(match branch.is_whole() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
+        let present = match branch.is_whole() {
+            true => [None; 16],
+            false => self.present_children(path)?,
+        };
+        let mut children = [Link::EMPTY; 16];
+        for (at, old) in branch.children().iter().enumerate() {
+            let child = path.child(at as u8);
+            let stub = match old {
+                Some(OldChild { node: None }) => continue,
+                Some(OldChild { node: Some(node) }) => self.old_stub(&child, node),
+                None => match present[at] {
+                    Some(stub) => stub,
+                    None => continue,
+                },
+            };
+            children[at] = into.push_stub(stub);
+        }
+        Ok(into.push_branch(children))
+    }
+
+    /// The children of the branch that is at `path` at present.
+    fn present_children(&mut self, path: &Path) -> Result<[Option<Stub>; 16], HistoryError> {
+        let mut trie = PartialTrie::new(Path::EMPTY);
+        let nothing = Stub::bare(NodeRef::hash(B256::ZERO));
+        let link = self.reader.resolve(path, &nothing, &mut trie)?;
+        let NodeView::Branch { children } = trie.visit(link) else {
+            return Err(self.broken(path));
+        };
+        let children = *children;
+        trie.hash_nodes(children, &mut self.batch);
+        Ok(children.map(|child| {
+            let stub = trie.as_stub(child)?;
+            Some(present_stub(stub.node, stub.kind))
+        }))
+    }
+
+    /// Adds the leaf at `path`, whose reference is `node`.
+    fn leaf(
+        &mut self,
+        path: &Path,
+        own: &Path,
+        node: &NodeRef,
+        into: &mut PartialTrie,
+    ) -> Result<Link, HistoryError> {
+        let whole = self.below(path, own, NodeKind::Leaf)?;
+        if let (Some(account), Some(slot)) = (whole.account_part(), whole.slot_part()) {
+            let value = match self.old.find(&Key::slot(&account, &slot), decode_slot)? {
+                Some(value) => value,
+                None => self.view.slot(&account, &slot)?,
+            };
+            return match value.is_zero() {
+                true => Err(self.broken(path)),
+                false => Ok(into.push_slot(path.len(), &slot, value)),
+            };
+        }
+        let key = whole.account_part().ok_or_else(|| self.broken(path))?;
+        let account = match self.old.find(&Key::account(&key), decode_account)? {
+            Some(account) => account,
+            None => self.view.account(&key)?,
+        };
+        let account = account.ok_or_else(|| self.broken(path))?;
+        // Most accounts have no storage, and the leaf's hash shows it.
+        let leaf = into.push_account(path.len(), &key, &account, Link::EMPTY);
+        into.hash_nodes([leaf], &mut self.batch);
+        if into.cached_ref(leaf) == Some(*node) {
+            return Ok(leaf);
+        }
+        into.free(leaf);
+        let storage = match self.old_root(&Key::storage_root(&key))? {
+            Some(OldChild { node: None }) => None,
+            Some(OldChild { node: Some(node) }) => Some(self.old_stub(&Path::account(&key), &node)),
+            None => self.present_storage(&key)?,
+        };
+        let storage = storage.map_or(Link::EMPTY, |stub| into.push_stub(stub));
+        Ok(into.push_account(path.len(), &key, &account, storage))
+    }
+
+    /// The storage root that an account has at present.
+    fn present_storage(&mut self, account: &B256) -> Result<Option<Stub>, HistoryError> {
+        let path = Path::account(account);
+        let root = Stub::bare(NodeRef::hash(self.present.root()));
+        let mut trie = PartialTrie::from_stub(Path::EMPTY, root);
+        trie.load_leaf(&path, &mut self.reader)
+            .map_err(trie_error)?;
+        let Some(storage) = trie.find(&path) else {
+            return Ok(None);
+        };
+        trie.hash_nodes([storage], &mut self.batch);
+        let stub = trie.as_stub(storage);
+        Ok(stub.map(|stub| present_stub(stub.node, stub.kind)))
+    }
+
+    /// The path of a leaf or of an extension's child.
+    fn below(&self, path: &Path, own: &Path, kind: NodeKind) -> Result<Path, HistoryError> {
+        let end = match path.len() < ACCOUNT_NIBBLES {
+            true => ACCOUNT_NIBBLES,
+            false => SLOT_NIBBLES,
+        };
+        let len = path.len() + own.len();
+        let is_possible = match kind {
+            NodeKind::Leaf => len == end,
+            NodeKind::Branch | NodeKind::Extension => !own.is_empty() && len < end,
+        };
+        match is_possible {
+            true => Ok(path.join(own)),
+            false => Err(self.broken(path)),
+        }
+    }
+
+    fn broken(&self, path: &Path) -> HistoryError {
+        HistoryError::BrokenNode {
+            number: self.old.block.number + 1,
+            path: *path,
+        }
+    }
+}
+
+impl Resolve for NodeReader<'_> {
+    type Error = HistoryError;
+
+    fn resolve(
+        &mut self,
+        path: &Path,
+        stub: &Stub,
+        into: &mut PartialTrie,
+    ) -> Result<Link, HistoryError> {
+        if self.is_unchanged(path, stub) {
+            return Ok(self.reader.resolve(path, stub, into)?);
+        }
+        let link = match self.own_paths.remove(path) {
+            None => self.branch(path, into)?,
+            Some((NodeKind::Leaf, own)) => self.leaf(path, &own, &stub.node, into)?,
+            Some((_, own)) => {
+                let to = self.below(path, &own, NodeKind::Extension)?;
+                let branch = self.branch(&to, into)?;
+                into.push_extension(path.len(), &to, branch)
+            }
+        };
+        into.hash_nodes([link], &mut self.batch);
+        match into.cached_ref(link) == Some(stub.node) {
+            true => Ok(link),
+            false => Err(self.broken(path)),
+        }
+    }
+}
+
+/// A blinded node that is as at present, with all below it.
+fn present_stub(node: NodeRef, kind: Option<NodeKind>) -> Stub {
+    Stub {
+        node,
+        kind,
+        place: Some(AS_AT_PRESENT),
+    }
+}
+
+/// The error of loading nodes.
+pub(crate) fn trie_error<E: Into<HistoryError>>(
+    error: cambium_trie::UpdateError<E>,
+) -> HistoryError {
+    match error {
+        cambium_trie::UpdateError::Resolve(error) => error.into(),
+        cambium_trie::UpdateError::Trie(error) => cambium_state::StateError::from(error).into(),
+    }
+}
