@@ -7,19 +7,17 @@ use crate::{
     list::ListedRun,
     memory_run::MemoryRun,
     runs::{LiveRun, Run, Runs},
-    span::{Made, Span, Window},
+    span::{Limits, Made, Span, Window},
     view::Present,
 };
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};
 use cambium_store::Manifest;
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// Memory of the entries that a reader takes from the block log, at most, in bytes.
 pub(crate) const READER_BYTES_MAX: usize = 256 << 20;
-
-/// Windows that are added below before files are merged.
-const WINDOWS_BETWEEN_MERGES: usize = 4;
 
 impl Keeper {
     /// The state after the newest block of the history, shared by all who read it.
@@ -76,14 +74,11 @@ impl Keeper {
             memory: Vec::new(),
         };
         let present = Arc::new(Present::new(db.view_of(to)?));
-        let bytes = self.recent_bytes_max();
-        let mut span = Span::new(db, present, writer.list.nodes, Arc::new(none), to, bytes);
+        let nodes = writer.list.nodes;
+        let mut span = Span::new(db, present, nodes, Arc::new(none), to, self.limits());
         let mut made: Vec<Made> = Vec::new();
-        let mut in_memory = 0;
-        let is_made = loop {
-            let Some(window) = span.window(upto.number, goes_on)? else {
-                break false;
-            };
+        let (mut in_memory, mut reached) = (0, to);
+        let is_made = span.make(upto.number, goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
             let is_last = parent.number == upto.number;
             in_memory += run.bytes();
@@ -91,21 +86,23 @@ impl Keeper {
                 let (upto, head) = (writer.list.upto(), db.head());
                 return Err(HistoryError::Behind { upto, head });
             }
-            let goes_to_file = self.lock.is_some() && (!made.is_empty() || !is_last);
-            if goes_to_file {
+            let run = if self.lock.is_some() && (!made.is_empty() || !is_last) {
                 self.flush(writer)?;
-            }
-            let run = match goes_to_file {
-                true => self.write_window(writer, run, &ids)?,
-                false => Made::Memory(Arc::new(run), ids),
+                self.write_window(writer, run, &ids)?
+            } else {
+                Made::Memory(Arc::new(run), ids)
             };
-            let live = run.live();
+            let mut files = vec![run.live()];
+            files.extend(above.files.iter().cloned());
             made.push(run);
-            if is_last {
-                break parent == upto;
-            }
-            span.went_on(live, parent);
-        };
+            reached = parent;
+            Ok(Arc::new(Runs {
+                first: parent,
+                files,
+                ..Runs::clone(above)
+            }))
+        })?;
+        let is_made = is_made && reached == upto;
         drop(span);
         match is_made {
             true => self.install(writer, to, made)?,
@@ -120,8 +117,8 @@ impl Keeper {
         Ok(is_made)
     }
 
-    /// Adds some windows of the blocks down to that above `to`, each durable before the next is begun.
-    /// False if there are no more, or if `goes_on` said no.
+    /// Adds the blocks down to that above `to`, window by window, each durable before the next is begun.
+    /// Files are merged between them. False if `goes_on` said no.
     pub(crate) fn extend_down(
         &self,
         db: &Db,
@@ -136,15 +133,9 @@ impl Keeper {
             return Err(StateError::UnknownBlock(upto.hash).into());
         }
         let present = self.present(db, upto)?;
-        let bytes = self.recent_bytes_max();
-        let mut span = Span::new(db, present, writer.list.nodes, runs, first, bytes);
-        for _ in 0..WINDOWS_BETWEEN_MERGES {
-            if span.bottom().number <= to {
-                return Ok(false);
-            }
-            let Some(window) = span.window(to, goes_on)? else {
-                return Ok(false);
-            };
+        let nodes = writer.list.nodes;
+        let mut span = Span::new(db, present, nodes, runs, first, self.limits());
+        span.make(to, goes_on, &mut |window, _| {
             let Window { run, ids, parent } = window;
             let Made::File(listed, live) = self.write_window(&mut writer, run, &ids)? else {
                 return Err(HistoryError::ReadOnly);
@@ -155,16 +146,23 @@ impl Keeper {
             self.guard(|| list.write(&*self.disk))?;
             writer.list = list;
             let before = self.runs.read().clone();
-            let mut files = vec![live.clone()];
+            let mut files = vec![live];
             files.extend(before.files.iter().cloned());
             *self.runs.write() = Arc::new(Runs {
                 first: parent,
                 files,
                 ..Runs::clone(&before)
             });
-            span.went_on(live, parent);
+            MutexGuard::unlocked(&mut writer, || self.merge_all())?;
+            Ok(self.runs.read().clone())
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            entries_bytes: self.recent_bytes_max(),
+            trie_bytes: usize::try_from(self.options.trie_bytes).unwrap_or(usize::MAX),
         }
-        Ok(true)
     }
 
     /// Writes a window to a file that is not listed yet.

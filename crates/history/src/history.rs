@@ -420,9 +420,7 @@ impl History {
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<BlockId, HistoryError> {
         self.inner.check_sound()?;
-        while self.inner.extend_down(db, to, goes_on)? {
-            self.merge()?;
-        }
+        self.inner.extend_down(db, to, goes_on)?;
         Ok(self.blocks().0)
     }
 
@@ -461,8 +459,7 @@ impl History {
     /// As [`History::flush`]; the errors of reading the files that are merged.
     pub fn merge(&self) -> Result<(), HistoryError> {
         self.inner.prune()?;
-        while self.inner.merge_once()? {}
-        Ok(())
+        self.inner.merge_all()
     }
 
     /// Reads all files, and checks every page, the order of entries, and their number.

@@ -45,6 +45,9 @@ pub struct HistoryOptions {
     /// Memory for the entries of the newest blocks and for filters, in bytes, half each. Fences take
     /// a further 0.3 % of the files.
     pub memory_bytes: u64,
+    /// Memory of the trie from which nodes are made, in bytes. The trie of a larger span of blocks is
+    /// begun anew when it has become as large, which takes reads of what has been made.
+    pub trie_bytes: u64,
     /// Bytes that are read or written at once, where runs are written, merged and checked.
     pub buffer_bytes: usize,
     /// Blocks below the newest one whose states can be read, at least; older ones leave by and by.
@@ -56,6 +59,7 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
+            trie_bytes: 256 << 20,
             buffer_bytes: 256 << 10,
             keep_blocks: None,
         }
@@ -406,6 +410,12 @@ impl Keeper {
         for run in runs {
             self.disk.remove(&run_name(run.file))?;
         }
+        Ok(())
+    }
+
+    /// Merges files as long as any are due.
+    pub(crate) fn merge_all(&self) -> Result<(), HistoryError> {
+        while self.merge_once()? {}
         Ok(())
     }
 

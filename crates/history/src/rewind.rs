@@ -6,19 +6,20 @@
 
 use crate::{
     HistoryError,
-    entry::{Key, entries_of},
+    entry::Key,
     memory_run::MemoryRun,
     node::{OldBranch, OldChild, OldNode, WholeNodes},
     nodes::{NodeReader, trie_error},
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{CommittedBlock, TrieReader};
+use cambium_primitives::{BlockNumber, Path};
+use cambium_state::{CommittedBlock, StateTrie, TrieReader};
 use cambium_trie::{
-    Link, NodeKind, NodeRef, NodeView, PartialTrie, ProofTargets, Resolve, Stub, Traced, commit,
+    Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, ProofTargets, Resolve, Stub, Traced,
+    commit,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, iter};
 
 /// From where the nodes of the newest block are read.
 pub(crate) enum Source<'a> {
@@ -44,17 +45,10 @@ impl Resolve for Source<'_> {
     }
 }
 
-/// Blocks that are taken back, newest first, and their entries.
-pub(crate) struct Rewind<'a> {
-    /// `None` in a history of values alone.
-    nodes: Option<RewoundTrie<'a>>,
-    entries: MemoryRun,
-    blocks: Vec<BlockId>,
-}
-
 /// A state trie that is taken back.
 pub(crate) struct RewoundTrie<'a> {
     trie: PartialTrie,
+    present: &'a StateTrie,
     source: Source<'a>,
     whole: WholeNodes,
     batch: Batch,
@@ -68,68 +62,31 @@ struct Nodes {
     root: Option<NodeRef>,
 }
 
-impl<'a> Rewind<'a> {
-    /// Begins at the block whose state trie is `nodes`.
-    pub(crate) fn new(nodes: Option<RewoundTrie<'a>>) -> Self {
-        Self {
-            nodes,
-            entries: MemoryRun::empty(0..=0),
-            blocks: Vec::new(),
-        }
-    }
-
-    /// Memory of the entries, in bytes.
-    pub(crate) const fn entries_bytes(&self) -> usize {
-        self.entries.bytes()
-    }
-
-    /// Memory of the trie, in bytes.
-    pub(crate) fn trie_bytes(&self) -> usize {
-        self.nodes
-            .as_ref()
-            .map_or(0, |nodes| nodes.trie.memory_bytes())
-    }
-
-    /// The entries of all blocks that were taken back, and these blocks, oldest first. `None` if
-    /// there are none.
-    pub(crate) fn finish(mut self) -> Option<(MemoryRun, Vec<BlockId>)> {
-        self.blocks.reverse();
-        let blocks = self.blocks.first()?.number..=self.blocks.last()?.number;
-        Some((self.entries.sorted(blocks), self.blocks))
-    }
-
-    /// Takes back `block`, the newest one, and adds its entries. `root_before` is the state root of
-    /// its parent, if it is known.
-    pub(crate) fn undo(
-        &mut self,
-        block: &CommittedBlock,
-        root_before: Option<B256>,
-    ) -> Result<(), HistoryError> {
-        let number = block.meta.id.number;
-        let entries = &mut self.entries;
-        entries_of(&block.changes, &block.reverts, |key, value| {
-            entries.push(key.at(number).as_bytes(), value);
-        });
-        if let Some(nodes) = &mut self.nodes {
-            nodes.undo(block, root_before, entries)?;
-        }
-        self.blocks.push(block.meta.id);
-        Ok(())
-    }
-}
-
 impl<'a> RewoundTrie<'a> {
     /// A trie of which nothing but the root may be known.
-    pub(crate) fn new(trie: PartialTrie, source: Source<'a>, whole: WholeNodes) -> Self {
+    pub(crate) fn new(
+        trie: PartialTrie,
+        present: &'a StateTrie,
+        source: Source<'a>,
+        whole: WholeNodes,
+    ) -> Self {
         Self {
             trie,
+            present,
             source,
             whole,
             batch: Batch::new(),
         }
     }
 
-    fn undo(
+    /// Memory of the trie, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.trie.memory_bytes()
+    }
+
+    /// Takes back `block`, the newest one, and adds its entries. `root_before` is the state root of
+    /// its parent, if it is known.
+    pub(crate) fn undo(
         &mut self,
         block: &CommittedBlock,
         root_before: Option<B256>,
@@ -139,6 +96,7 @@ impl<'a> RewoundTrie<'a> {
         let reverts = block.reverts.accounts();
         let keys = ProofTargets::of_changes(block.changes.accounts())
             .and(&ProofTargets::of_changes(reverts));
+        self.prefetch(&keys)?;
         let after = self.nodes_of(&keys)?;
         self.trie
             .apply(reverts, &mut self.source)
@@ -153,6 +111,16 @@ impl<'a> RewoundTrie<'a> {
         }
         let mut entries = Entries { entries, number };
         self.note(&keys, &after, &mut entries)
+    }
+
+    /// Reads the pages of the present state that the paths of `keys` need, in one batch.
+    fn prefetch(&self, keys: &ProofTargets) -> Result<(), HistoryError> {
+        let leaves = keys.accounts().iter().flat_map(|(account, slots)| {
+            let slots = slots.iter().map(|slot| Path::slot(account, slot));
+            iter::once(Path::account(account)).chain(slots)
+        });
+        let is_absent = |path: &Path| matches!(self.trie.lookup(path), Lookup::Stub { .. });
+        Ok(self.present.prefetch(leaves.filter(is_absent))?)
     }
 
     fn trace(&mut self, keys: &ProofTargets) -> Result<Vec<Traced>, HistoryError> {

@@ -3,12 +3,13 @@
 
 use crate::{
     HistoryError,
+    entry::entries_of,
     list::ListedRun,
     memory_run::MemoryRun,
     node::WholeNodes,
     nodes::NodeReader,
     old::Old,
-    rewind::{Rewind, RewoundTrie, Source},
+    rewind::{RewoundTrie, Source},
     runs::{LiveRun, Run, Runs},
     view::Present,
 };
@@ -27,9 +28,20 @@ pub(crate) struct Span<'a> {
     runs: Arc<Runs>,
     /// The block whose state is reached.
     bottom: BlockId,
-    /// Memory of the entries and of the trie of a window, in bytes.
-    window_bytes: usize,
+    limits: Limits,
 }
+
+/// Memory that a span takes, in bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Entries of a window.
+    pub(crate) entries_bytes: usize,
+    /// The trie that is taken back. A larger one is begun anew, from what has been made.
+    pub(crate) trie_bytes: usize,
+}
+
+/// Takes a window and the runs above it, and returns all of them.
+pub(crate) type Keep<'a> = &'a mut dyn FnMut(Window, &Runs) -> Result<Arc<Runs>, HistoryError>;
 
 /// Consecutive blocks whose entries are in memory.
 pub(crate) struct Window {
@@ -68,7 +80,7 @@ impl<'a> Span<'a> {
         nodes: Option<WholeNodes>,
         runs: Arc<Runs>,
         bottom: BlockId,
-        window_bytes: usize,
+        limits: Limits,
     ) -> Self {
         Self {
             db,
@@ -76,48 +88,62 @@ impl<'a> Span<'a> {
             nodes,
             runs,
             bottom,
-            window_bytes,
+            limits,
         }
     }
 
-    /// The block whose state is reached.
-    pub(crate) const fn bottom(&self) -> BlockId {
-        self.bottom
-    }
-
-    /// The window was kept as `run`: the next one begins below it.
-    pub(crate) fn went_on(&mut self, run: LiveRun, parent: BlockId) {
-        let mut files = vec![run];
-        files.extend(self.runs.files.iter().cloned());
-        self.runs = Arc::new(Runs {
-            first: parent,
-            upto: self.present.view.block(),
-            has_nodes: self.nodes.is_some(),
-            files,
-            memory: self.runs.memory.clone(),
-        });
-        self.bottom = parent;
-    }
-
-    /// Makes the entries of the next blocks, down to that above `low`, as far as memory allows. Calls
-    /// `goes_on` before each block. `None` if it said no, or if the chain is another one meanwhile.
-    pub(crate) fn window(
-        &self,
+    /// Makes the entries of the blocks down to that above `low`, in windows as large as memory allows,
+    /// and hands each window to `keep`, which returns the runs with it. Calls `goes_on` before each
+    /// block. False if it said no, or if the chain is another one meanwhile.
+    pub(crate) fn make(
+        &mut self,
         low: BlockNumber,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
+        keep: Keep<'_>,
+    ) -> Result<bool, HistoryError> {
+        // Each round has a trie of its own, which ends when it is too large.
+        while self.bottom.number > low {
+            let old = Old {
+                runs: self.runs.clone(),
+                block: self.bottom,
+            };
+            let present = self.present.clone();
+            let mut nodes = match self.nodes {
+                Some(whole) => Some(trie_at(&old, &present, whole)?),
+                None => None,
+            };
+            loop {
+                let Some(window) = self.window(low, nodes.as_mut(), goes_on)? else {
+                    return Ok(false);
+                };
+                let parent = window.parent;
+                self.runs = keep(window, &self.runs)?;
+                self.bottom = parent;
+                let trie_bytes = nodes.as_ref().map_or(0, RewoundTrie::memory_bytes);
+                if self.bottom.number <= low || trie_bytes >= self.limits.trie_bytes {
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The entries of the next blocks. `None` if `goes_on` said no, or if the chain is another one.
+    fn window(
+        &self,
+        low: BlockNumber,
+        mut nodes: Option<&mut RewoundTrie<'_>>,
+        goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<Option<Window>, HistoryError> {
-        let old = Old {
-            runs: self.runs.clone(),
-            block: self.bottom,
-        };
-        let trie = match self.nodes {
-            Some(whole) => Some(self.trie(&old, whole)?),
-            None => None,
-        };
-        let mut rewind = Rewind::new(trie);
+        let mut entries = MemoryRun::empty(0..=0);
+        let mut ids = Vec::new();
         let mut at = self.bottom;
         let mut next = self.block(at.number)?;
-        while at.number > low {
+        let is_full = |entries: &MemoryRun, nodes: &Option<&mut RewoundTrie<'_>>| {
+            let trie_bytes = nodes.as_ref().map_or(0, |nodes| nodes.memory_bytes());
+            entries.bytes() >= self.limits.entries_bytes || trie_bytes >= self.limits.trie_bytes
+        };
+        while at.number > low && (ids.is_empty() || !is_full(&entries, &nodes)) {
             let Some(block) = next.take().filter(|block| block.meta.id == at) else {
                 return Ok(None);
             };
@@ -132,47 +158,21 @@ impl<'a> Span<'a> {
                 }
                 false => self.root_of(parent)?,
             };
-            rewind.undo(&block, root_before)?;
-            at = parent;
-            let is_full = rewind.entries_bytes() >= self.window_bytes
-                || rewind.trie_bytes() >= self.window_bytes;
-            if is_full {
-                break;
+            entries_of(&block.changes, &block.reverts, |key, value| {
+                entries.push(key.at(at.number).as_bytes(), value);
+            });
+            if let Some(nodes) = &mut nodes {
+                nodes.undo(&block, root_before, &mut entries)?;
             }
+            ids.push(at);
+            at = parent;
         }
-        Ok(rewind.finish().map(|(run, ids)| Window {
-            run,
+        ids.reverse();
+        Ok(Some(Window {
+            run: entries.sorted(at.number + 1..=self.bottom.number),
             ids,
             parent: at,
         }))
-    }
-
-    /// The state trie at the bottom.
-    fn trie<'b>(
-        &'b self,
-        old: &'b Old,
-        whole: WholeNodes,
-    ) -> Result<RewoundTrie<'b>, HistoryError> {
-        let present = self.present.trie()?;
-        if old.runs().next().is_none() {
-            let root = Stub::bare(NodeRef::hash(present.root()));
-            let trie = match present.root() == EMPTY_ROOT {
-                true => PartialTrie::new(Path::EMPTY),
-                false => PartialTrie::from_stub(Path::EMPTY, root),
-            };
-            return Ok(RewoundTrie::new(
-                trie,
-                Source::Present(Box::new(present.reader())),
-                whole,
-            ));
-        }
-        let mut reader = NodeReader::new(old, &self.present.view, present);
-        let trie = reader.root()?;
-        Ok(RewoundTrie::new(
-            trie,
-            Source::Past(Box::new(reader)),
-            whole,
-        ))
     }
 
     fn block(&self, number: BlockNumber) -> Result<Option<CommittedBlock>, HistoryError> {
@@ -196,4 +196,28 @@ impl<'a> Span<'a> {
                 .map(|meta| meta.state_root)),
         }
     }
+}
+
+/// The state trie at an old block, of which nothing but the root is known.
+fn trie_at<'a>(
+    old: &'a Old,
+    present: &'a Present,
+    whole: WholeNodes,
+) -> Result<RewoundTrie<'a>, HistoryError> {
+    let state = present.trie()?;
+    if old.runs().next().is_some() {
+        let mut reader = NodeReader::new(old, &present.view, state);
+        let trie = reader.root()?;
+        let source = Source::Past(Box::new(reader));
+        return Ok(RewoundTrie::new(trie, state, source, whole));
+    }
+    let trie = match state.root() == EMPTY_ROOT {
+        true => PartialTrie::new(Path::EMPTY),
+        false => {
+            let root = NodeRef::hash(state.root());
+            PartialTrie::from_stub(Path::EMPTY, Stub::bare(root))
+        }
+    };
+    let source = Source::Present(Box::new(state.reader()));
+    Ok(RewoundTrie::new(trie, state, source, whole))
 }

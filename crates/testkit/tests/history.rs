@@ -19,6 +19,7 @@ const SLOTS: u64 = 30;
 /// Memory so little that a few blocks fill it.
 const LITTLE: HistoryOptions = HistoryOptions {
     memory_bytes: 16 << 10,
+    trie_bytes: 64 << 10,
     buffer_bytes: 8 << 10,
     keep_blocks: None,
 };

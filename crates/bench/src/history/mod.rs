@@ -50,6 +50,9 @@ pub(crate) struct HistoryArgs {
     /// Memory of the history in MiB
     #[arg(long, default_value_t = 16)]
     history_memory: u64,
+    /// Memory of the trie from which nodes are made, in MiB
+    #[arg(long, default_value_t = 512)]
+    trie_memory: u64,
     /// Measure these histories alone
     #[arg(long, value_enum)]
     only: Vec<Kind>,
@@ -65,6 +68,7 @@ struct Plan {
     reads: u64,
     memory: u64,
     history_memory: u64,
+    trie_memory: u64,
     seed: u64,
     dir: PathBuf,
 }
@@ -88,6 +92,7 @@ pub(crate) fn run(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         reads: args.reads,
         memory: args.memory << 20,
         history_memory: args.history_memory << 20,
+        trie_memory: args.trie_memory << 20,
         seed: args.seed,
         dir: data_dir()?.join("history"),
     };
@@ -230,6 +235,7 @@ impl Plan {
     ) -> Result<History, Failure> {
         let options = HistoryOptions {
             memory_bytes: self.history_memory,
+            trie_bytes: self.trie_memory,
             ..HistoryOptions::default()
         };
         let db = &made.db;
@@ -341,6 +347,7 @@ fn parameters(plan: &Plan) -> Map<String, Value> {
         "reads": plan.reads,
         "memory_mib": plan.memory >> 20,
         "history_memory_mib": plan.history_memory >> 20,
+        "trie_memory_mib": plan.trie_memory >> 20,
         "seed": plan.seed,
     });
     parameters.as_object().cloned().unwrap_or_default()

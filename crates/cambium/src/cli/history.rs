@@ -31,6 +31,7 @@ fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
     };
     HistoryOptions {
         memory_bytes: memory_of(args.memory),
+        trie_bytes: memory_of(args.memory),
         keep_blocks,
         ..HistoryOptions::default()
     }
@@ -106,7 +107,11 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
     let db = open::db_to_read(&args.db, out)?;
     let disk = open::disk(&args.db.datadir);
     let mode = Some(args.history);
-    let options = options(&args.db, mode);
+    let options = HistoryOptions {
+        // Nobody else needs it here.
+        trie_bytes: args.db.memory / 2,
+        ..options(&args.db, mode)
+    };
     let oldest = db.stats()?.kept_from;
     let history = match History::exists(&*disk)? {
         true => History::open(disk, &db, options)?,
