@@ -20,7 +20,7 @@
 
 use cambium_primitives::{DecodeError, Path, Reader};
 use cambium_trie::{NodeKind, NodeRef};
-use std::{array, num::NonZeroU32};
+use std::num::NonZeroU32;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Which entries of branches are whole: one of so many, chosen by their positions. The fewer, the
@@ -137,6 +137,19 @@ impl OldChild {
     }
 }
 
+/// Encodes the children of a branch that `mask` names, in their order.
+pub(crate) fn encode_branch<E>(
+    mask: u16,
+    children: impl IntoIterator<Item = Result<OldChild, E>>,
+) -> Result<Vec<u8>, E> {
+    let mut out = Vec::with_capacity(2 + 64 * mask.count_ones() as usize);
+    out.extend_from_slice(&mask.to_le_bytes());
+    for child in children {
+        child?.encode_to(&mut out);
+    }
+    Ok(out)
+}
+
 /// Children of a branch, as they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OldBranch {
@@ -145,13 +158,6 @@ pub(crate) struct OldBranch {
 }
 
 impl OldBranch {
-    /// The children at some nibbles.
-    pub(crate) fn new(child: impl FnMut(usize) -> Option<OldChild>) -> Self {
-        Self {
-            children: array::from_fn(child),
-        }
-    }
-
     /// The children, by nibble.
     pub(crate) const fn children(&self) -> &[Option<OldChild>; 16] {
         &self.children
@@ -167,19 +173,6 @@ impl OldBranch {
         for (child, later) in self.children.iter_mut().zip(&later.children) {
             *child = child.or(*later);
         }
-    }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut mask = 0;
-        let mut out = vec![0; 2];
-        for (at, child) in self.children.iter().enumerate() {
-            if let Some(child) = child {
-                mask |= 1 << at;
-                child.encode_to(&mut out);
-            }
-        }
-        out[..2].copy_from_slice(&u16::to_le_bytes(mask));
-        out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -207,6 +200,7 @@ impl OldBranch {
 mod tests {
     use super::*;
     use alloy_primitives::B256;
+    use std::array;
 
     fn node(kind: NodeKind, own: Path, node: NodeRef) -> Option<OldChild> {
         Some(OldChild {
@@ -214,26 +208,34 @@ mod tests {
         })
     }
 
+    fn branch(children: [Option<OldChild>; 16]) -> Vec<u8> {
+        let there = (0..16).filter(|at| children[*at].is_some());
+        let mask = there.map(|at| 1 << at).sum();
+        let children = children.into_iter().flatten().map(Ok::<_, ()>);
+        encode_branch(mask, children).unwrap()
+    }
+
     fn sample() -> OldBranch {
         let hash = |byte| NodeRef::hash(B256::repeat_byte(byte));
         let own = Path::from_nibbles(&[1, 2, 3]);
-        OldBranch::new(|at| match at {
+        let children = array::from_fn(|at| match at {
             1 => node(NodeKind::Branch, Path::EMPTY, hash(1)),
             4 => node(NodeKind::Leaf, own, hash(2)),
             5 => Some(OldChild { node: None }),
             9 => node(NodeKind::Extension, own, hash(3)),
             15 => node(NodeKind::Leaf, own, NodeRef::inline(&[0xc2, 1, 2]).unwrap()),
             _ => None,
-        })
+        });
+        OldBranch { children }
     }
 
     #[test]
     fn branches_and_roots_survive_their_bytes() {
-        let branch = sample();
-        let bytes = branch.encode();
-        assert_eq!(OldBranch::decode(&bytes), Ok(branch.clone()));
+        let sample = sample();
+        let bytes = branch(sample.children);
+        assert_eq!(OldBranch::decode(&bytes), Ok(sample.clone()));
         assert!((0..bytes.len()).all(|end| OldBranch::decode(&bytes[..end]).is_err()));
-        for child in branch.children().iter().flatten() {
+        for child in sample.children().iter().flatten() {
             let bytes = child.encode_root();
             assert_eq!(OldChild::decode_root(&bytes), Ok(*child));
         }
@@ -244,12 +246,14 @@ mod tests {
 
     #[test]
     fn later_entries_add_what_earlier_ones_lack() {
-        let mut branch = OldBranch::new(|at| (at == 1).then_some(OldChild { node: None }));
+        let children = array::from_fn(|at| (at == 1).then_some(OldChild { node: None }));
+        let mut branch = OldBranch { children };
         branch.complete(&sample());
         assert_eq!(branch.children()[1], Some(OldChild { node: None }));
         assert_eq!(branch.children()[4], sample().children()[4]);
         assert!(!branch.is_whole());
-        branch.complete(&OldBranch::new(|_| Some(OldChild { node: None })));
+        let children = [Some(OldChild { node: None }); 16];
+        branch.complete(&OldBranch { children });
         assert!(branch.is_whole());
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     HistoryError,
     entry::Key,
     memory_run::MemoryRun,
-    node::{OldBranch, OldChild, OldNode, WholeNodes},
+    node::{OldChild, OldNode, WholeNodes, encode_branch},
     nodes::{NodeReader, trie_error},
 };
 use alloy_primitives::B256;
@@ -54,12 +54,31 @@ pub(crate) struct RewoundTrie<'a> {
     batch: Batch,
 }
 
-/// The children of the branches on some paths, and the storage roots, as they are at one block.
+/// What may change on some paths, as it is at one block.
 #[derive(Default)]
 struct Nodes {
-    branches: HashMap<Path, [Option<NodeRef>; 16]>,
-    storage: HashMap<B256, Option<NodeRef>>,
+    /// The branches, in the order of their paths.
+    branches: Vec<KnownBranch>,
+    /// The references of their children on the paths.
+    children: Vec<Option<NodeRef>>,
+    /// The storage roots of the accounts, in the order of their paths.
+    storage: Vec<(B256, Option<NodeRef>)>,
     root: Option<NodeRef>,
+}
+
+/// A branch on some paths.
+struct KnownBranch {
+    path: Path,
+    on_path: u16,
+    /// Where its children begin.
+    children: usize,
+}
+
+impl Nodes {
+    fn storage_of(&self, account: &B256) -> Option<NodeRef> {
+        let at = self.storage.binary_search_by_key(account, |(key, _)| *key);
+        self.storage[at.ok()?].1
+    }
 }
 
 impl<'a> RewoundTrie<'a> {
@@ -131,14 +150,24 @@ impl<'a> RewoundTrie<'a> {
 
     fn nodes_of(&mut self, keys: &ProofTargets) -> Result<Nodes, HistoryError> {
         let mut nodes = Nodes::default();
-        for Traced { path, link } in self.trace(keys)? {
+        for Traced {
+            path,
+            link,
+            on_path,
+        } in self.trace(keys)?
+        {
             match self.trie.visit(link) {
                 NodeView::Branch { children } => {
-                    let children = children.map(|child| self.trie.cached_ref(child));
-                    nodes.branches.insert(path, children);
+                    nodes.branches.push(KnownBranch {
+                        path,
+                        on_path,
+                        children: nodes.children.len(),
+                    });
+                    let refs = bits(on_path).map(|at| self.trie.cached_ref(children[at]));
+                    nodes.children.extend(refs);
                 }
                 NodeView::Account { key, storage, .. } => {
-                    nodes.storage.insert(key, self.trie.cached_ref(storage));
+                    nodes.storage.push((key, self.trie.cached_ref(storage)));
                 }
                 _ => {}
             }
@@ -160,12 +189,13 @@ impl<'a> RewoundTrie<'a> {
             entries.push(&Key::state_root(), &root.encode_root());
         }
         let mut storage = HashMap::new();
-        for Traced { path, link } in self.trace(keys)? {
-            match self.trie.visit(link) {
-                NodeView::Branch { children } => {
-                    let children = *children;
-                    let after = after.branches.get(&path);
-                    self.note_branch(&path, &children, after, entries)?;
+        let mut known = after.branches.iter().peekable();
+        for traced in self.trace(keys)? {
+            match self.trie.visit(traced.link) {
+                NodeView::Branch { .. } => {
+                    while known.next_if(|known| known.path < traced.path).is_some() {}
+                    let known = known.next_if(|known| known.path == traced.path);
+                    self.note_branch(&traced, known.map(|known| (known, after)), entries)?;
                 }
                 NodeView::Account {
                     key, storage: link, ..
@@ -177,8 +207,7 @@ impl<'a> RewoundTrie<'a> {
         }
         for (account, slots) in keys.accounts() {
             let before = storage.get(account).copied().unwrap_or(Link::EMPTY);
-            let after = after.storage.get(account).copied().flatten();
-            if !slots.is_empty() && self.trie.cached_ref(before) != after {
+            if !slots.is_empty() && self.trie.cached_ref(before) != after.storage_of(account) {
                 let root = self.old_child(entries.number, &Path::account(account), before)?;
                 entries.push(&Key::storage_root(account), &root.encode_root());
             }
@@ -186,28 +215,39 @@ impl<'a> RewoundTrie<'a> {
         Ok(())
     }
 
+    /// Adds the entry of a branch, if it has changed. `after` is the branch at that path in the state
+    /// that was taken back, if there is one: then no child that is not on the paths has changed.
     fn note_branch(
         &mut self,
-        path: &Path,
-        children: &[Link; 16],
-        after: Option<&[Option<NodeRef>; 16]>,
+        traced: &Traced,
+        after: Option<(&KnownBranch, &Nodes)>,
         entries: &mut Entries<'_>,
     ) -> Result<(), HistoryError> {
-        let before = children.map(|child| self.trie.cached_ref(child));
-        if after == Some(&before) {
+        let NodeView::Branch { children } = self.trie.visit(traced.link) else {
             return Ok(());
-        }
-        let key = Key::branch(path);
-        // What a later block does not have can't be read there.
-        let after = after.filter(|_| !self.whole.has(key.at(entries.number).as_bytes()));
-        let mut old = [None; 16];
-        for at in 0..16 {
-            if after.is_none_or(|after| after[at] != before[at]) {
-                let child = path.child(at as u8);
-                old[at] = Some(self.old_child(entries.number, &child, children[at])?);
+        };
+        let children = *children;
+        let mut changed = u16::MAX;
+        if let Some((known, nodes)) = after {
+            let refs = &nodes.children[known.children..];
+            changed = 0;
+            for (at, after) in bits(known.on_path).zip(refs) {
+                let is_changed = self.trie.cached_ref(children[at]) != *after;
+                changed |= u16::from(is_changed) << at;
+            }
+            if changed == 0 {
+                return Ok(());
             }
         }
-        entries.push(&key, &OldBranch::new(|at| old[at]).encode());
+        let key = Key::branch(&traced.path);
+        if self.whole.has(key.at(entries.number).as_bytes()) {
+            changed = u16::MAX;
+        }
+        let number = entries.number;
+        let old = bits(changed)
+            .map(|at| self.old_child(number, &traced.path.child(at as u8), children[at]));
+        let value = encode_branch(changed, old)?;
+        entries.push(&key, &value);
         Ok(())
     }
 
@@ -250,4 +290,9 @@ impl Entries<'_> {
     fn push(&mut self, key: &Key, value: &[u8]) {
         self.entries.push(key.at(self.number).as_bytes(), value);
     }
+}
+
+/// The bits that are set, lowest first.
+fn bits(mask: u16) -> impl Iterator<Item = usize> {
+    (0..16).filter(move |at| mask & (1 << at) != 0)
 }

@@ -19,11 +19,13 @@ pub struct Traced {
     pub path: Path,
     /// The node.
     pub link: Link,
+    /// Which children of a branch are on the paths, one bit for each, the lowest for the first.
+    pub on_path: u16,
 }
 
 impl PartialTrie {
-    /// Lists the branches on the paths of `keys`, and the accounts on the paths of their slots, from
-    /// the root on. Loads absent subtries, and computes the references of the children of all that
+    /// Lists the branches on the paths of `keys`, and the accounts on the paths of their slots, in the
+    /// order of their paths. Loads absent subtries, and computes the references of the children of all that
     /// it lists.
     ///
     /// # Errors
@@ -56,8 +58,14 @@ impl PartialTrie {
         match link.id() {
             NodeId::Branch(index) => {
                 let path = N::path(account, first.key(), depth);
-                out.push(Traced { path, link });
+                let own = out.len();
+                out.push(Traced {
+                    path,
+                    link,
+                    on_path: 0,
+                });
                 for (at, group) in by_nibble(names, depth) {
+                    out[own].on_path |= 1 << at;
                     let child = self.arena.branches[index].children[at];
                     self.trace_names(child, account, depth + 1, group, out);
                 }
@@ -74,7 +82,11 @@ impl PartialTrie {
                 let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
                 if !slots.is_empty() {
                     let path = Path::account(&key).prefix(ACCOUNT_NIBBLES);
-                    out.push(Traced { path, link });
+                    out.push(Traced {
+                        path,
+                        link,
+                        on_path: 0,
+                    });
                     self.trace_names(node.storage, &key, 0, slots, out);
                 }
             }
