@@ -116,6 +116,7 @@ impl History {
             genesis: db.genesis().hash,
             first,
             nodes,
+            keep_blocks: options.keep_blocks,
             next_file: 1,
             runs: Vec::new(),
         };
@@ -147,6 +148,7 @@ impl History {
         let files = open_runs(&*disk, &list, &options)?;
         let history = Self::assemble(disk, options, list, files, Some(lock));
         history.remove_leftovers()?;
+        history.inner.remember_options()?;
         Ok(history)
     }
 

@@ -19,6 +19,7 @@ use cambium_state::{CommittedBlock, Db};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
+    num::NonZeroU64,
     ops::Range,
     sync::{
         Arc, OnceLock, Weak,
@@ -50,9 +51,9 @@ pub struct HistoryOptions {
     pub trie_bytes: u64,
     /// Bytes that are read or written at once, where runs are written, merged and checked.
     pub buffer_bytes: usize,
-    /// Blocks below the newest one whose states can be read, at least; older ones leave by and by.
-    /// `None`: all.
-    pub keep_blocks: Option<u64>,
+    /// Blocks below the newest one whose states can be read, at least; older ones leave by and by. The
+    /// history remembers it. `None`: as before; all, if it is new.
+    pub keep_blocks: Option<NonZeroU64>,
 }
 
 impl Default for HistoryOptions {
@@ -179,6 +180,17 @@ impl Keeper {
             present: Mutex::default(),
             lock,
         }
+    }
+
+    /// Remembers how many blocks are kept, if the options say it.
+    pub(crate) fn remember_options(&self) -> Result<(), HistoryError> {
+        let mut writer = self.writer.lock();
+        let keep_blocks = self.options.keep_blocks.or(writer.list.keep_blocks);
+        if keep_blocks == writer.list.keep_blocks {
+            return Ok(());
+        }
+        writer.list.keep_blocks = keep_blocks;
+        self.guard(|| writer.list.write(&*self.disk))
     }
 
     pub(crate) fn check_sound(&self) -> Result<(), HistoryError> {
@@ -460,13 +472,13 @@ impl Keeper {
 
     /// Removes the oldest runs of which no block is kept. False if there are none.
     pub(crate) fn prune(&self) -> Result<bool, HistoryError> {
-        let Some(keep) = self.options.keep_blocks else {
-            return Ok(false);
-        };
         let _merging = self.merging.lock();
         let mut writer = self.writer.lock();
+        let Some(keep) = writer.list.keep_blocks else {
+            return Ok(false);
+        };
         let before = self.runs.read().clone();
-        let oldest_kept = before.upto.number.saturating_sub(keep);
+        let oldest_kept = before.upto.number.saturating_sub(keep.get());
         let gone = writer.list.runs.iter();
         let gone = gone
             .take_while(|run| run.last.number <= oldest_kept)
@@ -498,7 +510,8 @@ impl Keeper {
         self.check_sound()?;
         let runs = self.runs.read().clone();
         let sizes: Vec<_> = runs.files.iter().map(RunSize::of).collect();
-        let blocks_max = self.options.keep_blocks.map(|keep| keep / KEPT_RUNS);
+        let keep_blocks = writer.list.keep_blocks;
+        let blocks_max = keep_blocks.map(|keep| keep.get() / KEPT_RUNS);
         let Some(due) = due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX)) else {
             return Ok(None);
         };

@@ -11,6 +11,7 @@
 //! 44      40      first block whose state can be read: number and hash
 //! then    varint  whether there are nodes: 0 if not; else one entry of a branch out of so many has
 //!                 all its children
+//! then    varint  blocks that are kept; 0 for all
 //! then    varint  number that the next file gets
 //! then    varint  number of runs, oldest first, and of each:
 //!         varint  number of its file
@@ -28,7 +29,7 @@ use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the history.
@@ -60,6 +61,8 @@ pub(crate) struct RunList {
     pub(crate) first: BlockId,
     /// Whether there are nodes, and which of them are whole.
     pub(crate) nodes: Option<WholeNodes>,
+    /// Blocks below the newest one that are kept; `None` for all.
+    pub(crate) keep_blocks: Option<NonZeroU64>,
     pub(crate) next_file: u64,
     /// Oldest first. The first one begins above `first`, each other where the one before ends.
     pub(crate) runs: Vec<ListedRun>,
@@ -135,6 +138,7 @@ impl RunList {
             &mut out,
             self.nodes.map_or(0, |nodes| nodes.one_of.get().into()),
         );
+        put_varint(&mut out, self.keep_blocks.map_or(0, NonZeroU64::get));
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
         for run in &self.runs {
@@ -163,6 +167,7 @@ impl RunList {
         let one_of = u32::try_from(reader.varint()?);
         let one_of = one_of.map_err(|_| reader.error("a share of whole nodes over 32 bits"))?;
         let nodes = NonZeroU32::new(one_of).map(|one_of| WholeNodes { one_of });
+        let keep_blocks = NonZeroU64::new(reader.varint()?);
         let next_file = reader.varint()?;
         let count = reader.count(43)?;
         let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
@@ -188,6 +193,7 @@ impl RunList {
             genesis,
             first,
             nodes,
+            keep_blocks,
             next_file,
             runs,
         })
@@ -229,6 +235,7 @@ mod tests {
             genesis: B256::repeat_byte(1),
             first: BlockId::new(3, B256::repeat_byte(3)),
             nodes: Some(WholeNodes::default()),
+            keep_blocks: NonZeroU64::new(500),
             next_file: 200,
             runs: vec![run(9, 4, 400), run(199, 401, 401)],
         }

@@ -11,7 +11,7 @@ use cambium_testkit::{
     say,
 };
 use cambium_trie::{Lookup, PartialTrie, ProofTargets};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, num::NonZeroU64, sync::Arc};
 
 const ACCOUNTS: u64 = 40;
 const SLOTS: u64 = 30;
@@ -438,7 +438,7 @@ fn what_is_no_longer_kept_leaves_by_whole_runs() {
     let keep = 60;
     for nodes in [None, Some(WholeNodes::default())] {
         let options = HistoryOptions {
-            keep_blocks: Some(keep),
+            keep_blocks: NonZeroU64::new(keep),
             ..LITTLE
         };
         let mut world = World::with(nodes, 32).remade(0, nodes, options);
@@ -451,6 +451,11 @@ fn what_is_no_longer_kept_leaves_by_whole_runs() {
                 let (first, upto) = world.history.blocks();
                 most = most.max(upto.number - first.number);
                 most_bytes.push(world.history.stats().file_bytes);
+            }
+            if at % 200 == 199 {
+                // It is remembered: opening again says nothing of it.
+                world = world.reopen(at % 400 == 399);
+                world.catch_up();
             }
             if at % 50 == 49 {
                 let first = world.history.blocks().0.number;

@@ -5,7 +5,11 @@ use cambium::{
     Spread, StorageKey, U256, WholeNodes, WitnessForm,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use std::{num::NonZeroUsize, path::PathBuf, str::FromStr};
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+    str::FromStr,
+};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -239,7 +243,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "N", default_value_t = READ_AHEAD_DEFAULT)]
     pub(crate) read_ahead: usize,
     /// Keep old states: none, flat or archive, or flat=BLOCKS or archive=BLOCKS for the newest of them
-    /// alone. A history that is not there yet begins at the head, and `cambium history build` adds
+    /// alone, which the history remembers. A history that is not there yet begins at the head, and `cambium history build` adds
     /// older blocks [default: go on with the history that is there]
     ///
     /// none: none but those that the block log still has, which keeps 1,024 blocks unless --keep-blocks
@@ -278,7 +282,10 @@ pub(crate) enum HistoryMode {
     /// None but those that the block log still has.
     None,
     /// Values, and nodes if it is an archive; of the newest blocks alone, or of all.
-    Kept { archive: bool, blocks: Option<u64> },
+    Kept {
+        archive: bool,
+        blocks: Option<NonZeroU64>,
+    },
 }
 
 impl FromStr for HistoryMode {
@@ -288,7 +295,7 @@ impl FromStr for HistoryMode {
         let (kind, blocks) = match text.split_once('=') {
             None => (text, None),
             Some((kind, blocks)) => {
-                let number = blocks.parse().ok().filter(|blocks| *blocks > 0);
+                let number = blocks.parse().ok();
                 let wrong = || format!("{blocks} is not a number of blocks");
                 (kind, Some(number.ok_or_else(wrong)?))
             }
