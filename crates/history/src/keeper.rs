@@ -303,11 +303,11 @@ impl Keeper {
         runs: &[LiveRun],
         waypoints: &[BlockId],
     ) -> Result<LiveRun, HistoryError> {
-        let entries = runs.iter().map(|run| match &run.run {
-            Run::Memory(run) => run.len() as u64,
-            Run::File(run) => run.entries(),
+        let keys = runs.iter().map(|run| match &run.run {
+            Run::Memory(run) => run.keys(),
+            Run::File(run) => run.keys(),
         });
-        let entries = entries.sum();
+        let keys = keys.fold(0, u64::saturating_add);
         let filter_bytes_max = self.options.memory_bytes / RECENT_DIVISOR;
         let name = run_name(listed.file);
         let mut writer = RunWriter::create(
@@ -316,8 +316,8 @@ impl Keeper {
             RunContent {
                 identity: listed.identity,
                 blocks: listed.first..=listed.last.number,
-                entries,
-                has_filter: Filter::bytes_for(entries) <= filter_bytes_max,
+                keys,
+                has_filter: Filter::bytes_for(keys) <= filter_bytes_max,
             },
             self.options.buffer_bytes,
             self.pace.clone(),

@@ -96,6 +96,16 @@ impl MemoryRun {
         self
     }
 
+    /// Number of keys that have entries.
+    pub(crate) fn keys(&self) -> u64 {
+        let keys = (0..self.len()).filter_map(|at| self.entry(at));
+        let keys = keys.map(|entry| key_of(entry.position));
+        let (count, _) = keys.fold((0, None), |(count, last), key| {
+            (count + u64::from(last != Some(key)), Some(key))
+        });
+        count
+    }
+
     /// Number of entries.
     pub(crate) const fn len(&self) -> usize {
         self.starts.len()

@@ -28,7 +28,9 @@ pub(crate) struct Filter {
 impl Filter {
     /// Size of a filter of up to `keys` keys, in bytes.
     pub(crate) const fn bytes_for(keys: u64) -> u64 {
-        let blocks = (keys * BITS_PER_KEY).div_ceil(8 * BLOCK_BYTES as u64);
+        let blocks = keys
+            .saturating_mul(BITS_PER_KEY)
+            .div_ceil(8 * BLOCK_BYTES as u64);
         (if blocks == 0 { 1 } else { blocks }) * BLOCK_BYTES as u64
     }
 

@@ -45,7 +45,8 @@
 //! 80      8       xxh3-64 of the filter
 //! 88      8       number of waypoints
 //! 96      8       xxh3-64 of the waypoints
-//! 104     8       xxh3-64 of all before
+//! 104     8       number of keys that have entries
+//! 112     8       xxh3-64 of all before
 //! ```
 
 use crate::entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of};
@@ -80,6 +81,7 @@ pub(crate) struct Trailer {
     pub(crate) filter_sum: u64,
     pub(crate) waypoints: u64,
     pub(crate) waypoints_sum: u64,
+    pub(crate) keys: u64,
 }
 
 impl Trailer {
@@ -100,6 +102,7 @@ impl Trailer {
             self.filter_sum,
             self.waypoints,
             self.waypoints_sum,
+            self.keys,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -111,7 +114,7 @@ impl Trailer {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let sum = xxh3_64(reader.clone().take(104)?);
+        let sum = xxh3_64(reader.clone().take(112)?);
         let is_run = reader.take(8)? == MAGIC;
         let format = reader.u32()?;
         reader.take(4)?;
@@ -127,6 +130,7 @@ impl Trailer {
             filter_sum: number()?,
             waypoints: number()?,
             waypoints_sum: number()?,
+            keys: number()?,
         };
         if !is_run || reader.u64()? != sum {
             return Err(reader.error("the checksum of a run's trailer does not match"));

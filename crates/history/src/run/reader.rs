@@ -138,6 +138,11 @@ impl RunFile {
         Ok(ids.collect())
     }
 
+    /// Number of keys that have entries.
+    pub(crate) const fn keys(&self) -> u64 {
+        self.trailer.keys
+    }
+
     /// Number of entries.
     pub(crate) const fn entries(&self) -> u64 {
         self.trailer.entries

@@ -19,8 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(crate) struct RunContent {
     pub(crate) identity: u64,
     pub(crate) blocks: RangeInclusive<BlockNumber>,
-    /// Number of entries, at most.
-    pub(crate) entries: u64,
+    /// Number of keys, at most.
+    pub(crate) keys: u64,
     pub(crate) has_filter: bool,
 }
 
@@ -31,6 +31,7 @@ pub(crate) struct RunWriter {
     blocks: RangeInclusive<BlockNumber>,
     page: PageBuilder,
     entries: u64,
+    keys: u64,
     pages: u64,
     fences: Fences,
     filter: Option<Filter>,
@@ -53,7 +54,7 @@ impl RunWriter {
         let RunContent {
             identity,
             blocks,
-            entries,
+            keys,
             has_filter,
         } = content;
         Ok(Self {
@@ -62,9 +63,10 @@ impl RunWriter {
             page: PageBuilder::new(*blocks.start()),
             blocks,
             entries: 0,
+            keys: 0,
             pages: 0,
             fences: Fences::default(),
-            filter: has_filter.then(|| Filter::new(entries)),
+            filter: has_filter.then(|| Filter::new(keys)),
             buffer: Vec::with_capacity(buffer_bytes + PAGE_BYTES),
             buffer_bytes,
             pace,
@@ -88,8 +90,11 @@ impl RunWriter {
             let fits = self.page.push(entry, spare);
             debug_assert!(fits, "an entry fits into an empty page");
         }
-        if !is_repeated && let Some(filter) = &mut self.filter {
-            filter.add(key);
+        if !is_repeated {
+            self.keys += 1;
+            if let Some(filter) = &mut self.filter {
+                filter.add(key);
+            }
         }
         self.entries += 1;
         Ok(())
@@ -153,6 +158,7 @@ impl RunWriter {
             filter_sum: xxh3_64(filter),
             waypoints: waypoints.len() as u64,
             waypoints_sum: xxh3_64(&ids),
+            keys: self.keys,
         };
         self.write(&fences)?;
         self.write(filter)?;
