@@ -44,6 +44,12 @@ enum Benchmark {
         #[command(flatten)]
         args: history::HistoryArgs,
     },
+    /// The reads of `history`, in a process of their own
+    #[command(hide = true)]
+    HistoryChild {
+        /// The task as JSON
+        task: String,
+    },
     /// Import a generated chain and a real one, or with --cold chains whose state is on disk
     Import {
         #[command(flatten)]
@@ -90,6 +96,10 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::SUCCESS);
         }
         Benchmark::History { common, args } => (history::run(args, common.quick)?, common.json),
+        Benchmark::HistoryChild { task } => {
+            history::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Benchmark::Import { common, args } => (import::run(args, common.quick)?, common.json),
         Benchmark::ImportChild { task } => {
             import::child(task).map_err(|error| error as Box<dyn Error>)?;

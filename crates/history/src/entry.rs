@@ -1,6 +1,6 @@
 //! Entries of the history: the value, or the node, that a key had before a block changed it.
 
-use crate::node::{OldBranch, OldChild};
+use crate::node::{OldBranch, OldRoot};
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{
     ACCOUNT_NIBBLES, Account, AccountUpdate, BlockNumber, Changes, DecodeError, Path, Reader,
@@ -31,8 +31,8 @@ const SLOT_KEY_BYTES: usize = 66;
 const ACCOUNT: u8 = 0;
 /// Tag after an account's path: a slot.
 const SLOT: u8 = 1;
-/// In place of the depth of a branch: the root of its trie, whatever kind of node it is.
-const ROOT: u8 = 255;
+/// Depth of the root of a trie, whatever kind of node it is.
+const ROOT: u8 = 0;
 
 /// What an entry is about, as bytes:
 ///
@@ -40,10 +40,10 @@ const ROOT: u8 = 255;
 /// account            0, path, 0
 /// slot               0, path of the account, 1, path within the account
 /// branch             1, depth, nibbles
-/// state root         1, 255
 /// branch of storage  2, path of the account, depth in the storage trie, nibbles
-/// storage root       2, path of the account, 255
 /// ```
+///
+/// Depth 0 is the root of a trie, whatever kind of node it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     len: usize,
@@ -68,8 +68,8 @@ impl Key {
         Self::of(&[&[VALUES], &account.0, &[SLOT], &slot.0])
     }
 
-    /// The branch at a path.
-    pub(crate) fn branch(path: &Path) -> Self {
+    /// The branch at a path, or the root of a trie.
+    pub(crate) fn node(path: &Path) -> Self {
         let packed = path.packed();
         match path.len().checked_sub(ACCOUNT_NIBBLES) {
             None => Self::of(&[&[ACCOUNT_NODES, path.len() as u8], packed]),
@@ -78,16 +78,6 @@ impl Key {
                 Self::of(&[&[STORAGE_NODES], account, &[depth as u8], rest])
             }
         }
-    }
-
-    /// The root of the account trie.
-    pub(crate) fn state_root() -> Self {
-        Self::of(&[&[ACCOUNT_NODES, ROOT]])
-    }
-
-    /// The root of an account's storage trie.
-    pub(crate) fn storage_root(account: &B256) -> Self {
-        Self::of(&[&[STORAGE_NODES], &account.0, &[ROOT]])
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -156,7 +146,7 @@ fn subject_of(key: &[u8]) -> Option<Subject> {
     };
     match (*in_trie, rest.len()) {
         (ROOT, 0) => Some(Subject::Root),
-        (depth @ 0..64, len) if len == usize::from(depth).div_ceil(2) => Some(Subject::Branch),
+        (depth @ 1..64, len) if len == usize::from(depth).div_ceil(2) => Some(Subject::Branch),
         _ => None,
     }
 }
@@ -263,7 +253,7 @@ pub(crate) fn check(entry: &Entry<'_>) -> Result<(), DecodeError> {
         Some(Subject::Account) => decode_account(entry.value).map(|_| ()),
         Some(Subject::Slot) => decode_slot(entry.value).map(|_| ()),
         Some(Subject::Branch) => OldBranch::decode(entry.value).map(|_| ()),
-        Some(Subject::Root) => OldChild::decode_root(entry.value).map(|_| ()),
+        Some(Subject::Root) => OldRoot::decode(entry.value).map(|_| ()),
     }
 }
 

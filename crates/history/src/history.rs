@@ -54,6 +54,8 @@ pub struct HistoryStats {
     pub index_bytes: u64,
     /// Device reads so far, to look up single keys.
     pub reads: u64,
+    /// Times that a look-up waited for them: once for those that were made at once.
+    pub waits: u64,
     /// Bytes of files written so far, merges included.
     pub written_bytes: u64,
 }
@@ -145,7 +147,7 @@ impl History {
         Self::no_history(&*disk)?;
         let lock = lock(&*disk)?;
         let list = Self::list(&*disk, db)?;
-        let files = open_runs(&*disk, &list, &options)?;
+        let files = open_runs(&disk, &list, &options)?;
         let history = Self::assemble(disk, options, list, files, Some(lock));
         history.remove_leftovers()?;
         history.inner.remember_options()?;
@@ -168,7 +170,7 @@ impl History {
         let mut attempt = 1;
         let (list, files) = loop {
             let list = Self::list(&*disk, db)?;
-            match open_runs(&*disk, &list, &options) {
+            match open_runs(&disk, &list, &options) {
                 // The other process has merged it meanwhile.
                 Err(HistoryError::Missing { .. }) if attempt < OPEN_ATTEMPTS => attempt += 1,
                 files => break (list, files?),
@@ -247,7 +249,8 @@ impl History {
         let mut stats = HistoryStats {
             memory_runs: runs.memory.len() as u64,
             recent_bytes: runs.memory_bytes() as u64,
-            reads: self.inner.reads.load(Ordering::Relaxed),
+            reads: self.inner.counters.reads(),
+            waits: self.inner.counters.waits(),
             written_bytes: self.inner.written.load(Ordering::Relaxed),
             ..HistoryStats::default()
         };

@@ -7,7 +7,7 @@ use crate::{
     merge::MergedRuns,
     run::{
         Filter,
-        reader::RunFile,
+        reader::{ReadCounters, RunFile},
         writer::{RunContent, RunWriter},
     },
     runs::{LiveRun, Run, Runs},
@@ -76,7 +76,7 @@ pub(crate) struct Keeper {
     /// Held while files are merged.
     merging: Mutex<()>,
     failure: OnceLock<String>,
-    pub(crate) reads: Arc<AtomicU64>,
+    pub(crate) counters: Arc<ReadCounters>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
     /// What views of old blocks share, while there are any.
@@ -96,20 +96,20 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct OpenedRuns {
     runs: Vec<LiveRun>,
-    reads: Arc<AtomicU64>,
+    counters: Arc<ReadCounters>,
 }
 
 /// Opens the runs of a list. The newest get their filters first, as far as memory allows.
 pub(crate) fn open_runs(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     list: &RunList,
     options: &HistoryOptions,
 ) -> Result<OpenedRuns, HistoryError> {
-    let reads = Arc::default();
+    let counters = Arc::default();
     let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
     let mut runs = Vec::with_capacity(list.runs.len());
     for listed in list.runs.iter().rev() {
-        let run = open_run(disk, listed, options, filters_left, &reads)?;
+        let run = open_run(disk, listed, options, filters_left, &counters)?;
         filters_left = filters_left.saturating_sub(run.memory_bytes());
         runs.push(LiveRun {
             run: Run::File(run),
@@ -117,25 +117,24 @@ pub(crate) fn open_runs(
         });
     }
     runs.reverse();
-    Ok(OpenedRuns { runs, reads })
+    Ok(OpenedRuns { runs, counters })
 }
 
 fn open_run(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     listed: &ListedRun,
     options: &HistoryOptions,
     filter_bytes_max: u64,
-    reads: &Arc<AtomicU64>,
+    counters: &Arc<ReadCounters>,
 ) -> Result<Arc<RunFile>, HistoryError> {
     let name = run_name(listed.file);
-    let reads = reads.clone();
     let run = RunFile::open(
-        disk,
+        disk.clone(),
         &name,
         listed.identity,
         filter_bytes_max,
         options.buffer_bytes,
-        reads,
+        counters.clone(),
     )?;
     let blocks = run.blocks();
     match *blocks.start() == listed.first && *blocks.end() >= listed.last.number {
@@ -174,7 +173,7 @@ impl Keeper {
             }),
             merging: Mutex::default(),
             failure: OnceLock::new(),
-            reads: files.reads,
+            counters: files.counters,
             written: AtomicU64::new(0),
             pace: Arc::default(),
             present: Mutex::default(),
@@ -333,11 +332,11 @@ impl Keeper {
         let replaced: u64 = runs.iter().map(memory_of).sum();
         let filter_bytes_max = (filter_bytes_max + replaced).saturating_sub(others);
         let run = open_run(
-            &*self.disk,
+            &self.disk,
             listed,
             &self.options,
             filter_bytes_max,
-            &self.reads,
+            &self.counters,
         )?;
         self.written.fetch_add(run.file_bytes(), Ordering::Relaxed);
         Ok(LiveRun {

@@ -57,6 +57,7 @@ mod node;
 mod entry;
 mod memory_run;
 mod run;
+mod ahead;
 mod runs;
 mod merge;
 mod old;

@@ -6,7 +6,7 @@
 //! ```text
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamRuns", line feed
-//! 8       4       format: 2
+//! 8       4       format: 3
 //! 12      32      hash of the database's first block
 //! 44      40      first block whose state can be read: number and hash
 //! then    varint  whether there are nodes: 0 if not; else one entry of a branch out of so many has
@@ -37,7 +37,7 @@ pub(crate) const DIR: &str = "history";
 const NAME: &str = "history/runs.list";
 const TEMPORARY_NAME: &str = "history/runs.list.tmp";
 const MAGIC: &[u8; 8] = b"CamRuns\n";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Ending of the files of runs.
 const ENDING: &str = ".run";
 

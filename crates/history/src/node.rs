@@ -7,7 +7,7 @@
 //! ```text
 //! branch  2       which children follow, one bit for each, the lowest for the first
 //!                 these children
-//! root            one child
+//! root    one child, and if it is a branch, an entry of that branch
 //!
 //! child   1       kind: 0 none, 1 branch, 2 leaf, 3 extension; plus 4 times the length of a node that
 //!                 is inlined in its parent
@@ -92,11 +92,9 @@ impl OldChild {
         }
     }
 
-    /// Encodes the root of a trie.
-    pub(crate) fn encode_root(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encode_to(&mut out);
-        out
+    /// Whether it is a branch.
+    pub(crate) fn is_branch(&self) -> bool {
+        self.node.is_some_and(|node| node.kind == NodeKind::Branch)
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -127,13 +125,34 @@ impl OldChild {
             node: Some(OldNode { node, kind, own }),
         })
     }
+}
 
-    /// Decodes the root of a trie.
-    pub(crate) fn decode_root(bytes: &[u8]) -> Result<Self, DecodeError> {
+/// The root of a trie, as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OldRoot {
+    pub(crate) child: OldChild,
+    /// Children of the root, if it was a branch.
+    pub(crate) branch: Option<OldBranch>,
+}
+
+impl OldRoot {
+    /// Encodes a root. `branch` is the encoded entry of the branch if it is one, and empty if not.
+    pub(crate) fn encode(child: &OldChild, branch: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(34 + branch.len());
+        child.encode_to(&mut out);
+        out.extend_from_slice(branch);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let child = Self::read(&mut reader)?;
+        let child = OldChild::read(&mut reader)?;
+        let branch = match child.is_branch() {
+            true => Some(OldBranch::read(&mut reader)?),
+            false => None,
+        };
         reader.finish()?;
-        Ok(child)
+        Ok(Self { child, branch })
     }
 }
 
@@ -177,6 +196,12 @@ impl OldBranch {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
+        let branch = Self::read(&mut reader)?;
+        reader.finish()?;
+        Ok(branch)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mask = reader.u16()?;
         if mask == 0 {
             return Err(reader.error("an entry of a branch without children"));
@@ -184,14 +209,13 @@ impl OldBranch {
         let mut children = [None; 16];
         for (at, child) in children.iter_mut().enumerate() {
             if mask & (1 << at) != 0 {
-                *child = Some(OldChild::read(&mut reader)?);
+                *child = Some(OldChild::read(reader)?);
             }
         }
         let there = |child: &Option<OldChild>| child.is_some_and(|child| child.node.is_some());
         if mask == ALL && children.iter().filter(|child| there(child)).count() < 2 {
             return Err(reader.error("a branch with less than two children"));
         }
-        reader.finish()?;
         Ok(Self { children })
     }
 }
@@ -236,12 +260,16 @@ mod tests {
         assert_eq!(OldBranch::decode(&bytes), Ok(sample.clone()));
         assert!((0..bytes.len()).all(|end| OldBranch::decode(&bytes[..end]).is_err()));
         for child in sample.children().iter().flatten() {
-            let bytes = child.encode_root();
-            assert_eq!(OldChild::decode_root(&bytes), Ok(*child));
+            let branch = child.is_branch().then(|| sample.clone());
+            let encoded = if child.is_branch() { &bytes[..] } else { &[] };
+            let root = OldRoot::encode(child, encoded);
+            let child = *child;
+            assert_eq!(OldRoot::decode(&root), Ok(OldRoot { child, branch }));
+            assert!((0..root.len()).all(|end| OldRoot::decode(&root[..end]).is_err()));
         }
         assert!(OldBranch::decode(&[0, 0]).is_err());
-        assert!(OldChild::decode_root(&[4, 0]).is_err());
-        assert!(OldChild::decode_root(&[1 | 32 << 2]).is_err());
+        assert!(OldRoot::decode(&[4, 0]).is_err());
+        assert!(OldRoot::decode(&[1 | 32 << 2]).is_err());
     }
 
     #[test]

@@ -8,15 +8,16 @@
 use crate::{
     HistoryError,
     entry::{Key, decode_account, decode_slot},
-    node::{OldBranch, OldChild, OldNode},
+    node::{OldBranch, OldChild, OldNode, OldRoot},
     old::Old,
+    run::PagesAhead,
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
 use cambium_state::{StateTrie, TrieReader, View};
 use cambium_trie::{
-    EMPTY_ROOT, Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, Resolve, Stub,
+    EMPTY_ROOT, Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, ProofTargets, Resolve, Stub,
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,6 +30,10 @@ const AS_AT_PRESENT: Place = match Place::new(1) {
     None => panic!("one is not zero"),
 };
 
+/// Roots of storage tries whose children are remembered until they are asked for. Those of others are
+/// read again.
+const ROOT_BRANCHES_MAX: usize = 1_024;
+
 /// Resolves the blinded nodes of the state trie at an old block.
 pub(crate) struct NodeReader<'a> {
     old: &'a Old,
@@ -37,8 +42,11 @@ pub(crate) struct NodeReader<'a> {
     reader: TrieReader<'a>,
     /// Leaves and extensions that are known by their references alone yet, by their paths.
     own_paths: HashMap<Path, (NodeKind, Path)>,
+    /// Roots that are branches, by their paths: of these that the entry of a root told of, some.
+    root_branches: HashMap<Path, OldBranch>,
     /// Subtries that are as at present. None is below another.
     unchanged: BTreeSet<Path>,
+    ahead: PagesAhead,
     batch: Batch,
 }
 
@@ -51,14 +59,21 @@ impl<'a> NodeReader<'a> {
             present,
             reader: present.reader(),
             own_paths: HashMap::new(),
+            root_branches: HashMap::new(),
             unchanged: BTreeSet::new(),
+            ahead: PagesAhead::default(),
             batch: Batch::new(),
         }
     }
 
+    /// Reads what the paths to `keys` need of the runs, in one batch, as far as it shows from here.
+    pub(crate) fn read_ahead(&mut self, keys: &ProofTargets) {
+        self.ahead = self.old.read_ahead(keys);
+    }
+
     /// The state trie, of which nothing is known but the root.
     pub(crate) fn root(&mut self) -> Result<PartialTrie, HistoryError> {
-        let stub = match self.old_root(&Key::state_root())? {
+        let stub = match self.old_root(&Path::EMPTY)? {
             Some(OldChild { node: None }) => return Ok(PartialTrie::new(Path::EMPTY)),
             Some(OldChild { node: Some(node) }) => self.old_stub(&Path::EMPTY, &node),
             None if self.present.root() == EMPTY_ROOT => return Ok(PartialTrie::new(Path::EMPTY)),
@@ -67,14 +82,47 @@ impl<'a> NodeReader<'a> {
         Ok(PartialTrie::from_stub(Path::EMPTY, stub))
     }
 
-    /// The root of a trie, if it has changed since.
-    fn old_root(&self, key: &Key) -> Result<Option<OldChild>, HistoryError> {
-        let mut found = None;
-        self.old.each(key, &mut |bytes| {
-            found = Some(OldChild::decode_root(bytes)?);
-            Ok(ControlFlow::Break(()))
+    /// The root of the trie at `path`, if it has changed since.
+    fn old_root(&mut self, path: &Path) -> Result<Option<OldChild>, HistoryError> {
+        let mut root = None;
+        let branch = self.old_branch(path, &mut root)?;
+        if self.root_branches.len() < ROOT_BRANCHES_MAX && root.is_some_and(|root| root.is_branch())
+        {
+            self.root_branches.insert(*path, branch);
+        }
+        Ok(root)
+    }
+
+    /// What entries tell of the branch at `path`. If that is where a trie begins, `root` becomes what the
+    /// first one tells of its root.
+    fn old_branch(
+        &self,
+        path: &Path,
+        root: &mut Option<OldChild>,
+    ) -> Result<OldBranch, HistoryError> {
+        let is_root = path.is_empty() || path.len() == ACCOUNT_NIBBLES;
+        let mut branch = OldBranch::default();
+        let key = Key::node(path);
+        self.old.each(&key, &self.ahead, &mut |bytes| {
+            let more = match is_root {
+                false => Some(OldBranch::decode(bytes)?),
+                true => {
+                    let older = OldRoot::decode(bytes)?;
+                    root.get_or_insert(older.child);
+                    older.branch
+                }
+            };
+            // While a root is a branch, all its entries have children, from that on which made it one.
+            let Some(more) = more else {
+                return Ok(ControlFlow::Break(()));
+            };
+            branch.complete(&more);
+            Ok(match branch.is_whole() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
         })?;
-        Ok(found)
+        Ok(branch)
     }
 
     /// A blinded node at `path`, of which an entry tells.
@@ -104,14 +152,10 @@ impl<'a> NodeReader<'a> {
 
     /// Adds the branch at `path`.
     fn branch(&mut self, path: &Path, into: &mut PartialTrie) -> Result<Link, HistoryError> {
-        let mut branch = OldBranch::default();
-        self.old.each(&Key::branch(path), &mut |bytes| {
-            branch.complete(&OldBranch::decode(bytes)?);
-            Ok(match branch.is_whole() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-        })?;
+        let branch = match self.root_branches.remove(path) {
+            Some(branch) => branch,
+            None => self.old_branch(path, &mut None)?,
+        };
         let present = match branch.is_whole() {
             true => [None; 16],
             false => self.present_children(path)?,
@@ -158,17 +202,24 @@ impl<'a> NodeReader<'a> {
     ) -> Result<Link, HistoryError> {
         let whole = self.below(path, own, NodeKind::Leaf)?;
         if let (Some(account), Some(slot)) = (whole.account_part(), whole.slot_part()) {
-            let value = match self.old.find(&Key::slot(&account, &slot), decode_slot)? {
-                Some(value) => value,
-                None => self.view.slot(&account, &slot)?,
-            };
+            let value =
+                match self
+                    .old
+                    .find(&Key::slot(&account, &slot), &self.ahead, decode_slot)?
+                {
+                    Some(value) => value,
+                    None => self.view.slot(&account, &slot)?,
+                };
             return match value.is_zero() {
                 true => Err(self.broken(path)),
                 false => Ok(into.push_slot(path.len(), &slot, value)),
             };
         }
         let key = whole.account_part().ok_or_else(|| self.broken(path))?;
-        let account = match self.old.find(&Key::account(&key), decode_account)? {
+        let account = match self
+            .old
+            .find(&Key::account(&key), &self.ahead, decode_account)?
+        {
             Some(account) => account,
             None => self.view.account(&key)?,
         };
@@ -180,7 +231,7 @@ impl<'a> NodeReader<'a> {
             return Ok(leaf);
         }
         into.free(leaf);
-        let storage = match self.old_root(&Key::storage_root(&key))? {
+        let storage = match self.old_root(&Path::account(&key))? {
             Some(OldChild { node: None }) => None,
             Some(OldChild { node: Some(node) }) => Some(self.old_stub(&Path::account(&key), &node)),
             None => self.present_storage(&key)?,

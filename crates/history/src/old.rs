@@ -2,11 +2,17 @@
 
 use crate::{
     HistoryError,
+    ahead::WantedPages,
     entry::{Key, ValueVisitor},
+    run::PagesAhead,
     runs::{LiveRun, Run, Runs},
 };
-use cambium_primitives::{BlockId, DecodeError};
+use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, DecodeError, Path};
+use cambium_trie::ProofTargets;
 use std::sync::Arc;
+
+/// Branches on one path that are read ahead, at most.
+const PREFIXES_MAX: usize = 16;
 
 /// An old block, and the runs that tell what has changed since.
 #[derive(Clone)]
@@ -26,6 +32,7 @@ impl Old {
     pub(crate) fn find<T>(
         &self,
         key: &Key,
+        ahead: &PagesAhead,
         decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, HistoryError> {
         let from = self.block.number + 1;
@@ -40,7 +47,7 @@ impl Old {
                     }
                 }
                 Run::File(run) => {
-                    if let Some(value) = run.find(key, from)? {
+                    if let Some(value) = run.find(key, from, ahead)? {
                         let value = decode(&value).map(Some);
                         return value.map_err(|error| bad_value(Some(run.path()), &error));
                     }
@@ -51,7 +58,12 @@ impl Old {
     }
 
     /// Visits what a key had before each change since, oldest first, until `visit` breaks.
-    pub(crate) fn each(&self, key: &Key, visit: ValueVisitor<'_>) -> Result<(), HistoryError> {
+    pub(crate) fn each(
+        &self,
+        key: &Key,
+        ahead: &PagesAhead,
+        visit: ValueVisitor<'_>,
+    ) -> Result<(), HistoryError> {
         let from = self.block.number + 1;
         for LiveRun { run, .. } in self.runs() {
             match &run {
@@ -64,13 +76,58 @@ impl Old {
                     }
                 }
                 Run::File(run) => {
-                    if run.each(key, from, visit)?.is_break() {
+                    if run.each(key, from, ahead, visit)?.is_break() {
                         return Ok(());
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Reads the pages in which look-ups on the paths to `keys` begin, in one batch.
+    pub(crate) fn read_ahead(&self, keys: &ProofTargets) -> PagesAhead {
+        let mut wanted = WantedPages::default();
+        for (account, slots) in keys.accounts() {
+            self.want(&Key::account(account), &mut wanted);
+            self.want_nodes(&Path::account(account), 0, &mut wanted);
+            for slot in slots {
+                self.want(&Key::slot(account, slot), &mut wanted);
+                self.want_nodes(&Path::slot(account, slot), ACCOUNT_NIBBLES, &mut wanted);
+            }
+        }
+        wanted.read()
+    }
+
+    /// Wants the nodes on a path, from a depth on. Below a branch that has no entry nothing has changed,
+    /// unless an extension is between: that is read when it shows.
+    fn want_nodes(&self, path: &Path, depth: usize, wanted: &mut WantedPages) {
+        for depth in depth..(depth + PREFIXES_MAX).min(path.len()) {
+            if !self.want(&Key::node(&path.prefix(depth)), wanted) {
+                return;
+            }
+        }
+    }
+
+    /// Wants the page in which the look-up of a key begins. False if it has no entry.
+    fn want(&self, key: &Key, wanted: &mut WantedPages) -> bool {
+        let from = self.block.number + 1;
+        for LiveRun { run, .. } in self.runs() {
+            match run {
+                Run::Memory(run) => {
+                    if run.find(key, from).is_some() {
+                        return true;
+                    }
+                }
+                Run::File(run) => {
+                    if run.may_have(key) {
+                        wanted.add(&run, key, from);
+                        return true;
+                    }
+                }
+            }
+        }
+        false
     }
 }
 

@@ -8,12 +8,12 @@ use crate::{
     HistoryError,
     entry::Key,
     memory_run::MemoryRun,
-    node::{OldChild, OldNode, WholeNodes, encode_branch},
+    node::{OldChild, OldNode, OldRoot, WholeNodes, encode_branch},
     nodes::{NodeReader, trie_error},
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{BlockNumber, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, BlockNumber, Path};
 use cambium_state::{CommittedBlock, StateTrie, TrieReader};
 use cambium_trie::{
     Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, ProofTargets, Resolve, Stub, Traced,
@@ -183,19 +183,23 @@ impl<'a> RewoundTrie<'a> {
         after: &Nodes,
         entries: &mut Entries<'_>,
     ) -> Result<(), HistoryError> {
-        let root = self.trie.root();
-        if self.trie.cached_ref(root) != after.root {
-            let root = self.old_child(entries.number, &Path::EMPTY, root)?;
-            entries.push(&Key::state_root(), &root.encode_root());
-        }
         let mut storage = HashMap::new();
+        // The entries of branches that are roots, by their paths.
+        let mut roots = HashMap::new();
         let mut known = after.branches.iter().peekable();
         for traced in self.trace(keys)? {
             match self.trie.visit(traced.link) {
                 NodeView::Branch { .. } => {
                     while known.next_if(|known| known.path < traced.path).is_some() {}
                     let known = known.next_if(|known| known.path == traced.path);
-                    self.note_branch(&traced, known.map(|known| (known, after)), entries)?;
+                    let known = known.map(|known| (known, after));
+                    let Some(value) = self.old_branch(&traced, known, entries.number)? else {
+                        continue;
+                    };
+                    match traced.path.len() {
+                        0 | ACCOUNT_NIBBLES => _ = roots.insert(traced.path, value),
+                        _ => entries.push(&Key::node(&traced.path), &value),
+                    }
                 }
                 NodeView::Account {
                     key, storage: link, ..
@@ -205,26 +209,48 @@ impl<'a> RewoundTrie<'a> {
                 _ => {}
             }
         }
+        let root = self.trie.root();
+        let branch = roots.remove(&Path::EMPTY);
+        self.note_root(&Path::EMPTY, root, after.root, branch, entries)?;
         for (account, slots) in keys.accounts() {
-            let before = storage.get(account).copied().unwrap_or(Link::EMPTY);
-            if !slots.is_empty() && self.trie.cached_ref(before) != after.storage_of(account) {
-                let root = self.old_child(entries.number, &Path::account(account), before)?;
-                entries.push(&Key::storage_root(account), &root.encode_root());
+            if !slots.is_empty() {
+                let path = Path::account(account);
+                let before = storage.get(account).copied().unwrap_or(Link::EMPTY);
+                let branch = roots.remove(&path);
+                self.note_root(&path, before, after.storage_of(account), branch, entries)?;
             }
         }
         Ok(())
     }
 
-    /// Adds the entry of a branch, if it has changed. `after` is the branch at that path in the state
+    /// Adds the entry of the root of a trie, if it was not `after`. `branch` is the entry of the branch
+    /// that it was.
+    fn note_root(
+        &mut self,
+        path: &Path,
+        link: Link,
+        after: Option<NodeRef>,
+        branch: Option<Vec<u8>>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), HistoryError> {
+        if self.trie.cached_ref(link) != after {
+            let child = self.old_child(entries.number, path, link)?;
+            let branch = branch.unwrap_or_default();
+            entries.push(&Key::node(path), &OldRoot::encode(&child, &branch));
+        }
+        Ok(())
+    }
+
+    /// The entry of a branch, if it has changed. `after` is the branch at that path in the state
     /// that was taken back, if there is one: then no child that is not on the paths has changed.
-    fn note_branch(
+    fn old_branch(
         &mut self,
         traced: &Traced,
         after: Option<(&KnownBranch, &Nodes)>,
-        entries: &mut Entries<'_>,
-    ) -> Result<(), HistoryError> {
+        number: BlockNumber,
+    ) -> Result<Option<Vec<u8>>, HistoryError> {
         let NodeView::Branch { children } = self.trie.visit(traced.link) else {
-            return Ok(());
+            return Ok(None);
         };
         let children = *children;
         let mut changed = u16::MAX;
@@ -236,19 +262,16 @@ impl<'a> RewoundTrie<'a> {
                 changed |= u16::from(is_changed) << at;
             }
             if changed == 0 {
-                return Ok(());
+                return Ok(None);
             }
         }
-        let key = Key::branch(&traced.path);
-        if self.whole.has(key.at(entries.number).as_bytes()) {
+        let key = Key::node(&traced.path);
+        if self.whole.has(key.at(number).as_bytes()) {
             changed = u16::MAX;
         }
-        let number = entries.number;
         let old = bits(changed)
             .map(|at| self.old_child(number, &traced.path.child(at as u8), children[at]));
-        let value = encode_branch(changed, old)?;
-        entries.push(&key, &value);
-        Ok(())
+        encode_branch(changed, old).map(Some)
     }
 
     /// The hashed node at `path`. Loads it if its kind or its own path are not known otherwise.

@@ -9,6 +9,7 @@ use crate::{
     merge::MergedRuns,
     nodes::{NodeReader, trie_error},
     old::{Old, bad_value},
+    run::PagesAhead,
     runs::Runs,
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
@@ -85,7 +86,8 @@ impl HistoryView {
     /// errors of [`View::account`].
     pub fn account(&self, path: &B256) -> Result<Option<Account>, HistoryError> {
         if let Some(old) = &self.old
-            && let Some(account) = old.find(&Key::account(path), decode_account)?
+            && let Some(account) =
+                old.find(&Key::account(path), &PagesAhead::NONE, decode_account)?
         {
             return Ok(account);
         }
@@ -99,7 +101,8 @@ impl HistoryView {
     /// As [`HistoryView::account`].
     pub fn slot(&self, account: &B256, slot: &B256) -> Result<U256, HistoryError> {
         if let Some(old) = &self.old
-            && let Some(value) = old.find(&Key::slot(account, slot), decode_slot)?
+            && let Some(value) =
+                old.find(&Key::slot(account, slot), &PagesAhead::NONE, decode_slot)?
         {
             return Ok(value);
         }
@@ -221,6 +224,7 @@ impl HistoryView {
             return Ok(self.present.view.extract(keys)?);
         };
         let mut nodes = self.nodes(old)?;
+        nodes.read_ahead(keys);
         let mut trie = nodes.root()?;
         trie.extract(keys, &mut nodes).map_err(trie_error)
     }
@@ -239,6 +243,11 @@ impl HistoryView {
             return Ok(self.present.view.extract_for_changes(keys, changes)?);
         };
         let mut nodes = self.nodes(old)?;
+        nodes.read_ahead(
+            &keys
+                .clone()
+                .and(&ProofTargets::of_changes(changes.accounts())),
+        );
         let mut trie = nodes.root()?;
         trie.extract_for_changes(keys, changes.accounts(), &mut nodes)
             .map_err(trie_error)

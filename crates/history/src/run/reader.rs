@@ -4,6 +4,7 @@ use super::{
     fences::Fences,
     filter::Filter,
     format::{EndOfPage, PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
+    pages_ahead::PagesAhead,
 };
 use crate::{
     HistoryError,
@@ -31,20 +32,45 @@ pub(crate) struct RunFile {
     filter: Option<Filter>,
     /// Pages that a cursor reads at once.
     cursor_pages: u64,
-    /// Device reads for single keys.
-    reads: Arc<AtomicU64>,
+    counters: Arc<ReadCounters>,
+    disk: Arc<dyn Disk>,
+}
+
+/// Counters of reads for single keys.
+#[derive(Default)]
+pub(crate) struct ReadCounters {
+    reads: AtomicU64,
+    waits: AtomicU64,
+}
+
+impl ReadCounters {
+    /// Counts device reads that were made at once.
+    pub(crate) fn count_batch(&self, reads: usize) {
+        self.reads.fetch_add(reads as u64, Ordering::Relaxed);
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Device reads.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Times that somebody waited for device reads, once for those of a batch.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
 }
 
 impl RunFile {
     /// Opens the run `identity` in the file `name`. The filter is kept in memory if it takes at most
     /// `filter_bytes_max` bytes. Cursors read `buffer_bytes` bytes at once.
     pub(crate) fn open(
-        disk: &dyn Disk,
+        disk: Arc<dyn Disk>,
         name: &str,
         identity: u64,
         filter_bytes_max: u64,
         buffer_bytes: usize,
-        reads: Arc<AtomicU64>,
+        counters: Arc<ReadCounters>,
     ) -> Result<Self, HistoryError> {
         let path = disk.display_path(name);
         let missing = || HistoryError::Missing { file: path.clone() };
@@ -74,7 +100,8 @@ impl RunFile {
             fences: Fences::default(),
             filter: None,
             cursor_pages: (buffer_bytes / PAGE_BYTES).max(1) as u64,
-            reads,
+            counters,
+            disk,
         };
         run.load(filter_bytes_max)?;
         Ok(run)
@@ -120,6 +147,23 @@ impl RunFile {
         &self.trailer.blocks
     }
 
+    /// What tells it from all other runs.
+    pub(crate) const fn identity(&self) -> u64 {
+        self.trailer.identity
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    pub(crate) fn file(&self) -> &(dyn DiskFile + 'static) {
+        &*self.file
+    }
+
+    pub(crate) fn counters(&self) -> &ReadCounters {
+        &self.counters
+    }
+
     /// The file's path for messages.
     pub(crate) fn path(&self) -> &str {
         &self.path
@@ -162,50 +206,74 @@ impl RunFile {
         (self.fences.bytes() + filter) as u64
     }
 
+    /// Whether it may have entries of a key. False means that it has none.
+    pub(crate) fn may_have(&self, key: &Key) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_none_or(|filter| filter.may_have(key.as_bytes()))
+    }
+
+    /// The pages that a look-up of a key reads first: number of the first one, and how many. Entries of
+    /// nodes are not repeated at the ends of pages, so theirs are two.
+    pub(crate) fn pages_of(&self, key: &Key, from: BlockNumber) -> (u64, usize) {
+        let page = self.fences.page_of(key.at(from).as_bytes()) as u64;
+        match entry::is_value(key.as_bytes()) {
+            true => (page, 1),
+            false => (page, (self.trailer.pages - page).min(2) as usize),
+        }
+    }
+
+    /// Reads pages, unless they were read ahead.
+    fn read<'a>(
+        &self,
+        page: u64,
+        buf: &'a mut [u8],
+        ahead: &'a PagesAhead,
+    ) -> Result<&'a [u8], HistoryError> {
+        if let Some(bytes) = ahead.find((self.identity(), page), buf.len()) {
+            return Ok(bytes);
+        }
+        self.file.read_at(buf, page * PAGE_BYTES as u64)?;
+        self.counters.count_batch(1);
+        Ok(buf)
+    }
+
     /// The value that a key had before its first change in block `from` or later. Reads at most one
     /// page.
     pub(crate) fn find(
         &self,
         key: &Key,
         from: BlockNumber,
+        ahead: &PagesAhead,
     ) -> Result<Option<Vec<u8>>, HistoryError> {
-        if let Some(filter) = &self.filter
-            && !filter.may_have(key.as_bytes())
-        {
+        if !self.may_have(key) {
             return Ok(None);
         }
-        let position = key.at(from);
-        let page = self.fences.page_of(position.as_bytes()) as u64;
-        let mut bytes = vec![0; PAGE_BYTES];
-        let at = page * PAGE_BYTES as u64;
-        self.file.read_at(&mut bytes, at)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        Page::open(&bytes, &self.trailer, page)
-            .and_then(|page| page.find(&position))
-            .map_err(|error| decode_error(&self.path, at, &error))
+        let (page, _) = self.pages_of(key, from);
+        let mut buf = vec![0; PAGE_BYTES];
+        let bytes = self.read(page, &mut buf, ahead)?;
+        Page::open(bytes, &self.trailer, page)
+            .and_then(|page| page.find(&key.at(from)))
+            .map_err(|error| decode_error(&self.path, page * PAGE_BYTES as u64, &error))
     }
 
     /// Visits what a key had before each of its changes in block `from` or later, until `visit`
-    /// breaks. Reads pages by twos: entries of nodes are not repeated at the ends of pages.
+    /// breaks.
     pub(crate) fn each(
         &self,
         key: &Key,
         from: BlockNumber,
+        ahead: &PagesAhead,
         visit: ValueVisitor<'_>,
     ) -> Result<ControlFlow<()>, HistoryError> {
-        if let Some(filter) = &self.filter
-            && !filter.may_have(key.as_bytes())
-        {
+        if !self.may_have(key) {
             return Ok(ControlFlow::Continue(()));
         }
         let position = key.at(from);
-        let mut page = self.fences.page_of(position.as_bytes()) as u64;
-        let mut bytes = [0; 2 * PAGE_BYTES];
+        let (mut page, _) = self.pages_of(key, from);
+        let mut buf = [0; 2 * PAGE_BYTES];
         while page < self.trailer.pages {
-            let pages = (self.trailer.pages - page).min(2);
-            let bytes = &mut bytes[..pages as usize * PAGE_BYTES];
-            self.file.read_at(bytes, page * PAGE_BYTES as u64)?;
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            let pages = (self.trailer.pages - page).min(2) as usize;
+            let bytes = self.read(page, &mut buf[..pages * PAGE_BYTES], ahead)?;
             for bytes in bytes.chunks_exact(PAGE_BYTES) {
                 let outcome = Page::open(bytes, &self.trailer, page)
                     .and_then(|page| page.each(&position, visit))

@@ -1,0 +1,202 @@
+//! Reading in a process of its own, whose memory is limited, page cache included.
+
+use super::{
+    plan::{Failure, Plan, Truth},
+    store::{Kind, OldStates},
+};
+use crate::{
+    cgroup::{self, Cgroup},
+    process::{Next, Process, tell},
+    report::Notes,
+    system::{self, Io},
+};
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Time without an event after which a process counts as hung.
+const SILENCE_MAX: Duration = Duration::from_secs(1_800);
+
+/// Request to a process.
+#[derive(Debug, Serialize, Deserialize)]
+struct Task {
+    plan: Plan,
+    kind: Kind,
+    /// Numbers of threads that read, one after another.
+    threads: Vec<u64>,
+    /// The cgroup that the process joins first.
+    cgroup: Option<PathBuf>,
+}
+
+/// What a process tells.
+#[derive(Debug, Serialize, Deserialize)]
+struct ReadAll {
+    figures: Map<String, Value>,
+    errors: Vec<String>,
+}
+
+/// What one thread found.
+#[derive(Default)]
+struct Reads {
+    latencies: Vec<Duration>,
+    nodes: u64,
+    errors: Vec<String>,
+}
+
+/// Reads in a process of its own. Returns figures, and what was wrong.
+pub(super) fn read_in_process(
+    plan: &Plan,
+    kind: Kind,
+    threads: &[u64],
+    notes: &mut Notes,
+) -> Result<(Map<String, Value>, Vec<String>), Failure> {
+    if let Err(error) = system::drop_caches() {
+        notes.add(format!("caches are not dropped ({error})"));
+    }
+    let group = Cgroup::or_note(kind.name(), plan.process_memory, notes);
+    let task = Task {
+        plan: plan.clone(),
+        kind,
+        threads: threads.to_vec(),
+        cgroup: group.as_ref().map(Cgroup::members),
+    };
+    let process = Process {
+        command: "history-child",
+        log: &plan.dir.join("child.log"),
+        silence_max: SILENCE_MAX,
+    };
+    let mut read: Option<ReadAll> = None;
+    process.run(&task, &mut |event| {
+        read = Some(event);
+        Next::GoOn
+    })?;
+    let ReadAll {
+        mut figures,
+        errors,
+    } = read.ok_or("the child told nothing")?;
+    if let Some(peak) = group.as_ref().and_then(Cgroup::peak_bytes) {
+        figures.insert("cgroup_peak_mib".to_owned(), json!(peak >> 20));
+    }
+    Ok((figures, errors))
+}
+
+/// Executes the request of a parent.
+pub(crate) fn child(task: &str) -> Result<(), Failure> {
+    let task: Task = serde_json::from_str(task)?;
+    // What it takes to check the reads is not part of the limit.
+    let (truth, roots) = (Truth::new(&task.plan), task.plan.roots()?);
+    if let Some(members) = &task.cgroup {
+        cgroup::join(members)?;
+    }
+    let states = task.kind.open(&task.plan)?;
+    let (mut figures, mut errors) = (Map::new(), Vec::new());
+    for count in &task.threads {
+        let (of_these, wrong) = read_with(&*states, &task.plan, *count, &truth, &roots)?;
+        errors.extend(wrong);
+        let prefix = |name| match count {
+            1 => name,
+            count => format!("{count}_threads_{name}"),
+        };
+        figures.extend(
+            of_these
+                .into_iter()
+                .map(|(name, value)| (prefix(name), value)),
+        );
+    }
+    tell(&ReadAll { figures, errors })
+}
+
+/// Reads with a number of threads. Each has its own part of the reads.
+fn read_with(
+    states: &dyn OldStates,
+    plan: &Plan,
+    threads: u64,
+    truth: &Truth,
+    roots: &[B256],
+) -> Result<(Map<String, Value>, Vec<String>), Failure> {
+    let (io, before) = (Io::now(&plan.dir), states.history_reads());
+    let start = Instant::now();
+    let each: Result<Vec<Reads>, Failure> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let reads = plan.reads(threads).skip(thread as usize);
+                    let reads = reads.step_by(threads as usize);
+                    read_some(states, reads, truth, roots)
+                })
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| {
+            let reads = thread.join();
+            reads.map_err(|_| Failure::from("a thread that reads panicked"))?
+        });
+        joined.collect()
+    });
+    let elapsed = start.elapsed().as_secs_f64();
+    let io = Io::now(&plan.dir).since(&io);
+    let after = states.history_reads();
+    let mut all = Reads::default();
+    for reads in each? {
+        all.latencies.extend(reads.latencies);
+        all.nodes += reads.nodes;
+        all.errors.extend(reads.errors);
+    }
+    all.latencies.sort_unstable();
+    let count = all.latencies.len().max(1) as f64;
+    let at = |share: f64| {
+        let index = (count * share) as usize;
+        all.latencies.get(index).map_or(0.0, Duration::as_secs_f64) * 1e3
+    };
+    let each = |number: u64| number as f64 / count;
+    let mut figures = json!({
+        "reads_per_second": count / elapsed,
+        "read_p50_ms": at(0.5),
+        "read_p99_ms": at(0.99),
+        "device_reads_per_read": each(io.device_reads),
+        "device_bytes_per_read": each(io.read_bytes),
+    });
+    let (of_history, waits) = (after.0 - before.0, after.1 - before.1);
+    if of_history > 0 {
+        figures["history_reads_per_read"] = json!(each(of_history));
+        // Pages of the present state are read one by one.
+        let rounds = waits + io.device_reads.saturating_sub(of_history);
+        figures["rounds_per_read"] = json!(each(rounds));
+    }
+    if all.nodes > 0 {
+        figures["nodes_per_read"] = json!(each(all.nodes));
+        figures["device_reads_per_node"] = json!(io.device_reads as f64 / all.nodes as f64);
+    }
+    Ok((figures.as_object().cloned().unwrap_or_default(), all.errors))
+}
+
+fn read_some(
+    states: &dyn OldStates,
+    reads: impl Iterator<Item = (u64, u64)>,
+    truth: &Truth,
+    roots: &[B256],
+) -> Result<Reads, Failure> {
+    let mut all = Reads::default();
+    for (index, number) in reads {
+        let root = roots[number as usize];
+        let start = Instant::now();
+        let found = states.read(index, number, root)?;
+        all.latencies.push(start.elapsed());
+        all.nodes += found.nodes;
+        if found.root.is_some_and(|found| found != root) {
+            all.errors.push(format!("the root at block {number}"));
+        }
+        let nonce = truth.nonce(index, number);
+        if found.nonce != Some(nonce) {
+            all.errors.push(format!(
+                "account {index} at block {number}: {:?}, not {nonce}",
+                found.nonce
+            ));
+        }
+    }
+    Ok(all)
+}
