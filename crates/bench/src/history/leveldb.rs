@@ -2,19 +2,91 @@
 //! the RLP of a node under its Keccak-256.
 
 use super::{
+    made::Made,
     plan::{Failure, Plan, make_empty, path},
-    store::{Found, OldStates},
+    states::{Found, OldStates},
 };
+use crate::system;
 use alloy_primitives::{B256, Bytes, keccak256};
 use alloy_rlp::Header;
 use cambium_primitives::Path as NodePath;
+use serde_json::{Map, Value, json};
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
+    fs::{self, File},
+    io::{BufReader, BufWriter, Read, Write as _},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     ptr, slice,
+    sync::Once,
     time::{Duration, Instant},
 };
+
+/// Makes the database of a plan, and then that of LevelDB from the nodes of each block, which are kept in
+/// a file until the writing is measured. Returns figures of it.
+pub(super) fn make(plan: &Plan) -> Result<(Made, Map<String, Value>), Failure> {
+    let kept = plan.dir.join("nodes");
+    let mut file = BufWriter::new(File::create(&kept)?);
+    let made = plan.make(Some(&mut |nodes| {
+        file.write_all(&(nodes.len() as u32).to_le_bytes())?;
+        for node in nodes {
+            file.write_all(&(node.len() as u32).to_le_bytes())?;
+            file.write_all(&node)?;
+        }
+        Ok(())
+    }))?;
+    file.flush()?;
+    let mut file = BufReader::new(File::open(&kept)?);
+    let leveldb = LevelDb::create(plan)?;
+    for _ in 0..plan.first_parts() {
+        leveldb.put(&read_nodes(&mut file)?)?;
+    }
+    // Closing waits for what is merged at that moment.
+    drop(leveldb);
+    let first_bytes = system::disk_bytes(&dir_of(plan))?;
+    let leveldb = LevelDb::open(plan)?;
+    let (mut writing, mut slowest, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
+    for _ in 0..plan.blocks {
+        let nodes = read_nodes(&mut file)?;
+        let elapsed = leveldb.put(&nodes)?;
+        bytes += nodes.iter().map(|node| node.len() + 32).sum::<usize>();
+        writing += elapsed;
+        slowest = slowest.max(elapsed);
+    }
+    let start = Instant::now();
+    drop(leveldb);
+    writing += start.elapsed();
+    fs::remove_file(&kept)?;
+    let changes: usize = plan.changed_accounts().map(|indices| indices.len()).sum();
+    let changes = changes.max(1) as f64;
+    let on_disk = system::disk_bytes(&dir_of(plan))?.saturating_sub(first_bytes);
+    let figures = json!({
+        "bytes_per_change": on_disk as f64 / changes,
+        "node_bytes_per_change": bytes as f64 / changes,
+        "build_seconds": writing.as_secs_f64(),
+        "build_us_per_change": 1e6 * writing.as_secs_f64() / changes,
+        "slowest_write_ms": 1e3 * slowest.as_secs_f64(),
+    });
+    Ok((made, figures.as_object().cloned().unwrap_or_default()))
+}
+
+/// The nodes of a part of the first state, or of a block.
+fn read_nodes(file: &mut impl Read) -> Result<Vec<Bytes>, Failure> {
+    let count = read_number(file)?;
+    let mut nodes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut node = vec![0; read_number(file)?];
+        file.read_exact(&mut node)?;
+        nodes.push(node.into());
+    }
+    Ok(nodes)
+}
+
+fn read_number(file: &mut impl Read) -> Result<usize, Failure> {
+    let mut bytes = [0; 4];
+    file.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes) as usize)
+}
 
 /// Bits of a key in the filters, as geth has them.
 const FILTER_BITS: c_int = 10;
@@ -32,8 +104,14 @@ const NO_COMPRESSION: c_int = 0;
 mod sys {
     use std::ffi::{c_char, c_int, c_uchar, c_void};
 
-    #[link(name = "leveldb")]
+    // Linked statically for the sake of `limit_maps`, which the shared library does not export.
+    #[link(name = "leveldb", kind = "static")]
+    #[link(name = "snappy")]
+    #[link(name = "stdc++")]
     unsafe extern "C" {
+        /// `leveldb::EnvPosixTestHelper::SetReadOnlyMMapLimit`.
+        #[link_name = "_ZN7leveldb18EnvPosixTestHelper20SetReadOnlyMMapLimitEi"]
+        pub(super) safe fn limit_maps(files: c_int);
         pub(super) fn leveldb_open(
             options: *const c_void,
             name: *const c_char,
@@ -89,6 +167,9 @@ pub(super) fn dir_of(plan: &Plan) -> PathBuf {
     plan.dir.join("leveldb")
 }
 
+/// The limit of maps is set before the first database is opened.
+static MAPS: Once = Once::new();
+
 /// An open LevelDB.
 pub(super) struct LevelDb {
     db: *mut c_void,
@@ -119,6 +200,8 @@ impl LevelDb {
 
     fn open_in(dir: &Path, memory: u64) -> Result<Self, Failure> {
         let name = CString::new(dir.as_os_str().as_bytes())?;
+        // With maps each read of a page brings those around it, 128 KiB at least. geth's LevelDB has none.
+        MAPS.call_once(|| sys::limit_maps(0));
         let mut error = ptr::null_mut();
         // SAFETY: every handle is created here, and destroyed in `drop`; `name` ends in a zero byte and
         // outlives the call.

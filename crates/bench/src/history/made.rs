@@ -1,11 +1,8 @@
 //! The database of a benchmark, and its histories.
 
-use super::{
-    plan::{Failure, Plan, account, changes_of, make_empty, path},
-    store::Kind,
-};
+use super::plan::{Failure, Plan, account, changes_of, make_empty, path};
 use alloy_primitives::{B256, Bytes, keccak256};
-use cambium_history::{History, HistoryOptions};
+use cambium_history::{History, HistoryOptions, WholeNodes};
 use cambium_primitives::BlockId;
 use cambium_state::{BlockMeta, Db, Loader, Options, StdDisk};
 use cambium_trie::ProofTargets;
@@ -17,7 +14,7 @@ use std::{
 };
 
 /// Accounts whose paths are extracted at once from the first state.
-pub(super) const EXTRACTED: usize = 10_000;
+const EXTRACTED: usize = 10_000;
 
 /// Takes the nodes of the trie that are new in a block.
 pub(super) type TakeNodes<'a> = &'a mut dyn FnMut(Vec<Bytes>) -> Result<(), Failure>;
@@ -89,6 +86,12 @@ impl Plan {
         Ok(Made { db, elapsed })
     }
 
+    /// Number of parts in which the nodes of the first state are taken.
+    #[cfg(feature = "leveldb")]
+    pub(super) const fn first_parts(&self) -> u64 {
+        self.accounts.div_ceil(EXTRACTED as u64)
+    }
+
     /// Opens the database again. `elapsed` is what making it took.
     pub(super) fn reopen(&self, elapsed: Duration) -> Result<Made, Failure> {
         let disk = Arc::new(StdDisk::new(self.database_dir()));
@@ -97,12 +100,16 @@ impl Plan {
     }
 
     /// Builds the history of all blocks.
-    pub(super) fn build(&self, kind: Kind, made: &Made) -> Result<Map<String, Value>, Failure> {
+    pub(super) fn build(
+        &self,
+        nodes: Option<WholeNodes>,
+        made: &Made,
+    ) -> Result<Map<String, Value>, Failure> {
         let Made { db, elapsed } = made;
         let options = self.history_options();
         let disk = Arc::new(StdDisk::new(self.database_dir()));
         let start = Instant::now();
-        let history = match kind.nodes() {
+        let history = match nodes {
             None => {
                 let history = History::create(disk, db, 0, None, options)?;
                 let mut merged = Ok(());

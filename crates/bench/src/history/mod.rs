@@ -10,16 +10,18 @@
 //! ```
 
 mod plan;
+mod made;
+mod states;
+mod histories;
 #[cfg(feature = "leveldb")]
 mod leveldb;
-mod store;
-mod made;
+mod kind;
 mod reads;
 
 use self::{
+    kind::Kind,
     plan::{Failure, Plan, make_empty},
     reads::read_in_process,
-    store::Kind,
 };
 use crate::report::{Notes, Report, Target, data_dir};
 use clap::{Args, ValueEnum};
@@ -129,7 +131,7 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         Ok::<_, Failure>(built)
     };
     for kind in args.kinds() {
-        let built = plan.build(kind, &made)?;
+        let built = plan.build(kind.nodes(), &made)?;
         // The process that reads opens the database itself.
         let elapsed = made.elapsed;
         drop(made);
@@ -152,42 +154,10 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Makes the database, and the peer's beside it.
+/// Makes the database, and the peer's.
 #[cfg(feature = "leveldb")]
 fn make_with_leveldb(plan: &Plan) -> Result<(made::Made, Map<String, Value>), Failure> {
-    use std::time::Duration;
-
-    let leveldb = leveldb::LevelDb::create(plan)?;
-    let (mut writing, mut slowest, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
-    let mut first_bytes = 0;
-    let mut parts = plan.accounts.div_ceil(made::EXTRACTED as u64);
-    let made = plan.make(Some(&mut |nodes| {
-        let elapsed = leveldb.put(&nodes)?;
-        if parts > 0 {
-            // The first state.
-            parts -= 1;
-            if parts == 0 {
-                first_bytes = crate::system::disk_bytes(&leveldb::dir_of(plan))?;
-            }
-            return Ok(());
-        }
-        bytes += nodes.iter().map(|node| node.len() + 32).sum::<usize>();
-        writing += elapsed;
-        slowest = slowest.max(elapsed);
-        Ok(())
-    }))?;
-    drop(leveldb);
-    let changes: usize = plan.changed_accounts().map(|indices| indices.len()).sum();
-    let changes = changes.max(1) as f64;
-    let on_disk = crate::system::disk_bytes(&leveldb::dir_of(plan))?.saturating_sub(first_bytes);
-    let figures = json!({
-        "bytes_per_change": on_disk as f64 / changes,
-        "node_bytes_per_change": bytes as f64 / changes,
-        "build_seconds": writing.as_secs_f64(),
-        "build_us_per_change": 1e6 * writing.as_secs_f64() / changes,
-        "slowest_write_ms": 1e3 * slowest.as_secs_f64(),
-    });
-    Ok((made, figures.as_object().cloned().unwrap_or_default()))
+    leveldb::make(plan)
 }
 
 #[cfg(not(feature = "leveldb"))]

@@ -1,8 +1,9 @@
 //! Reading in a process of its own, whose memory is limited, page cache included.
 
 use super::{
+    kind::Kind,
     plan::{Failure, Plan, Truth},
-    store::{Kind, OldStates},
+    states::OldStates,
 };
 use crate::{
     cgroup::{self, Cgroup},

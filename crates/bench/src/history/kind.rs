@@ -1,0 +1,58 @@
+//! What old states are read from: Cambium's histories, and a peer.
+
+#[cfg(feature = "leveldb")]
+use super::leveldb::LevelDb;
+use super::{
+    histories::Histories,
+    plan::{Failure, Plan},
+    states::OldStates,
+};
+use cambium_history::WholeNodes;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What keeps old states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(super) enum Kind {
+    /// Values.
+    Flat,
+    /// Values and nodes, one entry of a branch out of eight whole.
+    Archive,
+    /// Values and nodes, every entry whole.
+    Whole,
+    /// All nodes by their hashes in LevelDB, as geth's hash scheme keeps them
+    Leveldb,
+}
+
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Archive => "archive",
+            Self::Whole => "archive, whole nodes",
+            Self::Leveldb => "leveldb",
+        }
+    }
+
+    /// Which entries of nodes of a history are whole, if it has nodes.
+    pub(super) fn nodes(self) -> Option<WholeNodes> {
+        match self {
+            Self::Flat | Self::Leveldb => None,
+            Self::Archive => Some(WholeNodes::default()),
+            Self::Whole => Some(WholeNodes::ALL),
+        }
+    }
+
+    /// Opens what was made.
+    pub(super) fn open(self, plan: &Plan) -> Result<Box<dyn OldStates>, Failure> {
+        match self {
+            Self::Flat | Self::Archive | Self::Whole => {
+                Ok(Box::new(Histories::open(plan, self != Self::Flat)?))
+            }
+            #[cfg(feature = "leveldb")]
+            Self::Leveldb => Ok(Box::new(LevelDb::open(plan)?)),
+            #[cfg(not(feature = "leveldb"))]
+            Self::Leveldb => Err("this program was built without LevelDB".into()),
+        }
+    }
+}

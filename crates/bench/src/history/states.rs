@@ -1,0 +1,24 @@
+//! The interface of what old states are read from.
+
+use super::plan::Failure;
+use alloy_primitives::B256;
+
+/// What a read found.
+pub(super) struct Found {
+    pub(super) nonce: Option<u64>,
+    /// The state root that the nodes lead to, if there are any.
+    pub(super) root: Option<B256>,
+    /// Number of nodes that were read.
+    pub(super) nodes: u64,
+}
+
+/// Reads accounts at old blocks.
+pub(super) trait OldStates: Sync {
+    /// Reads an account after a block, through the trie if there is one. `root` is the state root.
+    fn read(&self, index: u64, number: u64, root: B256) -> Result<Found, Failure>;
+
+    /// Device reads for pages of the history, and waits for them.
+    fn history_reads(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
