@@ -14,7 +14,10 @@ const PAGES_MAX: usize = 8_192;
 /// Pages that are to be read.
 #[derive(Default)]
 pub(crate) struct WantedPages {
+    /// The runs, and numbers of pages from each place on.
     wanted: BTreeMap<Place, (Arc<RunFile>, usize)>,
+    /// Pages that the cache has.
+    cached: PagesAhead,
     pages: usize,
 }
 
@@ -22,28 +25,26 @@ impl WantedPages {
     /// Adds the pages in which the look-up of `key` begins.
     pub(crate) fn add(&mut self, run: &Arc<RunFile>, key: &Key, from: BlockNumber) {
         let (first, count) = run.pages_of(key, from);
-        if self.pages + count > PAGES_MAX {
+        let place = (run.identity(), first);
+        if self.pages + count > PAGES_MAX || self.cached.find(place).is_some() {
             return;
         }
-        let (_, wanted) = self
-            .wanted
-            .entry((run.identity(), first))
-            .or_insert_with(|| (run.clone(), 0));
+        if let Some(page) = run.reads().cached(place) {
+            self.cached.add(place, page);
+            return;
+        }
+        let (_, wanted) = self.wanted.entry(place).or_insert_with(|| (run.clone(), 0));
         self.pages += count.saturating_sub(*wanted);
         *wanted = count.max(*wanted);
     }
 
     /// Reads them all. What can't be read is left out: whoever needs it meets the error.
     pub(crate) fn read(self) -> PagesAhead {
-        // A single read gains nothing.
-        let Some((_, (first, _))) = self
-            .wanted
-            .first_key_value()
-            .filter(|_| self.wanted.len() > 1)
-        else {
-            return PagesAhead::default();
+        let mut ahead = self.cached;
+        let Some((_, (run, _))) = self.wanted.first_key_value() else {
+            return ahead;
         };
-        let disk = first.disk().clone();
+        let reads = run.reads().clone();
         let mut pages: Vec<_> = self
             .wanted
             .values()
@@ -55,12 +56,13 @@ impl WantedPages {
                 ReadRequest::new(run.file(), page * PAGE_BYTES as u64, buf)
             })
             .collect();
-        disk.read_batch(&mut requests);
-        first.counters().count_batch(requests.len());
-        let is_read: Vec<_> = requests.iter().map(|read| read.outcome.is_ok()).collect();
-        let found = self.wanted.keys().copied().zip(pages).zip(is_read);
-        found
-            .filter_map(|(page, is_read)| is_read.then_some(page))
-            .collect()
+        reads.disk.read_batch(&mut requests);
+        reads.count_batch(requests.len());
+        for (place, read) in self.wanted.keys().zip(&requests) {
+            if read.outcome.is_ok() {
+                ahead.add_all(*place, read.buf);
+            }
+        }
+        ahead
     }
 }

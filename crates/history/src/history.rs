@@ -52,6 +52,8 @@ pub struct HistoryStats {
     pub recent_bytes: u64,
     /// Memory of fences and filters, in bytes.
     pub index_bytes: u64,
+    /// Memory of pages that look-ups have read, in bytes.
+    pub cache_bytes: u64,
     /// Device reads so far, to look up single keys.
     pub reads: u64,
     /// Times that a look-up waited for them: once for those that were made at once.
@@ -123,13 +125,8 @@ impl History {
             runs: Vec::new(),
         };
         list.write(&*disk)?;
-        Ok(Self::assemble(
-            disk,
-            options,
-            list,
-            OpenedRuns::default(),
-            Some(lock),
-        ))
+        let files = OpenedRuns::none(&disk, &options);
+        Ok(Self::assemble(disk, options, list, files, Some(lock)))
     }
 
     /// Opens the history of a database for writing. Nobody else may have it open for that.
@@ -249,8 +246,9 @@ impl History {
         let mut stats = HistoryStats {
             memory_runs: runs.memory.len() as u64,
             recent_bytes: runs.memory_bytes() as u64,
-            reads: self.inner.counters.reads(),
-            waits: self.inner.counters.waits(),
+            reads: self.inner.reads.reads(),
+            waits: self.inner.reads.waits(),
+            cache_bytes: self.inner.reads.cache_bytes(),
             written_bytes: self.inner.written.load(Ordering::Relaxed),
             ..HistoryStats::default()
         };

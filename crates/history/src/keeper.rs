@@ -6,8 +6,8 @@ use crate::{
     memory_run::{MEMORY_RUN_BYTES_MAX, MemoryRun},
     merge::MergedRuns,
     run::{
-        Filter,
-        reader::{ReadCounters, RunFile},
+        Filter, PageReads,
+        reader::RunFile,
         writer::{RunContent, RunWriter},
     },
     runs::{LiveRun, Run, Runs},
@@ -49,6 +49,8 @@ pub struct HistoryOptions {
     /// Memory of the trie from which nodes are made, in bytes. The trie of a larger span of blocks is
     /// begun anew when it has become as large, which takes reads of what has been made.
     pub trie_bytes: u64,
+    /// Memory for pages that look-ups have read, in bytes.
+    pub cache_bytes: u64,
     /// Bytes that are read or written at once, where runs are written, merged and checked.
     pub buffer_bytes: usize,
     /// Blocks below the newest one whose states can be read, at least; older ones leave by and by. The
@@ -61,6 +63,7 @@ impl Default for HistoryOptions {
         Self {
             memory_bytes: 64 << 20,
             trie_bytes: 256 << 20,
+            cache_bytes: 64 << 20,
             buffer_bytes: 256 << 10,
             keep_blocks: None,
         }
@@ -76,7 +79,7 @@ pub(crate) struct Keeper {
     /// Held while files are merged.
     merging: Mutex<()>,
     failure: OnceLock<String>,
-    pub(crate) counters: Arc<ReadCounters>,
+    pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
     /// What views of old blocks share, while there are any.
@@ -92,11 +95,20 @@ pub(crate) struct Writer {
     pub(crate) ids: Vec<BlockId>,
 }
 
-/// Runs that are open, and the counter of their reads.
-#[derive(Default)]
+/// Runs that are open, and what they read with.
 pub(crate) struct OpenedRuns {
     runs: Vec<LiveRun>,
-    counters: Arc<ReadCounters>,
+    reads: Arc<PageReads>,
+}
+
+impl OpenedRuns {
+    /// No runs.
+    pub(crate) fn none(disk: &Arc<dyn Disk>, options: &HistoryOptions) -> Self {
+        Self {
+            runs: Vec::new(),
+            reads: Arc::new(PageReads::new(disk.clone(), options.cache_bytes)),
+        }
+    }
 }
 
 /// Opens the runs of a list. The newest get their filters first, as far as memory allows.
@@ -105,11 +117,10 @@ pub(crate) fn open_runs(
     list: &RunList,
     options: &HistoryOptions,
 ) -> Result<OpenedRuns, HistoryError> {
-    let counters = Arc::default();
+    let OpenedRuns { mut runs, reads } = OpenedRuns::none(disk, options);
     let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
-    let mut runs = Vec::with_capacity(list.runs.len());
     for listed in list.runs.iter().rev() {
-        let run = open_run(disk, listed, options, filters_left, &counters)?;
+        let run = open_run(&reads, listed, options, filters_left)?;
         filters_left = filters_left.saturating_sub(run.memory_bytes());
         runs.push(LiveRun {
             run: Run::File(run),
@@ -117,30 +128,28 @@ pub(crate) fn open_runs(
         });
     }
     runs.reverse();
-    Ok(OpenedRuns { runs, counters })
+    Ok(OpenedRuns { runs, reads })
 }
 
 fn open_run(
-    disk: &Arc<dyn Disk>,
+    reads: &Arc<PageReads>,
     listed: &ListedRun,
     options: &HistoryOptions,
     filter_bytes_max: u64,
-    counters: &Arc<ReadCounters>,
 ) -> Result<Arc<RunFile>, HistoryError> {
     let name = run_name(listed.file);
     let run = RunFile::open(
-        disk.clone(),
+        reads.clone(),
         &name,
         listed.identity,
         filter_bytes_max,
         options.buffer_bytes,
-        counters.clone(),
     )?;
     let blocks = run.blocks();
     match *blocks.start() == listed.first && *blocks.end() >= listed.last.number {
         true => Ok(Arc::new(run)),
         false => Err(HistoryError::Damaged {
-            file: disk.display_path(&name),
+            file: reads.disk.display_path(&name),
             offset: 0,
             what: "it has not the blocks that the list of runs says".to_owned(),
         }),
@@ -173,7 +182,7 @@ impl Keeper {
             }),
             merging: Mutex::default(),
             failure: OnceLock::new(),
-            counters: files.counters,
+            reads: files.reads,
             written: AtomicU64::new(0),
             pace: Arc::default(),
             present: Mutex::default(),
@@ -331,13 +340,7 @@ impl Keeper {
         let others: u64 = self.runs.read().files.iter().map(memory_of).sum();
         let replaced: u64 = runs.iter().map(memory_of).sum();
         let filter_bytes_max = (filter_bytes_max + replaced).saturating_sub(others);
-        let run = open_run(
-            &self.disk,
-            listed,
-            &self.options,
-            filter_bytes_max,
-            &self.counters,
-        )?;
+        let run = open_run(&self.reads, listed, &self.options, filter_bytes_max)?;
         self.written.fetch_add(run.file_bytes(), Ordering::Relaxed);
         Ok(LiveRun {
             run: Run::File(run),

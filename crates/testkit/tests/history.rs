@@ -20,6 +20,7 @@ const SLOTS: u64 = 30;
 const LITTLE: HistoryOptions = HistoryOptions {
     memory_bytes: 16 << 10,
     trie_bytes: 64 << 10,
+    cache_bytes: 32 << 10,
     buffer_bytes: 8 << 10,
     keep_blocks: None,
 };

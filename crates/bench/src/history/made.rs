@@ -37,6 +37,7 @@ impl Plan {
         HistoryOptions {
             memory_bytes: self.history_memory,
             trie_bytes: self.trie_memory,
+            cache_bytes: self.history_cache,
             ..HistoryOptions::default()
         }
     }

@@ -45,11 +45,14 @@ pub(crate) struct HistoryArgs {
     #[arg(long, default_value_t = 18_000)]
     reads: u64,
     /// Memory of the engine in MiB
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 48)]
     memory: u64,
     /// Memory of the history in MiB
     #[arg(long, default_value_t = 16)]
     history_memory: u64,
+    /// Memory for pages of the history that were read, in MiB
+    #[arg(long, default_value_t = 32)]
+    history_cache: u64,
     /// Memory of the trie from which nodes are made, in MiB
     #[arg(long, default_value_t = 512)]
     trie_memory: u64,
@@ -90,6 +93,7 @@ impl HistoryArgs {
             reads: self.reads,
             memory: self.memory << 20,
             history_memory: self.history_memory << 20,
+            history_cache: self.history_cache << 20,
             trie_memory: self.trie_memory << 20,
             process_memory: self.process_memory << 20,
             seed: self.seed,

@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) memory: u64,
     /// Memory of the history, in bytes.
     pub(super) history_memory: u64,
+    /// Memory for pages of the history that were read, in bytes.
+    pub(super) history_cache: u64,
     /// Memory of the trie from which nodes are made, in bytes.
     pub(super) trie_memory: u64,
     /// Memory of a process that reads, page cache included, in bytes.
@@ -75,6 +77,7 @@ impl Plan {
             "reads": self.reads,
             "memory_mib": self.memory >> 20,
             "history_memory_mib": self.history_memory >> 20,
+            "history_cache_mib": self.history_cache >> 20,
             "trie_memory_mib": self.trie_memory >> 20,
             "process_memory_mib": self.process_memory >> 20,
             "seed": self.seed,

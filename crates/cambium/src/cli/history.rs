@@ -32,6 +32,7 @@ fn options(args: &DbArgs, mode: Option<HistoryMode>) -> HistoryOptions {
     HistoryOptions {
         memory_bytes: memory_of(args.memory),
         trie_bytes: memory_of(args.memory),
+        cache_bytes: memory_of(args.memory) / 4,
         keep_blocks,
         ..HistoryOptions::default()
     }

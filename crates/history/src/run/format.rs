@@ -259,11 +259,17 @@ pub(crate) struct Page<'a> {
 impl<'a> Page<'a> {
     /// Checks page `page` of the run that `trailer` describes.
     pub(crate) fn open(bytes: &'a [u8], trailer: &Trailer, page: u64) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let sum = reader.u64()?;
+        let sum = Reader::new(bytes).u64()?;
         if xxh3_64_with_seed(&bytes[8..], page_seed(trailer.identity, page)) != sum {
             return Err(Reader::new(bytes).error("the checksum of a page does not match"));
         }
+        Self::of_checked(bytes, trailer)
+    }
+
+    /// A page whose checksum was found right before.
+    pub(crate) fn of_checked(bytes: &'a [u8], trailer: &Trailer) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        reader.u64()?;
         let left = reader.u16()?;
         let goes_on = match reader.u8()? {
             0 => false,

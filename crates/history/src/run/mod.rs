@@ -2,11 +2,11 @@
 
 mod fences;
 mod filter;
-mod pages_ahead;
 pub(crate) mod format;
+mod pages;
 pub(crate) mod writer;
 pub(crate) mod reader;
 
 pub(crate) use filter::Filter;
 pub(crate) use format::PAGE_BYTES;
-pub(crate) use pages_ahead::{PagesAhead, Place};
+pub(crate) use pages::{PageReads, PagesAhead, Place};

@@ -4,21 +4,18 @@ use super::{
     fences::Fences,
     filter::Filter,
     format::{EndOfPage, PAGE_BYTES, Page, Trailer, WAYPOINT_BYTES},
-    pages_ahead::PagesAhead,
+    pages::{PageReads, PagesAhead, ReadPage},
 };
 use crate::{
     HistoryError,
     entry::{self, Entry, Key, ValueVisitor},
 };
 use alloy_primitives::B256;
-use cambium_disk::{Access, Disk, DiskFile};
+use cambium_disk::{Access, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber, DecodeError};
 use std::{
     ops::{ControlFlow, RangeInclusive},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -32,46 +29,20 @@ pub(crate) struct RunFile {
     filter: Option<Filter>,
     /// Pages that a cursor reads at once.
     cursor_pages: u64,
-    counters: Arc<ReadCounters>,
-    disk: Arc<dyn Disk>,
-}
-
-/// Counters of reads for single keys.
-#[derive(Default)]
-pub(crate) struct ReadCounters {
-    reads: AtomicU64,
-    waits: AtomicU64,
-}
-
-impl ReadCounters {
-    /// Counts device reads that were made at once.
-    pub(crate) fn count_batch(&self, reads: usize) {
-        self.reads.fetch_add(reads as u64, Ordering::Relaxed);
-        self.waits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Device reads.
-    pub(crate) fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
-    }
-
-    /// Times that somebody waited for device reads, once for those of a batch.
-    pub(crate) fn waits(&self) -> u64 {
-        self.waits.load(Ordering::Relaxed)
-    }
+    reads: Arc<PageReads>,
 }
 
 impl RunFile {
     /// Opens the run `identity` in the file `name`. The filter is kept in memory if it takes at most
     /// `filter_bytes_max` bytes. Cursors read `buffer_bytes` bytes at once.
     pub(crate) fn open(
-        disk: Arc<dyn Disk>,
+        reads: Arc<PageReads>,
         name: &str,
         identity: u64,
         filter_bytes_max: u64,
         buffer_bytes: usize,
-        counters: Arc<ReadCounters>,
     ) -> Result<Self, HistoryError> {
+        let disk = &reads.disk;
         let path = disk.display_path(name);
         let missing = || HistoryError::Missing { file: path.clone() };
         let file = match disk.open_with(name, Access::Direct) {
@@ -100,8 +71,7 @@ impl RunFile {
             fences: Fences::default(),
             filter: None,
             cursor_pages: (buffer_bytes / PAGE_BYTES).max(1) as u64,
-            counters,
-            disk,
+            reads,
         };
         run.load(filter_bytes_max)?;
         Ok(run)
@@ -152,16 +122,12 @@ impl RunFile {
         self.trailer.identity
     }
 
-    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
-        &self.disk
-    }
-
     pub(crate) fn file(&self) -> &(dyn DiskFile + 'static) {
         &*self.file
     }
 
-    pub(crate) fn counters(&self) -> &ReadCounters {
-        &self.counters
+    pub(crate) fn reads(&self) -> &Arc<PageReads> {
+        &self.reads
     }
 
     /// The file's path for messages.
@@ -222,19 +188,46 @@ impl RunFile {
         }
     }
 
-    /// Reads pages, unless they were read ahead.
-    fn read<'a>(
+    /// Reads a page, unless it was read ahead or is in the cache, and with it the pages that follow,
+    /// `count` in all, which are put to those that were read ahead.
+    fn read(
         &self,
-        page: u64,
-        buf: &'a mut [u8],
-        ahead: &'a PagesAhead,
-    ) -> Result<&'a [u8], HistoryError> {
-        if let Some(bytes) = ahead.find((self.identity(), page), buf.len()) {
-            return Ok(bytes);
+        number: u64,
+        count: usize,
+        ahead: &PagesAhead,
+        more: &mut PagesAhead,
+    ) -> Result<ReadPage, HistoryError> {
+        let place = (self.identity(), number);
+        let found = more.find(place).or_else(|| ahead.find(place));
+        if let Some(page) = found.or_else(|| self.reads.cached(place)) {
+            return Ok(page);
         }
-        self.file.read_at(buf, page * PAGE_BYTES as u64)?;
-        self.counters.count_batch(1);
-        Ok(buf)
+        let mut bytes = vec![0; count * PAGE_BYTES];
+        self.file.read_at(&mut bytes, number * PAGE_BYTES as u64)?;
+        self.reads.count_batch(1);
+        more.add_all(place, &bytes);
+        more.find(place).ok_or_else(|| {
+            let at = number * PAGE_BYTES as u64;
+            damaged(&self.path, at, "there is no such page")
+        })
+    }
+
+    /// Checks a page that was read, and hands it to `look`.
+    fn with_page<T>(
+        &self,
+        number: u64,
+        page: &ReadPage,
+        look: impl FnOnce(Page<'_>) -> Result<T, DecodeError>,
+    ) -> Result<T, HistoryError> {
+        let opened = match page.is_checked {
+            true => Page::of_checked(&page.bytes, &self.trailer),
+            false => Page::open(&page.bytes, &self.trailer, number),
+        };
+        let outcome = opened.and_then(|opened| {
+            self.reads.keep((self.identity(), number), page);
+            look(opened)
+        });
+        outcome.map_err(|error| decode_error(&self.path, number * PAGE_BYTES as u64, &error))
     }
 
     /// The value that a key had before its first change in block `from` or later. Reads at most one
@@ -248,12 +241,9 @@ impl RunFile {
         if !self.may_have(key) {
             return Ok(None);
         }
-        let (page, _) = self.pages_of(key, from);
-        let mut buf = vec![0; PAGE_BYTES];
-        let bytes = self.read(page, &mut buf, ahead)?;
-        Page::open(bytes, &self.trailer, page)
-            .and_then(|page| page.find(&key.at(from)))
-            .map_err(|error| decode_error(&self.path, page * PAGE_BYTES as u64, &error))
+        let (number, count) = self.pages_of(key, from);
+        let page = self.read(number, count, ahead, &mut PagesAhead::default())?;
+        self.with_page(number, &page, |page| page.find(&key.at(from)))
     }
 
     /// Visits what a key had before each of its changes in block `from` or later, until `visit`
@@ -269,20 +259,15 @@ impl RunFile {
             return Ok(ControlFlow::Continue(()));
         }
         let position = key.at(from);
-        let (mut page, _) = self.pages_of(key, from);
-        let mut buf = [0; 2 * PAGE_BYTES];
-        while page < self.trailer.pages {
-            let pages = (self.trailer.pages - page).min(2) as usize;
-            let bytes = self.read(page, &mut buf[..pages * PAGE_BYTES], ahead)?;
-            for bytes in bytes.chunks_exact(PAGE_BYTES) {
-                let outcome = Page::open(bytes, &self.trailer, page)
-                    .and_then(|page| page.each(&position, visit))
-                    .map_err(|error| decode_error(&self.path, page * PAGE_BYTES as u64, &error))?;
-                match outcome {
-                    EndOfPage::Broken => return Ok(ControlFlow::Break(())),
-                    EndOfPage::OtherKey => return Ok(ControlFlow::Continue(())),
-                    EndOfPage::GoesOn => page += 1,
-                }
+        let (first, _) = self.pages_of(key, from);
+        let mut more = PagesAhead::default();
+        for number in first..self.trailer.pages {
+            let count = (self.trailer.pages - number).min(2) as usize;
+            let page = self.read(number, count, ahead, &mut more)?;
+            match self.with_page(number, &page, |page| page.each(&position, visit))? {
+                EndOfPage::Broken => return Ok(ControlFlow::Break(())),
+                EndOfPage::OtherKey => return Ok(ControlFlow::Continue(())),
+                EndOfPage::GoesOn => {}
             }
         }
         Ok(ControlFlow::Continue(()))
