@@ -142,6 +142,9 @@ fn old_states_stay_when_their_blocks_leave_the_log() {
     let keys = keys(&fixture);
     assert_eq!(get(&whole, &keys[0], 99), get(&few, &keys[0], 99));
     assert_eq!(get(&whole, &keys[0], 101), get(&few, &keys[0], 101));
+    // Without a number it goes as far as the log.
+    let run = cambium!("history", "build", "--json", "--datadir", whole);
+    assert_eq!(run.done().json()["blocks"], HEAD);
     let run = cambium!(
         "history",
         "build",

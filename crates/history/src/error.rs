@@ -3,7 +3,7 @@
 use alloy_primitives::B256;
 use cambium_disk::DiskError;
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::StateError;
+use cambium_state::{StateError, StoreError};
 
 /// Error of reading or writing the history. The database itself is sound after any of them.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,8 @@ pub enum HistoryError {
         /// The head of the database.
         head: BlockId,
     },
-    /// An earlier write failed.
+    /// The list of files could not be written: whether a crash would leave it or the one before is not
+    /// known.
     #[error(
         "no more writes to the history after an earlier failure ({cause}): remove its cause and \
          start again; the database itself is sound"
@@ -163,4 +164,14 @@ pub enum HistoryError {
     /// The history was opened for reading alone.
     #[error("the history is open for reading alone")]
     ReadOnly,
+}
+
+impl HistoryError {
+    /// Whether it is an operation of the disk that failed: another attempt may succeed.
+    pub(crate) const fn is_of_disk(&self) -> bool {
+        matches!(
+            self,
+            Self::Disk(_) | Self::State(StateError::Store(StoreError::Disk(_)))
+        )
+    }
 }

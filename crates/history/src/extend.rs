@@ -3,17 +3,15 @@
 
 use crate::{
     HistoryError,
-    keeper::{Keeper, Writer, is_waypoint},
-    list::ListedRun,
+    keeper::{Keeper, is_waypoint},
     memory_run::MemoryRun,
     runs::{LiveRun, Run, Runs},
-    span::{Limits, Made, Span, Window},
+    span::{Above, Keep, Limits, Span, Window},
+    upkeep::FileRun,
     view::Present,
 };
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};
-use cambium_store::Manifest;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// Memory of the entries that a reader takes from the block log, at most, in bytes.
@@ -56,106 +54,153 @@ impl Keeper {
     }
 
     /// Adds the blocks up to `to`, which has all of the history below it. False if `goes_on` said
-    /// no, or if the chain is another one meanwhile.
+    /// no, or if the chain is another one meanwhile. The caller holds `growing_up`.
     pub(crate) fn extend_up(
         &self,
         db: &Db,
-        writer: &mut Writer,
         to: BlockId,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<bool, HistoryError> {
-        let before = self.runs.read().clone();
-        let upto = before.upto;
-        let none = Runs {
-            first: to,
-            upto: to,
-            has_nodes: true,
-            files: Vec::new(),
-            memory: Vec::new(),
+        let mut made = MadeRuns::default();
+        let outcome = self.make_up_to(db, to, goes_on, &mut made);
+        match outcome {
+            Ok(true) => self.install(to, made)?,
+            // Nobody has seen them.
+            _ => self.remove_files(&made.files.iter().map(|run| run.listed).collect::<Vec<_>>())?,
+        }
+        outcome
+    }
+
+    /// Makes runs of the blocks up to `to` that are not in the history yet.
+    fn make_up_to(
+        &self,
+        db: &Db,
+        to: BlockId,
+        goes_on: &mut dyn FnMut(BlockNumber) -> bool,
+        made: &mut MadeRuns,
+    ) -> Result<bool, HistoryError> {
+        let upto = self.runs.read().upto;
+        let above = Above {
+            present: Arc::new(Present::new(db.view_of(to)?)),
+            runs: Arc::new(Runs {
+                first: to,
+                upto: to,
+                has_nodes: true,
+                files: Vec::new(),
+                memory: Vec::new(),
+            }),
         };
-        let present = Arc::new(Present::new(db.view_of(to)?));
-        let nodes = writer.list.nodes;
-        let mut span = Span::new(db, present, nodes, Arc::new(none), to, self.limits());
-        let mut made: Vec<Made> = Vec::new();
+        let mut span = Span::new(db, above, self.nodes, to, self.limits());
         let (mut in_memory, mut reached) = (0, to);
         let is_made = span.make(upto.number, goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
             let is_last = parent.number == upto.number;
             in_memory += run.bytes();
             if self.lock.is_none() && in_memory > READER_BYTES_MAX {
-                let (upto, head) = (writer.list.upto(), db.head());
+                let head = db.head();
                 return Err(HistoryError::Behind { upto, head });
             }
-            let run = if self.lock.is_some() && (!made.is_empty() || !is_last) {
-                self.flush(writer)?;
-                self.write_window(writer, run, &ids)?
+            if self.lock.is_none() || (made.files.is_empty() && is_last) {
+                made.memory.insert(0, (Arc::new(run), ids));
             } else {
-                Made::Memory(Arc::new(run), ids)
-            };
-            let mut files = vec![run.live()];
-            files.extend(above.files.iter().cloned());
-            made.push(run);
+                made.files.insert(0, self.write_window(run, &ids)?);
+                self.merge_unlisted(&mut made.files)?;
+            }
             reached = parent;
-            Ok(Arc::new(Runs {
+            let runs = Runs {
                 first: parent,
-                files,
-                ..Runs::clone(above)
+                files: made.files.iter().map(|run| run.live.clone()).collect(),
+                memory: made.memory.iter().map(|(run, _)| run.clone()).collect(),
+                ..Runs::clone(&above.runs)
+            };
+            Ok(Keep::GoOn(Above {
+                runs: Arc::new(runs),
+                present: above.present.clone(),
             }))
         })?;
-        let is_made = is_made && reached == upto;
-        drop(span);
-        match is_made {
-            true => self.install(writer, to, made)?,
-            false => {
-                let files = made.iter().filter_map(|run| match run {
-                    Made::File(listed, _) => Some(*listed),
-                    Made::Memory(..) => None,
-                });
-                self.remove_files(&files.collect::<Vec<_>>())?;
-            }
-        }
-        Ok(is_made)
+        Ok(is_made && reached == upto)
     }
 
-    /// Adds the blocks down to that above `to`, window by window, each durable before the next is begun.
-    /// Files are merged between them. False if `goes_on` said no.
+    /// Adds runs above all that are there.
+    fn install(&self, upto: BlockId, made: MadeRuns) -> Result<(), HistoryError> {
+        let mut writer = self.writer.lock();
+        if !made.files.is_empty() {
+            // Runs in memory are above those in files.
+            self.flush(&mut writer)?;
+            let mut list = writer.list.clone();
+            list.runs.extend(made.files.iter().map(|run| run.listed));
+            self.replace_list(&mut writer, list)?;
+            let before = self.runs.read().clone();
+            let mut files = before.files.clone();
+            files.extend(made.files.into_iter().map(|run| run.live));
+            *self.runs.write() = Arc::new(Runs {
+                upto,
+                files,
+                ..Runs::clone(&before)
+            });
+        }
+        for (run, ids) in made.memory {
+            writer.ids.extend_from_slice(&ids);
+            let upto = ids.last().copied().unwrap_or(upto);
+            self.add_recent(&mut writer, upto, run)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the blocks down to that above `to`, or to the oldest that the history keeps, window by
+    /// window, each durable before the next is begun. Files are merged between them. It ends early if
+    /// `goes_on` says no, or if the chain is another one meanwhile.
     pub(crate) fn extend_down(
         &self,
         db: &Db,
         to: BlockNumber,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
-    ) -> Result<bool, HistoryError> {
-        let mut writer = self.writer.lock();
+    ) -> Result<(), HistoryError> {
+        let _growing = self.growing_down.lock();
+        self.check_writable()?;
         let runs = self.runs.read().clone();
-        let first = writer.list.first;
-        let upto = runs.upto;
+        let (first, upto) = (runs.first, runs.upto);
+        let keep_blocks = self.writer.lock().list.keep_blocks;
+        let oldest_kept = keep_blocks.map_or(0, |keep| upto.number.saturating_sub(keep.get()));
         if db.block_id(upto.number)? != Some(upto) {
             return Err(StateError::UnknownBlock(upto.hash).into());
         }
         let present = self.present(db, upto)?;
-        let nodes = writer.list.nodes;
-        let mut span = Span::new(db, present, nodes, runs, first, self.limits());
-        span.make(to, goes_on, &mut |window, _| {
+        let above = Above { present, runs };
+        let mut span = Span::new(db, above, self.nodes, first, self.limits());
+        span.make(to.max(oldest_kept), goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
-            let Made::File(listed, live) = self.write_window(&mut writer, run, &ids)? else {
-                return Err(HistoryError::ReadOnly);
-            };
-            let mut list = writer.list.clone();
-            list.first = parent;
-            list.runs.insert(0, listed);
-            self.guard(|| list.write(&*self.disk))?;
-            writer.list = list;
-            let before = self.runs.read().clone();
-            let mut files = vec![live];
-            files.extend(before.files.iter().cloned());
-            *self.runs.write() = Arc::new(Runs {
-                first: parent,
-                files,
-                ..Runs::clone(&before)
-            });
-            MutexGuard::unlocked(&mut writer, || self.merge_all())?;
-            Ok(self.runs.read().clone())
-        })
+            let made = self.write_window(run, &ids)?;
+            if !self.install_below(&made, parent)? {
+                // The history begins at a later block now: these are not to be kept.
+                self.remove_files(&[made.listed])?;
+                return Ok(Keep::End);
+            }
+            self.merge_all()?;
+            // A head that moves takes the runs of other blocks with it: what is read of the state above
+            // the span must be of one moment.
+            let runs = self.runs.read().clone();
+            Ok(Keep::GoOn(match self.present(db, runs.upto) {
+                Ok(present) => Above { present, runs },
+                Err(_) => above.with_run_below(made.live, parent),
+            }))
+        })?;
+        Ok(())
+    }
+
+    /// Adds a run below all that are there. False if the history does not begin where it ends.
+    fn install_below(&self, made: &FileRun, parent: BlockId) -> Result<bool, HistoryError> {
+        let mut writer = self.writer.lock();
+        if writer.list.first != made.listed.last {
+            return Ok(false);
+        }
+        let mut list = writer.list.clone();
+        list.first = parent;
+        list.runs.insert(0, made.listed);
+        self.replace_list(&mut writer, list)?;
+        let before = self.runs.read().clone();
+        *self.runs.write() = Arc::new(before.with_file_below(made.live.clone(), parent));
+        Ok(true)
     }
 
     fn limits(&self) -> Limits {
@@ -166,68 +211,24 @@ impl Keeper {
     }
 
     /// Writes a window to a file that is not listed yet.
-    fn write_window(
-        &self,
-        writer: &mut Writer,
-        run: MemoryRun,
-        ids: &[BlockId],
-    ) -> Result<Made, HistoryError> {
-        let blocks = run.blocks.clone();
-        let last = *ids.last().ok_or(HistoryError::ReadOnly)?;
+    fn write_window(&self, run: MemoryRun, ids: &[BlockId]) -> Result<FileRun, HistoryError> {
+        let first = *run.blocks.start();
+        let last = ids.last().copied().unwrap_or_default();
         let run = LiveRun {
             run: Run::Memory(Arc::new(run)),
             last: last.number,
         };
-        let listed = ListedRun {
-            file: writer.list.next_file,
-            first: *blocks.start(),
-            last,
-            identity: Manifest::new_salt(),
-        };
-        self.guard(|| {
-            writer.list.next_file += 1;
-            let file = self.write_run(&listed, &[run], &waypoints(ids))?;
-            Ok(Made::File(listed, file))
-        })
+        let listed = Self::new_run(&mut self.writer.lock(), first, last);
+        let live = self.write_run(&listed, &[run], &waypoints(ids))?;
+        Ok(FileRun { listed, live })
     }
+}
 
-    /// Adds runs above all that are there; `made` has the newest first. They are all in memory, or all
-    /// in files.
-    fn install(
-        &self,
-        writer: &mut Writer,
-        upto: BlockId,
-        mut made: Vec<Made>,
-    ) -> Result<(), HistoryError> {
-        made.reverse();
-        let before = self.runs.read().clone();
-        let mut list = writer.list.clone();
-        let mut files = before.files.clone();
-        for run in made {
-            match run {
-                Made::File(listed, run) => {
-                    list.runs.push(listed);
-                    files.push(run);
-                }
-                Made::Memory(run, ids) => {
-                    writer.ids.extend_from_slice(&ids);
-                    let upto = ids.last().copied().unwrap_or(upto);
-                    self.add_recent(writer, upto, run)?;
-                }
-            }
-        }
-        if files.len() == before.files.len() {
-            return Ok(());
-        }
-        self.guard(|| list.write(&*self.disk))?;
-        writer.list = list;
-        *self.runs.write() = Arc::new(Runs {
-            upto,
-            files,
-            ..Runs::clone(&before)
-        });
-        Ok(())
-    }
+/// Runs that are not part of the history yet, oldest first: some in files, then some in memory.
+#[derive(Default)]
+struct MadeRuns {
+    files: Vec<FileRun>,
+    memory: Vec<(Arc<MemoryRun>, Vec<BlockId>)>,
 }
 
 fn waypoints(ids: &[BlockId]) -> Vec<BlockId> {

@@ -12,7 +12,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{Db, StateError, StoreError};
+use cambium_state::{CommittedBlock, Db, StateError, StoreError};
 use cambium_store::WritePace;
 use cambium_trie::ProofTargets;
 use std::{
@@ -240,10 +240,32 @@ impl History {
         &self.inner.pace
     }
 
+    /// Keeps the blocks in the log that are not in files, as long as anybody follows.
+    pub(crate) fn keep_log(&self, db: &Db) {
+        let followers = self.inner.followers.lock();
+        db.keep_log_above(match *followers {
+            0 => BlockNumber::MAX,
+            _ => self.durable().number,
+        });
+    }
+
+    /// Begins to follow.
+    pub(crate) fn add_follower(&self, db: &Db) {
+        *self.inner.followers.lock() += 1;
+        self.keep_log(db);
+    }
+
+    /// Ends it.
+    pub(crate) fn remove_follower(&self, db: &Db) {
+        *self.inner.followers.lock() -= 1;
+        self.keep_log(db);
+    }
+
     /// Sizes and counters.
     pub fn stats(&self) -> HistoryStats {
         let runs = self.inner.runs.read().clone();
         let mut stats = HistoryStats {
+            index_bytes: self.inner.reads.index_bytes(),
             memory_runs: runs.memory.len() as u64,
             recent_bytes: runs.memory_bytes() as u64,
             reads: self.inner.reads.reads(),
@@ -257,7 +279,6 @@ impl History {
                 stats.files += 1;
                 stats.file_bytes += run.file_bytes();
                 stats.file_entries += run.entries();
-                stats.index_bytes += run.memory_bytes();
             }
         }
         stats
@@ -272,10 +293,14 @@ impl History {
     /// and the errors of [`History::catch_up`].
     pub fn view_at(&self, db: &Db, number: BlockNumber) -> Result<HistoryView, HistoryError> {
         loop {
+            let head = db.head();
             let runs = self.inner.runs.read().clone();
             if number < runs.first.number {
                 let first = runs.first.number;
                 return Err(HistoryError::NotKept { number, first });
+            }
+            if number > head.number {
+                return Err(StateError::NoSuchBlock { number, head }.into());
             }
             if number >= runs.upto.number {
                 return Ok(db.view_at(number)?.into());
@@ -297,15 +322,16 @@ impl History {
     }
 
     /// Adds the blocks up to the head, which it reads from the block log, and takes back those that
-    /// are not canonical any more. Calls `goes_on` after each block, and stops if it returns false.
-    /// Returns the newest block then. If the history is open for writing, its entries go to a file
-    /// whenever they fill their memory.
+    /// are not canonical any more. Calls `goes_on` after each block, and stops if it returns false: it
+    /// must not ask for old states, or catch up itself. Returns the newest block then. If the history is
+    /// open for writing, its entries go to a file whenever they fill their memory.
     ///
     /// # Errors
     ///
     /// [`HistoryError::Gap`] if the log no longer has the next block, [`HistoryError::Abandoned`] if the
-    /// chain has left the history's first block for another, and [`HistoryError::Poisoned`]
-    /// after a failed write.
+    /// chain has left the history's first block for another, an error of the disk if a file can't be
+    /// written, after which the next call tries again, and [`HistoryError::Poisoned`] if the list of
+    /// files could not be written before.
     pub fn catch_up(
         &self,
         db: &Db,
@@ -336,18 +362,18 @@ impl History {
         let mut parted = 0;
         loop {
             let head = goal();
-            let mut writer = self.inner.writer.lock();
+            let growing = self.inner.growing_up.lock();
             self.inner.check_sound()?;
-            let upto = self.inner.runs.read().upto;
-            if head.number < writer.list.first.number {
+            let (first, upto) = self.blocks();
+            if head.number < first.number {
                 // The same blocks may come back.
                 return Ok(upto);
             }
             if db.block_id(upto.number)? != Some(upto) {
-                self.inner.take_back(db, &mut writer)?;
+                self.inner.take_back(db)?;
                 continue;
             }
-            if writer.list.nodes.is_some() {
+            if self.inner.nodes.is_some() {
                 if upto.number >= head.number || db.block_id(head.number)? != Some(head) {
                     return Ok(upto);
                 }
@@ -356,7 +382,7 @@ impl History {
                     is_wanted = goes_on(&CatchUp { upto, at, head });
                     is_wanted
                 };
-                if self.inner.extend_up(db, &mut writer, head, &mut goes_on)? {
+                if self.inner.extend_up(db, head, &mut goes_on)? {
                     continue;
                 }
                 parted += 1;
@@ -365,18 +391,7 @@ impl History {
                     false => return Ok(upto),
                 }
             }
-            let next = match upto.number < head.number {
-                true => db.committed_block(upto.number + 1),
-                false => Ok(None),
-            };
-            let next = next.map_err(|error| match error {
-                StateError::NotKept { .. } => HistoryError::Gap {
-                    upto,
-                    cause: error.to_string(),
-                },
-                error => error.into(),
-            });
-            let Some(next) = next? else {
+            let Some(next) = next_block(db, upto, head)? else {
                 return Ok(upto);
             };
             if next.meta.parent != upto.hash {
@@ -389,13 +404,12 @@ impl History {
                 continue;
             }
             parted = 0;
-            self.inner.append(&mut writer, &next)?;
+            self.inner.append(&next)?;
+            drop(growing);
             let is_reader = self.inner.lock.is_none();
             if is_reader && self.inner.runs.read().memory_bytes() > READER_BYTES_MAX {
-                let upto = writer.list.upto();
                 return Err(HistoryError::Behind { upto, head });
             }
-            drop(writer);
             let upto = next.meta.id;
             if !goes_on(&CatchUp {
                 upto,
@@ -408,21 +422,23 @@ impl History {
     }
 
     /// Begins the history at an older block: adds the blocks down to that above `to`, which it reads
-    /// from the block log. Calls `goes_on` before each block, and stops if it returns false. What was
-    /// added before stays, and the next call goes on there. Returns the oldest block whose state can
-    /// be read then.
+    /// from the block log, but none that [`HistoryOptions::keep_blocks`] does not keep. Calls `goes_on`
+    /// before each block, and stops if it returns false: it must not extend the history itself. What was
+    /// added before stays, and the next call goes on there. Returns the oldest block whose state can be
+    /// read then.
+    ///
+    /// Other threads may catch up, merge and read meanwhile.
     ///
     /// # Errors
     ///
-    /// [`HistoryError::LogEnds`] if the log no longer has a block, and [`HistoryError::Poisoned`] after
-    /// a failed write.
+    /// [`HistoryError::LogEnds`] if the log no longer has a block, an error if the head has moved since
+    /// the history caught up with it, and the errors of [`History::catch_up`].
     pub fn extend_down(
         &self,
         db: &Db,
         to: BlockNumber,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<BlockId, HistoryError> {
-        self.inner.check_sound()?;
         self.inner.extend_down(db, to, goes_on)?;
         Ok(self.blocks().0)
     }
@@ -547,6 +563,25 @@ impl History {
             }),
         }
     }
+}
+
+/// The canonical block above `upto`; `None` if that is the head.
+fn next_block(
+    db: &Db,
+    upto: BlockId,
+    head: BlockId,
+) -> Result<Option<CommittedBlock>, HistoryError> {
+    if upto.number >= head.number {
+        return Ok(None);
+    }
+    db.committed_block(upto.number + 1)
+        .map_err(|error| match error {
+            StateError::NotKept { .. } => HistoryError::Gap {
+                upto,
+                cause: error.to_string(),
+            },
+            error => error.into(),
+        })
 }
 
 /// Nothing, if the log no longer has it.

@@ -1,10 +1,15 @@
-//! Keeping the runs of a history: blocks are added, taken back, written to files, and merged.
+//! Keeping the runs of a history: blocks are added, taken back, and written to files.
+//!
+//! Four locks, taken in this order: one of two for whoever makes the history longer, above or below;
+//! that of merging; that of the list. The first three are held while files are read and written, the
+//! last one no longer than it takes to replace the list, or to write what is in memory to a file.
 
 use crate::{
     HistoryError,
     list::{ListedRun, RunList, run_name},
     memory_run::{MEMORY_RUN_BYTES_MAX, MemoryRun},
     merge::MergedRuns,
+    node::WholeNodes,
     run::{
         Filter, PageReads,
         reader::RunFile,
@@ -20,7 +25,7 @@ use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
     num::NonZeroU64,
-    ops::Range,
+    ops::RangeInclusive,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -29,16 +34,10 @@ use std::{
 
 /// Every so many blocks a run has the hash of one, by which a fork is found.
 const WAYPOINT_DISTANCE: u64 = 64;
-/// Neighbours are merged when they have this many times the entries of the largest beside it.
-const MERGE_RATIO: u64 = 3;
-/// Largest sum of the files that are merged, in bytes.
-const MERGED_BYTES_MAX: u64 = 1 << 40;
+/// Least and largest number of bytes that are read or written at once.
+const BUFFER_BYTES: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// Share of the memory for entries of the newest blocks.
 const RECENT_DIVISOR: u64 = 2;
-
-/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
-/// whole runs.
-const KEPT_RUNS: u64 = 4;
 
 /// Options with which a history is opened.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +50,8 @@ pub struct HistoryOptions {
     pub trie_bytes: u64,
     /// Memory for pages that look-ups have read, in bytes.
     pub cache_bytes: u64,
-    /// Bytes that are read or written at once, where runs are written, merged and checked.
+    /// Bytes that are read or written at once, where runs are written, merged and checked. Less than a
+    /// page is a page, and more than 64 MiB are 64 MiB.
     pub buffer_bytes: usize,
     /// Blocks below the newest one whose states can be read, at least; older ones leave by and by. The
     /// history remembers it. `None`: as before; all, if it is new.
@@ -75,13 +75,21 @@ pub(crate) struct Keeper {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: HistoryOptions,
     pub(crate) runs: RwLock<Arc<Runs>>,
-    pub(crate) writer: Mutex<Writer>,
+    /// Held while blocks are added above, or taken back.
+    pub(crate) growing_up: Mutex<()>,
+    /// Held while blocks are added below.
+    pub(crate) growing_down: Mutex<()>,
     /// Held while files are merged.
-    merging: Mutex<()>,
+    pub(crate) merging: Mutex<()>,
+    pub(crate) writer: Mutex<Writer>,
+    /// Which nodes it has, if any.
+    pub(crate) nodes: Option<WholeNodes>,
     failure: OnceLock<String>,
     pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
+    /// Number of followers.
+    pub(crate) followers: Mutex<usize>,
     /// What views of old blocks share, while there are any.
     pub(crate) present: Mutex<Weak<Present>>,
     /// `None` if it is open for reading alone. Dropped last.
@@ -120,7 +128,7 @@ pub(crate) fn open_runs(
     let OpenedRuns { mut runs, reads } = OpenedRuns::none(disk, options);
     let mut filters_left = options.memory_bytes / RECENT_DIVISOR;
     for listed in list.runs.iter().rev() {
-        let run = open_run(&reads, listed, options, filters_left)?;
+        let run = open_run(&reads, listed, list.nodes, options, filters_left)?;
         filters_left = filters_left.saturating_sub(run.memory_bytes());
         runs.push(LiveRun {
             run: Run::File(run),
@@ -134,6 +142,7 @@ pub(crate) fn open_runs(
 fn open_run(
     reads: &Arc<PageReads>,
     listed: &ListedRun,
+    nodes: Option<WholeNodes>,
     options: &HistoryOptions,
     filter_bytes_max: u64,
 ) -> Result<Arc<RunFile>, HistoryError> {
@@ -143,17 +152,28 @@ fn open_run(
         &name,
         listed.identity,
         filter_bytes_max,
-        options.buffer_bytes,
+        buffer_bytes(options),
     )?;
-    let blocks = run.blocks();
-    match *blocks.start() == listed.first && *blocks.end() >= listed.last.number {
-        true => Ok(Arc::new(run)),
-        false => Err(HistoryError::Damaged {
+    let damaged = |what: &str| {
+        Err(HistoryError::Damaged {
             file: reads.disk.display_path(&name),
             offset: 0,
-            what: "it has not the blocks that the list of runs says".to_owned(),
-        }),
+            what: what.to_owned(),
+        })
+    };
+    let blocks = run.blocks();
+    if *blocks.start() != listed.first || *blocks.end() < listed.last.number {
+        return damaged("it has not the blocks that the list of runs says");
     }
+    if run.nodes() != nodes {
+        return damaged("it has not the nodes that the list of runs says");
+    }
+    Ok(Arc::new(run))
+}
+
+fn buffer_bytes(options: &HistoryOptions) -> usize {
+    let (least, largest) = (*BUFFER_BYTES.start(), *BUFFER_BYTES.end());
+    options.buffer_bytes.clamp(least, largest)
 }
 
 impl Keeper {
@@ -176,15 +196,19 @@ impl Keeper {
             disk,
             options,
             runs: RwLock::new(Arc::new(runs)),
+            growing_up: Mutex::default(),
+            growing_down: Mutex::default(),
+            merging: Mutex::default(),
+            nodes: list.nodes,
             writer: Mutex::new(Writer {
                 list,
                 ids: Vec::new(),
             }),
-            merging: Mutex::default(),
             failure: OnceLock::new(),
             reads: files.reads,
             written: AtomicU64::new(0),
             pace: Arc::default(),
+            followers: Mutex::default(),
             present: Mutex::default(),
             lock,
         }
@@ -197,8 +221,11 @@ impl Keeper {
         if keep_blocks == writer.list.keep_blocks {
             return Ok(());
         }
-        writer.list.keep_blocks = keep_blocks;
-        self.guard(|| writer.list.write(&*self.disk))
+        let list = RunList {
+            keep_blocks,
+            ..writer.list.clone()
+        };
+        self.replace_list(&mut writer, list)
     }
 
     pub(crate) fn check_sound(&self) -> Result<(), HistoryError> {
@@ -210,16 +237,38 @@ impl Keeper {
         }
     }
 
-    /// Runs a step that changes files. After a failure there are no more.
-    pub(crate) fn guard<T>(
-        &self,
-        step: impl FnOnce() -> Result<T, HistoryError>,
-    ) -> Result<T, HistoryError> {
-        if self.lock.is_none() {
-            return Err(HistoryError::ReadOnly);
+    /// Whether files may be written.
+    pub(crate) fn check_writable(&self) -> Result<(), HistoryError> {
+        match self.lock {
+            Some(_) => self.check_sound(),
+            None => Err(HistoryError::ReadOnly),
         }
-        self.check_sound()?;
-        step().inspect_err(|error| _ = self.failure.set(error.to_string()))
+    }
+
+    /// Replaces the list of runs. After a failure it is not known which list a crash would leave, so
+    /// there are no more writes, and no file is removed.
+    pub(crate) fn replace_list(
+        &self,
+        writer: &mut Writer,
+        list: RunList,
+    ) -> Result<(), HistoryError> {
+        self.check_writable()?;
+        list.write(&*self.disk)
+            .inspect_err(|error| _ = self.failure.set(error.to_string()))?;
+        writer.list = list;
+        Ok(())
+    }
+
+    /// A run that is about to be written, in a file of its own.
+    pub(crate) fn new_run(writer: &mut Writer, first: BlockNumber, last: BlockId) -> ListedRun {
+        let file = writer.list.next_file;
+        writer.list.next_file += 1;
+        ListedRun {
+            file,
+            first,
+            last,
+            identity: Manifest::new_salt(),
+        }
     }
 
     /// Memory of entries at which they go to a file, in bytes.
@@ -228,15 +277,17 @@ impl Keeper {
         bytes.min(MEMORY_RUN_BYTES_MAX as u64) as usize
     }
 
-    pub(crate) fn append(
-        &self,
-        writer: &mut Writer,
-        block: &CommittedBlock,
-    ) -> Result<(), HistoryError> {
+    /// Adds the block above the newest one.
+    pub(crate) fn append(&self, block: &CommittedBlock) -> Result<(), HistoryError> {
         let id = block.meta.id;
         let run = MemoryRun::of_block(id.number, &block.changes, &block.reverts);
+        let mut writer = self.writer.lock();
+        // What could not be written before.
+        if self.is_full() {
+            self.flush(&mut writer)?;
+        }
         writer.ids.push(id);
-        self.add_recent(writer, id, Arc::new(run))
+        self.add_recent(&mut writer, id, Arc::new(run))
     }
 
     /// Adds a run in memory, whose newest block is `upto`. The writer has its blocks already.
@@ -263,71 +314,83 @@ impl Keeper {
             memory,
             ..Runs::clone(&before)
         };
-        let is_full = runs.memory_bytes() >= self.recent_bytes_max();
         *self.runs.write() = Arc::new(runs);
-        match is_full && self.lock.is_some() {
+        match self.is_full() {
             true => self.flush(writer),
             false => Ok(()),
         }
     }
 
-    pub(crate) fn flush(&self, writer: &mut Writer) -> Result<(), HistoryError> {
-        let before = self.runs.read().clone();
-        let (Some(oldest), Some(newest)) = (before.memory.first(), before.memory.last()) else {
-            return Ok(());
-        };
-        let blocks = *oldest.blocks.start()..=*newest.blocks.end();
-        let listed = ListedRun {
-            file: writer.list.next_file,
-            first: *blocks.start(),
-            last: before.upto,
-            identity: Manifest::new_salt(),
-        };
-        let recent: Vec<_> = before.all().skip(before.files.len()).collect();
-        let waypoints: Vec<_> = writer.ids.iter().copied().filter(is_waypoint).collect();
-        self.guard(|| {
-            writer.list.next_file += 1;
-            let run = self.write_run(&listed, &recent, &waypoints)?;
-            let mut list = writer.list.clone();
-            list.runs.push(listed);
-            list.write(&*self.disk)?;
-            writer.list = list;
-            writer.ids.clear();
-            let mut files = before.files.clone();
-            files.push(run);
-            *self.runs.write() = Arc::new(Runs {
-                files,
-                memory: Vec::new(),
-                ..Runs::clone(&before)
-            });
-            Ok(())
-        })
+    /// Whether the entries in memory are to be written to a file.
+    fn is_full(&self) -> bool {
+        self.lock.is_some() && self.runs.read().memory_bytes() >= self.recent_bytes_max()
     }
 
-    /// Writes the file of a run with the entries of `runs`.
+    /// Writes all entries in memory to a file. If that fails, they stay in memory.
+    pub(crate) fn flush(&self, writer: &mut Writer) -> Result<(), HistoryError> {
+        let before = self.runs.read().clone();
+        let Some(oldest) = before.memory.first() else {
+            return Ok(());
+        };
+        self.check_writable()?;
+        let listed = Self::new_run(writer, *oldest.blocks.start(), before.upto);
+        let recent: Vec<_> = before.all().skip(before.files.len()).collect();
+        let waypoints: Vec<_> = writer.ids.iter().copied().filter(is_waypoint).collect();
+        let run = self.write_run(&listed, &recent, &waypoints)?;
+        let mut list = writer.list.clone();
+        list.runs.push(listed);
+        self.replace_list(writer, list)?;
+        writer.ids.clear();
+        let mut files = before.files.clone();
+        files.push(run);
+        *self.runs.write() = Arc::new(Runs {
+            files,
+            memory: Vec::new(),
+            ..Runs::clone(&before)
+        });
+        Ok(())
+    }
+
+    /// Writes the file of a run with the entries of `runs`. A file that could not be written is removed:
+    /// nothing needs it, and the next attempt has another one.
     pub(crate) fn write_run(
         &self,
         listed: &ListedRun,
         runs: &[LiveRun],
         waypoints: &[BlockId],
     ) -> Result<LiveRun, HistoryError> {
+        let written = self.try_to_write_run(listed, runs, waypoints);
+        if written.is_err() {
+            // Opening removes it otherwise.
+            _ = self.disk.remove(&run_name(listed.file));
+        }
+        written
+    }
+
+    fn try_to_write_run(
+        &self,
+        listed: &ListedRun,
+        runs: &[LiveRun],
+        waypoints: &[BlockId],
+    ) -> Result<LiveRun, HistoryError> {
+        self.check_writable()?;
         let keys = runs.iter().map(|run| match &run.run {
             Run::Memory(run) => run.keys(),
             Run::File(run) => run.keys(),
         });
         let keys = keys.fold(0, u64::saturating_add);
         let filter_bytes_max = self.options.memory_bytes / RECENT_DIVISOR;
-        let name = run_name(listed.file);
         let mut writer = RunWriter::create(
             &*self.disk,
-            &name,
+            &run_name(listed.file),
             RunContent {
                 identity: listed.identity,
+                nodes: self.nodes,
                 blocks: listed.first..=listed.last.number,
                 keys,
                 has_filter: Filter::bytes_for(keys) <= filter_bytes_max,
             },
-            self.options.buffer_bytes,
+            buffer_bytes(&self.options),
             self.pace.clone(),
         )?;
         let mut merged = MergedRuns::new(runs, &[])?;
@@ -337,10 +400,18 @@ impl Keeper {
         }
         writer.finish(waypoints)?;
         // Filters of other runs leave this much.
-        let others: u64 = self.runs.read().files.iter().map(memory_of).sum();
         let replaced: u64 = runs.iter().map(memory_of).sum();
-        let filter_bytes_max = (filter_bytes_max + replaced).saturating_sub(others);
-        let run = open_run(&self.reads, listed, &self.options, filter_bytes_max)?;
+        let others = self.reads.index_bytes();
+        let filter_bytes_max = filter_bytes_max
+            .saturating_add(replaced)
+            .saturating_sub(others);
+        let run = open_run(
+            &self.reads,
+            listed,
+            self.nodes,
+            &self.options,
+            filter_bytes_max,
+        )?;
         self.written.fetch_add(run.file_bytes(), Ordering::Relaxed);
         Ok(LiveRun {
             run: Run::File(run),
@@ -349,8 +420,9 @@ impl Keeper {
     }
 
     /// Takes back the blocks above the newest one that is still canonical.
-    pub(crate) fn take_back(&self, db: &Db, writer: &mut Writer) -> Result<(), HistoryError> {
-        let fork = self.newest_canonical(db, writer)?;
+    pub(crate) fn take_back(&self, db: &Db) -> Result<(), HistoryError> {
+        let mut writer = self.writer.lock();
+        let fork = self.newest_canonical(db, &writer)?;
         let before = self.runs.read().clone();
         let is_above = |first: BlockNumber| first > fork.number;
         let mut list = writer.list.clone();
@@ -378,13 +450,14 @@ impl Keeper {
             files,
             memory: memory.collect(),
         };
-        if list != writer.list && self.lock.is_some() {
-            self.guard(|| list.write(&*self.disk))?;
-        }
         let removed: Vec<_> = writer.list.runs[list.runs.len()..].to_vec();
-        writer.list = list;
+        match list != writer.list && self.lock.is_some() {
+            true => self.replace_list(&mut writer, list)?,
+            false => writer.list = list,
+        }
         writer.ids.retain(|id| id.number <= fork.number);
         *self.runs.write() = Arc::new(runs);
+        drop(writer);
         self.remove_files(&removed)
     }
 
@@ -426,164 +499,6 @@ impl Keeper {
         }
         Ok(())
     }
-
-    /// Merges files as long as any are due.
-    pub(crate) fn merge_all(&self) -> Result<(), HistoryError> {
-        while self.merge_once()? {}
-        Ok(())
-    }
-
-    /// Merges the files that are due. False if none are.
-    pub(crate) fn merge_once(&self) -> Result<bool, HistoryError> {
-        let _merging = self.merging.lock();
-        let Some((merged, replaced, inputs)) = self.plan_merge()? else {
-            return Ok(false);
-        };
-        let mut waypoints = Vec::new();
-        for (input, listed) in inputs.iter().zip(&replaced) {
-            if let Run::File(run) = &input.run {
-                let live = run.waypoints()?.into_iter();
-                waypoints.extend(live.filter(|id| id.number <= listed.last.number));
-            }
-        }
-        let run = self.guard(|| self.write_run(&merged, &inputs, &waypoints))?;
-        let mut writer = self.writer.lock();
-        let at = writer.list.runs.iter().position(|run| *run == replaced[0]);
-        let at = at.filter(|at| writer.list.runs[*at..].starts_with(&replaced));
-        let Some(at) = at else {
-            // The head has moved below their end meanwhile.
-            drop(writer);
-            self.remove_files(&[merged])?;
-            return Ok(true);
-        };
-        let mut list = writer.list.clone();
-        list.runs.splice(at..at + replaced.len(), [merged]);
-        self.guard(|| list.write(&*self.disk))?;
-        writer.list = list;
-        let before = self.runs.read().clone();
-        let mut files = before.files.clone();
-        files.splice(at..at + replaced.len(), [run]);
-        *self.runs.write() = Arc::new(Runs {
-            files,
-            ..Runs::clone(&before)
-        });
-        drop(writer);
-        self.remove_files(&replaced)?;
-        Ok(true)
-    }
-
-    /// Removes the oldest runs of which no block is kept. False if there are none.
-    pub(crate) fn prune(&self) -> Result<bool, HistoryError> {
-        let _merging = self.merging.lock();
-        let mut writer = self.writer.lock();
-        let Some(keep) = writer.list.keep_blocks else {
-            return Ok(false);
-        };
-        let before = self.runs.read().clone();
-        let oldest_kept = before.upto.number.saturating_sub(keep.get());
-        let gone = writer.list.runs.iter();
-        let gone = gone
-            .take_while(|run| run.last.number <= oldest_kept)
-            .count();
-        if gone == 0 {
-            return Ok(false);
-        }
-        let mut list = writer.list.clone();
-        let removed: Vec<_> = list.runs.drain(..gone).collect();
-        list.first = removed.last().map_or(list.first, |run| run.last);
-        self.guard(|| list.write(&*self.disk))?;
-        *self.runs.write() = Arc::new(Runs {
-            first: list.first,
-            files: before.files[gone..].to_vec(),
-            ..Runs::clone(&before)
-        });
-        writer.list = list;
-        drop(writer);
-        self.remove_files(&removed)?;
-        Ok(true)
-    }
-
-    /// The runs to merge, as they are listed and open, and what they become.
-    fn plan_merge(&self) -> Result<Option<MergePlan>, HistoryError> {
-        if self.lock.is_none() {
-            return Err(HistoryError::ReadOnly);
-        }
-        let mut writer = self.writer.lock();
-        self.check_sound()?;
-        let runs = self.runs.read().clone();
-        let sizes: Vec<_> = runs.files.iter().map(RunSize::of).collect();
-        let keep_blocks = writer.list.keep_blocks;
-        let blocks_max = keep_blocks.map(|keep| keep.get() / KEPT_RUNS);
-        let Some(due) = due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX)) else {
-            return Ok(None);
-        };
-        let replaced = writer.list.runs[due.clone()].to_vec();
-        let (Some(oldest), Some(newest)) = (replaced.first(), replaced.last()) else {
-            return Ok(None);
-        };
-        let merged = ListedRun {
-            file: writer.list.next_file,
-            first: oldest.first,
-            last: newest.last,
-            identity: Manifest::new_salt(),
-        };
-        writer.list.next_file += 1;
-        Ok(Some((merged, replaced, runs.files[due].to_vec())))
-    }
-}
-
-/// The run to be, the runs that it replaces as they are listed, and the same as they are open.
-type MergePlan = (ListedRun, Vec<ListedRun>, Vec<LiveRun>);
-
-/// The size of a run in a file.
-#[derive(Clone, Copy, Debug)]
-struct RunSize {
-    entries: u64,
-    bytes: u64,
-    blocks: u64,
-}
-
-impl RunSize {
-    fn of(live: &LiveRun) -> Self {
-        match &live.run {
-            Run::File(run) => Self {
-                entries: run.entries(),
-                bytes: run.file_bytes(),
-                blocks: (live.last + 1).saturating_sub(*run.blocks().start()),
-            },
-            Run::Memory(_) => Self {
-                entries: 0,
-                bytes: 0,
-                blocks: 0,
-            },
-        }
-    }
-}
-
-/// The runs to merge: of all neighbours the largest of which has at most a quarter of their entries,
-/// those with the fewest entries. So each entry is written about as often as there are powers of four
-/// between a new run and the whole, whether runs are added above or below.
-fn due_for_merge(sizes: &[RunSize], blocks_max: u64) -> Option<Range<usize>> {
-    let mut due: Option<(u64, Range<usize>)> = None;
-    for from in 0..sizes.len() {
-        let (mut entries, mut largest, mut bytes, mut blocks) = (0, 0, 0, 0);
-        for (at, size) in sizes.iter().enumerate().skip(from) {
-            entries += size.entries;
-            largest = largest.max(size.entries);
-            bytes += size.bytes;
-            blocks += size.blocks;
-            if bytes > MERGED_BYTES_MAX || blocks > blocks_max {
-                break;
-            }
-            if at > from && entries >= (MERGE_RATIO + 1) * largest {
-                if due.as_ref().is_none_or(|(least, _)| entries < *least) {
-                    due = Some((entries, from..at + 1));
-                }
-                break;
-            }
-        }
-    }
-    due.map(|(_, range)| range)
 }
 
 fn memory_of(run: &LiveRun) -> u64 {
@@ -595,44 +510,4 @@ fn memory_of(run: &LiveRun) -> u64 {
 
 pub(crate) const fn is_waypoint(id: &BlockId) -> bool {
     id.number.is_multiple_of(WAYPOINT_DISTANCE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Adds runs of one entry, above or below, merges what is due, and returns the entries that were
-    /// written for each.
-    fn written_for_each(added: u64, below: bool, blocks_max: u64) -> (u64, usize) {
-        let size = |entries| RunSize {
-            entries,
-            bytes: entries,
-            blocks: entries,
-        };
-        let (mut sizes, mut written, mut most) = (Vec::new(), 0, 0);
-        for _ in 0..added {
-            let at = if below { 0 } else { sizes.len() };
-            sizes.insert(at, size(1));
-            while let Some(range) = due_for_merge(&sizes, blocks_max) {
-                let entries = sizes[range.clone()].iter().map(|size| size.entries).sum();
-                written += entries;
-                sizes.splice(range, [size(entries)]);
-            }
-            most = most.max(sizes.len());
-        }
-        assert!(sizes.iter().all(|size| size.blocks <= blocks_max));
-        (written / added, most)
-    }
-
-    #[test]
-    fn an_entry_is_written_once_for_each_power_of_four() {
-        for below in [false, true] {
-            let (written, most) = written_for_each(4_096, below, u64::MAX);
-            assert_eq!(written, 6);
-            assert!(most <= 3 * 6 + 1, "{most} runs");
-            let (written, most) = written_for_each(4_096, below, 64);
-            assert_eq!(written, 3);
-            assert!(most <= 64 + 9, "{most} runs");
-        }
-    }
 }

@@ -67,6 +67,7 @@ mod view;
 mod list;
 mod span;
 mod keeper;
+mod upkeep;
 mod extend;
 mod history;
 mod follower;

@@ -29,7 +29,7 @@ use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
 use cambium_disk::Disk;
 use cambium_primitives::{BlockId, BlockNumber, DecodeError, Reader, put_varint};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Folder of all files of the history.
@@ -38,6 +38,10 @@ const NAME: &str = "history/runs.list";
 const TEMPORARY_NAME: &str = "history/runs.list.tmp";
 const MAGIC: &[u8; 8] = b"CamRuns\n";
 const FORMAT: u32 = 3;
+/// Largest size of the list, in bytes: of a million runs. There are a few dozen.
+const BYTES_MAX: u64 = 64 << 20;
+/// Largest number that the next file may get. No list comes near it by writing.
+const NEXT_FILE_MAX: u64 = 1 << 62;
 /// Ending of the files of runs.
 const ENDING: &str = ".run";
 
@@ -92,8 +96,8 @@ impl RunList {
             offset,
             what: what.to_owned(),
         };
-        if len > 1 << 20 {
-            return Err(damaged(0, "it is longer than 1 MiB"));
+        if len > BYTES_MAX {
+            return Err(damaged(0, "it is longer than 64 MiB"));
         }
         let mut bytes = vec![0; len as usize];
         file.read_at(&mut bytes, 0)?;
@@ -134,10 +138,7 @@ impl RunList {
         out.extend_from_slice(self.genesis.as_slice());
         out.extend_from_slice(&self.first.number.to_le_bytes());
         out.extend_from_slice(self.first.hash.as_slice());
-        put_varint(
-            &mut out,
-            self.nodes.map_or(0, |nodes| nodes.one_of.get().into()),
-        );
+        put_varint(&mut out, WholeNodes::to_number(self.nodes).into());
         put_varint(&mut out, self.keep_blocks.map_or(0, NonZeroU64::get));
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.runs.len() as u64);
@@ -166,9 +167,12 @@ impl RunList {
         let first = BlockId::new(reader.u64()?, reader.b256()?);
         let one_of = u32::try_from(reader.varint()?);
         let one_of = one_of.map_err(|_| reader.error("a share of whole nodes over 32 bits"))?;
-        let nodes = NonZeroU32::new(one_of).map(|one_of| WholeNodes { one_of });
+        let nodes = WholeNodes::from_number(one_of);
         let keep_blocks = NonZeroU64::new(reader.varint()?);
         let next_file = reader.varint()?;
+        if next_file > NEXT_FILE_MAX {
+            return Err(reader.error("the number of the next file is over 2^62"));
+        }
         let count = reader.count(43)?;
         let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
         for _ in 0..count {

@@ -37,6 +37,16 @@ impl WholeNodes {
         one_of: NonZeroU32::MIN,
     };
 
+    /// A number for files; 0 if there are no nodes.
+    pub(crate) fn to_number(nodes: Option<Self>) -> u32 {
+        nodes.map_or(0, |nodes| nodes.one_of.get())
+    }
+
+    /// What the number in a file says.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(|one_of| Self { one_of })
+    }
+
     /// Whether the entry at a position is whole. It depends on nothing else, so a history that is
     /// made twice is the same.
     pub(crate) fn has(self, position: &[u8]) -> bool {

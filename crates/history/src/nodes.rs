@@ -163,6 +163,16 @@ impl<'a> NodeReader<'a> {
         let mut children = [Link::EMPTY; 16];
         for (at, old) in branch.children().iter().enumerate() {
             let child = path.child(at as u8);
+            if child.len() == ACCOUNT_NIBBLES {
+                let node = match old {
+                    Some(old) => old.node.map(|node| node.node),
+                    None => present[at].map(|stub| stub.node),
+                };
+                if let Some(node) = node {
+                    children[at] = self.last_leaf(&child, &node, into)?;
+                }
+                continue;
+            }
             let stub = match old {
                 Some(OldChild { node: None }) => continue,
                 Some(OldChild { node: Some(node) }) => self.old_stub(&child, node),
@@ -192,6 +202,23 @@ impl<'a> NodeReader<'a> {
         }))
     }
 
+    /// Adds the leaf of an account that shares all nibbles but the last with another. It is not blinded:
+    /// a blinded node at its path is the root of its storage trie.
+    fn last_leaf(
+        &mut self,
+        path: &Path,
+        node: &NodeRef,
+        into: &mut PartialTrie,
+    ) -> Result<Link, HistoryError> {
+        let key = path.account_part().ok_or_else(|| self.broken(path))?;
+        let link = self.account(path, &key, node, into)?;
+        into.hash_nodes([link], &mut self.batch);
+        match into.cached_ref(link) == Some(*node) {
+            true => Ok(link),
+            false => Err(self.broken(path)),
+        }
+    }
+
     /// Adds the leaf at `path`, whose reference is `node`.
     fn leaf(
         &mut self,
@@ -216,28 +243,39 @@ impl<'a> NodeReader<'a> {
             };
         }
         let key = whole.account_part().ok_or_else(|| self.broken(path))?;
+        self.account(path, &key, node, into)
+    }
+
+    /// Adds the leaf of an account at `path`, whose reference is `node`.
+    fn account(
+        &mut self,
+        path: &Path,
+        key: &B256,
+        node: &NodeRef,
+        into: &mut PartialTrie,
+    ) -> Result<Link, HistoryError> {
         let account = match self
             .old
-            .find(&Key::account(&key), &self.ahead, decode_account)?
+            .find(&Key::account(key), &self.ahead, decode_account)?
         {
             Some(account) => account,
-            None => self.view.account(&key)?,
+            None => self.view.account(key)?,
         };
         let account = account.ok_or_else(|| self.broken(path))?;
         // Most accounts have no storage, and the leaf's hash shows it.
-        let leaf = into.push_account(path.len(), &key, &account, Link::EMPTY);
+        let leaf = into.push_account(path.len(), key, &account, Link::EMPTY);
         into.hash_nodes([leaf], &mut self.batch);
         if into.cached_ref(leaf) == Some(*node) {
             return Ok(leaf);
         }
         into.free(leaf);
-        let storage = match self.old_root(&Path::account(&key))? {
+        let storage = match self.old_root(&Path::account(key))? {
             Some(OldChild { node: None }) => None,
-            Some(OldChild { node: Some(node) }) => Some(self.old_stub(&Path::account(&key), &node)),
-            None => self.present_storage(&key)?,
+            Some(OldChild { node: Some(node) }) => Some(self.old_stub(&Path::account(key), &node)),
+            None => self.present_storage(key)?,
         };
         let storage = storage.map_or(Link::EMPTY, |stub| into.push_stub(stub));
-        Ok(into.push_account(path.len(), &key, &account, storage))
+        Ok(into.push_account(path.len(), key, &account, storage))
     }
 
     /// The storage root that an account has at present.

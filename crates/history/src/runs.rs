@@ -41,6 +41,17 @@ impl Runs {
         self.files.iter().cloned().chain(memory)
     }
 
+    /// These runs, and one in a file below them, which begins above the block `first`.
+    pub(crate) fn with_file_below(&self, run: LiveRun, first: BlockId) -> Self {
+        let mut files = vec![run];
+        files.extend(self.files.iter().cloned());
+        Self {
+            first,
+            files,
+            ..self.clone()
+        }
+    }
+
     /// Memory of the runs in memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory.iter().map(|run| run.bytes()).sum()

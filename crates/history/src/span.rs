@@ -4,13 +4,12 @@
 use crate::{
     HistoryError,
     entry::entries_of,
-    list::ListedRun,
     memory_run::MemoryRun,
     node::WholeNodes,
     nodes::NodeReader,
     old::Old,
     rewind::{RewoundTrie, Source},
-    runs::{LiveRun, Run, Runs},
+    runs::{LiveRun, Runs},
     view::Present,
 };
 use alloy_primitives::B256;
@@ -22,10 +21,8 @@ use std::sync::Arc;
 /// Blocks that are made into runs.
 pub(crate) struct Span<'a> {
     db: &'a Db,
-    present: Arc<Present>,
     nodes: Option<WholeNodes>,
-    /// What is there above `bottom`.
-    runs: Arc<Runs>,
+    above: Above,
     /// The block whose state is reached.
     bottom: BlockId,
     limits: Limits,
@@ -40,8 +37,35 @@ pub(crate) struct Limits {
     pub(crate) trie_bytes: usize,
 }
 
-/// Takes a window and the runs above it, and returns all of them.
-pub(crate) type Keep<'a> = &'a mut dyn FnMut(Window, &Runs) -> Result<Arc<Runs>, HistoryError>;
+/// What tells of the state above a span, at one moment.
+#[derive(Clone)]
+pub(crate) struct Above {
+    /// The state after the newest block of the runs, or after the newest of the span, if there are none.
+    pub(crate) present: Arc<Present>,
+    /// The runs above the span.
+    pub(crate) runs: Arc<Runs>,
+}
+
+impl Above {
+    /// With a run below, which begins above the block `first`.
+    pub(crate) fn with_run_below(&self, run: LiveRun, first: BlockId) -> Self {
+        Self {
+            present: self.present.clone(),
+            runs: Arc::new(self.runs.with_file_below(run, first)),
+        }
+    }
+}
+
+/// What becomes of a span after a window.
+pub(crate) enum Keep {
+    /// It goes on below what is there now.
+    GoOn(Above),
+    /// It ends.
+    End,
+}
+
+/// Takes a window, and what is above it.
+pub(crate) type Keeping<'a> = &'a mut dyn FnMut(Window, &Above) -> Result<Keep, HistoryError>;
 
 /// Consecutive blocks whose entries are in memory.
 pub(crate) struct Window {
@@ -52,62 +76,38 @@ pub(crate) struct Window {
     pub(crate) parent: BlockId,
 }
 
-/// A run of a window: in memory, or in a file that is not listed yet.
-pub(crate) enum Made {
-    Memory(Arc<MemoryRun>, Vec<BlockId>),
-    File(ListedRun, LiveRun),
-}
-
-impl Made {
-    /// The run, as views and merges take it.
-    pub(crate) fn live(&self) -> LiveRun {
-        match self {
-            Self::Memory(run, _) => LiveRun {
-                last: *run.blocks.end(),
-                run: Run::Memory(run.clone()),
-            },
-            Self::File(_, run) => run.clone(),
-        }
-    }
-}
-
 impl<'a> Span<'a> {
-    /// Begins below `runs`, at the block `bottom`. `present` is the state after the newest block of the
-    /// runs, or after `bottom` if there are none.
+    /// Begins at the block `bottom`, below what is above.
     pub(crate) const fn new(
         db: &'a Db,
-        present: Arc<Present>,
+        above: Above,
         nodes: Option<WholeNodes>,
-        runs: Arc<Runs>,
         bottom: BlockId,
         limits: Limits,
     ) -> Self {
         Self {
             db,
-            present,
             nodes,
-            runs,
+            above,
             bottom,
             limits,
         }
     }
 
     /// Makes the entries of the blocks down to that above `low`, in windows as large as memory allows,
-    /// and hands each window to `keep`, which returns the runs with it. Calls `goes_on` before each
-    /// block. False if it said no, or if the chain is another one meanwhile.
+    /// and hands each window to `keep`. Calls `goes_on` before each block. False if one of them said no,
+    /// or if the chain is another one meanwhile.
     pub(crate) fn make(
         &mut self,
         low: BlockNumber,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
-        keep: Keep<'_>,
+        keep: Keeping<'_>,
     ) -> Result<bool, HistoryError> {
         // Each round has a trie of its own, which ends when it is too large.
         while self.bottom.number > low {
-            let old = Old {
-                runs: self.runs.clone(),
-                block: self.bottom,
-            };
-            let present = self.present.clone();
+            let Above { present, runs } = self.above.clone();
+            let block = self.bottom;
+            let old = Old { runs, block };
             let mut nodes = match self.nodes {
                 Some(whole) => Some(trie_at(&old, &present, whole)?),
                 None => None,
@@ -117,7 +117,10 @@ impl<'a> Span<'a> {
                     return Ok(false);
                 };
                 let parent = window.parent;
-                self.runs = keep(window, &self.runs)?;
+                match keep(window, &self.above)? {
+                    Keep::GoOn(above) => self.above = above,
+                    Keep::End => return Ok(false),
+                }
                 self.bottom = parent;
                 let trie_bytes = nodes.as_ref().map_or(0, RewoundTrie::memory_bytes);
                 if self.bottom.number <= low || trie_bytes >= self.limits.trie_bytes {

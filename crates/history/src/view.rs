@@ -13,9 +13,9 @@ use crate::{
     runs::Runs,
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, BlockId, BlockNumber, Changes, SlotValue};
+use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue};
 use cambium_state::{StateTrie, View, account_info};
-use cambium_trie::{PartialTrie, ProofTargets};
+use cambium_trie::{EMPTY_ROOT, PartialTrie, ProofTargets};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
@@ -198,7 +198,7 @@ impl HistoryView {
 }
 
 impl HistoryView {
-    /// The state root.
+    /// The state root. The node that has it is put together and hashed.
     ///
     /// # Errors
     ///
@@ -207,8 +207,14 @@ impl HistoryView {
         let Some(old) = &self.old else {
             return Ok(self.present.view.state_root());
         };
-        let root = self.nodes(old)?.root()?;
-        root.state_root().ok_or(HistoryError::NoNodes)
+        let mut nodes = self.nodes(old)?;
+        let mut trie = nodes.root()?;
+        let root = trie.state_root().ok_or(HistoryError::NoNodes)?;
+        if root != EMPTY_ROOT {
+            trie.load_node(&Path::EMPTY, &mut nodes)
+                .map_err(trie_error)?;
+        }
+        Ok(root)
     }
 
     /// Extracts the nodes on the paths to `keys`, from the state root on. All other subtries are

@@ -322,8 +322,7 @@ pub(crate) enum HistoryCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HistoryBuildArgs {
-    /// The oldest block whose state can be read [default: the oldest that the log allows, or that the
-    /// history has]
+    /// The oldest block whose state can be read [default: the oldest that the log allows]
     #[arg(long, value_name = "N")]
     pub(crate) from: Option<u64>,
     /// What a history that is not there yet keeps: flat for values, archive for proofs, too

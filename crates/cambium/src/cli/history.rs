@@ -7,7 +7,7 @@ use super::{
     output::{Output, Report, Table, bytes, count},
 };
 use cambium::{
-    B256, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
+    B256, BlockId, Db, Follower, History, HistoryError, HistoryOptions, HistoryStats, HistoryView,
     StateError, WholeNodes,
 };
 use serde_json::{Value, json};
@@ -113,59 +113,24 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
         trie_bytes: args.db.memory / 2,
         ..options(&args.db, mode)
     };
-    let oldest = db.stats()?.kept_from;
     let history = match History::exists(&*disk)? {
         true => History::open(disk, &db, options)?,
         false => {
             let nodes = nodes_of(args.history, args.nodes);
-            let from = args.from.unwrap_or(oldest);
             // Nodes are made from the newest block to the oldest.
-            let first = if nodes.is_some() {
-                db.head().number
-            } else {
-                from
+            let first = match nodes {
+                Some(_) => db.head().number,
+                None => args.from.unwrap_or(db.stats()?.kept_from),
             };
-            let history = History::create(disk, &db, first, nodes, options)?;
-            if nodes.is_some() {
-                extend_down(&history, &db, from, out)?;
-            }
-            history
+            History::create(disk, &db, first, nodes, options)?
         }
     };
     check_mode(mode, &history)?;
-    let (mut first, before) = history.blocks();
-    if let Some(from) = args.from.filter(|from| *from < first.number) {
-        extend_down(&history, &db, from, out)?;
-        first = history.blocks().0;
-    }
-    let head = db.head().number;
-    let bar = out.bar(
-        head.saturating_sub(before.number),
-        "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
-    );
-    let mut failed = None;
-    let has_nodes = history.has_nodes();
-    let upto = history.catch_up(&db, &mut |so_far| {
-        bar.set_position(match has_nodes {
-            true => so_far.head.number - so_far.at,
-            false => so_far.at - before.number,
-        });
-        bar.set_message(format!("block {}", count(so_far.at)));
-        // Files are merged when there are some new ones.
-        if !has_nodes
-            && so_far.at.is_multiple_of(256)
-            && let Err(error) = history.merge()
-        {
-            failed = Some(error);
-        }
-        failed.is_none()
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
+    let upto = catch_up(&history, &db, out)?;
+    extend_down(&history, &db, args.from, out)?;
     history.flush()?;
     history.merge()?;
-    bar.finish_and_clear();
+    let (first, has_nodes) = (history.blocks().0, history.has_nodes());
     let (stats, blocks) = (history.stats(), upto.number - first.number);
     let table = Table::default()
         .row("first block", first)
@@ -191,20 +156,56 @@ pub(crate) fn build(args: &HistoryBuildArgs, out: &Output) -> Result<Report, Fai
     Ok(Report::new(table.to_string(), json))
 }
 
-/// Adds older blocks, down to that above `from`.
-fn extend_down(history: &History, db: &Db, from: u64, out: &Output) -> Result<(), Failure> {
-    let first = history.blocks().0.number;
+/// Adds the blocks up to the head.
+fn catch_up(history: &History, db: &Db, out: &Output) -> Result<BlockId, Failure> {
+    let (before, head) = (history.blocks().1.number, db.head().number);
     let bar = out.bar(
-        first.saturating_sub(from),
+        head.saturating_sub(before),
         "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
     );
-    history.extend_down(db, from, &mut |at| {
+    let mut failed = None;
+    let has_nodes = history.has_nodes();
+    let upto = history.catch_up(db, &mut |so_far| {
+        bar.set_position(match has_nodes {
+            true => so_far.head.number - so_far.at,
+            false => so_far.at.saturating_sub(before),
+        });
+        bar.set_message(format!("block {}", count(so_far.at)));
+        // Files are merged when there are some new ones.
+        if !has_nodes
+            && so_far.at.is_multiple_of(256)
+            && let Err(error) = history.merge()
+        {
+            failed = Some(error);
+        }
+        failed.is_none()
+    })?;
+    bar.finish_and_clear();
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(upto),
+    }
+}
+
+/// Adds older blocks, down to that above `from`, or as far as the log goes.
+fn extend_down(history: &History, db: &Db, from: Option<u64>, out: &Output) -> Result<(), Failure> {
+    let first = history.blocks().0.number;
+    let to = from.unwrap_or(db.stats()?.kept_from);
+    let bar = out.bar(
+        first.saturating_sub(to),
+        "{percent:>3}% {wide_bar} {msg}  ETA {eta}",
+    );
+    let extended = history.extend_down(db, to, &mut |at| {
         bar.set_position(first - at);
         bar.set_message(format!("block {}", count(at)));
         true
-    })?;
+    });
     bar.finish_and_clear();
-    Ok(())
+    match extended {
+        // An import beside this has shortened the log meanwhile.
+        Err(HistoryError::LogEnds { .. }) if from.is_none() => Ok(()),
+        extended => Ok(extended.map(drop)?),
+    }
 }
 
 pub(crate) fn check(args: &DbArgs, out: &Output) -> Result<Report, Failure> {

@@ -32,8 +32,8 @@
 //! ```text
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamHist", line feed
-//! 8       4       format: 2
-//! 12      4       0
+//! 8       4       format: 3
+//! 12      4       which nodes it has: 0 for none; else one entry of a branch out of so many is whole
 //! 16      8       identity of the run
 //! 24      8       first block
 //! 32      8       last block
@@ -49,7 +49,10 @@
 //! 112     8       xxh3-64 of all before
 //! ```
 
-use crate::entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of};
+use crate::{
+    entry::{self, Entry, NUMBER_BYTES, Position, ValueVisitor, key_of, number_of},
+    node::WholeNodes,
+};
 use cambium_disk::BLOCK_BYTES;
 use cambium_primitives::{BlockNumber, DecodeError, Reader, put_varint};
 use std::ops::RangeInclusive;
@@ -60,8 +63,10 @@ pub(crate) const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Size of a waypoint: a block's number and hash.
 pub(crate) const WAYPOINT_BYTES: usize = 40;
 const PAGE_HEAD_BYTES: usize = 11;
+/// Least size of an entry: two lengths of the key's parts, the block, and the value's length.
+const ENTRY_BYTES_MIN: usize = 4;
 const MAGIC: &[u8; 8] = b"CamHist\n";
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Rounds up to whole blocks.
 pub(crate) const fn blocks_of(bytes: u64) -> u64 {
@@ -72,6 +77,7 @@ pub(crate) const fn blocks_of(bytes: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) identity: u64,
+    pub(crate) nodes: Option<WholeNodes>,
     pub(crate) blocks: RangeInclusive<BlockNumber>,
     pub(crate) entries: u64,
     pub(crate) pages: u64,
@@ -89,7 +95,7 @@ impl Trailer {
         let mut out = Vec::with_capacity(PAGE_BYTES);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&WholeNodes::to_number(self.nodes).to_le_bytes());
         for number in [
             self.identity,
             *self.blocks.start(),
@@ -117,10 +123,11 @@ impl Trailer {
         let sum = xxh3_64(reader.clone().take(112)?);
         let is_run = reader.take(8)? == MAGIC;
         let format = reader.u32()?;
-        reader.take(4)?;
+        let nodes = WholeNodes::from_number(reader.u32()?);
         let mut number = || reader.u64();
         let trailer = Self {
             identity: number()?,
+            nodes,
             blocks: number()?..=number()?,
             entries: number()?,
             pages: number()?,
@@ -153,6 +160,15 @@ impl Trailer {
         let filter = fences.checked_add(blocks_of(self.filter_bytes))?;
         let waypoints = filter.checked_add(blocks_of(waypoints))?;
         waypoints.checked_add(PAGE_BYTES as u64)
+    }
+
+    /// Whether there are runs of so many blocks, entries and keys. See [`ENTRY_BYTES_MIN`].
+    pub(crate) fn is_possible(&self) -> bool {
+        let entries_max = self
+            .pages
+            .saturating_mul((PAGE_BYTES / ENTRY_BYTES_MIN) as u64);
+        let (first, last) = (*self.blocks.start(), *self.blocks.end());
+        first <= last && last < u64::MAX && self.keys <= self.entries && self.entries <= entries_max
     }
 
     /// Offset of the fences.

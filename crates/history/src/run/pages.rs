@@ -22,6 +22,8 @@ pub(crate) struct ReadPage {
     pub(crate) is_checked: bool,
 }
 
+/// Pages for which the cache gets room when it is made, at most; it grows.
+const PAGES_EXPECTED_MAX: u64 = 1 << 20;
 /// Memory for one page of the cache beside its bytes.
 const OVERHEAD_BYTES: u64 = 96;
 
@@ -40,17 +42,19 @@ pub(crate) struct PageReads {
     cache: Cache<Place, Arc<[u8]>, PageWeight>,
     reads: AtomicU64,
     waits: AtomicU64,
+    index_bytes: AtomicU64,
 }
 
 impl PageReads {
     /// The cache takes at most `cache_bytes` bytes.
     pub(crate) fn new(disk: Arc<dyn Disk>, cache_bytes: u64) -> Self {
-        let pages = (cache_bytes / PAGE_BYTES as u64) as usize;
+        let pages = (cache_bytes / PAGE_BYTES as u64).min(PAGES_EXPECTED_MAX) as usize;
         Self {
             disk,
             cache: Cache::with_weighter(pages, cache_bytes, PageWeight),
             reads: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            index_bytes: AtomicU64::new(0),
         }
     }
 
@@ -84,6 +88,21 @@ impl PageReads {
     /// Times that somebody waited for them, once for those of a batch.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Counts memory of fences and filters, in bytes.
+    pub(crate) fn add_index_bytes(&self, bytes: u64) {
+        self.index_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts fences and filters that are gone.
+    pub(crate) fn take_index_bytes(&self, bytes: u64) {
+        self.index_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Memory of fences and filters, in bytes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed)
     }
 
     /// Memory of the cache, in bytes.

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     HistoryError,
     entry::{self, Entry, Key, ValueVisitor},
+    node::WholeNodes,
 };
 use alloy_primitives::B256;
 use cambium_disk::{Access, DiskFile};
@@ -30,6 +31,14 @@ pub(crate) struct RunFile {
     /// Pages that a cursor reads at once.
     cursor_pages: u64,
     reads: Arc<PageReads>,
+    /// Memory that `reads` counts for it, in bytes.
+    counted_bytes: u64,
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        self.reads.take_index_bytes(self.counted_bytes);
+    }
 }
 
 impl RunFile {
@@ -64,6 +73,10 @@ impl RunFile {
             let what = "the run's length is not what its trailer says";
             return Err(damaged(&path, at, what));
         }
+        if !trailer.is_possible() {
+            let what = "the trailer tells of blocks or entries that a run can't have";
+            return Err(damaged(&path, at, what));
+        }
         let mut run = Self {
             file,
             path,
@@ -72,6 +85,7 @@ impl RunFile {
             filter: None,
             cursor_pages: (buffer_bytes / PAGE_BYTES).max(1) as u64,
             reads,
+            counted_bytes: 0,
         };
         run.load(filter_bytes_max)?;
         Ok(run)
@@ -99,6 +113,8 @@ impl RunFile {
             self.filter = Some(filter);
         }
         self.fences = fences;
+        self.reads.add_index_bytes(self.memory_bytes());
+        self.counted_bytes = self.memory_bytes();
         Ok(())
     }
 
@@ -115,6 +131,11 @@ impl RunFile {
     /// The blocks whose changes it has.
     pub(crate) const fn blocks(&self) -> &RangeInclusive<BlockNumber> {
         &self.trailer.blocks
+    }
+
+    /// Which nodes it has, if any.
+    pub(crate) const fn nodes(&self) -> Option<WholeNodes> {
+        self.trailer.nodes
     }
 
     /// What tells it from all other runs.

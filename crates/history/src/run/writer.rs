@@ -8,6 +8,7 @@ use super::{
 use crate::{
     HistoryError,
     entry::{Entry, is_value, key_of},
+    node::WholeNodes,
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use cambium_primitives::{BlockId, BlockNumber};
@@ -18,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// What a run is going to have.
 pub(crate) struct RunContent {
     pub(crate) identity: u64,
+    pub(crate) nodes: Option<WholeNodes>,
     pub(crate) blocks: RangeInclusive<BlockNumber>,
     /// Number of keys, at most.
     pub(crate) keys: u64,
@@ -28,6 +30,7 @@ pub(crate) struct RunContent {
 pub(crate) struct RunWriter {
     file: Arc<dyn DiskFile>,
     identity: u64,
+    nodes: Option<WholeNodes>,
     blocks: RangeInclusive<BlockNumber>,
     page: PageBuilder,
     entries: u64,
@@ -53,6 +56,7 @@ impl RunWriter {
     ) -> Result<Self, HistoryError> {
         let RunContent {
             identity,
+            nodes,
             blocks,
             keys,
             has_filter,
@@ -60,6 +64,7 @@ impl RunWriter {
         Ok(Self {
             file: disk.create_with(name, Access::Direct)?,
             identity,
+            nodes,
             page: PageBuilder::new(*blocks.start()),
             blocks,
             entries: 0,
@@ -149,6 +154,7 @@ impl RunWriter {
         }
         let trailer = Trailer {
             identity: self.identity,
+            nodes: self.nodes,
             blocks: self.blocks.clone(),
             entries: self.entries,
             pages: self.pages,

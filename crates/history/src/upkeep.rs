@@ -1,0 +1,264 @@
+//! Merging the files of a history, and removing those whose blocks are not kept any more.
+
+use crate::{
+    HistoryError,
+    keeper::{Keeper, Writer},
+    list::ListedRun,
+    runs::{LiveRun, Run, Runs},
+};
+use std::{num::NonZeroU64, ops::Range, sync::Arc};
+
+/// Neighbours are merged when they have this many times the entries of the largest beside it.
+const MERGE_RATIO: u64 = 3;
+/// Largest sum of the files that are merged, in bytes.
+const MERGED_BYTES_MAX: u64 = 1 << 40;
+/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
+/// whole runs.
+const KEPT_RUNS: u64 = 4;
+
+impl Keeper {
+    /// Merges files as long as any are due.
+    pub(crate) fn merge_all(&self) -> Result<(), HistoryError> {
+        while self.merge_once()? {}
+        Ok(())
+    }
+
+    /// Merges the files that are due. False if none are.
+    fn merge_once(&self) -> Result<bool, HistoryError> {
+        let _merging = self.merging.lock();
+        let Some((merged, replaced)) = self.plan_merge()? else {
+            return Ok(false);
+        };
+        let run = self.merge_files(&merged, &replaced)?;
+        let mut writer = self.writer.lock();
+        let runs = &writer.list.runs;
+        let at = runs.iter().position(|run| *run == replaced[0].listed);
+        let at = at.filter(|at| {
+            let mut there = runs[*at..].iter();
+            replaced.iter().all(|run| there.next() == Some(&run.listed))
+        });
+        let Some(at) = at else {
+            // The head has moved below their end meanwhile.
+            drop(writer);
+            self.remove_files(&[merged])?;
+            return Ok(true);
+        };
+        let mut list = writer.list.clone();
+        list.runs.splice(at..at + replaced.len(), [merged]);
+        self.replace_list(&mut writer, list)?;
+        let before = self.runs.read().clone();
+        let mut files = before.files.clone();
+        files.splice(at..at + replaced.len(), [run]);
+        *self.runs.write() = Arc::new(Runs {
+            files,
+            ..Runs::clone(&before)
+        });
+        drop(writer);
+        self.remove_files(&replaced.iter().map(|run| run.listed).collect::<Vec<_>>())?;
+        Ok(true)
+    }
+
+    /// Writes the run that neighbours become.
+    fn merge_files(
+        &self,
+        merged: &ListedRun,
+        replaced: &[FileRun],
+    ) -> Result<LiveRun, HistoryError> {
+        let mut waypoints = Vec::new();
+        for FileRun { listed, live } in replaced {
+            if let Run::File(run) = &live.run {
+                let ids = run.waypoints()?.into_iter();
+                waypoints.extend(ids.filter(|id| id.number <= listed.last.number));
+            }
+        }
+        let inputs: Vec<_> = replaced.iter().map(|run| run.live.clone()).collect();
+        self.write_run(merged, &inputs, &waypoints)
+    }
+
+    /// The run to be, and the runs that it replaces.
+    fn plan_merge(&self) -> Result<Option<(ListedRun, Vec<FileRun>)>, HistoryError> {
+        self.check_writable()?;
+        let mut writer = self.writer.lock();
+        let runs = self.runs.read().clone();
+        let files = writer.list.runs.iter().zip(&runs.files);
+        let files: Vec<_> = files.map(FileRun::new).collect();
+        let keep_blocks = writer.list.keep_blocks;
+        Ok(due(files, keep_blocks).map(|due| (Self::merged_run(&mut writer, &due), due)))
+    }
+
+    fn merged_run(writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
+        let (oldest, newest) = (&replaced[0].listed, &replaced[replaced.len() - 1].listed);
+        Self::new_run(writer, oldest.first, newest.last)
+    }
+
+    /// Merges runs that are not listed yet, as long as any are due.
+    pub(crate) fn merge_unlisted(&self, runs: &mut Vec<FileRun>) -> Result<(), HistoryError> {
+        loop {
+            let (range, merged) = {
+                let mut writer = self.writer.lock();
+                let Some(range) = due_of(runs, writer.list.keep_blocks) else {
+                    return Ok(());
+                };
+                let merged = Self::merged_run(&mut writer, &runs[range.clone()]);
+                (range, merged)
+            };
+            let live = self.merge_files(&merged, &runs[range.clone()])?;
+            let merged = FileRun {
+                listed: merged,
+                live,
+            };
+            let replaced = runs.splice(range, [merged]).map(|run| run.listed);
+            self.remove_files(&replaced.collect::<Vec<_>>())?;
+        }
+    }
+
+    /// Removes the oldest runs of which no block is kept. False if there are none.
+    pub(crate) fn prune(&self) -> Result<bool, HistoryError> {
+        let _merging = self.merging.lock();
+        let mut writer = self.writer.lock();
+        let Some(keep) = writer.list.keep_blocks else {
+            return Ok(false);
+        };
+        let before = self.runs.read().clone();
+        let oldest_kept = before.upto.number.saturating_sub(keep.get());
+        let gone = writer.list.runs.iter();
+        let gone = gone
+            .take_while(|run| run.last.number <= oldest_kept)
+            .count();
+        if gone == 0 {
+            return Ok(false);
+        }
+        let mut list = writer.list.clone();
+        let removed: Vec<_> = list.runs.drain(..gone).collect();
+        list.first = removed.last().map_or(list.first, |run| run.last);
+        let first = list.first;
+        self.replace_list(&mut writer, list)?;
+        *self.runs.write() = Arc::new(Runs {
+            first,
+            files: before.files[gone..].to_vec(),
+            ..Runs::clone(&before)
+        });
+        drop(writer);
+        self.remove_files(&removed)?;
+        Ok(true)
+    }
+}
+
+/// A run in a file, as it is listed, or is going to be.
+#[derive(Clone)]
+pub(crate) struct FileRun {
+    pub(crate) listed: ListedRun,
+    pub(crate) live: LiveRun,
+}
+
+impl FileRun {
+    fn new((listed, live): (&ListedRun, &LiveRun)) -> Self {
+        Self {
+            listed: *listed,
+            live: live.clone(),
+        }
+    }
+}
+
+/// The runs to merge, if any are due in a history of that length.
+fn due(mut runs: Vec<FileRun>, keep_blocks: Option<NonZeroU64>) -> Option<Vec<FileRun>> {
+    let range = due_of(&runs, keep_blocks)?;
+    Some(runs.drain(range).collect())
+}
+
+fn due_of(runs: &[FileRun], keep_blocks: Option<NonZeroU64>) -> Option<Range<usize>> {
+    let sizes: Vec<_> = runs.iter().map(|run| RunSize::of(&run.live)).collect();
+    let blocks_max = keep_blocks.map(|keep| keep.get() / KEPT_RUNS);
+    due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX))
+}
+
+/// The size of a run in a file.
+#[derive(Clone, Copy, Debug)]
+struct RunSize {
+    entries: u64,
+    bytes: u64,
+    blocks: u64,
+}
+
+impl RunSize {
+    fn of(live: &LiveRun) -> Self {
+        match &live.run {
+            Run::File(run) => Self {
+                entries: run.entries(),
+                bytes: run.file_bytes(),
+                blocks: (live.last + 1).saturating_sub(*run.blocks().start()),
+            },
+            Run::Memory(_) => Self {
+                entries: 0,
+                bytes: 0,
+                blocks: 0,
+            },
+        }
+    }
+}
+
+/// The runs to merge: of all neighbours the largest of which has at most a quarter of their entries,
+/// those with the fewest entries. So each entry is written about as often as there are powers of four
+/// between a new run and the whole, whether runs are added above or below.
+fn due_for_merge(sizes: &[RunSize], blocks_max: u64) -> Option<Range<usize>> {
+    let mut due: Option<(u64, Range<usize>)> = None;
+    for from in 0..sizes.len() {
+        let (mut entries, mut largest, mut bytes, mut blocks) = (0, 0, 0, 0);
+        for (at, size) in sizes.iter().enumerate().skip(from) {
+            entries += size.entries;
+            largest = largest.max(size.entries);
+            bytes += size.bytes;
+            blocks += size.blocks;
+            if bytes > MERGED_BYTES_MAX || blocks > blocks_max {
+                break;
+            }
+            if at > from && entries >= (MERGE_RATIO + 1) * largest {
+                if due.as_ref().is_none_or(|(least, _)| entries < *least) {
+                    due = Some((entries, from..at + 1));
+                }
+                break;
+            }
+        }
+    }
+    due.map(|(_, range)| range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds runs of one entry, above or below, merges what is due, and returns the entries that were
+    /// written for each.
+    fn written_for_each(added: u64, below: bool, blocks_max: u64) -> (u64, usize) {
+        let size = |entries| RunSize {
+            entries,
+            bytes: entries,
+            blocks: entries,
+        };
+        let (mut sizes, mut written, mut most) = (Vec::new(), 0, 0);
+        for _ in 0..added {
+            let at = if below { 0 } else { sizes.len() };
+            sizes.insert(at, size(1));
+            while let Some(range) = due_for_merge(&sizes, blocks_max) {
+                let entries = sizes[range.clone()].iter().map(|size| size.entries).sum();
+                written += entries;
+                sizes.splice(range, [size(entries)]);
+            }
+            most = most.max(sizes.len());
+        }
+        assert!(sizes.iter().all(|size| size.blocks <= blocks_max));
+        (written / added, most)
+    }
+
+    #[test]
+    fn an_entry_is_written_once_for_each_power_of_four() {
+        for below in [false, true] {
+            let (written, most) = written_for_each(4_096, below, u64::MAX);
+            assert_eq!(written, 6);
+            assert!(most <= 3 * 6 + 1, "{most} runs");
+            let (written, most) = written_for_each(4_096, below, 64);
+            assert_eq!(written, 3);
+            assert!(most <= 64 + 9, "{most} runs");
+        }
+    }
+}

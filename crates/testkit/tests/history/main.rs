@@ -1,0 +1,10 @@
+//! The history beside the naive model: any account, slot and proof at any kept block, whatever the
+//! chain did since, and whatever happened to the history's files.
+
+mod crafted;
+mod faults;
+mod growing;
+mod limits;
+mod odd_paths;
+mod states;
+mod world;
