@@ -15,11 +15,12 @@ use crate::{
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue};
 use cambium_state::{StateTrie, View, account_info};
-use cambium_trie::{EMPTY_ROOT, PartialTrie, ProofTargets};
+use cambium_trie::{EMPTY_ROOT, ExtractedRange, LeafRange, PartialTrie, ProofTargets};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
 use std::{
+    num::NonZeroUsize,
     ops::ControlFlow,
     sync::{Arc, OnceLock},
 };
@@ -256,6 +257,26 @@ impl HistoryView {
         );
         let mut trie = nodes.root()?;
         trie.extract_for_changes(keys, changes.accounts(), &mut nodes)
+            .map_err(trie_error)
+    }
+
+    /// Extracts the leaves of a range in the order of their paths, `limit` of them at most, and the nodes
+    /// that prove that there are no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`], and an error if the range ends before it begins.
+    pub fn extract_range(
+        &self,
+        range: &LeafRange,
+        limit: NonZeroUsize,
+    ) -> Result<ExtractedRange, HistoryError> {
+        let Some(old) = &self.old else {
+            return Ok(self.present.view.extract_range(range, limit)?);
+        };
+        let mut nodes = self.nodes(old)?;
+        let mut trie = nodes.root()?;
+        trie.extract_range(range, limit, &mut nodes)
             .map_err(trie_error)
     }
 

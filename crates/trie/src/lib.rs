@@ -67,6 +67,7 @@ mod hash;
 mod top_levels;
 mod extract;
 mod trace;
+mod range;
 mod encode;
 mod witness;
 mod multiproof;
@@ -86,6 +87,7 @@ pub use proof::{
     AccountProof, ProofError, ProofFault, StorageKey, StorageProof, VerifiedAccount,
     verify_account_proof,
 };
+pub use range::{ExtractedRange, LeafRange};
 pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};

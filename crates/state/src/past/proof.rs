@@ -12,8 +12,8 @@ use crate::{
 };
 use cambium_primitives::{Changes, Path};
 use cambium_snapshot::{ReadCause, StateError, restored_bytes_max, update_error};
-use cambium_trie::{PartialTrie, ProofTargets};
-use std::sync::Arc;
+use cambium_trie::{ExtractedRange, LeafRange, PartialTrie, ProofTargets};
+use std::{num::NonZeroUsize, sync::Arc};
 
 /// The paths of accounts and slots.
 fn leaves_of(keys: &ProofTargets) -> impl Iterator<Item = Path> {
@@ -37,6 +37,24 @@ impl View {
             snapshot.prefetch_pages(leaves_of(keys), ReadCause::Proof)?;
             let mut trie = tries.top_levels().clone();
             trie.extract(keys, &mut TrieReader::new(tries, base))
+                .map_err(update_error)
+        })
+    }
+
+    /// Extracts the leaves of a range in the order of their paths, `limit` of them at most, and the nodes
+    /// that prove that there are no others.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::extract`], and an error if the range ends before it begins.
+    pub fn extract_range(
+        &self,
+        range: &LeafRange,
+        limit: NonZeroUsize,
+    ) -> Result<ExtractedRange, StateError> {
+        self.inner.with_tries(self, |tries, base| {
+            let mut trie = tries.top_levels().clone();
+            trie.extract_range(range, limit, &mut TrieReader::new(tries, base))
                 .map_err(update_error)
         })
     }

@@ -8,7 +8,7 @@ use cambium_testkit::{
     plain::{self, account, path},
     say,
 };
-use cambium_trie::ProofTargets;
+use cambium_trie::{LeafRange, ProofTargets};
 use std::{collections::HashMap, num::NonZeroU32};
 
 /// Paths that share all nibbles but the last, all but some of the last, or all but some within; and
@@ -95,6 +95,18 @@ impl World {
         }
         if self.history.has_nodes() {
             assert_eq!(view.state_root().unwrap(), model.root(), "{id}");
+            let whole = (B256::ZERO, B256::repeat_byte(0xff));
+            compare_range(&view, model, &LeafRange::accounts(whole.0, whole.1), 5);
+            let (first, last) = (odd_path(number), odd_path(number / 2));
+            let range = LeafRange::accounts(first.min(last), first.max(last));
+            compare_range(&view, model, &range, 5);
+            let account = odd_path(number % size.accounts);
+            compare_range(
+                &view,
+                model,
+                &LeafRange::slots(account, whole.0, whole.1),
+                5,
+            );
             let slots: Vec<_> = (0..size.slots + 4).map(odd_path).collect();
             let keys = (0..size.accounts + 6).map(|at| (odd_path(at), slots.clone()));
             compare_proof(&view, model, ProofTargets::new(keys.collect()));

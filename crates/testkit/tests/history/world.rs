@@ -8,8 +8,8 @@ use cambium_testkit::{
     Model, Random, TINY_FILES,
     plain::{self, account, path},
 };
-use cambium_trie::{Lookup, PartialTrie, ProofTargets};
-use std::{collections::HashMap, sync::Arc};
+use cambium_trie::{LeafRange, LeafValue, Lookup, PartialTrie, ProofTargets};
+use std::{collections::HashMap, num::NonZeroUsize, sync::Arc};
 
 pub(crate) const ACCOUNTS: u64 = 40;
 pub(crate) const SLOTS: u64 = 30;
@@ -77,6 +77,53 @@ pub(crate) fn compare_proof(view: &HistoryView, model: &Model, keys: ProofTarget
             assert_eq!(found.as_ref(), value, "{slot} of {account} at {id}");
         }
     }
+}
+
+/// Extracts leaves of a range in parts, proves each, and compares all of them with the model's.
+pub(crate) fn compare_range(view: &HistoryView, model: &Model, range: &LeafRange, limit: usize) {
+    let id = view.block();
+    let within = range.first..=range.last;
+    let expected: Vec<(B256, LeafValue)> = match &range.account {
+        None => model
+            .accounts()
+            .filter(|(key, _)| within.contains(*key))
+            .map(|(key, account)| (*key, LeafValue::Account(account.account)))
+            .collect(),
+        Some(account) => model
+            .account(account)
+            .into_iter()
+            .flat_map(|account| &account.slots)
+            .filter(|(key, _)| within.contains(*key))
+            .map(|(key, value)| (*key, LeafValue::Slot(*value)))
+            .collect(),
+    };
+    let limit = NonZeroUsize::new(limit).unwrap();
+    let (mut found, mut rest) = (Vec::new(), *range);
+    loop {
+        let part = view
+            .extract_range(&rest, limit)
+            .unwrap_or_else(|error| panic!("{id}: {error}"));
+        let nodes = part.trie.witness_nodes();
+        let (proof, unused) = PartialTrie::from_witness(model.root(), &nodes).unwrap();
+        assert_eq!(unused, 0, "{id}");
+        let leaves = proof.leaves(&part.range).unwrap();
+        assert!(leaves.len() <= limit.get());
+        // No node can be left out.
+        if !nodes.is_empty() && found.is_empty() {
+            let mut nodes = nodes;
+            nodes.remove(id.number as usize % nodes.len());
+            if let Ok((proof, _)) = PartialTrie::from_witness(model.root(), &nodes) {
+                let told = proof.leaves(&part.range);
+                assert!(told.is_err() || told.as_ref() == Ok(&leaves), "{id}");
+            }
+        }
+        found.extend(leaves);
+        match part.next {
+            Some(next) => rest.first = next,
+            None => break,
+        }
+    }
+    assert_eq!(found, expected, "{range:?} at {id}");
 }
 
 impl World {
@@ -214,6 +261,14 @@ impl World {
             }
         }
         if self.history.has_nodes() {
+            let first = path(id.number);
+            let mut last = first;
+            last[0] = first[0].saturating_add(9);
+            let range = LeafRange::accounts(first, last);
+            compare_range(view, model, &range, 60);
+            let account = path(id.number % ACCOUNTS);
+            let range = LeafRange::slots(account, B256::ZERO, B256::repeat_byte(0xff));
+            compare_range(view, model, &range, 3);
             assert_eq!(view.state_root().unwrap(), model.root(), "{id}");
             let slots: Vec<_> = (0..SLOTS + 5).step_by(3).map(path).collect();
             let keys = (0..ACCOUNTS + 30).map(|at| (path(at), slots.clone()));

@@ -1,0 +1,249 @@
+//! Leaves in the order of their paths, and proofs that they are all that there are.
+//!
+//! A proof of a range is a partial trie in which nothing within the range is blinded. Whoever builds it from
+//! its nodes and finds the root right can list the leaves, and knows that none is missing.
+
+use crate::{
+    arena::Link,
+    error::{Missing, TrieError, UpdateError},
+    extract::ProofTargets,
+    graft::LeafValue,
+    partial::{Lookup, NodeView, PartialTrie},
+    resolve::Resolve,
+};
+use alloc::{vec, vec::Vec};
+use alloy_primitives::B256;
+use cambium_primitives::{ACCOUNT_NIBBLES, Path};
+use core::{num::NonZeroUsize, ops::ControlFlow};
+
+/// Accounts from one path to another, or slots of one account, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRange {
+    /// The account whose slots these are; `None` for accounts.
+    pub account: Option<B256>,
+    /// First path, keccak(address) or keccak(slot).
+    pub first: B256,
+    /// Last path.
+    pub last: B256,
+}
+
+impl LeafRange {
+    /// Accounts from one path to another.
+    pub const fn accounts(first: B256, last: B256) -> Self {
+        Self {
+            account: None,
+            first,
+            last,
+        }
+    }
+
+    /// Slots of the account at keccak(address).
+    pub const fn slots(account: B256, first: B256, last: B256) -> Self {
+        Self {
+            account: Some(account),
+            first,
+            last,
+        }
+    }
+
+    /// The path of a leaf in the state trie.
+    fn path(&self, key: &B256) -> Path {
+        match &self.account {
+            None => Path::account(key),
+            Some(account) => Path::slot(account, key),
+        }
+    }
+
+    /// Whether it has leaves below a path.
+    fn reaches(&self, path: &Path) -> bool {
+        let (first, last) = (self.path(&self.first), self.path(&self.last));
+        (first.prefix(path.len())..=last.prefix(path.len())).contains(path)
+    }
+
+    fn targets(&self, mut keys: Vec<B256>) -> ProofTargets {
+        keys.push(self.first);
+        keys.push(self.last);
+        ProofTargets::new(match self.account {
+            None => keys.into_iter().map(|key| (key, vec![])).collect(),
+            Some(account) => vec![(account, keys)],
+        })
+    }
+}
+
+/// A part of a trie that has all leaves of a range.
+#[derive(Clone, Debug)]
+pub struct ExtractedRange {
+    /// The nodes on the paths to the leaves, and to both ends of the range.
+    pub trie: PartialTrie,
+    /// What was extracted: the range that was asked for, or as much of it as the limit allows.
+    pub range: LeafRange,
+    /// The first leaf beyond, within what was asked for: `None` if there is none.
+    pub next: Option<B256>,
+}
+
+impl PartialTrie {
+    /// Visits the leaves of a range in the order of their paths, until `visit` breaks.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if a node within the range is blinded.
+    pub fn visit_range(
+        &self,
+        range: &LeafRange,
+        visit: &mut dyn FnMut(&B256, LeafValue) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Missing> {
+        let Some(account) = &range.account else {
+            return self.visit_below(self.root, self.base, range, visit);
+        };
+        let path = Path::account(account);
+        match self.lookup(&path) {
+            Lookup::Stub { depth, stub } => Err(Missing {
+                path: path.prefix(depth),
+                node: stub.node,
+            }),
+            Lookup::Account(_) => {
+                let storage = self.find(&path).unwrap_or(Link::EMPTY);
+                self.visit_below(storage, path, range, visit)
+            }
+            Lookup::Absent | Lookup::Slot(_) => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// The leaves of a range, in the order of their paths.
+    ///
+    /// # Errors
+    ///
+    /// As [`PartialTrie::visit_range`].
+    pub fn leaves(&self, range: &LeafRange) -> Result<Vec<(B256, LeafValue)>, Missing> {
+        let mut leaves = Vec::new();
+        _ = self.visit_range(range, &mut |key, value| {
+            leaves.push((*key, value));
+            ControlFlow::Continue(())
+        })?;
+        Ok(leaves)
+    }
+
+    fn visit_below(
+        &self,
+        link: Link,
+        path: Path,
+        range: &LeafRange,
+        visit: &mut dyn FnMut(&B256, LeafValue) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Missing> {
+        if !range.reaches(&path) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let (key, value) = match self.visit(link) {
+            NodeView::Empty => return Ok(ControlFlow::Continue(())),
+            NodeView::Stub(stub) => {
+                return Err(Missing {
+                    path,
+                    node: stub.node,
+                });
+            }
+            NodeView::Extension { path: own, child } => {
+                return self.visit_below(child, path.join(&own), range, visit);
+            }
+            NodeView::Branch { children } => {
+                for (nibble, child) in (0..).zip(children) {
+                    let outcome = self.visit_below(*child, path.child(nibble), range, visit)?;
+                    if outcome.is_break() {
+                        return Ok(outcome);
+                    }
+                }
+                return Ok(ControlFlow::Continue(()));
+            }
+            NodeView::Account { key, account, .. } => (key, LeafValue::Account(account)),
+            NodeView::Slot { key, value, .. } => (key, LeafValue::Slot(value)),
+        };
+        Ok(match (range.first..=range.last).contains(&key) {
+            true => visit(&key, value),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Extracts the leaves of a range, `limit` of them at most, and the nodes that prove that there are no
+    /// others. Loads absent subtries.
+    ///
+    /// # Errors
+    ///
+    /// [`TrieError::Unsorted`] if the range ends before it begins, and an error if it is outside the trie
+    /// or loading fails.
+    pub fn extract_range<R: Resolve>(
+        &mut self,
+        range: &LeafRange,
+        limit: NonZeroUsize,
+        resolver: &mut R,
+    ) -> Result<ExtractedRange, UpdateError<R::Error>> {
+        if range.first > range.last {
+            let path = range.path(&range.last);
+            return Err(TrieError::Unsorted { path }.into());
+        }
+        let (mut keys, mut rest) = (Vec::new(), *range);
+        let next = loop {
+            let mut next = None;
+            let outcome = self.visit_range(&rest, &mut |key, _| {
+                if keys.len() == limit.get() {
+                    next = Some(*key);
+                    return ControlFlow::Break(());
+                }
+                keys.push(*key);
+                ControlFlow::Continue(())
+            });
+            let missing = match outcome {
+                Ok(_) => break next,
+                Err(missing) => missing.path,
+            };
+            if let Some(above) = keys.last().and_then(successor) {
+                rest.first = above;
+            }
+            match (&range.account, missing.len() < ACCOUNT_NIBBLES) {
+                (Some(account), true) => {
+                    _ = self.load_leaf(&Path::account(account), resolver)?;
+                }
+                _ => _ = self.load_node(&missing, resolver)?,
+            }
+        };
+        let extracted = match next {
+            None => *range,
+            Some(_) => LeafRange {
+                last: keys.last().copied().unwrap_or(range.last),
+                ..*range
+            },
+        };
+        Ok(ExtractedRange {
+            trie: self.extract(&extracted.targets(keys), resolver)?,
+            range: extracted,
+            next,
+        })
+    }
+}
+
+/// The path after another; `None` after the last one.
+fn successor(path: &B256) -> Option<B256> {
+    let mut next = *path;
+    for byte in next.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            return Some(next);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_successor_is_the_next_path() {
+        assert_eq!(
+            successor(&B256::with_last_byte(7)),
+            Some(B256::with_last_byte(8))
+        );
+        let mut carried = B256::ZERO;
+        carried[30] = 1;
+        assert_eq!(successor(&B256::with_last_byte(255)), Some(carried));
+        assert_eq!(successor(&B256::repeat_byte(255)), None);
+    }
+}
