@@ -5,6 +5,8 @@ mod crafted;
 mod faults;
 mod growing;
 mod limits;
+mod long_chain;
 mod odd_paths;
+mod public_chains;
 mod states;
 mod world;
