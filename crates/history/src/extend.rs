@@ -54,15 +54,17 @@ impl Keeper {
     }
 
     /// Adds the blocks up to `to`, which has all of the history below it. False if `goes_on` said
-    /// no, or if the chain is another one meanwhile. The caller holds `growing_up`.
+    /// no, or if the chain is another one meanwhile. At most `threads` threads make nodes. The caller
+    /// holds `growing_up`.
     pub(crate) fn extend_up(
         &self,
         db: &Db,
         to: BlockId,
+        threads: usize,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<bool, HistoryError> {
         let mut made = MadeRuns::default();
-        let outcome = self.make_up_to(db, to, goes_on, &mut made);
+        let outcome = self.make_up_to(db, to, threads, goes_on, &mut made);
         match outcome {
             Ok(true) => self.install(to, made)?,
             // Nobody has seen them.
@@ -76,6 +78,7 @@ impl Keeper {
         &self,
         db: &Db,
         to: BlockId,
+        threads: usize,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
         made: &mut MadeRuns,
     ) -> Result<bool, HistoryError> {
@@ -90,7 +93,7 @@ impl Keeper {
                 memory: Vec::new(),
             }),
         };
-        let mut span = Span::new(db, above, self.nodes, to, self.limits());
+        let mut span = Span::new(db, above, self.nodes, to, self.limits(threads));
         let (mut in_memory, mut reached) = (0, to);
         let is_made = span.make(upto.number, goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
@@ -167,7 +170,8 @@ impl Keeper {
         }
         let present = self.present(db, upto)?;
         let above = Above { present, runs };
-        let mut span = Span::new(db, above, self.nodes, first, self.limits());
+        let limits = self.limits(rayon::current_num_threads());
+        let mut span = Span::new(db, above, self.nodes, first, limits);
         span.make(to.max(oldest_kept), goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
             let made = self.write_window(run, &ids)?;
@@ -203,10 +207,11 @@ impl Keeper {
         Ok(true)
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self, threads: usize) -> Limits {
         Limits {
             entries_bytes: self.recent_bytes_max(),
             trie_bytes: usize::try_from(self.options.trie_bytes).unwrap_or(usize::MAX),
+            threads,
         }
     }
 

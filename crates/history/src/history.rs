@@ -337,7 +337,7 @@ impl History {
         db: &Db,
         goes_on: &mut dyn FnMut(&CatchUp) -> bool,
     ) -> Result<BlockId, HistoryError> {
-        self.advance(db, &|| db.head(), goes_on)
+        self.advance(db, &|| db.head(), rayon::current_num_threads(), goes_on)
     }
 
     /// As [`History::catch_up`], but the nodes of blocks whose layers are in memory are left for later:
@@ -348,7 +348,8 @@ impl History {
         goes_on: &mut dyn FnMut(&CatchUp) -> bool,
     ) -> Result<BlockId, HistoryError> {
         match self.has_nodes() {
-            true => self.advance(db, &|| db.settled_block(), goes_on),
+            // Commits need the other threads.
+            true => self.advance(db, &|| db.settled_block(), 1, goes_on),
             false => self.catch_up(db, goes_on),
         }
     }
@@ -357,6 +358,7 @@ impl History {
         &self,
         db: &Db,
         goal: &dyn Fn() -> BlockId,
+        threads: usize,
         goes_on: &mut dyn FnMut(&CatchUp) -> bool,
     ) -> Result<BlockId, HistoryError> {
         let mut parted = 0;
@@ -382,7 +384,7 @@ impl History {
                     is_wanted = goes_on(&CatchUp { upto, at, head });
                     is_wanted
                 };
-                if self.inner.extend_up(db, head, &mut goes_on)? {
+                if self.inner.extend_up(db, head, threads, &mut goes_on)? {
                     continue;
                 }
                 parted += 1;

@@ -81,6 +81,14 @@ impl MemoryRun {
         Entry { position, value }.pack(&mut self.bytes);
     }
 
+    /// Moves the entries of another run behind these. [`MemoryRun::sorted`] must follow.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        let shift = self.bytes.len() as u32;
+        self.bytes.append(&mut other.bytes);
+        self.starts
+            .extend(other.starts.drain(..).map(|start| start + shift));
+    }
+
     fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
         self.starts.shrink_to_fit();

@@ -11,15 +11,16 @@ use crate::{
     node::{OldChild, OldNode, OldRoot, WholeNodes, encode_branch},
     nodes::{NodeReader, trie_error},
 };
-use alloy_primitives::B256;
+use alloy_primitives::{B256, keccak256};
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, BlockNumber, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, BlockNumber, Changes, Path};
 use cambium_state::{CommittedBlock, StateTrie, TrieReader};
 use cambium_trie::{
     Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, ProofTargets, Resolve, Stub, Traced,
-    commit,
+    commit, encode_branch as encode_branch_rlp,
 };
-use std::{collections::HashMap, iter};
+use rayon::prelude::*;
+use std::{collections::HashMap, iter, mem, ops::RangeInclusive};
 
 /// From where the nodes of the newest block are read.
 pub(crate) enum Source<'a> {
@@ -45,13 +46,27 @@ impl Resolve for Source<'_> {
     }
 }
 
-/// A state trie that is taken back.
+/// A state trie that is taken back. While its root is a branch of sixteen branches, whatever is below
+/// one child does not depend on the others, so threads share them.
 pub(crate) struct RewoundTrie<'a> {
+    /// The trie, or one for each thread.
+    parts: Vec<Part<'a>>,
+    /// The root's children, if there are several parts.
+    top: Option<[NodeRef; 16]>,
+    whole: WholeNodes,
+}
+
+/// A state trie of which some children of the root are taken back.
+struct Part<'a> {
     trie: PartialTrie,
     present: &'a StateTrie,
     source: Source<'a>,
     whole: WholeNodes,
     batch: Batch,
+    /// The children; all if it is the only part.
+    nibbles: RangeInclusive<u8>,
+    /// Entries of the block that is taken back.
+    entries: MemoryRun,
 }
 
 /// What may change on some paths, as it is at one block.
@@ -82,38 +97,183 @@ impl Nodes {
 }
 
 impl<'a> RewoundTrie<'a> {
-    /// A trie of which nothing but the root may be known.
+    /// A trie of which nothing but the root may be known. `make` makes it, for each of at most
+    /// `parts_max` threads.
     pub(crate) fn new(
-        trie: PartialTrie,
+        make: impl Fn() -> Result<(PartialTrie, Source<'a>), HistoryError>,
         present: &'a StateTrie,
-        source: Source<'a>,
         whole: WholeNodes,
-    ) -> Self {
-        Self {
-            trie,
-            present,
-            source,
-            whole,
-            batch: Batch::new(),
+        parts_max: usize,
+    ) -> Result<Self, HistoryError> {
+        let part = |nibbles| {
+            let (trie, source) = make()?;
+            Ok::<_, HistoryError>(Part {
+                trie,
+                present,
+                source,
+                whole,
+                batch: Batch::new(),
+                nibbles,
+                entries: MemoryRun::empty(0..=0),
+            })
+        };
+        let mut first = part(0..=15)?;
+        let top = match parts_max {
+            0 | 1 => None,
+            _ => first.load_top()?,
+        };
+        let mut parts = vec![first];
+        if top.is_some() {
+            let count = parts_max.min(16);
+            let nibbles = |at: usize| (16 * at / count) as u8..=(16 * (at + 1) / count - 1) as u8;
+            parts[0].nibbles = nibbles(0);
+            for at in 1..count {
+                let mut part = part(nibbles(at))?;
+                part.load_top()?;
+                parts.push(part);
+            }
         }
+        Ok(Self { parts, top, whole })
     }
 
     /// Memory of the trie, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.trie.memory_bytes()
+        self.parts.iter().map(|part| part.trie.memory_bytes()).sum()
     }
 
     /// Takes back `block`, the newest one, and adds its entries. `root_before` is the state root of
-    /// its parent, if it is known.
+    /// its parent, if it is known. False if the trie has become so small that threads can't share it:
+    /// then it is to be made anew for one, and the entries are incomplete.
     pub(crate) fn undo(
         &mut self,
         block: &CommittedBlock,
         root_before: Option<B256>,
         entries: &mut MemoryRun,
-    ) -> Result<(), HistoryError> {
+    ) -> Result<bool, HistoryError> {
         let number = block.meta.id.number;
-        let reverts = block.reverts.accounts();
-        let keys = ProofTargets::of_changes(block.changes.accounts())
+        let root = match &mut self.top {
+            None => {
+                let part = &mut self.parts[0];
+                part.undo(block)?;
+                part.trie.state_root()
+            }
+            Some(top) => {
+                let parts = self.parts.par_iter_mut();
+                parts.try_for_each(|part| part.undo(block))?;
+                let mut before = *top;
+                for part in &self.parts {
+                    let Some(refs) = part.top() else {
+                        return Ok(false);
+                    };
+                    for at in part.nibbles.clone().map(usize::from) {
+                        before[at] = refs[at];
+                    }
+                }
+                let root = root_of(&before);
+                let mut entries = Entries { entries, number };
+                note_top(&before, top, &root, self.whole, &mut entries)?;
+                *top = before;
+                Some(root)
+            }
+        };
+        for part in &mut self.parts {
+            entries.append(&mut part.entries);
+        }
+        match root_before.is_none_or(|before| Some(before) == root) {
+            true => Ok(true),
+            false => Err(HistoryError::BrokenNode {
+                number,
+                path: Path::EMPTY,
+            }),
+        }
+    }
+}
+
+/// The hash of a branch of sixteen branches.
+fn root_of(children: &[NodeRef; 16]) -> B256 {
+    let mut rlp = Vec::new();
+    encode_branch_rlp(&children.map(Some), &[], &mut rlp);
+    keccak256(rlp)
+}
+
+/// Adds the entry of the state root, which was a branch of sixteen branches before a block and after it.
+fn note_top(
+    before: &[NodeRef; 16],
+    after: &[NodeRef; 16],
+    root: &B256,
+    whole: WholeNodes,
+    entries: &mut Entries<'_>,
+) -> Result<(), HistoryError> {
+    let is_changed = |at: usize| u16::from(before[at] != after[at]) << at;
+    let mut changed = (0..16).map(is_changed).sum();
+    if changed == 0 {
+        return Ok(());
+    }
+    let key = Key::node(&Path::EMPTY);
+    if whole.has(key.at(entries.number).as_bytes()) {
+        changed = u16::MAX;
+    }
+    let branch_at = |node| OldChild {
+        node: Some(OldNode {
+            node,
+            kind: NodeKind::Branch,
+            own: Path::EMPTY,
+        }),
+    };
+    let old = bits(changed).map(|at| Ok(branch_at(before[at])));
+    let branch = encode_branch::<HistoryError>(changed, old)?;
+    let root = branch_at(NodeRef::hash(*root));
+    entries.push(&key, &OldRoot::encode(&root, &branch));
+    Ok(())
+}
+
+impl Part<'_> {
+    /// Loads the root, and returns its children, if it is a branch of sixteen branches.
+    fn load_top(&mut self) -> Result<Option<[NodeRef; 16]>, HistoryError> {
+        if self.trie.root().is_stub() {
+            self.trie
+                .load_node(&Path::EMPTY, &mut self.source)
+                .map_err(trie_error)?;
+        }
+        if let NodeView::Branch { children } = self.trie.visit(self.trie.root()) {
+            let children = *children;
+            self.trie.hash_nodes(children, &mut self.batch);
+        }
+        Ok(self.top())
+    }
+
+    /// The root's children, if it is a branch of sixteen, and those of the part are branches.
+    fn top(&self) -> Option<[NodeRef; 16]> {
+        let NodeView::Branch { children } = self.trie.visit(self.trie.root()) else {
+            return None;
+        };
+        let mut own = self.nibbles.clone().map(usize::from);
+        let is_branch = |at| self.trie.kind(children[at]) == Some(NodeKind::Branch);
+        let refs = children.map(|child| self.trie.cached_ref(child));
+        let first = refs[0]?;
+        match own.all(is_branch) && refs.iter().all(Option::is_some) {
+            true => Some(refs.map(|node| node.unwrap_or(first))),
+            false => None,
+        }
+    }
+
+    /// The changes of accounts of the part.
+    fn own<'c>(&self, changes: &'c Changes) -> &'c [AccountDiff] {
+        let accounts = changes.accounts();
+        let is_below = |nibble: u8| move |diff: &AccountDiff| diff.path[0] >> 4 < nibble;
+        let first = accounts.partition_point(is_below(*self.nibbles.start()));
+        let end = accounts.partition_point(is_below(*self.nibbles.end() + 1));
+        &accounts[first..end]
+    }
+
+    fn is_alone(&self) -> bool {
+        self.nibbles == (0..=15)
+    }
+
+    /// Takes back its part of `block`, and notes the entries.
+    fn undo(&mut self, block: &CommittedBlock) -> Result<(), HistoryError> {
+        let reverts = self.own(&block.reverts);
+        let keys = ProofTargets::of_changes(self.own(&block.changes))
             .and(&ProofTargets::of_changes(reverts));
         self.prefetch(&keys)?;
         let after = self.nodes_of(&keys)?;
@@ -121,15 +281,17 @@ impl<'a> RewoundTrie<'a> {
             .apply(reverts, &mut self.source)
             .map_err(trie_error)?;
         commit(&mut [&mut self.trie], &mut self.batch);
-        let root = self.trie.state_root();
-        if root_before.is_some_and(|before| Some(before) != root) {
-            return Err(HistoryError::BrokenNode {
-                number,
-                path: Path::EMPTY,
-            });
-        }
-        let mut entries = Entries { entries, number };
-        self.note(&keys, &after, &mut entries)
+        let mut entries = mem::replace(&mut self.entries, MemoryRun::empty(0..=0));
+        let noted = self.note(
+            &keys,
+            &after,
+            &mut Entries {
+                entries: &mut entries,
+                number: block.meta.id.number,
+            },
+        );
+        self.entries = entries;
+        noted
     }
 
     /// Reads the pages of the present state that the paths of `keys` need, in one batch.
@@ -209,9 +371,11 @@ impl<'a> RewoundTrie<'a> {
                 _ => {}
             }
         }
-        let root = self.trie.root();
-        let branch = roots.remove(&Path::EMPTY);
-        self.note_root(&Path::EMPTY, root, after.root, branch, entries)?;
+        if self.is_alone() {
+            let root = self.trie.root();
+            let branch = roots.remove(&Path::EMPTY);
+            self.note_root(&Path::EMPTY, root, after.root, branch, entries)?;
+        }
         for (account, slots) in keys.accounts() {
             if !slots.is_empty() {
                 let path = Path::account(account);

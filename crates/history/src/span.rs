@@ -16,7 +16,7 @@ use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, Path};
 use cambium_state::{CommittedBlock, Db, StateError};
 use cambium_trie::{EMPTY_ROOT, NodeRef, PartialTrie, Stub};
-use std::sync::Arc;
+use std::{panic::resume_unwind, sync::Arc, thread};
 
 /// Blocks that are made into runs.
 pub(crate) struct Span<'a> {
@@ -35,6 +35,8 @@ pub(crate) struct Limits {
     pub(crate) entries_bytes: usize,
     /// The trie that is taken back. A larger one is begun anew, from what has been made.
     pub(crate) trie_bytes: usize,
+    /// Threads that share the trie, at most.
+    pub(crate) threads: usize,
 }
 
 /// What tells of the state above a span, at one moment.
@@ -56,6 +58,15 @@ impl Above {
     }
 }
 
+/// How making a window ended.
+enum Outcome {
+    Window(Window),
+    /// `goes_on` said no, or the chain is another one.
+    End,
+    /// The trie has become so small that threads can't share it.
+    NotShared,
+}
+
 /// What becomes of a span after a window.
 pub(crate) enum Keep {
     /// It goes on below what is there now.
@@ -65,7 +76,8 @@ pub(crate) enum Keep {
 }
 
 /// Takes a window, and what is above it.
-pub(crate) type Keeping<'a> = &'a mut dyn FnMut(Window, &Above) -> Result<Keep, HistoryError>;
+pub(crate) type Keeping<'a> =
+    &'a mut (dyn FnMut(Window, &Above) -> Result<Keep, HistoryError> + Send);
 
 /// Consecutive blocks whose entries are in memory.
 pub(crate) struct Window {
@@ -95,8 +107,8 @@ impl<'a> Span<'a> {
     }
 
     /// Makes the entries of the blocks down to that above `low`, in windows as large as memory allows,
-    /// and hands each window to `keep`. Calls `goes_on` before each block. False if one of them said no,
-    /// or if the chain is another one meanwhile.
+    /// and hands each window to `keep`, in another thread, while it makes the next one. Calls `goes_on`
+    /// before each block. False if one of them said no, or if the chain is another one meanwhile.
     pub(crate) fn make(
         &mut self,
         low: BlockNumber,
@@ -109,35 +121,53 @@ impl<'a> Span<'a> {
             let block = self.bottom;
             let old = Old { runs, block };
             let mut nodes = match self.nodes {
-                Some(whole) => Some(trie_at(&old, &present, whole)?),
+                Some(whole) => Some(trie_at(&old, &present, whole, self.limits.threads)?),
                 None => None,
             };
+            let mut made = None;
             loop {
-                let Some(window) = self.window(low, nodes.as_mut(), goes_on)? else {
-                    return Ok(false);
-                };
-                let parent = window.parent;
-                match keep(window, &self.above)? {
-                    Keep::GoOn(above) => self.above = above,
-                    Keep::End => return Ok(false),
-                }
-                self.bottom = parent;
                 let trie_bytes = nodes.as_ref().map_or(0, RewoundTrie::memory_bytes);
-                if self.bottom.number <= low || trie_bytes >= self.limits.trie_bytes {
-                    break;
+                let is_over = self.bottom.number <= low
+                    || (self.bottom != block && trie_bytes >= self.limits.trie_bytes);
+                let mut next = || self.window(low, nodes.as_mut(), goes_on);
+                let (kept, next) = match (made.take(), is_over) {
+                    (None, true) => break,
+                    (Some(window), true) => (Some(keep(window, &self.above)), None),
+                    (None, false) => (None, Some(next())),
+                    (Some(window), false) => {
+                        let (kept, next) = at_once(|| keep(window, &self.above), next);
+                        (Some(kept), Some(next))
+                    }
+                };
+                match kept.transpose()? {
+                    Some(Keep::GoOn(above)) => self.above = above,
+                    Some(Keep::End) => return Ok(false),
+                    None => {}
+                }
+                match next.transpose()? {
+                    Some(Outcome::Window(window)) => {
+                        self.bottom = window.parent;
+                        made = Some(window);
+                    }
+                    Some(Outcome::End) => return Ok(false),
+                    Some(Outcome::NotShared) => {
+                        self.limits.threads = 1;
+                        break;
+                    }
+                    None => break,
                 }
             }
         }
         Ok(true)
     }
 
-    /// The entries of the next blocks. `None` if `goes_on` said no, or if the chain is another one.
+    /// The entries of the next blocks.
     fn window(
         &self,
         low: BlockNumber,
         mut nodes: Option<&mut RewoundTrie<'_>>,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
-    ) -> Result<Option<Window>, HistoryError> {
+    ) -> Result<Outcome, HistoryError> {
         let mut entries = MemoryRun::empty(0..=0);
         let mut ids = Vec::new();
         let mut at = self.bottom;
@@ -148,10 +178,10 @@ impl<'a> Span<'a> {
         };
         while at.number > low && (ids.is_empty() || !is_full(&entries, &nodes)) {
             let Some(block) = next.take().filter(|block| block.meta.id == at) else {
-                return Ok(None);
+                return Ok(Outcome::End);
             };
             if !goes_on(at.number) {
-                return Ok(None);
+                return Ok(Outcome::End);
             }
             let parent = BlockId::new(at.number - 1, block.meta.parent);
             let root_before = match parent.number > low {
@@ -164,14 +194,16 @@ impl<'a> Span<'a> {
             entries_of(&block.changes, &block.reverts, |key, value| {
                 entries.push(key.at(at.number).as_bytes(), value);
             });
-            if let Some(nodes) = &mut nodes {
-                nodes.undo(&block, root_before, &mut entries)?;
+            if let Some(nodes) = &mut nodes
+                && !nodes.undo(&block, root_before, &mut entries)?
+            {
+                return Ok(Outcome::NotShared);
             }
             ids.push(at);
             at = parent;
         }
         ids.reverse();
-        Ok(Some(Window {
+        Ok(Outcome::Window(Window {
             run: entries.sorted(at.number + 1..=self.bottom.number),
             ids,
             parent: at,
@@ -201,26 +233,39 @@ impl<'a> Span<'a> {
     }
 }
 
+/// Runs both, the first in another thread.
+fn at_once<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+    thread::scope(|scope| {
+        let first = scope.spawn(first);
+        let second = second();
+        let first = first.join();
+        (first.unwrap_or_else(|panic| resume_unwind(panic)), second)
+    })
+}
+
 /// The state trie at an old block, of which nothing but the root is known.
 fn trie_at<'a>(
     old: &'a Old,
     present: &'a Present,
     whole: WholeNodes,
+    threads: usize,
 ) -> Result<RewoundTrie<'a>, HistoryError> {
     let state = present.trie()?;
-    if old.runs().next().is_some() {
-        let mut reader = NodeReader::new(old, &present.view, state);
-        let trie = reader.root()?;
-        let source = Source::Past(Box::new(reader));
-        return Ok(RewoundTrie::new(trie, state, source, whole));
-    }
-    let trie = match state.root() == EMPTY_ROOT {
-        true => PartialTrie::new(Path::EMPTY),
-        false => {
-            let root = NodeRef::hash(state.root());
-            PartialTrie::from_stub(Path::EMPTY, Stub::bare(root))
+    let is_past = old.runs().next().is_some();
+    let make = || {
+        if is_past {
+            let mut reader = NodeReader::new(old, &present.view, state);
+            let trie = reader.root()?;
+            return Ok((trie, Source::Past(Box::new(reader))));
         }
+        let trie = match state.root() == EMPTY_ROOT {
+            true => PartialTrie::new(Path::EMPTY),
+            false => {
+                let root = NodeRef::hash(state.root());
+                PartialTrie::from_stub(Path::EMPTY, Stub::bare(root))
+            }
+        };
+        Ok((trie, Source::Present(Box::new(state.reader()))))
     };
-    let source = Source::Present(Box::new(state.reader()));
-    Ok(RewoundTrie::new(trie, state, source, whole))
+    RewoundTrie::new(make, state, whole, threads)
 }
