@@ -64,7 +64,11 @@ impl Keeper {
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<bool, HistoryError> {
         let mut made = MadeRuns::default();
-        let outcome = self.make_up_to(db, to, threads, goes_on, &mut made);
+        let mut outcome = self.make_up_to(db, to, threads, goes_on, &mut made);
+        if matches!(outcome, Ok(true)) && !made.files.is_empty() {
+            // What is in memory is below them.
+            outcome = self.flush(&mut self.writer.lock()).map(|()| true);
+        }
         match outcome {
             Ok(true) => self.install(to, made)?,
             // Nobody has seen them.
@@ -128,8 +132,6 @@ impl Keeper {
     fn install(&self, upto: BlockId, made: MadeRuns) -> Result<(), HistoryError> {
         let mut writer = self.writer.lock();
         if !made.files.is_empty() {
-            // Runs in memory are above those in files.
-            self.flush(&mut writer)?;
             let mut list = writer.list.clone();
             list.runs.extend(made.files.iter().map(|run| run.listed));
             self.replace_list(&mut writer, list)?;
