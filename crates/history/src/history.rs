@@ -473,7 +473,8 @@ impl History {
         self.inner.flush(&mut writer)
     }
 
-    /// Merges files as long as any are due, and removes those whose blocks are not kept any more. Other threads may read and catch up meanwhile.
+    /// Merges files as long as any are due, and removes those whose blocks are not kept any more. Other
+    /// threads may read and catch up meanwhile.
     ///
     /// # Errors
     ///
