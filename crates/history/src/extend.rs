@@ -14,6 +14,8 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_state::{Db, StateError};
 use std::sync::Arc;
 
+/// Windows in memory: one is written while the next one is made.
+const WINDOWS_AT_ONCE: usize = 2;
 /// Memory of the entries that a reader takes from the block log, at most, in bytes.
 pub(crate) const READER_BYTES_MAX: usize = 256 << 20;
 
@@ -69,10 +71,12 @@ impl Keeper {
             // What is in memory is below them.
             outcome = self.flush(&mut self.writer.lock()).map(|()| true);
         }
-        match outcome {
-            Ok(true) => self.install(to, made)?,
-            // Nobody has seen them.
-            _ => self.remove_files(&made.files.iter().map(|run| run.listed).collect::<Vec<_>>())?,
+        if let Ok(true) = outcome {
+            self.install(to, made)?;
+        } else {
+            // Nobody has seen them. What can't be removed is removed when the history is opened.
+            let listed: Vec<_> = made.files.iter().map(|run| run.listed).collect();
+            _ = self.remove_files(&listed);
         }
         outcome
     }
@@ -153,8 +157,8 @@ impl Keeper {
     }
 
     /// Adds the blocks down to that above `to`, or to the oldest that the history keeps, window by
-    /// window, each durable before the next is begun. Files are merged between them. It ends early if
-    /// `goes_on` says no, or if the chain is another one meanwhile.
+    /// window. Each is durable before the next but one is begun, and files are merged meanwhile. It
+    /// ends early if `goes_on` says no, or if the chain is another one.
     pub(crate) fn extend_down(
         &self,
         db: &Db,
@@ -211,7 +215,7 @@ impl Keeper {
 
     fn limits(&self, threads: usize) -> Limits {
         Limits {
-            entries_bytes: self.recent_bytes_max(),
+            entries_bytes: self.recent_bytes_max() / WINDOWS_AT_ONCE,
             trie_bytes: usize::try_from(self.options.trie_bytes).unwrap_or(usize::MAX),
             threads,
         }

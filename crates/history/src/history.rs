@@ -249,13 +249,13 @@ impl History {
         });
     }
 
-    /// Begins to follow.
+    /// Counts one more who follows, and keeps the log for all of them.
     pub(crate) fn add_follower(&self, db: &Db) {
         *self.inner.followers.lock() += 1;
         self.keep_log(db);
     }
 
-    /// Ends it.
+    /// Counts one less. After the last one the log keeps nothing for the history.
     pub(crate) fn remove_follower(&self, db: &Db) {
         *self.inner.followers.lock() -= 1;
         self.keep_log(db);

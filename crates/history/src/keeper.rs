@@ -1,8 +1,9 @@
 //! Keeping the runs of a history: blocks are added, taken back, and written to files.
 //!
 //! Four locks, taken in this order: one of two for whoever makes the history longer, above or below;
-//! that of merging; that of the list. The first three are held while files are read and written, the
-//! last one no longer than it takes to replace the list, or to write what is in memory to a file.
+//! that of merging; that of the list. The first three are held while files are read and written. The
+//! last one is held no longer than it takes to replace the list, to write what is in memory to a file,
+//! or to find the newest canonical block by the waypoints of files.
 
 use crate::{
     HistoryError,
@@ -88,7 +89,7 @@ pub(crate) struct Keeper {
     pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
-    /// Number of followers.
+    /// How many follow the chain.
     pub(crate) followers: Mutex<usize>,
     /// What views of old blocks share, while there are any.
     pub(crate) present: Mutex<Weak<Present>>,

@@ -53,7 +53,6 @@ pub(crate) struct RewoundTrie<'a> {
     parts: Vec<Part<'a>>,
     /// The root's children, if there are several parts.
     top: Option<[NodeRef; 16]>,
-    whole: WholeNodes,
 }
 
 /// A state trie of which some children of the root are taken back.
@@ -133,7 +132,7 @@ impl<'a> RewoundTrie<'a> {
                 parts.push(part);
             }
         }
-        Ok(Self { parts, top, whole })
+        Ok(Self { parts, top })
     }
 
     /// Memory of the trie, in bytes.
@@ -171,7 +170,7 @@ impl<'a> RewoundTrie<'a> {
                 }
                 let root = root_of(&before);
                 let mut entries = Entries { entries, number };
-                note_top(&before, top, &root, self.whole, &mut entries)?;
+                note_top(&before, top, &root, self.parts[0].whole, &mut entries)?;
                 *top = before;
                 Some(root)
             }

@@ -28,12 +28,12 @@ pub(crate) struct Span<'a> {
     limits: Limits,
 }
 
-/// Memory that a span takes, in bytes.
+/// The memory and the threads that a span takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// Entries of a window.
+    /// Entries of a window, in bytes. Two windows are in memory at once.
     pub(crate) entries_bytes: usize,
-    /// The trie that is taken back. A larger one is begun anew, from what has been made.
+    /// The trie that is taken back, in bytes. A larger one is begun anew, from what has been made.
     pub(crate) trie_bytes: usize,
     /// Threads that share the trie, at most.
     pub(crate) threads: usize,
@@ -71,7 +71,7 @@ enum Outcome {
 pub(crate) enum Keep {
     /// It goes on below what is there now.
     GoOn(Above),
-    /// It ends.
+    /// It ends with this window.
     End,
 }
 

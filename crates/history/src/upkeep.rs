@@ -81,9 +81,17 @@ impl Keeper {
         let mut writer = self.writer.lock();
         let runs = self.runs.read().clone();
         let files = writer.list.runs.iter().zip(&runs.files);
-        let files: Vec<_> = files.map(FileRun::new).collect();
-        let keep_blocks = writer.list.keep_blocks;
-        Ok(due(files, keep_blocks).map(|due| (Self::merged_run(&mut writer, &due), due)))
+        let mut files: Vec<_> = files
+            .map(|(listed, live)| FileRun {
+                listed: *listed,
+                live: live.clone(),
+            })
+            .collect();
+        let Some(range) = due(&files, writer.list.keep_blocks) else {
+            return Ok(None);
+        };
+        let replaced: Vec<_> = files.drain(range).collect();
+        Ok(Some((Self::merged_run(&mut writer, &replaced), replaced)))
     }
 
     fn merged_run(writer: &mut Writer, replaced: &[FileRun]) -> ListedRun {
@@ -96,7 +104,7 @@ impl Keeper {
         loop {
             let (range, merged) = {
                 let mut writer = self.writer.lock();
-                let Some(range) = due_of(runs, writer.list.keep_blocks) else {
+                let Some(range) = due(runs, writer.list.keep_blocks) else {
                     return Ok(());
                 };
                 let merged = Self::merged_run(&mut writer, &runs[range.clone()]);
@@ -151,22 +159,8 @@ pub(crate) struct FileRun {
     pub(crate) live: LiveRun,
 }
 
-impl FileRun {
-    fn new((listed, live): (&ListedRun, &LiveRun)) -> Self {
-        Self {
-            listed: *listed,
-            live: live.clone(),
-        }
-    }
-}
-
 /// The runs to merge, if any are due in a history of that length.
-fn due(mut runs: Vec<FileRun>, keep_blocks: Option<NonZeroU64>) -> Option<Vec<FileRun>> {
-    let range = due_of(&runs, keep_blocks)?;
-    Some(runs.drain(range).collect())
-}
-
-fn due_of(runs: &[FileRun], keep_blocks: Option<NonZeroU64>) -> Option<Range<usize>> {
+fn due(runs: &[FileRun], keep_blocks: Option<NonZeroU64>) -> Option<Range<usize>> {
     let sizes: Vec<_> = runs.iter().map(|run| RunSize::of(&run.live)).collect();
     let blocks_max = keep_blocks.map(|keep| keep.get() / KEPT_RUNS);
     due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX))

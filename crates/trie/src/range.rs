@@ -23,7 +23,7 @@ pub struct LeafRange {
     pub account: Option<B256>,
     /// First path, keccak(address) or keccak(slot).
     pub first: B256,
-    /// Last path.
+    /// Last path, which belongs to the range.
     pub last: B256,
 }
 
