@@ -86,9 +86,9 @@ pub use cambium_state::{
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
-    AccountProof, EMPTY_ROOT, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
-    StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness,
-    verify_account_proof,
+    AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, LeafValue, Missing, MultiProof, NoResolve,
+    PartialTrie, ProofError, ProofTargets, StorageKey, StorageProof, TrieError, UpdateError,
+    VerifiedAccount, Witness, WitnessError, verify_account_proof,
 };
 pub use revm;
 

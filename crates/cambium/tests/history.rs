@@ -165,6 +165,62 @@ fn prove(db: &Path, key: &[String], block: u64) -> Value {
     support::cambium(args).done().json()
 }
 
+/// How many leaves a proof of a range has.
+fn leaves(range: &Value) -> usize {
+    range["leaves"].as_array().expect("a list").len()
+}
+
+/// Proofs of ranges of seventy leaves that have all that there is at a block. Each is verified.
+fn ranges(db: &Path, block: u64, more: &[&str]) -> Vec<Value> {
+    let (mut ranges, mut from) = (Vec::new(), format!("{:#066x}", 0));
+    loop {
+        let mut args: Vec<OsString> = vec!["prove-range".into()];
+        args.extend(more.iter().map(OsString::from));
+        args.extend(["--limit".into(), "70".into(), "--from".into(), from.into()]);
+        args.extend(["--block".into(), block.to_string().into()]);
+        args.extend(["--datadir".into(), db.into()]);
+        let range = support::cambium(args).done().json();
+        verify_range(db, &range);
+        let next = range["next"].as_str().map(str::to_owned);
+        assert_eq!(next.is_some(), leaves(&range) == 70 && range["last"] != LAST);
+        ranges.push(range);
+        match next {
+            Some(next) => from = next,
+            None => return ranges,
+        }
+    }
+}
+
+const LAST: &str = "0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
+
+/// Verifies a proof of a range, and that no leaf and no node may be missing.
+fn verify_range(db: &Path, proof: &Value) {
+    let file = db.with_extension("range.json");
+    let root = proof["state_root"].as_str().expect("a root");
+    let verify = |proof: &Value| {
+        fs::write(&file, proof.to_string()).expect("a file");
+        cambium!("verify-range", "--json", &file, "--root", root)
+    };
+    let verified = verify(proof).done().json();
+    assert_eq!(verified["leaves"], proof["leaves"]);
+    assert_eq!(verified["unused_nodes"], 0);
+    let without = |list: &str| {
+        let mut less = proof.clone();
+        let list = less[list].as_array_mut().expect("a list");
+        (!list.is_empty()).then(|| list.remove(list.len() / 2))?;
+        Some(less)
+    };
+    if let Some(less) = without("nodes") {
+        verify(&less).fails(5, &["the proof of the range does not hold"]);
+    }
+    if let Some(less) = without("leaves") {
+        verify(&less).fails(5, &["is not what the nodes prove"]);
+    }
+    let mut beyond = proof.clone();
+    (beyond["first"], beyond["last"]) = (LAST.into(), format!("{:#066x}", 0).into());
+    verify(&beyond).fails(5, &["it ends before it begins"]);
+}
+
 #[test]
 fn an_archive_proves_what_has_left_the_log() {
     let fixture = Fixture::generate_with(300, HEAD, 20, &[]);
@@ -197,6 +253,18 @@ fn an_archive_proves_what_has_left_the_log() {
                 "{block}"
             );
         }
+    }
+    for block in [5, 433] {
+        let ranges = ranges(&few, block, &[]);
+        assert!(ranges.iter().map(leaves).sum::<usize>() > 20, "{block}");
+        assert_eq!(ranges, self::ranges(&whole, block, &[]), "{block}");
+        let (key, slots) = (&keys[0][0], ["--account", &keys[0][0]]);
+        let ranges = self::ranges(&few, block, &slots);
+        assert_eq!(
+            ranges,
+            self::ranges(&whole, block, &slots),
+            "{key} at {block}"
+        );
     }
     let key = &keys[0][0];
     cambium!("prove", key, "--block", "4", "--datadir", few).fails(1, &["not kept"]);

@@ -25,6 +25,13 @@ Environment:
 
 To get started: cambium demo";
 
+const PROVE_RANGE_HELP: &str = "\
+The path of an account is keccak256 of its address, that of a slot keccak256 of its 32 bytes: a
+trie has no other order. The JSON has the block and its state root, the range that is proved
+(address, first and last), its leaves, the RLP of the nodes that prove them, and the path of the
+first leaf beyond the limit (next; null if there is none): go on with --from. `cambium
+verify-range` needs address, first, last and nodes, and compares leaves if there are any.";
+
 const WORKLOAD_HELP: &str = "\
 --erc20, --swaps and --slot-reads are percentages. All other transactions are payments of ether.
 
@@ -100,6 +107,11 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
     Prove(ProveArgs),
     /// Verify a proof against a state root, without a database
     Verify(VerifyArgs),
+    /// Print accounts, or slots of one, in the order of their paths, and prove that none is missing
+    #[command(after_help = PROVE_RANGE_HELP)]
+    ProveRange(ProveRangeArgs),
+    /// Verify a proof of a range against a state root, without a database
+    VerifyRange(VerifyArgs),
     /// Print a block's witness, which is enough to execute the block without a database
     Witness(WitnessArgs),
     /// Execute a block from its witness, without a database
@@ -460,6 +472,24 @@ pub(crate) struct ProveArgs {
     /// Storage slots of the account: hex with 0x, otherwise decimal
     #[arg(value_name = "SLOT", value_parser = parse_slot)]
     pub(crate) slots: Vec<StorageKey>,
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ProveRangeArgs {
+    /// Prove slots of this account [default: accounts]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) account: Option<Address>,
+    /// First path of the range
+    #[arg(long, value_name = "PATH", default_value_t = B256::ZERO)]
+    pub(crate) from: B256,
+    /// Last path of the range, which belongs to it
+    #[arg(long, value_name = "PATH", default_value_t = B256::repeat_byte(0xff))]
+    pub(crate) to: B256,
+    /// Largest number of accounts or slots
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub(crate) limit: NonZeroUsize,
     #[command(flatten)]
     pub(crate) state: StateArgs,
 }

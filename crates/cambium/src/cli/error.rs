@@ -41,6 +41,8 @@ pub(crate) enum Failure {
     },
     #[error("the proof does not hold for state root {root}: {error}")]
     Proof { root: B256, error: Box<ProofError> },
+    #[error("the proof of the range does not hold for state root {root}: {why}")]
+    Range { root: B256, why: String },
     #[error("{file}: not a valid {what}: {source}")]
     NoSuchJson {
         file: String,
@@ -157,7 +159,7 @@ impl Failure {
                 StatelessError::Invalid { .. } => Exit::InvalidBlock,
                 _ => Exit::DoesNotHold,
             },
-            Self::Proof { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
+            Self::Proof { .. } | Self::Range { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
             Self::Workload(_)
             | Self::Exists(_)

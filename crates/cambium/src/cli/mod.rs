@@ -13,6 +13,7 @@ mod history;
 mod chain;
 mod bal;
 mod proof;
+mod range;
 mod import;
 mod db;
 mod workload;
@@ -60,6 +61,8 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Bal(args) => bal::bal(args, out),
         Command::Prove(args) => proof::prove(args, out),
         Command::Verify(args) => proof::verify(args),
+        Command::ProveRange(args) => range::prove(args, out),
+        Command::VerifyRange(args) => range::verify(args),
         Command::Witness(args) => proof::witness(args, out),
         Command::Stateless(args) => proof::stateless(args),
         Command::Db(DbCommand::Stats(args)) => db::stats(args, out),

@@ -211,7 +211,7 @@ fn read_text(path: &Path, what: &'static str) -> Result<(String, String), Failur
 
 /// Reads JSON from a file, or from standard input for `-`. Of a JSON-RPC response the `result` is
 /// read; lines and columns in errors then refer to it.
-fn read_json<T>(
+pub(crate) fn read_json<T>(
     path: &Path,
     what: &'static str,
     read: impl Fn(&str) -> Result<T, serde_json::Error>,

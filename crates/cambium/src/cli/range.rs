@@ -1,0 +1,147 @@
+//! Accounts, or slots of one, in the order of their paths, with a proof that none is missing.
+
+use super::{
+    args::{ProveRangeArgs, VerifyArgs},
+    error::Failure,
+    history, open,
+    output::{Output, Report, Table, count},
+    proof::read_json,
+};
+use cambium::{
+    Address, B256, Bytes, LeafRange, LeafValue, PartialTrie, StateError, TrieError, U256, keccak256,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A range, what is in it, and the proof.
+#[derive(Serialize, Deserialize)]
+struct RangeProof {
+    /// The account whose slots these are; `None` for accounts.
+    address: Option<Address>,
+    /// First path, which need not have a leaf.
+    first: B256,
+    /// Last path.
+    last: B256,
+    /// Absent where whoever made the proof lists no leaves.
+    leaves: Option<Vec<Leaf>>,
+    /// RLP of the nodes, in any order.
+    nodes: Vec<Bytes>,
+}
+
+/// A leaf, and its path.
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Leaf {
+    Account {
+        path: B256,
+        nonce: u64,
+        balance: U256,
+        code_hash: B256,
+    },
+    Slot {
+        path: B256,
+        value: U256,
+    },
+}
+
+impl RangeProof {
+    fn range(&self) -> LeafRange {
+        LeafRange {
+            account: self.address.map(keccak256),
+            first: self.first,
+            last: self.last,
+        }
+    }
+}
+
+pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failure> {
+    let db = open::db_to_read(&args.state.db, out)?;
+    let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
+    let asked = LeafRange {
+        account: args.account.map(keccak256),
+        first: args.from,
+        last: args.to,
+    };
+    let extracted = view.extract_range(&asked, args.limit)?;
+    let leaves = leaves_of(&extracted.trie, &extracted.range).map_err(|missing| {
+        let path = missing.path;
+        StateError::Trie(TrieError::NoNode { path })
+    })?;
+    let proof = RangeProof {
+        address: args.account,
+        first: extracted.range.first,
+        last: extracted.range.last,
+        leaves: Some(leaves),
+        nodes: extracted.trie.witness_nodes(),
+    };
+    let mut json = json!(proof);
+    json["block"] = json!(view.block().number);
+    json["hash"] = json!(view.block().hash);
+    json["state_root"] = json!(view.state_root()?);
+    json["next"] = json!(extracted.next);
+    Ok(Report::of_json(json))
+}
+
+pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
+    let root = args.root;
+    let proof: RangeProof = read_json(&args.proof, "proof of a range", |text| {
+        serde_json::from_str(text)
+    })?;
+    let fails = |why: String| Failure::Range { root, why };
+    let range = proof.range();
+    if range.first > range.last {
+        return Err(fails("it ends before it begins".to_owned()));
+    }
+    let (trie, unused) =
+        PartialTrie::from_witness(root, &proof.nodes).map_err(|error| fails(error.to_string()))?;
+    let leaves = leaves_of(&trie, &range).map_err(|missing| fails(missing.to_string()))?;
+    if let Some(claimed) = &proof.leaves
+        && *claimed != leaves
+    {
+        let at = claimed.iter().zip(&leaves).take_while(|(a, b)| a == b);
+        let (at, claimed, proved) = (at.count(), claimed.len(), leaves.len());
+        return Err(fails(format!(
+            "of {claimed} leaves the one at position {at} is not what the nodes prove, which are {proved} leaves"
+        )));
+    }
+    let table = Table::default()
+        .row("state root", root)
+        .row("first path", range.first)
+        .row("last path", range.last)
+        .row(
+            if range.account.is_some() {
+                "slots"
+            } else {
+                "accounts"
+            },
+            count(leaves.len() as u64),
+        );
+    let json = json!({
+        "holds": true,
+        "root": root,
+        "address": proof.address,
+        "first": range.first,
+        "last": range.last,
+        "leaves": leaves,
+        "unused_nodes": unused,
+    });
+    Ok(Report::new(
+        format!("The proof holds: none is missing.\n{table}"),
+        json,
+    ))
+}
+
+fn leaves_of(trie: &PartialTrie, range: &LeafRange) -> Result<Vec<Leaf>, cambium::Missing> {
+    let leaves = trie.leaves(range)?.into_iter();
+    let leaf = |(path, value)| match value {
+        LeafValue::Account(account) => Some(Leaf::Account {
+            path,
+            nonce: account.nonce,
+            balance: account.balance,
+            code_hash: account.code_hash,
+        }),
+        LeafValue::Slot(value) => Some(Leaf::Slot { path, value }),
+        LeafValue::Storage(_) => None,
+    };
+    Ok(leaves.filter_map(leaf).collect())
+}
