@@ -182,7 +182,10 @@ fn ranges(db: &Path, block: u64, more: &[&str]) -> Vec<Value> {
         let range = support::cambium(args).done().json();
         verify_range(db, &range);
         let next = range["next"].as_str().map(str::to_owned);
-        assert_eq!(next.is_some(), leaves(&range) == 70 && range["last"] != LAST);
+        assert_eq!(
+            next.is_some(),
+            leaves(&range) == 70 && range["last"] != LAST
+        );
         ranges.push(range);
         match next {
             Some(next) => from = next,
@@ -266,6 +269,16 @@ fn an_archive_proves_what_has_left_the_log() {
             "{key} at {block}"
         );
     }
+    cambium!(
+        "prove-range",
+        "--from",
+        LAST,
+        "--to",
+        format!("{:#066x}", 0),
+        "--datadir",
+        few
+    )
+    .fails(1, &["--to 0x00", "comes before --from 0xff"]);
     let key = &keys[0][0];
     cambium!("prove", key, "--block", "4", "--datadir", few).fails(1, &["not kept"]);
     let checked = cambium!("db", "check", "--history", "--json", "--datadir", few).done();

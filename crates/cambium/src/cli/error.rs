@@ -59,6 +59,8 @@ pub(crate) enum Failure {
     Exists(PathBuf),
     #[error("nothing to export: block {from} comes after block {to}")]
     NothingToExport { from: u64, to: u64 },
+    #[error("no path is in the range: --to {last} comes before --from {first}")]
+    EmptyRange { first: B256, last: B256 },
     #[error("{file}: can't be {what}: {source}")]
     Io {
         file: String,
@@ -165,6 +167,7 @@ impl Failure {
             | Self::Exists(_)
             | Self::DemoExists(_)
             | Self::NothingToExport { .. }
+            | Self::EmptyRange { .. }
             | Self::Io { .. }
             | Self::Demo(_) => Exit::CouldNotBeDone,
         }

@@ -55,12 +55,16 @@ impl RangeProof {
 }
 
 pub(crate) fn prove(args: &ProveRangeArgs, out: &Output) -> Result<Report, Failure> {
+    let (first, last) = (args.from, args.to);
+    if first > last {
+        return Err(Failure::EmptyRange { first, last });
+    }
     let db = open::db_to_read(&args.state.db, out)?;
     let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let asked = LeafRange {
         account: args.account.map(keccak256),
-        first: args.from,
-        last: args.to,
+        first,
+        last,
     };
     let extracted = view.extract_range(&asked, args.limit)?;
     let leaves = leaves_of(&extracted.trie, &extracted.range).map_err(|missing| {
