@@ -229,9 +229,12 @@ fn one_failed_write_does_not_end_a_follower() {
     for nodes in [None, Some(WholeNodes::default())] {
         let mut world = World::of(21, few, nodes, LITTLE);
         let follower = Follower::start(world.history.clone(), world.db.clone());
-        for at in 0..600 {
+        let (mut at, mut hits) = (0, 0);
+        while at < 600 || (hits < 3 && at < 6_000) {
+            at += 1;
+            hits += world.disk.take_hits().len();
             if at % 100 == 50 {
-                world.disk.inject(Fault::FailedWrite, ".run", 1);
+                world.disk.inject(Fault::FailedWrite, "history/0", 1);
             }
             world.block();
             if at % 20 == 0 {
@@ -239,14 +242,86 @@ fn one_failed_write_does_not_end_a_follower() {
                 thread::sleep(Duration::from_millis(20));
             }
         }
+        assert!(hits >= 3, "{hits} writes failed");
         world.disk.clear_faults();
         follower.finish().unwrap();
         assert_eq!(world.history.durable(), world.db.head());
         for number in (0..600).step_by(17) {
             world.compare(number);
         }
-        let runs = world.disk.files().into_iter();
-        let runs = runs.filter(|name| name.ends_with(".run")).count() as u64;
-        assert_eq!(runs, world.history.stats().files, "no file is left behind");
+        assert_no_other_file(&world);
     }
+}
+
+/// No file of the history but those that count.
+fn assert_no_other_file(world: &World) {
+    let runs = world.disk.files().into_iter();
+    let runs = runs.filter(|name| name.ends_with(".run")).count() as u64;
+    assert_eq!(runs, world.history.stats().files, "no file is left behind");
+}
+
+#[test]
+fn a_full_disk_costs_the_history_nothing_and_with_room_it_goes_on() {
+    let (mut full, mut poisoned) = (0, 0);
+    for calls in (0..240).step_by(4) {
+        let nodes = (calls % 3 > 0).then(WholeNodes::default);
+        let mut world = World::with(nodes, 300 + calls);
+        (0..40).for_each(|_| world.block());
+        world.catch_up();
+        (0..40).for_each(|_| world.block());
+        let down = calls % 8 == 4;
+        if down {
+            // It begins in the middle, and grows in both directions.
+            world = world.remade(40, nodes, LITTLE);
+        }
+        world.disk.fill_after(calls);
+        let World { db, history, .. } = &world;
+        let all = || -> Result<(), HistoryError> {
+            history.catch_up(db, &mut |_| true)?;
+            if down {
+                history.extend_down(db, 0, &mut |_| true)?;
+            }
+            history.flush()?;
+            history.merge()
+        };
+        if let Err(error) = all() {
+            full += 1;
+            let told = error.to_string();
+            assert!(
+                told.contains("disk full") && told.contains("history/"),
+                "{told}"
+            );
+        }
+        (0..80)
+            .step_by(7)
+            .for_each(|number| match down && number <= 40 {
+                true => {}
+                false => world.compare(number),
+            });
+        world.disk.clear_faults();
+        // Only a list that can't be written ends it, until it is opened again.
+        let again = all();
+        if let Err(HistoryError::Poisoned { .. }) = again {
+            poisoned += 1;
+            world = world.reopen(false);
+            world.catch_up();
+            if down {
+                world
+                    .history
+                    .extend_down(&world.db, 0, &mut |_| true)
+                    .unwrap();
+            }
+            world.history.flush().unwrap();
+            world.history.merge().unwrap();
+        } else {
+            again.unwrap();
+        }
+        assert_no_other_file(&world);
+        (0..80).step_by(7).for_each(|number| world.compare(number));
+        world.history.check().unwrap();
+    }
+    say(&format!(
+        "{full} of 60 met a full disk, {poisoned} while they wrote the list"
+    ));
+    assert!(full > 20 && poisoned > 0 && poisoned < full / 2);
 }
