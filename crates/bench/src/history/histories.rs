@@ -1,34 +1,50 @@
 //! Cambium's histories.
 
 use super::{
+    made::commit,
     plan::{Failure, Plan, path},
     states::{Found, OldStates},
 };
 use alloy_primitives::B256;
-use cambium_history::{History, HistoryView};
+use cambium_history::{Follower, History, HistoryOptions, HistoryView};
 use cambium_primitives::Path as AccountPath;
 use cambium_state::{Db, Options, StdDisk};
 use cambium_trie::{Lookup, ProofTargets};
-use std::sync::Arc;
+use std::{process, sync::Arc};
+
+/// Memory of the trie from which the nodes of imported blocks are made, in bytes.
+const IMPORT_TRIE_BYTES: u64 = 16 << 20;
 
 /// A database and its history.
 pub(super) struct Histories {
     db: Db,
     history: History,
     has_nodes: bool,
+    /// The blocks that were made.
+    blocks: u64,
+    /// Follows the blocks that are imported, if there are any.
+    follower: Option<Follower>,
     /// What all views share stays as long as there is one.
     _view: HistoryView,
 }
 
 impl Histories {
-    pub(super) fn open(plan: &Plan, has_nodes: bool) -> Result<Self, Failure> {
+    pub(super) fn open(plan: &Plan, has_nodes: bool, to_import: bool) -> Result<Self, Failure> {
         let disk = Arc::new(StdDisk::new(plan.database_dir()));
         let options = Options {
             memory_bytes: plan.memory,
             ..Options::default()
         };
         let (db, _) = Db::open(disk.clone(), options)?;
-        let history = History::open_read_only(disk, &db, plan.history_options())?;
+        let options = HistoryOptions {
+            trie_bytes: IMPORT_TRIE_BYTES,
+            ..plan.history_options()
+        };
+        let history = match to_import {
+            false => History::open_read_only(disk, &db, options)?,
+            true => History::open(disk, &db, options)?,
+        };
+        let follower = to_import.then(|| Follower::start(history.clone(), db.clone()));
         let view = history.view_at(&db, 0)?;
         if has_nodes {
             view.extract(&ProofTargets::new(vec![(path(0), vec![])]))?;
@@ -37,12 +53,31 @@ impl Histories {
             db,
             history,
             has_nodes,
+            blocks: plan.blocks,
+            follower,
             _view: view,
         })
     }
 }
 
+impl Drop for Histories {
+    /// Takes back what was imported.
+    fn drop(&mut self) {
+        if self.follower.take().is_some()
+            && let Err(error) = self.db.unwind(self.blocks)
+        {
+            eprintln!("the imported blocks stay: {error}");
+        }
+    }
+}
+
 impl OldStates for Histories {
+    fn import(&self, indices: &[u64]) -> Result<(), Failure> {
+        // Another process has imported blocks of the same content, and taken them back.
+        commit(&self.db, indices, &format!("by {}", process::id()))?;
+        Ok(())
+    }
+
     fn read(&self, index: u64, number: u64, _: B256) -> Result<Found, Failure> {
         let view = self.history.view_at(&self.db, number)?;
         if !self.has_nodes {

@@ -43,11 +43,12 @@ impl Kind {
         }
     }
 
-    /// Opens what was made.
-    pub(super) fn open(self, plan: &Plan) -> Result<Box<dyn OldStates>, Failure> {
+    /// Opens what was made, to read, or to import blocks as well.
+    pub(super) fn open(self, plan: &Plan, to_import: bool) -> Result<Box<dyn OldStates>, Failure> {
         match self {
             Self::Flat | Self::Archive | Self::Whole => {
-                Ok(Box::new(Histories::open(plan, self != Self::Flat)?))
+                let has_nodes = self != Self::Flat;
+                Ok(Box::new(Histories::open(plan, has_nodes, to_import)?))
             }
             #[cfg(feature = "leveldb")]
             Self::Leveldb => Ok(Box::new(LevelDb::open(plan)?)),

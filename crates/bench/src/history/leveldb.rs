@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
     fs::{self, File},
-    io::{BufReader, BufWriter, Read, Write as _},
+    io::{self, BufReader, BufWriter, Read, Write as _},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     ptr, slice,
-    sync::Once,
+    sync::{Mutex, Once},
     time::{Duration, Instant},
 };
 
@@ -56,6 +56,7 @@ pub(super) fn make(plan: &Plan) -> Result<(Made, Map<String, Value>), Failure> {
     let start = Instant::now();
     drop(leveldb);
     writing += start.elapsed();
+    io::copy(&mut file, &mut File::create(plan.imported_nodes_file())?)?;
     fs::remove_file(&kept)?;
     let changes: usize = plan.changed_accounts().map(|indices| indices.len()).sum();
     let changes = changes.max(1) as f64;
@@ -178,6 +179,9 @@ pub(super) struct LevelDb {
     cache: *mut c_void,
     read: *mut c_void,
     write: *mut c_void,
+    /// The nodes of blocks to import, once they are asked for.
+    to_import: Mutex<Option<BufReader<File>>>,
+    imported_nodes_file: PathBuf,
 }
 
 // SAFETY: LevelDB's handles may be used by any number of threads at a time; the pointers are not changed
@@ -189,7 +193,11 @@ unsafe impl Sync for LevelDb {}
 impl LevelDb {
     /// Opens the database of a plan, or creates it.
     pub(super) fn open(plan: &Plan) -> Result<Self, Failure> {
-        Self::open_in(&dir_of(plan), plan.process_memory)
+        Self::open_in(
+            &dir_of(plan),
+            plan.process_memory,
+            plan.imported_nodes_file(),
+        )
     }
 
     /// Creates the database of a plan anew.
@@ -198,7 +206,7 @@ impl LevelDb {
         Self::open(plan)
     }
 
-    fn open_in(dir: &Path, memory: u64) -> Result<Self, Failure> {
+    fn open_in(dir: &Path, memory: u64, imported_nodes_file: PathBuf) -> Result<Self, Failure> {
         let name = CString::new(dir.as_os_str().as_bytes())?;
         // With maps each read of a page brings those around it, 128 KiB at least. geth's LevelDB has none.
         MAPS.call_once(|| sys::limit_maps(0));
@@ -223,6 +231,8 @@ impl LevelDb {
                 cache,
                 read: sys::leveldb_readoptions_create(),
                 write: sys::leveldb_writeoptions_create(),
+                to_import: Mutex::default(),
+                imported_nodes_file,
             };
             check(error)?;
             Ok(opened)
@@ -300,6 +310,16 @@ fn check(error: *mut c_char) -> Result<(), Failure> {
 }
 
 impl OldStates for LevelDb {
+    fn import(&self, _: &[u64]) -> Result<(), Failure> {
+        let mut file = self.to_import.lock().map_err(|error| error.to_string())?;
+        let file = match &mut *file {
+            Some(file) => file,
+            none => none.insert(BufReader::new(File::open(&self.imported_nodes_file)?)),
+        };
+        self.put(&read_nodes(file)?)?;
+        Ok(())
+    }
+
     fn read(&self, index: u64, _: u64, root: B256) -> Result<Found, Failure> {
         let path = NodePath::account(&path(index));
         let (mut depth, mut nodes, mut hash) = (0, 0, root);

@@ -52,14 +52,14 @@ impl Plan {
             loader.account(path(index), &account(0), [])?;
         }
         let loaded = loader.finish(&mut |_| {})?;
-        let meta = |number: u64, state_root, parent| BlockMeta {
-            id: BlockId::new(number, keccak256(format!("block {number}"))),
-            parent,
-            state_root,
+        let first = BlockMeta {
+            id: BlockId::new(0, keccak256("the first block")),
+            parent: B256::ZERO,
+            state_root: loaded.root(),
             body: Bytes::new(),
         };
-        let mut parent = meta(0, loaded.root(), B256::ZERO);
-        let db = loaded.create(parent.clone(), vec![])?;
+        let mut roots = first.state_root.to_vec();
+        let db = loaded.create(first, vec![])?;
         if let Some(take) = &mut take {
             let mut paths: Vec<_> = (0..self.accounts).map(path).collect();
             paths.sort_unstable();
@@ -67,21 +67,25 @@ impl Plan {
                 take(nodes_of(&db, paths.to_vec())?)?;
             }
         }
-        let mut roots = parent.state_root.to_vec();
         let mut elapsed = Duration::ZERO;
-        for (number, indices) in (1..).zip(self.changed_accounts()) {
+        for (number, indices) in (1..).zip(self.all_changed_accounts()) {
+            if number > self.blocks && take.is_none() {
+                break;
+            }
             let start = Instant::now();
-            let changes = changes_of(number, &indices);
-            let staged = db.view()?.session().finish(changes, vec![])?;
-            let block = meta(number, staged.root(), parent.id.hash);
-            staged.seal(block.clone())?.commit()?;
-            elapsed += start.elapsed();
-            roots.extend_from_slice(block.state_root.as_slice());
-            parent = block;
+            let root = commit(&db, &indices, "made")?;
+            if number <= self.blocks {
+                elapsed += start.elapsed();
+                roots.extend_from_slice(root.as_slice());
+            }
             if let Some(take) = &mut take {
                 // No account comes or goes, so what is new is on the paths.
                 take(nodes_of(&db, indices.into_iter().map(path).collect())?)?;
             }
+        }
+        // The blocks above are imported while accounts are read.
+        if db.head().number > self.blocks {
+            db.unwind(self.blocks)?;
         }
         fs::write(self.roots_file(), roots)?;
         Ok(Made { db, elapsed })
@@ -148,6 +152,24 @@ impl Plan {
         });
         Ok(figures.as_object().cloned().unwrap_or_default())
     }
+}
+
+/// Commits the block after the head, which changes some accounts. Returns its state root. Blocks of
+/// different labels have different hashes.
+pub(super) fn commit(db: &Db, indices: &[u64], label: &str) -> Result<B256, Failure> {
+    let view = db.view()?;
+    let parent = view.block();
+    let number = parent.number + 1;
+    let staged = view.session().finish(changes_of(number, indices), vec![])?;
+    let state_root = staged.root();
+    let block = BlockMeta {
+        id: BlockId::new(number, keccak256(format!("block {number}, {label}"))),
+        parent: parent.hash,
+        state_root,
+        body: Bytes::new(),
+    };
+    staged.seal(block)?.commit()?;
+    Ok(state_root)
 }
 
 /// The nodes on the paths to some accounts.

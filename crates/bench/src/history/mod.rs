@@ -7,6 +7,7 @@
 //!   built     each history, from the block log
 //!   reads     accounts chosen uniformly at blocks chosen uniformly, in a process whose memory is limited,
 //!             page cache included; each value and root is compared with what was written
+//!   imported  further blocks, while one thread reads
 //! ```
 
 mod plan;
@@ -38,6 +39,12 @@ pub(crate) struct HistoryArgs {
     /// Number of blocks [default: 1,000, with --quick 400]
     #[arg(long)]
     blocks: Option<u64>,
+    /// Number of blocks that are imported while accounts are read, at most
+    #[arg(long, default_value_t = 400)]
+    imported: u64,
+    /// How many of them in a second
+    #[arg(long, default_value_t = 10)]
+    import_rate: u64,
     /// Number of accounts that a block changes
     #[arg(long, default_value_t = 1_000)]
     changes: u64,
@@ -89,6 +96,8 @@ impl HistoryArgs {
         Ok(Plan {
             accounts: or(self.accounts, 1_000_000, 50_000),
             blocks: or(self.blocks, 1_000, 400),
+            imported: self.imported,
+            import_rate: self.import_rate.max(1),
             changes: self.changes,
             reads: self.reads,
             memory: self.memory << 20,
@@ -253,6 +262,12 @@ fn against(ours: &Map<String, Value>, peer: &Map<String, Value>) -> Vec<Target> 
         });
     [
         ratio("bytes for a change", "bytes_per_change", 0.4, true),
+        ratio(
+            "a read while blocks are imported, p99",
+            "importing_read_p99_ms",
+            0.25,
+            true,
+        ),
         ratio("writing and building", "build_us_per_change", 5.0, false),
         of_one,
     ]

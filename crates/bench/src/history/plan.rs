@@ -17,6 +17,9 @@ pub(super) type Failure = Box<dyn Error + Send + Sync>;
 pub(super) struct Plan {
     pub(super) accounts: u64,
     pub(super) blocks: u64,
+    /// Blocks that are imported while accounts are read, and how many of them in a second.
+    pub(super) imported: u64,
+    pub(super) import_rate: u64,
     pub(super) changes: u64,
     pub(super) reads: u64,
     /// Memory of the engine, in bytes.
@@ -50,11 +53,21 @@ impl Plan {
         Ok(bytes.chunks_exact(32).map(B256::from_slice).collect())
     }
 
+    /// LevelDB's nodes of the blocks that are imported while accounts are read.
+    pub(super) fn imported_nodes_file(&self) -> PathBuf {
+        self.dir.join("imported-nodes")
+    }
+
     /// Accounts that each block changes, from block 1 on, in ascending order.
     pub(super) fn changed_accounts(&self) -> impl Iterator<Item = Vec<u64>> {
+        self.all_changed_accounts().take(self.blocks as usize)
+    }
+
+    /// The same, and after them those of the blocks that are imported while accounts are read.
+    pub(super) fn all_changed_accounts(&self) -> impl Iterator<Item = Vec<u64>> {
         let mut random = Random::new(self.seed);
         let (accounts, changes) = (self.accounts, self.changes);
-        (0..self.blocks).map(move |_| {
+        (0..self.blocks + self.imported).map(move |_| {
             let mut indices: Vec<_> = (0..changes).map(|_| random.below(accounts)).collect();
             indices.sort_unstable();
             indices.dedup();
@@ -73,6 +86,8 @@ impl Plan {
         let parameters = json!({
             "accounts": self.accounts,
             "blocks": self.blocks,
+            "imported": self.imported,
+            "import_rate": self.import_rate,
             "changes": self.changes,
             "reads": self.reads,
             "memory_mib": self.memory >> 20,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::{
     path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -94,21 +95,28 @@ pub(crate) fn child(task: &str) -> Result<(), Failure> {
     if let Some(members) = &task.cgroup {
         cgroup::join(members)?;
     }
-    let states = task.kind.open(&task.plan)?;
+    let mut states = task.kind.open(&task.plan, false)?;
     let (mut figures, mut errors) = (Map::new(), Vec::new());
-    for count in &task.threads {
-        let (of_these, wrong) = read_with(&*states, &task.plan, *count, &truth, &roots)?;
+    let mut add = |(of_these, wrong): (Map<String, Value>, Vec<String>), prefix: &str| {
         errors.extend(wrong);
-        let prefix = |name| match count {
-            1 => name,
-            count => format!("{count}_threads_{name}"),
+        let named = |(name, value)| (format!("{prefix}{name}"), value);
+        figures.extend(of_these.into_iter().map(named));
+    };
+    for count in &task.threads {
+        let prefix = match count {
+            1 => String::new(),
+            count => format!("{count}_threads_"),
         };
-        figures.extend(
-            of_these
-                .into_iter()
-                .map(|(name, value)| (prefix(name), value)),
-        );
+        let read = read_with(&*states, &task.plan, *count, &truth, &roots)?;
+        add(read, &prefix);
     }
+    if task.plan.imported > 0 {
+        drop(states);
+        states = task.kind.open(&task.plan, true)?;
+        let read = read_while_importing(&*states, &task.plan, &truth, &roots)?;
+        add(read, "importing_");
+    }
+    drop(states);
     tell(&ReadAll { figures, errors })
 }
 
@@ -173,6 +181,48 @@ fn read_with(
         figures["device_reads_per_node"] = json!(io.device_reads as f64 / all.nodes as f64);
     }
     Ok((figures.as_object().cloned().unwrap_or_default(), all.errors))
+}
+
+/// Reads with one thread while another one imports blocks at the plan's rate.
+fn read_while_importing(
+    states: &dyn OldStates,
+    plan: &Plan,
+    truth: &Truth,
+    roots: &[B256],
+) -> Result<(Map<String, Value>, Vec<String>), Failure> {
+    let is_over = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let importing = scope.spawn(|| -> Result<(u64, Duration), Failure> {
+            let blocks = plan.all_changed_accounts().skip(plan.blocks as usize);
+            let (mut count, mut slowest) = (0, Duration::ZERO);
+            for (at, indices) in (0..).zip(blocks) {
+                let due = Duration::from_secs_f64(at as f64 / plan.import_rate as f64);
+                thread::sleep(due.saturating_sub(start.elapsed()));
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let begun = Instant::now();
+                states.import(&indices)?;
+                slowest = slowest.max(begun.elapsed());
+                count = at + 1;
+            }
+            Ok((count, slowest))
+        });
+        let read = read_with(states, plan, 1, truth, roots);
+        let elapsed = start.elapsed().as_secs_f64();
+        is_over.store(true, Ordering::Relaxed);
+        let imported = importing.join();
+        let (count, slowest) = imported.map_err(|_| "the thread that imports panicked")??;
+        let (mut figures, errors) = read?;
+        figures.insert("blocks".to_owned(), json!(count));
+        figures.insert("seconds".to_owned(), json!(elapsed));
+        figures.insert(
+            "slowest_block_ms".to_owned(),
+            json!(1e3 * slowest.as_secs_f64()),
+        );
+        Ok((figures, errors))
+    })
 }
 
 fn read_some(

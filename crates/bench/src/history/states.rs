@@ -17,6 +17,9 @@ pub(super) trait OldStates: Sync {
     /// Reads an account after a block, through the trie if there is one. `root` is the state root.
     fn read(&self, index: u64, number: u64, root: B256) -> Result<Found, Failure>;
 
+    /// Adds the block after the newest one, which changes some accounts, durably.
+    fn import(&self, indices: &[u64]) -> Result<(), Failure>;
+
     /// Device reads for pages of the history, and waits for them.
     fn history_reads(&self) -> (u64, u64) {
         (0, 0)
