@@ -54,6 +54,7 @@ impl Plan {
     }
 
     /// LevelDB's nodes of the blocks that are imported while accounts are read.
+    #[cfg(feature = "leveldb")]
     pub(super) fn imported_nodes_file(&self) -> PathBuf {
         self.dir.join("imported-nodes")
     }
