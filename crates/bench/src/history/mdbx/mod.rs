@@ -27,9 +27,9 @@ mod walk;
 mod newest;
 
 use self::{
-    entries::{decode_account, decode_node, encode_account, node_entry, split_node_entry},
+    entries::{Key, decode_account, decode_node, encode_account, node_entry, split_node_entry},
     newest::{Newest, changed_accounts},
-    tables::Tables,
+    tables::{Domain, Pair, Tables},
     walk::{State, first_path, walk},
 };
 use super::{
@@ -50,10 +50,14 @@ use serde_json::{Map, Value, json};
 use signet_libmdbx::tx::aliases::RoTxUnsync;
 use std::{
     borrow::Cow,
+    cell::Cell,
     fs::File,
     io::{BufReader, BufWriter, Write as _},
     path::PathBuf,
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -139,6 +143,7 @@ fn encoded(accounts: &[(B256, Account)]) -> Vec<(B256, Vec<u8>)> {
 pub(super) struct Mdbx {
     tables: Tables,
     imported: Mutex<Imported>,
+    look_ups: AtomicU64,
 }
 
 /// The blocks that are imported while accounts are read.
@@ -156,6 +161,7 @@ impl Mdbx {
                 newest: plan.blocks,
                 nodes: BufReader::new(File::open(imported_file(plan))?),
             }),
+            look_ups: AtomicU64::new(0),
         })
     }
 
@@ -166,10 +172,13 @@ impl Mdbx {
             tables: &self.tables,
             transaction: self.tables.begin_read()?,
             block,
+            look_ups: Cell::new(0),
         };
         let retainer = ProofRetainer::from_iter([path]);
         let mut builder = HashBuilder::default().with_proof_retainer(retainer);
         walk(&at, &[path], &mut builder)?;
+        self.look_ups
+            .fetch_add(at.look_ups.get(), Ordering::Relaxed);
         Ok((builder.root(), builder.take_proof_nodes()))
     }
 }
@@ -183,6 +192,10 @@ impl OldStates for Mdbx {
         let number = imported.newest;
         let accounts = encoded(&changed_accounts(number, indices));
         self.tables.write(number, &nodes?, &accounts)
+    }
+
+    fn look_ups(&self) -> u64 {
+        self.look_ups.load(Ordering::Relaxed)
     }
 
     fn read(&self, index: u64, number: u64, _: B256) -> Result<Found, Failure> {
@@ -216,6 +229,21 @@ struct At<'a> {
     tables: &'a Tables,
     transaction: RoTxUnsync,
     block: u64,
+    /// Branches and accounts that were looked up.
+    look_ups: Cell<u64>,
+}
+
+impl At<'_> {
+    /// The value of a key after the block.
+    fn value<'a>(
+        &'a self,
+        domain: &Domain,
+        key: &impl Key,
+        present: Cow<'a, [u8]>,
+    ) -> Result<Option<Cow<'a, [u8]>>, Failure> {
+        self.look_ups.update(|count| count + 1);
+        domain.value_at(&self.transaction, key, self.block, present)
+    }
 }
 
 impl State for At<'_> {
@@ -225,13 +253,13 @@ impl State for At<'_> {
     ) -> Result<Option<(Nibbles, BranchNodeCompact)>, Failure> {
         let nodes = &self.tables.nodes;
         let mut cursor = nodes.present(&self.transaction)?;
-        let first: Option<(Cow<'_, [u8]>, Cow<'_, [u8]>)> = cursor.set_range(&prefix.to_vec())?;
+        let first: Option<Pair<'_>> = cursor.set_range(&prefix.to_vec())?;
         let Some((path, present)) = first.filter(|(path, _)| path.starts_with(&prefix.to_vec()))
         else {
             return Ok(None);
         };
         let path = Nibbles::from_nibbles(path);
-        let value = nodes.value_at(&self.transaction, &path, self.block, present)?;
+        let value = self.value(nodes, &path, present)?;
         value
             .map(|value| Ok((path, decode_node(&value)?)))
             .transpose()
@@ -251,7 +279,7 @@ impl State for At<'_> {
             if !Nibbles::unpack(path).starts_with(prefix) {
                 break;
             }
-            let value = accounts.value_at(&self.transaction, &path, self.block, present)?;
+            let value = self.value(accounts, &path, present)?;
             if let Some(value) = value {
                 visit(&path, &decode_account(&value)?);
             }

@@ -14,6 +14,9 @@ const SHARD: usize = 2_000;
 /// The number of a key's last shard; that of others is their last block.
 const LAST_SHARD: u64 = u64::MAX;
 
+/// A key and its value.
+pub(super) type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 /// The three tables of one kind of key.
 #[derive(Clone, Copy)]
 pub(super) struct Domain {
@@ -98,8 +101,7 @@ impl Domain {
     ) -> Result<Option<u64>, Failure> {
         // The first shard whose last block is above.
         let sought = shard_key(key, block + 1);
-        let shard: Option<(Cow<'_, [u8]>, Cow<'_, [u8]>)> =
-            txn.cursor(self.history)?.set_range(&sought)?;
+        let shard: Option<Pair<'_>> = txn.cursor(self.history)?.set_range(&sought)?;
         let is_of_key = |found: &[u8]| found.len() == sought.len() && found.starts_with(key);
         match shard {
             Some((found, blocks)) if is_of_key(&found) => {
