@@ -8,6 +8,7 @@ mod report;
 mod cgroup;
 mod system;
 mod state;
+mod geth;
 mod import;
 mod bal;
 mod history;

@@ -22,6 +22,7 @@ mod leveldb;
 mod mdbx;
 mod kind;
 mod reads;
+mod geth;
 
 use self::{
     kind::Kind,
@@ -70,6 +71,9 @@ pub(crate) struct HistoryArgs {
     /// Memory of a process that reads in MiB, page cache included
     #[arg(long, default_value_t = 128)]
     process_memory: u64,
+    /// Memory of geth in MiB, page cache included
+    #[arg(long, default_value_t = 512)]
+    geth_memory: u64,
     /// Numbers of threads that read, besides one
     #[arg(long, value_delimiter = ',', default_value = "16")]
     threads: Vec<u64>,
@@ -92,6 +96,11 @@ enum Peer {
     Leveldb,
     /// Branches and accounts with their former values by block, as op-reth keeps them for proofs
     Mdbx,
+    /// geth's archive of a chain of its own, over JSON-RPC. It is built once from its module
+    /// github.com/ethereum/go-ethereum, through the Go module proxy, and needs Go, and 8 GB of memory for each
+    /// million of --accounts
+    Geth,
+    /// LevelDB and MDBX
     All,
 }
 
@@ -119,7 +128,8 @@ impl HistoryArgs {
     }
 
     fn has_peer(&self, peer: Peer) -> bool {
-        self.peers.contains(&peer) || self.peers.contains(&Peer::All)
+        let is_of_all = matches!(peer, Peer::Leveldb | Peer::Mdbx);
+        self.peers.contains(&peer) || is_of_all && self.peers.contains(&Peer::All)
     }
 
     fn kinds(&self) -> impl Iterator<Item = Kind> {
@@ -180,6 +190,17 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         read(Kind::Mdbx, of_peer, &mut report)?;
     }
     drop(made);
+    if args.has_peer(Peer::Geth) {
+        let memory = args.geth_memory << 20;
+        let (of_peer, errors) = geth::measure(&plan, memory, &threads, &mut notes)?;
+        notes.add(format!(
+            "{}: a chain of its own, of payments; round trips of JSON-RPC over its socket; {} MiB",
+            geth::NAME,
+            args.geth_memory
+        ));
+        report.errors.extend(errors);
+        report.results.push(of_peer);
+    }
     report.notes = notes.into_lines();
     fs::remove_dir_all(&plan.dir)?;
     Ok(report)

@@ -92,6 +92,7 @@ pub(crate) fn child(task: &str) -> Result<(), Failure> {
     let task: Task = serde_json::from_str(task)?;
     // What it takes to check the reads is not part of the limit.
     let (truth, roots) = (Truth::new(&task.plan), task.plan.roots()?);
+    let nonce = |index, number| truth.nonce(index, number);
     if let Some(members) = &task.cgroup {
         cgroup::join(members)?;
     }
@@ -107,25 +108,28 @@ pub(crate) fn child(task: &str) -> Result<(), Failure> {
             1 => String::new(),
             count => format!("{count}_threads_"),
         };
-        let read = read_with(&*states, &task.plan, *count, &truth, &roots)?;
+        let read = read_with(&*states, &task.plan, *count, &nonce, &roots)?;
         add(read, &prefix);
     }
     if task.plan.imported > 0 {
         drop(states);
         states = task.kind.open(&task.plan, true)?;
-        let read = read_while_importing(&*states, &task.plan, &truth, &roots)?;
+        let read = read_while_importing(&*states, &task.plan, &nonce, &roots)?;
         add(read, "importing_");
     }
     drop(states);
     tell(&ReadAll { figures, errors })
 }
 
+/// The nonce of an account after a block, as it should be.
+type Nonce<'a> = &'a (dyn Fn(u64, u64) -> u64 + Sync);
+
 /// Reads with a number of threads. Each has its own part of the reads.
-fn read_with(
+pub(super) fn read_with(
     states: &dyn OldStates,
     plan: &Plan,
     threads: u64,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let (io, before) = (Io::now(&plan.dir), states.history_reads());
@@ -137,7 +141,7 @@ fn read_with(
                 scope.spawn(move || {
                     let reads = plan.reads(threads).skip(thread as usize);
                     let reads = reads.step_by(threads as usize);
-                    read_some(states, reads, truth, roots)
+                    read_some(states, reads, nonce, roots)
                 })
             })
             .collect();
@@ -192,7 +196,7 @@ fn read_with(
 fn read_while_importing(
     states: &dyn OldStates,
     plan: &Plan,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let is_over = AtomicBool::new(false);
@@ -214,7 +218,7 @@ fn read_while_importing(
             }
             Ok((count, slowest))
         });
-        let read = read_with(states, plan, 1, truth, roots);
+        let read = read_with(states, plan, 1, nonce, roots);
         let elapsed = start.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let imported = importing.join();
@@ -233,7 +237,7 @@ fn read_while_importing(
 fn read_some(
     states: &dyn OldStates,
     reads: impl Iterator<Item = (u64, u64)>,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<Reads, Failure> {
     let mut all = Reads::default();
@@ -246,10 +250,10 @@ fn read_some(
         if found.root.is_some_and(|found| found != root) {
             all.errors.push(format!("the root at block {number}"));
         }
-        let nonce = truth.nonce(index, number);
-        if found.nonce != Some(nonce) {
+        let expected = nonce(index, number);
+        if found.nonce != Some(expected) {
             all.errors.push(format!(
-                "account {index} at block {number}: {:?}, not {nonce}",
+                "account {index} at block {number}: {:?}, not {expected}",
                 found.nonce
             ));
         }
