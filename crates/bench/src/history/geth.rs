@@ -98,7 +98,7 @@ pub(super) fn measure(
 
 /// Options of an archive.
 fn archive(memory: u64) -> Vec<OsString> {
-    let cache = (memory / CACHE_DIVISOR >> 20).to_string();
+    let cache = ((memory / CACHE_DIVISOR) >> 20).to_string();
     let options = ["--gcmode", "archive", "--cache", &cache];
     options.map(OsString::from).to_vec()
 }
