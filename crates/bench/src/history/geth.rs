@@ -358,10 +358,13 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Shutdown;
 
     fn answer(line: &str) -> Result<String, Failure> {
         let (ours, mut theirs) = UnixStream::pair()?;
         theirs.write_all(line.as_bytes())?;
+        // What is asked for still arrives; nothing more is answered.
+        theirs.shutdown(Shutdown::Write)?;
         Client(BufReader::new(ours)).call("eth_blockNumber", &json!([]))
     }
 
