@@ -153,6 +153,7 @@ impl PartialTrie {
                 Lookup::Absent => return Ok(Lookup::Absent),
                 Lookup::Account(account) => return Ok(Lookup::Account(account)),
                 Lookup::Slot(value) => return Ok(Lookup::Slot(value)),
+                Lookup::Entry(value) => return Ok(Lookup::Entry(value)),
                 Lookup::Stub { depth, .. } => depth,
             };
             self.load_node(&full.prefix(depth), resolver)?;
@@ -215,7 +216,7 @@ impl PartialTrie {
                 let slots = names_of(names, &key).map_or(&[][..], N::slots);
                 self.load_names(resolver, (link, 0), storage, &key.into(), 0, slots)
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => Ok(()),
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => Ok(()),
         }
     }
 
@@ -256,7 +257,7 @@ impl PartialTrie {
         let mut batch = Batch::new();
         self.hash_nodes([self.root], &mut batch);
         self.hash_to_graft(&on_the_way, &mut batch);
-        let mut extract = Self::new(self.base);
+        let mut extract = Self::new(self.base).committed_by(self.commitment);
         extract.root = if keys.0.is_empty() {
             extract.stub_of(self, self.root)?
         } else {
@@ -343,7 +344,7 @@ impl PartialTrie {
                 let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
                 self.list_names(node.storage, 0, slots, out);
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
     }
 
@@ -381,7 +382,7 @@ impl PartialTrie {
                     self.replace_child(copy, 0, storage);
                 }
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
         Ok(copy)
     }
@@ -399,7 +400,7 @@ impl PartialTrie {
             NodeId::Branch(index) => children = self.arena.branches[index].children,
             NodeId::Extension(index) => children[0] = self.arena.extensions[index].child,
             NodeId::Account(index) => children[0] = self.arena.accounts[index].storage,
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
         children
     }

@@ -54,11 +54,14 @@
 extern crate alloc;
 
 mod node_ref;
+mod hasher;
+mod commitment;
 mod rlp;
 mod prefetch;
 mod arena;
 mod error;
 mod partial;
+mod binary;
 mod join;
 mod graft;
 mod resolve;
@@ -76,10 +79,12 @@ mod proof;
 mod proof_json;
 
 pub use arena::Link;
+pub use commitment::{Commitment, CommitmentName};
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::ProofTargets;
 pub use graft::LeafValue;
 pub use hash::{Alone, HashJob, LeafHasher, Spread, commit, commit_with};
+pub use hasher::{Blake3, Hasher, Pair, Sha256};
 pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};

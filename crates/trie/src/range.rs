@@ -105,7 +105,7 @@ impl PartialTrie {
                 let storage = self.find(&path).unwrap_or(Link::EMPTY);
                 self.visit_below(storage, path, range, visit)
             }
-            Lookup::Absent | Lookup::Slot(_) => Ok(ControlFlow::Continue(())),
+            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(ControlFlow::Continue(())),
         }
     }
 
@@ -155,6 +155,7 @@ impl PartialTrie {
             }
             NodeView::Account { key, account, .. } => (key, LeafValue::Account(account)),
             NodeView::Slot { key, value, .. } => (key, LeafValue::Slot(value)),
+            NodeView::Entry { key, value, .. } => (key, LeafValue::Entry(value.clone())),
         };
         Ok(match (range.first..=range.last).contains(&key) {
             true => visit(&key, value),

@@ -7,6 +7,7 @@
 //! | branch | list of sixteen children and a value, a string that secure tries leave empty |
 //! | child | the hash as a string; or the child's own RLP, where that is under 32 bytes; or "" |
 //! | account's value | list of nonce, balance, storage root, code hash |
+//! | entry's value | its length and the value, or a mark, its length and its hash, as a string |
 //! | slot's value | the number as a string, big-endian without leading zeros |
 //!
 //! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
@@ -15,11 +16,11 @@
 //! Decoded bytes are untrusted: lengths are checked before use, and only the canonical form is
 //! accepted.
 
-use crate::node_ref::NodeRef;
+use crate::{commitment::Commitment, node_ref::NodeRef};
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 use alloy_rlp::{Decodable, Header};
-use cambium_primitives::{Account, Path};
+use cambium_primitives::{Account, EntryValue, Path};
 
 /// RLP of the empty string: no child.
 const EMPTY: u8 = 0x80;
@@ -282,6 +283,28 @@ pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
     let mut string = Buffer::new();
     string.string(&value[zeros..]);
     string
+}
+
+/// First byte of the value of an entry's leaf that commits to a hash. Lower ones are lengths.
+const HASHED: u8 = 33;
+
+/// Returns the value of an entry's leaf: its length in one byte and the value, up to 32 bytes; or 33,
+/// the length in four bytes, big-endian, and the Keccak-256 hash of the value.
+pub(crate) fn entry_value(value: &EntryValue) -> Vec<u8> {
+    let len = value.value_len();
+    let mut out = Vec::with_capacity(37);
+    match value {
+        EntryValue::Inline(bytes) if len <= 32 => {
+            out.push(len as u8);
+            out.extend_from_slice(bytes);
+        }
+        _ => {
+            out.push(HASHED);
+            out.extend_from_slice(&(len as u32).to_be_bytes());
+            out.extend_from_slice(Commitment::Mpt.entry_hash(value).as_slice());
+        }
+    }
+    out
 }
 
 /// A child in its parent's RLP.

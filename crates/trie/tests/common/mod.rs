@@ -156,6 +156,7 @@ impl Model {
                     self.0.entry(change.path).or_default().0 = account;
                 }
                 AccountUpdate::Keep => {}
+                AccountUpdate::Entry(_) => panic!("a state has no entries"),
             }
             let Some((_, slots)) = self.0.get_mut(&change.path) else {
                 continue;
