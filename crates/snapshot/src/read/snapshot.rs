@@ -117,7 +117,7 @@ impl Slots<'_> {
                     self.todo.push((trie.clone(), child, at.join(&path)));
                 }
                 NodeView::Slot { key, value, .. } => return Ok(Some((key, value))),
-                NodeView::Account { .. } | NodeView::Empty => {}
+                NodeView::Account { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
             }
         }
     }
