@@ -213,7 +213,7 @@ impl BinaryBatch {
 }
 
 /// Returns the hash that a reference is. References of binary tries always are hashes.
-fn hash_of(node: &NodeRef) -> B256 {
+pub(crate) fn hash_of(node: &NodeRef) -> B256 {
     node.as_hash()
         .expect("children are hashed before their parent")
 }

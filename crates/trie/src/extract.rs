@@ -2,6 +2,8 @@
 
 use crate::{
     arena::{Key, Link, NodeId, nibble, shared_nibbles},
+    binary_proof::lone_leaves,
+    commitment::Commitment,
     error::{TrieError, UpdateError},
     node_ref::Stub,
     partial::{Lookup, PartialTrie},
@@ -241,7 +243,8 @@ impl PartialTrie {
     }
 
     /// Returns a new trie with the same root and only the nodes on the paths of `keys`. All other
-    /// nodes are blinded, without a place. Loads absent subtries.
+    /// nodes are blinded, without a place. In a binary trie, a lone leaf that stands for a subtrie on the
+    /// path of an absent key is on its path. Loads absent subtries.
     ///
     /// # Errors
     ///
@@ -263,6 +266,13 @@ impl PartialTrie {
         } else {
             extract.copy_names(self, self.root, self.base.len(), &keys.0)?
         };
+        if let Commitment::Binary(_) = self.commitment {
+            let keys: Vec<_> = keys.0.iter().map(|(key, _)| *key).collect();
+            for path in lone_leaves(&extract, &keys) {
+                self.load_node(&path, resolver)?;
+                extract.copy_node(self, &path)?;
+            }
+        }
         extract.arena.forget_places();
         Ok(extract)
     }
@@ -298,15 +308,21 @@ impl PartialTrie {
                 UpdateError::Trie(error) => error.into(),
             })?;
         for path in recorder.loaded {
-            let held = extract.find_parent(extract.root, extract.base.len(), &path);
-            let (parent, stub) = held.ok_or(TrieError::NoNode { path })?;
-            let link = self.find(&path).ok_or(TrieError::NoNode { path })?;
-            let node = extract.graft_node(self, link)?;
-            extract.free(stub);
-            extract.hang(parent, &path, node);
+            extract.copy_node(self, &path)?;
         }
         extract.arena.forget_places();
         Ok(extract)
+    }
+
+    /// Replaces the blinded node at `path` by a copy of the node of `from` there.
+    fn copy_node(&mut self, from: &Self, path: &Path) -> Result<(), TrieError> {
+        let no_node = TrieError::NoNode { path: *path };
+        let held = self.find_parent(self.root, self.base.len(), path);
+        let ((parent, stub), link) = held.zip(from.find(path)).ok_or(no_node)?;
+        let node = self.graft_node(from, link)?;
+        self.free(stub);
+        self.hang(parent, path, node);
+        Ok(())
     }
 
     /// Removes from blinded nodes at `link` and below the types that a list of nodes does not show.

@@ -15,6 +15,7 @@
 //! | serialize | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; subtries: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; differences: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
+//! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
 //! A witness of two accounts, to which a transfer between them is applied:
@@ -56,6 +57,7 @@ extern crate alloc;
 mod node_ref;
 mod hasher;
 mod commitment;
+mod value_commitment;
 mod rlp;
 mod prefetch;
 mod arena;
@@ -68,18 +70,25 @@ mod resolve;
 mod apply;
 mod hash;
 mod top_levels;
+mod binary_proof;
 mod extract;
 mod trace;
 mod range;
 mod encode;
 mod witness;
 mod multiproof;
+mod entry_proof;
 mod proof;
 #[cfg(feature = "serde")]
 mod proof_json;
 
 pub use arena::Link;
+pub use binary_proof::{BinaryProof, BinaryProofError};
 pub use commitment::{Commitment, CommitmentName};
+pub use entry_proof::{
+    ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, ProvedRange, ProvedUpdate,
+    verify_entries, verify_entry_range, verify_entry_update,
+};
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::ProofTargets;
 pub use graft::LeafValue;
@@ -97,4 +106,5 @@ pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use trace::Traced;
+pub use value_commitment::ValueCommitment;
 pub use witness::{Witness, WitnessError};

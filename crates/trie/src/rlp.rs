@@ -16,11 +16,12 @@
 //! Decoded bytes are untrusted: lengths are checked before use, and only the canonical form is
 //! accepted.
 
-use crate::{commitment::Commitment, node_ref::NodeRef};
+use crate::{commitment::Commitment, node_ref::NodeRef, value_commitment::NODE_VALUE_BYTES_MAX};
 use alloc::vec::Vec;
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::{Decodable, Header};
-use cambium_primitives::{Account, EntryValue, Path};
+use cambium_primitives::{Account, EntryValue, Path, StoredValue, VALUE_BYTES_MAX};
+use core::num::NonZeroU64;
 
 /// RLP of the empty string: no child.
 const EMPTY: u8 = 0x80;
@@ -286,7 +287,7 @@ pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
 }
 
 /// First byte of the value of an entry's leaf that commits to a hash. Lower ones are lengths.
-const HASHED: u8 = 33;
+const HASHED: u8 = NODE_VALUE_BYTES_MAX as u8 + 1;
 
 /// Returns the value of an entry's leaf: its length in one byte and the value, up to 32 bytes; or 33,
 /// the length in four bytes, big-endian, and the Keccak-256 hash of the value.
@@ -294,7 +295,7 @@ pub(crate) fn entry_value(value: &EntryValue) -> Vec<u8> {
     let len = value.value_len();
     let mut out = Vec::with_capacity(37);
     match value {
-        EntryValue::Inline(bytes) if len <= 32 => {
+        EntryValue::Inline(bytes) if len <= NODE_VALUE_BYTES_MAX => {
             out.push(len as u8);
             out.extend_from_slice(bytes);
         }
@@ -484,4 +485,33 @@ pub(crate) fn decode_slot(mut value: &[u8]) -> Result<U256, Malformed> {
     } else {
         Ok(number)
     }
+}
+
+/// Decodes the value of an entry's leaf. A value over 32 bytes is known by length and hash: it is a
+/// stored value without a place.
+pub(crate) fn decode_entry(value: &[u8]) -> Result<EntryValue, Malformed> {
+    let (&first, rest) = value.split_first().ok_or("an empty value")?;
+    if usize::from(first) == rest.len() && rest.len() <= NODE_VALUE_BYTES_MAX {
+        return Ok(EntryValue::Inline(Bytes::copy_from_slice(rest)));
+    }
+    let (len, hash) = rest
+        .split_first_chunk()
+        .ok_or("a value of another length")?;
+    let len = u32::from_be_bytes(*len);
+    if first != HASHED || hash.len() != 32 {
+        return Err("an entry's value is malformed");
+    }
+    if !(NODE_VALUE_BYTES_MAX + 1..=VALUE_BYTES_MAX).contains(&(len as usize)) {
+        return Err("a hashed value of impossible length");
+    }
+    Ok(stored_nowhere(len, B256::from_slice(hash)))
+}
+
+/// Returns a value that is known by length and hash alone.
+pub(crate) const fn stored_nowhere(len: u32, hash: B256) -> EntryValue {
+    EntryValue::Stored(StoredValue {
+        hash,
+        len,
+        place: NonZeroU64::MAX,
+    })
 }

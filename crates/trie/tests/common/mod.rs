@@ -6,6 +6,8 @@
     reason = "each test takes what it needs of it"
 )]
 
+pub mod entries;
+
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{HashBuilder, Nibbles};
