@@ -273,7 +273,7 @@ fn entries_agree_with_the_model_through_merges_unwinds_and_crashes() {
                     let head = db.head();
                     drop(db);
                     wait_until_closed(&disk);
-        wait_until_closed(&disk);
+                    wait_until_closed(&disk);
                     if world.random.below(2) == 0 {
                         disk = disk.crash();
                     }
