@@ -132,7 +132,12 @@ impl BinaryProof {
     fn fill_paths(&mut self) {
         let mut paths = alloc::vec![B256::ZERO; self.leaves.len()];
         let mut path = B256::ZERO;
-        fill(&mut Walk::new(self), &mut path, 0, &mut paths);
+        fill(
+            &mut Walk::new(self, self.levels()),
+            &mut path,
+            0,
+            &mut paths,
+        );
         for (leaf, path) in self.leaves.iter_mut().zip(paths) {
             leaf.key |= path;
         }

@@ -61,11 +61,15 @@ impl Position {
     }
 }
 
-/// Hashes of the nodes that are not blinded.
+/// Hashes of the nodes that are not blinded, and where the levels begin.
 pub(super) struct Hashes {
     pub(super) leaves: Vec<B256>,
     pub(super) inner: Vec<B256>,
+    pub(super) levels: Vec<Position>,
 }
+
+/// Pairs that are hashed at once. They fit into the first-level cache with their hashes.
+pub(super) const BATCH_PAIRS: usize = 256;
 
 impl BinaryProof {
     /// Returns where each level begins, and where the last one ends.
@@ -85,41 +89,46 @@ impl BinaryProof {
         levels
     }
 
-    /// Hashes all nodes, each level in one batch.
+    /// Hashes all nodes, level by level.
     pub(super) fn hash(&self, hasher: &dyn Hasher) -> Hashes {
-        let mut pairs: Vec<Pair> = Vec::with_capacity(self.leaves.len());
-        pairs.extend(self.leaves.iter().map(ProofLeaf::pair));
-        let mut leaves = Vec::with_capacity(pairs.len());
-        hasher.hash_pairs(&pairs, &mut leaves);
-        for hash in &mut leaves {
-            *hash = label_leaf(*hash);
+        let mut pairs: Vec<Pair> = Vec::with_capacity(BATCH_PAIRS);
+        let mut leaves = Vec::with_capacity(self.leaves.len());
+        for some in self.leaves.chunks(BATCH_PAIRS) {
+            pairs.clear();
+            pairs.extend(some.iter().map(ProofLeaf::pair));
+            hasher.hash_pairs(&pairs, &mut leaves);
         }
+        leaves.iter_mut().for_each(|hash| *hash = label_leaf(*hash));
         let levels = self.levels();
         let all = levels.last().map_or(0, |end| end.inner);
         let mut inner = alloc::vec![NOTHING; all];
-        let mut hashed = Vec::new();
+        let mut hashed = Vec::with_capacity(BATCH_PAIRS);
         // The levels that have a parent, from the lowest up.
         for ends in levels.windows(2).skip(1).rev() {
             let (mut at, end) = (ends[0], ends[1]);
-            let above = at.inner - (end.node - at.node) / 2;
-            let parents = above..at.inner;
-            pairs.clear();
-            let mut left = NOTHING;
-            for (number, kind) in self.kinds[at.node..end.node].iter().enumerate() {
-                let node = self.hash_at(*kind, &at, &leaves, &inner);
-                at.pass(*kind);
-                match number % 2 {
-                    0 => left = node,
-                    _ => pairs.push(pair(&left, &node)),
+            let mut parent = at.inner - (end.node - at.node) / 2;
+            for some in self.kinds[at.node..end.node].chunks(2 * BATCH_PAIRS) {
+                pairs.clear();
+                for two in some.chunks_exact(2) {
+                    let left = self.hash_at(two[0], &at, &leaves, &inner);
+                    at.pass(two[0]);
+                    let right = self.hash_at(two[1], &at, &leaves, &inner);
+                    at.pass(two[1]);
+                    pairs.push(pair(&left, &right));
+                }
+                hashed.clear();
+                hasher.hash_pairs(&pairs, &mut hashed);
+                for hash in &hashed {
+                    inner[parent] = label_inner(*hash);
+                    parent += 1;
                 }
             }
-            hashed.clear();
-            hasher.hash_pairs(&pairs, &mut hashed);
-            for (parent, hash) in inner[parents].iter_mut().zip(&hashed) {
-                *parent = label_inner(*hash);
-            }
         }
-        Hashes { leaves, inner }
+        Hashes {
+            leaves,
+            inner,
+            levels,
+        }
     }
 
     /// Returns the root.
@@ -165,11 +174,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(proof: &'a BinaryProof) -> Self {
-        Self {
-            proof,
-            levels: proof.levels(),
-        }
+    /// Begins at the root. `levels` are the proof's.
+    pub(super) const fn new(proof: &'a BinaryProof, levels: Vec<Position>) -> Self {
+        Self { proof, levels }
     }
 
     /// Returns the next node at depth `depth`, in bits.

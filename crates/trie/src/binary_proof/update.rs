@@ -2,7 +2,7 @@
 
 use super::{
     error::BinaryProofError,
-    tree::{BinaryProof, Hashes, KEY_BITS, Node, ProofLeaf, Walk},
+    tree::{BATCH_PAIRS, BinaryProof, Hashes, KEY_BITS, Node, Walk},
 };
 use crate::{
     binary::{NOTHING, bit, is_leaf, label_inner, label_leaf, pair},
@@ -37,10 +37,10 @@ impl BinaryProof {
         let hashes = self.hash_to(root, hasher)?;
         let keys = reads.iter().copied();
         let keys: Vec<_> = keys.chain(writes.iter().map(|(key, _)| *key)).collect();
-        let mut values = self.read(&keys)?;
+        let mut values = self.read(hashes.levels.clone(), &keys)?;
         values.truncate(reads.len());
         let mut update = Update {
-            walk: Walk::new(self),
+            walk: Walk::new(self, hashes.levels.clone()),
             hashes: &hashes,
             leaves: Vec::new(),
             levels: Vec::new(),
@@ -50,26 +50,20 @@ impl BinaryProof {
     }
 }
 
-/// A subtrie after the writes.
+/// A subtrie after the writes, with the number of its node among those of its kind.
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// A leaf or inner node that did not change.
-    Same(B256),
-    /// The number of a new leaf.
-    Leaf(usize),
-    /// The number of a changed inner node in its level.
-    Inner(usize),
-}
-
-impl After {
-    fn is_leaf(&self) -> bool {
-        match self {
-            Self::Nothing | Self::Inner(_) => false,
-            Self::Same(node) => is_leaf(node),
-            Self::Leaf(_) => true,
-        }
-    }
+    /// A blinded node.
+    Blinded(u32),
+    /// A leaf of the proof, which did not change.
+    SameLeaf(u32),
+    /// An inner node of the proof, below which nothing changed.
+    SameInner(u32),
+    /// A new leaf.
+    Leaf(u32),
+    /// A changed inner node, by its number in its level.
+    Inner(u32),
 }
 
 struct Update<'a> {
@@ -84,19 +78,15 @@ struct Update<'a> {
 impl Update<'_> {
     /// Applies writes to the subtrie of the next node at `depth`. No write leads to a blinded node.
     fn edit(&mut self, depth: usize, writes: &[Write]) -> After {
-        let hashes = self.hashes;
         match self.walk.next(depth) {
             Node::Nothing => self.build(depth, None, writes),
-            Node::Leaf(index) if writes.is_empty() => After::Same(hashes.leaves[index]),
-            Node::Leaf(index) => {
-                let leaf = self.walk.proof.leaves[index];
-                self.build(depth, Some((leaf, hashes.leaves[index])), writes)
-            }
-            Node::Blinded(index) => After::Same(self.walk.proof.hashes[index]),
+            Node::Leaf(index) if writes.is_empty() => After::SameLeaf(index as u32),
+            Node::Leaf(index) => self.build(depth, Some(index), writes),
+            Node::Blinded(index) => After::Blinded(index as u32),
             Node::Inner(index) if writes.is_empty() => {
                 self.pass(depth + 1);
                 self.pass(depth + 1);
-                After::Same(hashes.inner[index])
+                After::SameInner(index as u32)
             }
             Node::Inner(_) => {
                 let (zeros, ones) = split(writes, depth, |(key, _)| key);
@@ -116,21 +106,21 @@ impl Update<'_> {
     }
 
     /// Builds the subtrie, at `depth`, of what `writes` put and of the leaf that was there.
-    fn build(&mut self, depth: usize, there: Option<(ProofLeaf, B256)>, writes: &[Write]) -> After {
-        let there = there.filter(|(leaf, _)| {
-            let written = writes.binary_search_by(|(key, _)| key.cmp(&leaf.key));
-            written.is_err()
-        });
+    fn build(&mut self, depth: usize, there: Option<usize>, writes: &[Write]) -> After {
         let mut leaves: Vec<(B256, After)> = Vec::with_capacity(writes.len() + 1);
         for (key, value_hash) in writes {
             if let Some(value_hash) = value_hash {
-                leaves.push((*key, After::Leaf(self.leaves.len())));
+                leaves.push((*key, After::Leaf(self.leaves.len() as u32)));
                 self.leaves.push(pair(key, value_hash));
             }
         }
-        if let Some((leaf, hash)) = there {
-            let at = leaves.partition_point(|(key, _)| *key < leaf.key);
-            leaves.insert(at, (leaf.key, After::Same(hash)));
+        if let Some(index) = there {
+            let key = self.walk.proof.leaves[index].key;
+            let written = writes.binary_search_by(|(written, _)| written.cmp(&key));
+            if written.is_err() {
+                let at = leaves.partition_point(|(before, _)| *before < key);
+                leaves.insert(at, (key, After::SameLeaf(index as u32)));
+            }
         }
         self.build_from(depth, &leaves)
     }
@@ -150,43 +140,53 @@ impl Update<'_> {
 
     /// Returns the node at `depth` above two siblings.
     fn join(&mut self, depth: usize, left: After, right: After) -> After {
-        match (&left, &right) {
+        match (left, right) {
             (After::Nothing, After::Nothing) => After::Nothing,
-            (After::Nothing, leaf) if leaf.is_leaf() => right,
-            (leaf, After::Nothing) if leaf.is_leaf() => left,
+            (After::Nothing, leaf) | (leaf, After::Nothing) if self.is_leaf(leaf) => leaf,
             _ => {
                 debug_assert!(depth < KEY_BITS);
                 if self.levels.len() <= depth {
                     self.levels.resize(depth + 1, Vec::new());
                 }
                 self.levels[depth].push([left, right]);
-                After::Inner(self.levels[depth].len() - 1)
+                After::Inner(self.levels[depth].len() as u32 - 1)
             }
         }
     }
 
-    /// Hashes what changed, each level in one batch, and returns the hash of `root`.
+    fn is_leaf(&self, node: After) -> bool {
+        match node {
+            After::Nothing | After::SameInner(_) | After::Inner(_) => false,
+            After::Blinded(index) => is_leaf(&self.walk.proof.hashes[index as usize]),
+            After::SameLeaf(_) | After::Leaf(_) => true,
+        }
+    }
+
+    /// Hashes what changed, level by level, and returns the hash of `root`.
     fn hash(&self, hasher: &dyn Hasher, root: After) -> B256 {
         let mut leaves = Vec::with_capacity(self.leaves.len());
         hasher.hash_pairs(&self.leaves, &mut leaves);
-        let node = |node: &After, below: &[B256]| match node {
+        let node = |node: After, below: &[B256]| match node {
             After::Nothing => NOTHING,
-            After::Same(node) => *node,
-            After::Leaf(number) => label_leaf(leaves[*number]),
-            After::Inner(number) => label_inner(below[*number]),
+            After::Blinded(index) => self.walk.proof.hashes[index as usize],
+            After::SameLeaf(index) => self.hashes.leaves[index as usize],
+            After::SameInner(index) => self.hashes.inner[index as usize],
+            After::Leaf(index) => label_leaf(leaves[index as usize]),
+            After::Inner(index) => label_inner(below[index as usize]),
         };
-        let (mut below, mut pairs) = (Vec::new(), Vec::new());
+        let (mut above, mut below, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
         for level in self.levels.iter().rev() {
-            pairs.clear();
-            pairs.extend(
-                level
-                    .iter()
-                    .map(|[left, right]| pair(&node(left, &below), &node(right, &below))),
-            );
-            below.clear();
-            hasher.hash_pairs(&pairs, &mut below);
+            for some in level.chunks(BATCH_PAIRS) {
+                pairs.clear();
+                let siblings = some.iter();
+                pairs
+                    .extend(siblings.map(|two| pair(&node(two[0], &below), &node(two[1], &below))));
+                hasher.hash_pairs(&pairs, &mut above);
+            }
+            core::mem::swap(&mut above, &mut below);
+            above.clear();
         }
-        node(&root, &below)
+        node(root, &below)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     error::BinaryProofError,
-    tree::{BinaryProof, Hashes, Node, Walk},
+    tree::{BinaryProof, Hashes, Node, Position, Walk},
 };
 use crate::{binary::bit, hasher::Hasher};
 use alloc::{vec, vec::Vec};
@@ -25,8 +25,8 @@ impl BinaryProof {
         hasher: &dyn Hasher,
         keys: &[B256],
     ) -> Result<Vec<Option<B256>>, BinaryProofError> {
-        self.hash_to(root, hasher)?;
-        self.read(keys)
+        let hashes = self.hash_to(root, hasher)?;
+        self.read(hashes.levels, keys)
     }
 
     /// Verifies that the leaves of the proof with keys from `first` to `last` are all that the trie with the root
@@ -46,9 +46,9 @@ impl BinaryProof {
         if first > last {
             return Err(BinaryProofError::Unsorted { key: last });
         }
-        self.hash_to(root, hasher)?;
+        let hashes = self.hash_to(root, hasher)?;
         let mut reader = RangeReader {
-            walk: Walk::new(self),
+            walk: Walk::new(self, hashes.levels),
             ends: [first, last],
             found: Vec::new(),
         };
@@ -73,11 +73,15 @@ impl BinaryProof {
     }
 
     /// Looks up keys in a proof whose root is verified.
-    pub(super) fn read(&self, keys: &[B256]) -> Result<Vec<Option<B256>>, BinaryProofError> {
+    pub(super) fn read(
+        &self,
+        levels: Vec<Position>,
+        keys: &[B256],
+    ) -> Result<Vec<Option<B256>>, BinaryProofError> {
         let mut asked: Vec<Asked> = keys.iter().copied().zip(0..).collect();
         asked.sort_unstable();
         let mut values = vec![None; keys.len()];
-        read(&mut Walk::new(self), 0, &asked, &mut values)?;
+        read(&mut Walk::new(self, levels), 0, &asked, &mut values)?;
         Ok(values)
     }
 }
