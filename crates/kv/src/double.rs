@@ -3,7 +3,7 @@
 use alloy_primitives::{B256, Bytes, Keccak256, keccak256};
 use cambium_disk::Disk;
 use cambium_primitives::{AccountUpdate, BlockId, BlockNumber, Changes, EntryValue, StoredValue};
-use cambium_state::{BlockMeta, StateError};
+
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
@@ -37,7 +37,11 @@ pub(crate) fn root_of(map: &BTreeMap<B256, Bytes>) -> B256 {
 }
 
 impl Db {
-    pub(crate) fn create(_disk: Arc<dyn Disk>, meta: BlockMeta, map: BTreeMap<B256, Bytes>) -> Self {
+    pub(crate) fn create(
+        _disk: Arc<dyn Disk>,
+        meta: BlockMeta,
+        map: BTreeMap<B256, Bytes>,
+    ) -> Self {
         let inner = Inner {
             canonical: vec![(meta, Arc::new(map))],
             ..Inner::default()
@@ -73,7 +77,11 @@ impl Db {
     }
     pub(crate) fn find(&self, hash: &B256) -> Option<BlockId> {
         let inner = self.0.lock();
-        let mut all = inner.canonical.iter().chain(&inner.side).chain(&inner.sealed);
+        let mut all = inner
+            .canonical
+            .iter()
+            .chain(&inner.side)
+            .chain(&inner.sealed);
         all.map(|it| it.0.id).find(|id| id.hash == *hash)
     }
     pub(crate) fn has(&self, id: BlockId) -> Result<bool, StateError> {
@@ -91,11 +99,12 @@ impl Db {
         Ok(EntryValue::Stored(StoredValue { hash, len, place }))
     }
     pub(crate) fn commit_all(&self, sealed: Vec<Sealed>) -> Result<(), StateError> {
-        let mut inner = self.0.lock();
         for block in sealed {
+            let mut inner = self.0.lock();
             let at = inner.sealed.iter().position(|it| it.0.id == block.meta.id);
-            let block = inner.sealed.remove(at.unwrap());
-            inner.canonical.push(block);
+            let found = inner.sealed.remove(at.unwrap());
+            inner.canonical.push(found);
+            drop(inner);
         }
         Ok(())
     }
@@ -197,7 +206,9 @@ impl Sealed {
     pub(crate) fn view(&self) -> Result<View, StateError> {
         let inner = self.db.0.lock();
         let found = inner.sealed.iter().find(|it| it.0.id == self.meta.id);
-        Ok(self.db.view_from(found.ok_or(StateError::UnknownBlock(self.meta.id.hash))?))
+        Ok(self
+            .db
+            .view_from(found.ok_or(StateError::UnknownBlock(self.meta.id.hash))?))
     }
 }
 
@@ -205,4 +216,25 @@ impl Drop for Sealed {
     fn drop(&mut self) {
         self.db.0.lock().sealed.retain(|it| it.0.id != self.meta.id);
     }
+}
+
+#[derive(Clone, Debug)]
+pub struct BlockMeta {
+    pub id: BlockId,
+    pub parent: B256,
+    pub state_root: B256,
+    pub body: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileSizes;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("block {0} is not in the database")]
+    UnknownBlock(B256),
+    #[error("no block {number}: the head is {head}")]
+    NoSuchBlock { number: BlockNumber, head: BlockId },
+    #[error("not kept")]
+    NotKept { oldest: BlockNumber },
 }

@@ -2,10 +2,10 @@
 //! caller's mistake is refused before anything is written; after a failed write or sync the store
 //! refuses further commits until it is opened again.
 
+use crate::double::StateError;
 use crate::recent::Conflict;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber, VALUE_BYTES_MAX};
-use cambium_state::StateError;
 
 /// Error of an operation of the store.
 #[derive(Debug, thiserror::Error)]

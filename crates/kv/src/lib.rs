@@ -43,16 +43,17 @@
 //! | build on what is not durable yet | [`Transaction::prepare`], [`Store::begin_on`], [`Prepared::commit`] |
 //! | take commits back | [`Store::roll_back`] |
 //!
-//! Below is the engine that keeps the state of EVM chains (`cambium_state`): a commit is a block
+//! Below is the engine that keeps the state of EVM chains (`cambium-state`): a commit is a block
 //! there, with entries instead of accounts.
 
+#[allow(missing_docs)]
+pub mod double;
 mod range;
 mod reads;
 mod recent;
 mod error;
 mod options;
 mod batch;
-mod double;
 mod shared;
 mod prepared;
 mod transaction;

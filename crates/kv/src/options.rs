@@ -1,7 +1,7 @@
 //! Options of a store, and where it is.
 
+use crate::double::FileSizes;
 use cambium_disk::{Disk, StdDisk};
-use cambium_state::FileSizes;
 use cambium_trie::{Blake3, Commitment};
 use std::{
     path::{Path, PathBuf},

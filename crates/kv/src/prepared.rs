@@ -1,11 +1,11 @@
 //! Prepared commits: they have their root, and other transactions can be built on them before they
 //! are durable.
 
+use crate::double::View;
 use crate::{
     error::KvError,
     shared::{Commit, PreparedCommit, Shared},
 };
-use crate::double::View;
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
 use std::sync::Arc;

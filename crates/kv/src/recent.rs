@@ -28,11 +28,15 @@ pub struct Conflict {
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { read, key, by } = self;
-        write!(f, "it had read {read}")?;
-        if let ReadTarget::Range(_) = read {
-            write!(f, ", and in it the key {key:#x}")?;
+        match read {
+            ReadTarget::Key(_) => write!(f, "it had read {read}, which was written by {by}"),
+            ReadTarget::Range(_) => {
+                write!(
+                    f,
+                    "it had read {read}, and in it the key {key:#x} was written by {by}"
+                )
+            }
         }
-        write!(f, " was written by {by}")
     }
 }
 
@@ -127,7 +131,10 @@ impl RecentCommits {
 
     /// Forgets the commits above `id`, which is the newest one now.
     pub(crate) fn roll_back_to(&mut self, id: BlockId) {
-        while let Some(newest) = self.commits.pop_back_if(|newest| newest.id.number > id.number) {
+        while let Some(newest) = self
+            .commits
+            .pop_back_if(|newest| newest.id.number > id.number)
+        {
             self.bytes -= newest.bytes();
         }
         if self.newest() != id {
@@ -183,7 +190,10 @@ mod tests {
     }
 
     fn keys(bytes: &[u8]) -> Vec<B256> {
-        bytes.iter().map(|byte| B256::with_last_byte(*byte)).collect()
+        bytes
+            .iter()
+            .map(|byte| B256::with_last_byte(*byte))
+            .collect()
     }
 
     fn reads(read: &[u8], range: Option<(u8, u8)>) -> SortedReads {

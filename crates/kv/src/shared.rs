@@ -10,6 +10,8 @@
 //! commit's keys after it is durable and before the lock is released, so a transaction that began
 //! on the commit finds it there.
 
+use crate::double::BlockMeta;
+use crate::double::{Db, Sealed, View};
 use crate::{
     batch::WriteBatch,
     error::KvError,
@@ -18,8 +20,6 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes, Keccak256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes};
-use cambium_state::BlockMeta;
-use crate::double::{Db, Sealed, View};
 use parking_lot::{Mutex, MutexGuard};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -297,7 +297,11 @@ impl Writers {
             let range = read.range();
             let (key, position) = self.0.range(range.from()..=range.through()).next()?;
             let by = ConflictWriter::Transaction(*position);
-            Some(Conflict { read, key: *key, by })
+            Some(Conflict {
+                read,
+                key: *key,
+                by,
+            })
         })
     }
 }

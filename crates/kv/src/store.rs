@@ -10,7 +10,7 @@ use crate::{
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{BlockId, BlockNumber};
+use cambium_primitives::BlockNumber;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// An open store. Clones are handles of the same store, and threads may share them: readers wait for
@@ -119,7 +119,7 @@ impl Store {
                     return Ok(Commit { id, root });
                 }
                 Ok(_) if number > db.genesis().number => number -= 1,
-                Err(cambium_state::StateError::NotKept { .. }) | Ok(_) => {
+                Err(crate::double::StateError::NotKept { .. }) | Ok(_) => {
                     let oldest = number;
                     return Err(KvError::UnknownRoot { root, oldest });
                 }
@@ -208,9 +208,14 @@ impl Store {
 
     fn works(&self, transactions: Vec<Transaction>) -> Result<Vec<Work>, KvError> {
         for transaction in &transactions {
-            check_store(&self.shared, &transaction.shared, || transaction.snapshot().id)?;
+            check_store(&self.shared, &transaction.shared, || {
+                transaction.snapshot().id
+            })?;
         }
-        Ok(transactions.into_iter().map(Transaction::into_work).collect())
+        Ok(transactions
+            .into_iter()
+            .map(Transaction::into_work)
+            .collect())
     }
 
     fn begin_with(&self, view: View) -> Transaction {

@@ -23,11 +23,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes};
 use parking_lot::Mutex;
-use std::{
-    collections::VecDeque,
-    ops::RangeBounds,
-    sync::Arc,
-};
+use std::{collections::VecDeque, ops::RangeBounds, sync::Arc};
 
 /// A transaction. Dropping it aborts it.
 ///
