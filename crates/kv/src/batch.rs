@@ -2,8 +2,11 @@
 
 use crate::{error::KvError, range::KeyRange};
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::VALUE_BYTES_MAX;
+use cambium_primitives::INLINE_VALUE_BYTES_MAX;
 use std::collections::BTreeMap;
+
+/// Largest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX;
 
 /// Puts and deletions that are written together. Of several for one key the last counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,10 +29,7 @@ impl WriteBatch {
     /// [`KvError::ValueTooLarge`] above 16 MiB.
     pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<&mut Self, KvError> {
         let value = value.into();
-        let len = value.len();
-        if len > VALUE_BYTES_MAX {
-            return Err(KvError::ValueTooLarge { key, len });
-        }
+        check_value(&key, &value)?;
         self.writes.insert(key, Some(value));
         Ok(self)
     }
@@ -71,6 +71,15 @@ impl WriteBatch {
     /// The written keys, in order.
     pub(crate) fn keys(&self) -> Vec<B256> {
         self.writes.keys().copied().collect()
+    }
+}
+
+/// Fails with [`KvError::ValueTooLarge`] for a value that no store takes.
+pub(crate) fn check_value(key: &B256, value: &Bytes) -> Result<(), KvError> {
+    let (key, len, max) = (*key, value.len(), VALUE_BYTES_MAX);
+    match len > max {
+        true => Err(KvError::ValueTooLarge { key, len, max }),
+        false => Ok(()),
     }
 }
 

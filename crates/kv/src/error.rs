@@ -2,10 +2,10 @@
 //! caller's mistake is refused before anything is written; after a failed write or sync the store
 //! refuses further commits until it is opened again.
 
-use crate::double::StateError;
 use crate::recent::Conflict;
 use alloy_primitives::B256;
-use cambium_primitives::{BlockId, BlockNumber, VALUE_BYTES_MAX};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::StateError;
 
 /// Error of an operation of the store.
 #[derive(Debug, thiserror::Error)]
@@ -56,16 +56,21 @@ pub enum KvError {
         newest: BlockId,
     },
     /// The value is larger than any store's values.
-    #[error("the value at {key:#x} has {len} bytes, and values have at most {VALUE_BYTES_MAX}")]
+    #[error("the value at {key:#x} has {len} bytes, and values have at most {max}")]
     ValueTooLarge {
         /// Key of the value.
         key: B256,
         /// Its length in bytes.
         len: usize,
+        /// Largest length, in bytes.
+        max: usize,
     },
     /// A transaction or a prepared result of another store.
     #[error("commit {0} belongs to another store")]
     OtherStore(BlockId),
+    /// A database of accounts, and not of entries.
+    #[error("the database has accounts, not entries: it is a chain's, and no key-value store")]
+    NotKeyValue,
     /// A rollback of more commits than there are.
     #[error("can't roll back {commits} commits: the newest commit is {newest}")]
     RollbackTooFar {

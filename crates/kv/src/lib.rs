@@ -43,11 +43,9 @@
 //! | build on what is not durable yet | [`Transaction::prepare`], [`Store::begin_on`], [`Prepared::commit`] |
 //! | take commits back | [`Store::roll_back`] |
 //!
-//! Below is the engine that keeps the state of EVM chains (`cambium-state`): a commit is a block
+//! Below is the engine that keeps the state of EVM chains (`cambium_state`): a commit is a block
 //! there, with entries instead of accounts.
 
-#[allow(missing_docs)]
-pub mod double;
 mod range;
 mod reads;
 mod recent;
@@ -59,7 +57,7 @@ mod prepared;
 mod transaction;
 mod store;
 
-pub use batch::WriteBatch;
+pub use batch::{VALUE_BYTES_MAX, WriteBatch};
 pub use error::KvError;
 pub use options::{KvOptions, Location};
 pub use prepared::Prepared;
@@ -67,5 +65,5 @@ pub use range::KeyRange;
 pub use reads::ReadTarget;
 pub use recent::{Conflict, ConflictWriter};
 pub use shared::Commit;
-pub use store::{GroupCommit, GroupPrepared, Store};
+pub use store::{GroupCommit, GroupPrepared, Store, StoreLoader};
 pub use transaction::{Entries, Transaction};

@@ -1,7 +1,7 @@
 //! Options of a store, and where it is.
 
-use crate::double::FileSizes;
 use cambium_disk::{Disk, StdDisk};
+use cambium_state::{FileSizes, LeafKind, Options};
 use cambium_trie::{Blake3, Commitment};
 use std::{
     path::{Path, PathBuf},
@@ -40,6 +40,19 @@ impl Default for KvOptions {
 }
 
 impl KvOptions {
+    /// The engine's options.
+    pub(crate) fn engine(&self) -> Options {
+        Options {
+            memory_bytes: self.memory_bytes.saturating_sub(self.window_bytes()),
+            keep_blocks: self.keep_commits,
+            files: self.files,
+            commitment: self.commitment,
+            leaves: LeafKind::Entries,
+            ..Options::default()
+        }
+    }
+
+    /// Memory for the keys of the newest commits, in bytes.
     pub(crate) const fn window_bytes(&self) -> u64 {
         match self.conflict_window_bytes {
             Some(bytes) => bytes,

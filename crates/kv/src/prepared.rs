@@ -1,13 +1,13 @@
 //! Prepared commits: they have their root, and other transactions can be built on them before they
 //! are durable.
 
-use crate::double::View;
 use crate::{
     error::KvError,
     shared::{Commit, PreparedCommit, Shared},
 };
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
+use cambium_state::View;
 use std::sync::Arc;
 
 /// A commit that has its root and is not durable yet: an overlay on its parent. Dropping it takes

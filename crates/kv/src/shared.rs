@@ -10,8 +10,6 @@
 //! commit's keys after it is durable and before the lock is released, so a transaction that began
 //! on the commit finds it there.
 
-use crate::double::BlockMeta;
-use crate::double::{Db, Sealed, View};
 use crate::{
     batch::WriteBatch,
     error::KvError,
@@ -19,7 +17,8 @@ use crate::{
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
 use alloy_primitives::{B256, Bytes, Keccak256};
-use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue};
+use cambium_state::{BlockMeta, Db, Recovery, Sealed, View};
 use parking_lot::{Mutex, MutexGuard};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,6 +50,7 @@ impl Commit {
 /// What all handles of an open store share.
 pub(crate) struct Shared {
     pub(crate) db: Db,
+    pub(crate) recovery: Recovery,
     /// Its lock is the one that serializes commits.
     recent: Mutex<RecentCommits>,
 }
@@ -93,9 +93,12 @@ pub(crate) struct Committing<'a> {
 }
 
 impl Shared {
-    pub(crate) fn new(db: Db, window_bytes: u64) -> Self {
-        let recent = Mutex::new(RecentCommits::new(db.head(), window_bytes));
-        Self { db, recent }
+    pub(crate) fn new(db: Db, recovery: Recovery, window_bytes: u64) -> Self {
+        Self {
+            recent: Mutex::new(RecentCommits::new(db.head(), window_bytes)),
+            db,
+            recovery,
+        }
     }
 
     /// Waits for the commit at work, and keeps others from beginning.
@@ -201,7 +204,7 @@ impl Committing<'_> {
         let mut changes = Vec::with_capacity(writes.len());
         for (path, value) in writes {
             let account = match value {
-                Some(value) => AccountUpdate::Entry(db.value(value)?),
+                Some(value) => AccountUpdate::Entry(EntryValue::Inline(value)),
                 None => AccountUpdate::Delete,
             };
             changes.push(AccountDiff {

@@ -1,8 +1,7 @@
 //! The store: creating and opening it, transactions, and what is done to all of it.
 
 use crate::{
-    batch::WriteBatch,
-    double::{Db, View, root_of},
+    batch::{WriteBatch, check_value},
     error::KvError,
     options::{KvOptions, Location},
     prepared::Prepared,
@@ -10,8 +9,12 @@ use crate::{
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::BlockNumber;
-use std::{collections::BTreeMap, sync::Arc};
+use cambium_primitives::{BlockNumber, EntryValue};
+use cambium_state::{
+    CheckProgress, CheckReport, Db, LeafKind, Loader, Recovery, StateError, Stats, View,
+};
+use cambium_trie::Commitment;
+use std::sync::Arc;
 
 /// An open store. Clones are handles of the same store, and threads may share them: readers wait for
 /// nobody, and commits are made one after the other.
@@ -39,21 +42,88 @@ pub struct GroupPrepared {
 
 impl Store {
     /// Creates an empty store in a directory, which must be empty or not exist, or on a
-    /// [`Disk`](cambium_disk::Disk).
+    /// [`Disk`](cambium_disk::Disk). [`StoreLoader`] creates one with entries.
     ///
     /// # Errors
     ///
     /// [`KvError::State`] if there is something already, or the disk fails.
     pub fn create(location: impl Into<Location>, options: KvOptions) -> Result<Self, KvError> {
-        let map = BTreeMap::new();
-        let meta = first_meta(root_of(&map));
-        let db = Db::create(location.into().into_disk(), meta, map);
-        Ok(Self::of(db, &options))
+        StoreLoader::new(location, options)?.finish()
     }
 
-    fn of(db: Db, options: &KvOptions) -> Self {
-        let shared = Arc::new(Shared::new(db, options.window_bytes()));
-        Self { shared }
+    /// Opens a store at its newest commit, for writing: by one process at a time. What opening has found
+    /// and done is in [`Store::recovery`].
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::NotKeyValue`] for the database of a chain, and [`KvError::State`], which names the
+    /// file and says what to do about it.
+    pub fn open(location: impl Into<Location>, options: KvOptions) -> Result<Self, KvError> {
+        let (db, recovery) = Db::open(location.into().into_disk(), options.engine())?;
+        Self::of(db, recovery, &options)
+    }
+
+    /// Opens a store for reading alone, at its newest commit, whether or not another process writes to
+    /// it. Commits fail with [`StateError::ReadOnly`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_read_only(
+        location: impl Into<Location>,
+        options: KvOptions,
+    ) -> Result<Self, KvError> {
+        let (db, recovery) = Db::open_read_only(location.into().into_disk(), options.engine())?;
+        Self::of(db, recovery, &options)
+    }
+
+    fn of(db: Db, recovery: Recovery, options: &KvOptions) -> Result<Self, KvError> {
+        if db.options().leaves != LeafKind::Entries {
+            return Err(KvError::NotKeyValue);
+        }
+        let shared = Shared::new(db, recovery, options.window_bytes());
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// What opening the store has found and done.
+    pub fn recovery(&self) -> &Recovery {
+        &self.shared.recovery
+    }
+
+    /// How entries are hashed into roots.
+    pub fn commitment(&self) -> Commitment {
+        self.shared.db.options().commitment
+    }
+
+    /// Sizes and counts of the database below.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn stats(&self) -> Result<Stats, KvError> {
+        Ok(self.shared.db.stats()?)
+    }
+
+    /// Reads everything, hashes all entries, and compares the result with the roots. Damage is reported,
+    /// not repaired.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::State`] for a reader that the writing process has left behind.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport, KvError> {
+        Ok(self.shared.db.check(progress)?)
+    }
+
+    /// Merges all commits into pages, and waits until that is durable. The next opening has nothing to
+    /// replay then.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::State`] if the disk fails.
+    pub fn flush(&self) -> Result<(), KvError> {
+        Ok(self.shared.db.flush(0)?)
     }
 
     /// The newest commit.
@@ -119,7 +189,7 @@ impl Store {
                     return Ok(Commit { id, root });
                 }
                 Ok(_) if number > db.genesis().number => number -= 1,
-                Err(crate::double::StateError::NotKept { .. }) | Ok(_) => {
+                Err(StateError::NotKept { .. }) | Ok(_) => {
                     let oldest = number;
                     return Err(KvError::UnknownRoot { root, oldest });
                 }
@@ -220,5 +290,62 @@ impl Store {
 
     fn begin_with(&self, view: View) -> Transaction {
         Transaction::new(self.shared.clone(), view)
+    }
+}
+
+/// Creates a store with entries of any number, in any order: they are written straight into pages.
+///
+/// ```
+/// use alloy_primitives::B256;
+/// use cambium_disk::FaultyDisk;
+/// use cambium_kv::{KvError, KvOptions, StoreLoader};
+/// use std::sync::Arc;
+///
+/// let mut loader = StoreLoader::new(Arc::new(FaultyDisk::new(1)), KvOptions::default())?;
+/// for number in (0..=9).rev() {
+///     loader.put(B256::repeat_byte(number), vec![number; 3])?;
+/// }
+/// let store = loader.finish()?;
+/// assert_eq!(store.begin()?.range(..).count(), 10);
+/// # Ok::<(), KvError>(())
+/// ```
+pub struct StoreLoader {
+    loader: Loader,
+    options: KvOptions,
+}
+
+impl StoreLoader {
+    /// Begins a store in a directory, which must be empty or not exist, or on a
+    /// [`Disk`](cambium_disk::Disk). It becomes one when it is finished.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::State`] if there is something already, or the disk fails.
+    pub fn new(location: impl Into<Location>, options: KvOptions) -> Result<Self, KvError> {
+        let loader = Loader::new(location.into().into_disk(), options.engine())?;
+        Ok(Self { loader, options })
+    }
+
+    /// Adds an entry. [`StoreLoader::finish`] rejects a key that was added twice.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::ValueTooLarge`], and [`KvError::State`] if the disk fails.
+    pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<(), KvError> {
+        let value = value.into();
+        check_value(&key, &value)?;
+        Ok(self.loader.entry(key, &EntryValue::Inline(value))?)
+    }
+
+    /// Writes everything, as commit 0.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::State`] for a key that was added twice, or if the disk fails.
+    pub fn finish(self) -> Result<Store, KvError> {
+        let loaded = self.loader.finish(&mut |_| {})?;
+        let meta = first_meta(loaded.root());
+        let db = loaded.create(meta, Vec::new())?;
+        Store::of(db, Recovery::default(), &self.options)
     }
 }

@@ -14,7 +14,6 @@
 
 use crate::{
     batch::WriteBatch,
-    double::View,
     error::KvError,
     prepared::Prepared,
     range::{KeyRange, successor},
@@ -22,8 +21,13 @@ use crate::{
     shared::{Commit, Shared, Work},
 };
 use alloy_primitives::{B256, Bytes};
+use cambium_state::View;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, ops::RangeBounds, sync::Arc};
+use std::{
+    collections::VecDeque,
+    ops::{ControlFlow, RangeBounds},
+    sync::Arc,
+};
 
 /// A transaction. Dropping it aborts it.
 ///
@@ -186,7 +190,7 @@ impl Transaction {
 
 /// Entries that are read from the snapshot at once: at first, and at most.
 const BATCH: (usize, usize) = (16, 1024);
-/// A batch of more than this many bytes of values is not followed by a larger one.
+/// A batch ends when its values have this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Entries of a transaction in the order of their keys: see [`Transaction::range`].
@@ -223,19 +227,24 @@ impl<'a> Entries<'a> {
         let Some(from) = self.below_next.filter(|_| self.below.is_empty()) else {
             return Ok(());
         };
-        let found = self.transaction.snapshot.next_entries(from, self.batch)?;
-        self.below_next = match found.last() {
-            Some((last, _)) if found.len() == self.batch => {
-                successor(last).filter(|next| range.contains(next))
+        let (mut bytes, mut last) = (0, None);
+        let (batch, below) = (self.batch, &mut self.below);
+        self.transaction.snapshot.each_entry(&from, |key, value| {
+            if !range.contains(&key) {
+                return ControlFlow::Break(());
             }
-            _ => None,
-        };
-        let bytes: usize = found.iter().map(|(_, value)| value.len()).sum();
-        if bytes < BATCH_BYTES {
-            self.batch = (2 * self.batch).min(BATCH.1);
-        }
-        self.below
-            .extend(found.into_iter().filter(|(key, _)| range.contains(key)));
+            bytes += value.len();
+            below.push_back((key, value));
+            if below.len() < batch && bytes < BATCH_BYTES {
+                return ControlFlow::Continue(());
+            }
+            last = Some(key);
+            ControlFlow::Break(())
+        })?;
+        self.below_next = last
+            .and_then(|last| successor(&last))
+            .filter(|next| range.contains(next));
+        self.batch = (2 * batch).min(BATCH.1);
         Ok(())
     }
 

@@ -3,7 +3,9 @@
 mod support;
 
 use alloy_primitives::Bytes;
-use cambium_kv::{Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, WriteBatch};
+use cambium_kv::{
+    Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX, WriteBatch,
+};
 use support::{all, key, options, store, store_of, store_with, value};
 
 fn conflict<T: std::fmt::Debug>(outcome: Result<T, KvError>) -> Conflict {
@@ -520,23 +522,41 @@ fn a_roll_back_leaves_prepared_commits_without_their_place() {
 #[test]
 fn values_of_any_size_up_to_the_largest_are_kept() {
     let store = store();
-    let sizes = [0, 1, 512, 513, 100_000, 16 << 20];
+    let sizes = [
+        0,
+        1,
+        31,
+        32,
+        33,
+        127,
+        128,
+        511,
+        512,
+        513,
+        100_000,
+        VALUE_BYTES_MAX,
+    ];
+    let sizes = sizes.into_iter().filter(|size| *size <= VALUE_BYTES_MAX);
     let of = |size: usize| Bytes::from(vec![size as u8 ^ 0x5a; size]);
+    let expected: Vec<_> = (0u8..).map(key).zip(sizes.map(of)).collect();
     let mut transaction = store.begin().unwrap();
-    for (at, size) in (0u8..).zip(sizes) {
-        transaction.put(key(at), of(size)).unwrap();
-        assert_eq!(transaction.get(&key(at)).unwrap(), Some(of(size)));
+    for (key, value) in &expected {
+        transaction.put(*key, value.clone()).unwrap();
+        assert!(transaction.get(key).unwrap().as_ref() == Some(value));
     }
-    let len = (16 << 20) + 1;
-    let error = transaction.put(key(77), of(len)).unwrap_err();
-    assert!(
-        matches!(error, KvError::ValueTooLarge { key: at, len: given } if at == key(77) && given == len)
+    let error = transaction.put(key(77), of(VALUE_BYTES_MAX + 1));
+    let KvError::ValueTooLarge { key: at, len, max } = error.unwrap_err() else {
+        panic!("another error")
+    };
+    assert_eq!(
+        (at, len, max),
+        (key(77), VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX)
     );
     transaction.commit().unwrap();
-    let expected: Vec<_> = (0u8..).map(key).zip(sizes.map(of)).collect();
     let read = store.begin().unwrap();
     assert!(all(&read) == expected);
-    assert!(read.get(&key(5)).unwrap() == Some(of(16 << 20)));
+    let (last, value) = expected.last().unwrap();
+    assert!(read.get(last).unwrap().as_ref() == Some(value));
 }
 
 #[test]
