@@ -3,6 +3,7 @@
 
 use crate::{
     error::KvError,
+    proof::CommitWitness,
     shared::{Commit, PreparedCommit, Shared},
 };
 use alloy_primitives::B256;
@@ -31,6 +32,13 @@ impl Prepared {
     /// The commit that it is built on.
     pub const fn parent(&self) -> BlockId {
         self.commit.parent
+    }
+
+    /// What shows its root to who has only its parent's root: only of a commit that was prepared with
+    /// [`Transaction::prepare_with_witness`](crate::Transaction::prepare_with_witness) or
+    /// [`Store::prepare_all_with_witness`](crate::Store::prepare_all_with_witness).
+    pub const fn witness(&self) -> Option<&CommitWitness> {
+        self.commit.witness.as_ref()
     }
 
     /// Makes it durable, as the newest commit.

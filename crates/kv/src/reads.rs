@@ -108,6 +108,11 @@ impl SortedReads {
         self.keys.is_empty() && self.ranges.is_empty()
     }
 
+    /// Keys that were read one by one, sorted and unique.
+    pub(crate) fn keys(&self) -> &[B256] {
+        &self.keys
+    }
+
     /// All reads: keys, then ranges.
     pub(crate) fn targets(&self) -> impl Iterator<Item = ReadTarget> {
         let keys = self.keys.iter().copied().map(ReadTarget::Key);

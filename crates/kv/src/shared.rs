@@ -13,6 +13,7 @@
 use crate::{
     batch::WriteBatch,
     error::KvError,
+    proof::{CommitWitness, targets, witness_of},
     reads::{ReadSet, SortedReads},
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
@@ -67,6 +68,7 @@ pub(crate) struct PreparedCommit {
     pub(crate) sealed: Sealed,
     pub(crate) parent: BlockId,
     pub(crate) root: B256,
+    pub(crate) witness: Option<CommitWitness>,
     /// Sorted keys that it writes.
     keys: Vec<B256>,
 }
@@ -76,6 +78,13 @@ pub(crate) struct PreparedGroup {
     /// `None` if no transaction that won writes anything.
     pub(crate) prepared: Option<PreparedCommit>,
     pub(crate) outcomes: Vec<Result<(), KvError>>,
+}
+
+/// Whether a commit's witness is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MakeWitness {
+    No,
+    Yes,
 }
 
 /// What a group is built on.
@@ -116,23 +125,38 @@ impl Committing<'_> {
     /// # Errors
     ///
     /// An error of the engine, for all of them. What is wrong with one alone is its outcome.
-    pub(crate) fn prepare(&mut self, group: Vec<Work>) -> Result<PreparedGroup, KvError> {
+    pub(crate) fn prepare(
+        &mut self,
+        group: Vec<Work>,
+        make_witness: MakeWitness,
+    ) -> Result<PreparedGroup, KvError> {
         let parent = self.parent_of(&group)?;
         let mut writes = WriteBatch::new();
         let mut writers = Writers::default();
         let mut outcomes = Vec::with_capacity(group.len());
+        let mut read = Vec::new();
         for (position, work) in group.into_iter().enumerate() {
-            let done = self.validate(&work.snapshot, work.reads, &work.writes, &parent, &writers);
-            if done.is_ok() {
+            let reads = work.reads.sorted();
+            // A transaction that writes nothing is valid where it began.
+            let done = match work.writes.is_empty() {
+                true => Ok(()),
+                false => self.validate(&work.snapshot, &reads, &parent, &writers),
+            };
+            if done.is_ok() && !work.writes.is_empty() {
                 writers.add(position, &work.writes);
                 writes.append(work.writes);
+                read.extend_from_slice(reads.keys());
             }
             outcomes.push(done);
         }
         let (Parent::Newest(view) | Parent::Prepared(view)) = parent;
         let prepared = match writes.is_empty() {
             true => None,
-            false => Some(self.build(view, writes)?),
+            false => Some(self.build(
+                view,
+                writes,
+                (make_witness == MakeWitness::Yes).then_some(read),
+            )?),
         };
         Ok(PreparedGroup { prepared, outcomes })
     }
@@ -152,21 +176,16 @@ impl Committing<'_> {
     }
 
     /// Checks that a transaction would read the same if it ran now, after the earlier winners of its
-    /// group. One that writes nothing is valid where it began, and one that read nothing everywhere.
+    /// group.
     fn validate(
         &self,
         snapshot: &View,
-        reads: ReadSet,
-        writes: &WriteBatch,
+        reads: &SortedReads,
         parent: &Parent,
         writers: &Writers,
     ) -> Result<(), KvError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        let reads = reads.sorted();
         let before = match parent {
-            Parent::Newest(_) => self.conflict_with_commits(snapshot.block(), &reads)?,
+            Parent::Newest(_) => self.conflict_with_commits(snapshot.block(), reads)?,
             Parent::Prepared(view) if view.block() == snapshot.block() => None,
             Parent::Prepared(view) => {
                 return Err(KvError::OtherParent {
@@ -175,7 +194,7 @@ impl Committing<'_> {
                 });
             }
         };
-        match before.or_else(|| writers.conflict(&reads)) {
+        match before.or_else(|| writers.conflict(reads)) {
             Some(conflict) => Err(KvError::Conflict(conflict)),
             None => Ok(()),
         }
@@ -197,8 +216,14 @@ impl Committing<'_> {
         }
     }
 
-    /// Computes the root after `writes` on `view`, and seals the commit.
-    fn build(&self, view: View, writes: WriteBatch) -> Result<PreparedCommit, KvError> {
+    /// Computes the root after `writes` on `view`, and seals the commit. Its witness is made if there
+    /// are keys that it `read`.
+    fn build(
+        &self,
+        view: View,
+        writes: WriteBatch,
+        read: Option<Vec<B256>>,
+    ) -> Result<PreparedCommit, KvError> {
         let db = &self.shared.db;
         let (parent, keys) = (view.block(), writes.keys());
         let mut changes = Vec::with_capacity(writes.len());
@@ -214,7 +239,16 @@ impl Committing<'_> {
                 slots: Vec::new(),
             });
         }
-        let staged = view.session().finish(Changes::new(changes), vec![])?;
+        let (session, changes) = (view.session(), Changes::new(changes));
+        let mut witness = None;
+        if let Some(mut read) = read {
+            read.sort_unstable();
+            read.dedup();
+            let part = session.extract_for_changes(&targets(&read), &changes)?;
+            let commitment = db.options().commitment;
+            witness = Some(witness_of(part, commitment, read, &changes)?);
+        }
+        let staged = session.finish(changes, vec![])?;
         let root = staged.root();
         let mut again = 0;
         let meta = loop {
@@ -229,6 +263,7 @@ impl Committing<'_> {
             sealed: staged.seal(meta)?,
             parent,
             root,
+            witness,
             keys,
         })
     }

@@ -5,7 +5,7 @@ use crate::{
     error::KvError,
     options::{KvOptions, Location},
     prepared::Prepared,
-    shared::{Commit, Shared, Work, check_store, first_meta},
+    shared::{Commit, MakeWitness, Shared, Work, check_store, first_meta},
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};
@@ -229,7 +229,7 @@ impl Store {
     pub fn commit_all(&self, transactions: Vec<Transaction>) -> Result<GroupCommit, KvError> {
         let works = self.works(transactions)?;
         let mut committing = self.shared.committing();
-        let group = committing.prepare(works)?;
+        let group = committing.prepare(works, MakeWitness::No)?;
         Ok(GroupCommit {
             commit: committing.commit(group.prepared.into_iter().collect())?,
             outcomes: group.outcomes,
@@ -242,8 +242,28 @@ impl Store {
     ///
     /// As [`Store::commit_all`].
     pub fn prepare_all(&self, transactions: Vec<Transaction>) -> Result<GroupPrepared, KvError> {
+        self.prepared(transactions, MakeWitness::No)
+    }
+
+    /// Prepares transactions together, with a witness of what they read and wrote.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::commit_all`].
+    pub fn prepare_all_with_witness(
+        &self,
+        transactions: Vec<Transaction>,
+    ) -> Result<GroupPrepared, KvError> {
+        self.prepared(transactions, MakeWitness::Yes)
+    }
+
+    fn prepared(
+        &self,
+        transactions: Vec<Transaction>,
+        make_witness: MakeWitness,
+    ) -> Result<GroupPrepared, KvError> {
         let works = self.works(transactions)?;
-        let group = self.shared.committing().prepare(works)?;
+        let group = self.shared.committing().prepare(works, make_witness)?;
         let shared = self.shared.clone();
         Ok(GroupPrepared {
             prepared: group.prepared.map(|commit| Prepared { shared, commit }),

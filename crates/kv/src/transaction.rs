@@ -16,15 +16,17 @@ use crate::{
     batch::WriteBatch,
     error::KvError,
     prepared::Prepared,
+    proof::{ProvedEntries, ProvedKeys, prove_keys, prove_range},
     range::{KeyRange, successor},
     reads::ReadSet,
-    shared::{Commit, Shared, Work},
+    shared::{Commit, MakeWitness, Shared, Work},
 };
 use alloy_primitives::{B256, Bytes};
 use cambium_state::View;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
+    num::NonZeroUsize,
     ops::{ControlFlow, RangeBounds},
     sync::Arc,
 };
@@ -131,6 +133,34 @@ impl Transaction {
         &self.writes
     }
 
+    /// Proves the values at `keys` against [`Transaction::root`], or that there are none. The keys count
+    /// as read. The transaction's own writes have no root, and are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn prove(&self, keys: &[B256]) -> Result<ProvedKeys, KvError> {
+        self.reads.lock().add_keys(keys);
+        Ok(prove_keys(&self.snapshot, keys)?)
+    }
+
+    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and that
+    /// there are no others. What is proved counts as read. The transaction's own writes have no root,
+    /// and are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn prove_range(
+        &self,
+        range: KeyRange,
+        limit: NonZeroUsize,
+    ) -> Result<ProvedEntries, KvError> {
+        let proved = prove_range(&self.snapshot, range, limit)?;
+        self.reads.lock().add_range(proved.range);
+        Ok(proved)
+    }
+
     /// Loads what reading and writing `keys` needs, so that both find it in memory: a hint, which
     /// counts as no read. It returns when everything is there; call it on a thread of its own to go
     /// on meanwhile.
@@ -156,7 +186,7 @@ impl Transaction {
     pub fn commit(self) -> Result<Commit, KvError> {
         let (shared, snapshot) = (self.shared.clone(), self.snapshot());
         let mut committing = shared.committing();
-        let group = committing.prepare(vec![self.into_work()])?;
+        let group = committing.prepare(vec![self.into_work()], MakeWitness::No)?;
         group.outcomes.into_iter().collect::<Result<(), _>>()?;
         let commit = committing.commit(group.prepared.into_iter().collect())?;
         Ok(commit.unwrap_or(snapshot))
@@ -170,8 +200,22 @@ impl Transaction {
     ///
     /// As [`Transaction::commit`].
     pub fn prepare(self) -> Result<Option<Prepared>, KvError> {
+        self.prepared(MakeWitness::No)
+    }
+
+    /// Prepares it as [`Transaction::prepare`] does, with a witness of what it read and wrote.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::commit`].
+    pub fn prepare_with_witness(self) -> Result<Option<Prepared>, KvError> {
+        self.prepared(MakeWitness::Yes)
+    }
+
+    fn prepared(self, make_witness: MakeWitness) -> Result<Option<Prepared>, KvError> {
         let shared = self.shared.clone();
-        let group = shared.committing().prepare(vec![self.into_work()])?;
+        let works = vec![self.into_work()];
+        let group = shared.committing().prepare(works, make_witness)?;
         group.outcomes.into_iter().collect::<Result<(), _>>()?;
         Ok(group.prepared.map(|commit| Prepared { shared, commit }))
     }

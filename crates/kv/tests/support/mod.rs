@@ -5,8 +5,11 @@ pub(crate) mod checker;
 
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
-use cambium_kv::{KvOptions, Store, Transaction};
-use std::sync::Arc;
+use cambium_keccak::Batch;
+use cambium_kv::{Blake3, Commitment, FileSizes, KvOptions, Sha256, Store, Transaction};
+use cambium_primitives::{AccountDiff, AccountUpdate, EntryValue, Path};
+use cambium_trie::{NoResolve, PartialTrie, commit};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A key by a number. Keys of consecutive numbers are far apart, and in their order.
 pub(crate) fn key(number: u8) -> B256 {
@@ -24,6 +27,41 @@ pub(crate) fn options() -> KvOptions {
         memory_bytes: 64 << 20,
         ..KvOptions::default()
     }
+}
+
+/// Files that are begun, cleaned and removed often.
+pub(crate) fn tiny_files() -> FileSizes {
+    FileSizes {
+        segment_bytes_max: 64 << 10,
+        segment_buffer_bytes: 16 << 10,
+        segments_max: 512,
+        log_file_bytes_max: 64 << 10,
+        log_extend_bytes: 16 << 10,
+        log_spare_blocks: 4,
+    }
+}
+
+pub(crate) fn commitments() -> [Commitment; 3] {
+    [
+        Commitment::Mpt,
+        Commitment::Binary(&Blake3),
+        Commitment::Binary(&Sha256),
+    ]
+}
+
+/// The root of a trie that is built from scratch.
+pub(crate) fn root_of(commitment: Commitment, entries: &BTreeMap<B256, Bytes>) -> B256 {
+    let put = |(key, value): (&B256, &Bytes)| AccountDiff {
+        path: *key,
+        account: AccountUpdate::Entry(EntryValue::Inline(value.clone())),
+        wipe: false,
+        slots: vec![],
+    };
+    let puts: Vec<_> = entries.iter().map(put).collect();
+    let mut trie = PartialTrie::new(Path::EMPTY).committed_by(commitment);
+    trie.apply(&puts, &mut NoResolve).expect("all is in memory");
+    commit(&mut [&mut trie], &mut Batch::new());
+    trie.state_root().expect("a root")
 }
 
 pub(crate) fn store() -> Store {
