@@ -24,7 +24,7 @@
 //! So the next value goes to the end of the newest file, if records follow each other from the
 //! checkpointed length to there, as heads of records tell without reading values. Otherwise it
 //! begins a new segment. Where a crash cut a record off, the next one must not begin within the
-//! space that the torn one claims: a scan could not tell them apart. Always beginning a new segment
+//! space that the torn one claims, where a scan would not find it. Always beginning a new segment
 //! would make one small file for each opening. A new segment begins also where the newest file has
 //! no intact header, is shorter than it should be, or has a second name in a backup.
 //!

@@ -46,17 +46,16 @@ impl Values {
         Some(self.scan_from(segment, HEADER_BYTES))
     }
 
-    /// Returns whether records follow each other from the offset `from` to the end of the file.
-    /// Their values may be torn all the same.
-    pub(super) fn is_chain(&self, segment: &Arc<Segment>, from: u64) -> Result<bool, StoreError> {
+    /// Returns the offset to which records follow each other from the offset `from` on. Their values
+    /// may be torn all the same.
+    pub(super) fn chain_end(&self, segment: &Arc<Segment>, from: u64) -> Result<u64, StoreError> {
         let mut scan = self.scan_from(Arc::clone(segment), from);
-        while let Some(head) = scan.head()? {
-            match scan.frame(&head) {
-                Some(frame) => scan.at += frame.size(),
-                None => return Ok(false),
-            }
+        while let Some(head) = scan.head()?
+            && let Some(frame) = scan.frame(&head)
+        {
+            scan.at += frame.size();
         }
-        Ok(scan.at == scan.end)
+        Ok(scan.at)
     }
 
     fn scan_from(&self, segment: Arc<Segment>, from: u64) -> ValueScan<'_> {

@@ -125,18 +125,6 @@ impl Segment {
         }
     }
 
-    /// Makes durable what another process may have left in the page cache only.
-    pub(super) fn sync_found(&self) -> Result<(), DiskError> {
-        let bytes = self.bytes.load(Ordering::Acquire);
-        if let Some(file) = self.file()
-            && self.synced_bytes.load(Ordering::Acquire) < bytes
-        {
-            file.sync()?;
-            self.synced_bytes.store(bytes, Ordering::Release);
-        }
-        Ok(())
-    }
-
     pub(super) fn stats(&self) -> ValueSegment {
         let needs = *self.needs.lock();
         ValueSegment {

@@ -29,15 +29,13 @@ impl Values {
                 remove_if_exists(&*self.disk, &name_of(number))?;
             }
             let segments = self.segments();
-            let newest = segments.values().next_back();
-            if let Some(newest) = newest
+            for segment in segments.values() {
+                self.settle_segment(segment)?;
+            }
+            if let Some(newest) = segments.values().next_back()
                 && self.can_continue(newest)?
             {
                 writer.active = Some(Arc::clone(newest));
-            }
-            for segment in segments.values() {
-                // What a killed process wrote may be in the page cache only.
-                segment.sync_found()?;
             }
             self.disk.sync_dir(DIR)?;
             writer.is_settled = true;
@@ -45,17 +43,30 @@ impl Values {
         })
     }
 
-    /// Returns whether values can be appended to the newest file, as it was found.
-    fn can_continue(&self, newest: &Arc<Segment>) -> Result<bool, StoreError> {
+    /// Makes durable what follows the checkpointed length of a segment: what a killed process wrote
+    /// may be in the page cache only. All that was acknowledged is before the end of the records.
+    /// What is behind it stays out of the next checkpoint, so that the next opening looks at it again.
+    fn settle_segment(&self, segment: &Arc<Segment>) -> Result<(), StoreError> {
+        let durable = segment.synced_bytes.load(Ordering::Relaxed);
+        let bytes = segment.bytes.load(Ordering::Relaxed);
+        if segment.has_header && durable < bytes {
+            segment.open_file().sync()?;
+            let end = self.chain_end(segment, durable.max(HEADER_BYTES))?;
+            segment
+                .synced_bytes
+                .store(end.min(bytes), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Returns whether values can be appended to the newest segment, as it was found.
+    fn can_continue(&self, newest: &Segment) -> Result<bool, StoreError> {
         let bytes = newest.bytes.load(Ordering::Relaxed);
-        let Ok(file) = newest.file_up_to(bytes) else {
-            return Ok(false);
-        };
-        // A backup may share the file by a hard link, and append to it as well.
-        if !newest.has_header || bytes >= self.options.segment_bytes_max || file.names()? != 1 {
+        let is_whole = newest.synced_bytes.load(Ordering::Relaxed) == bytes;
+        if !newest.has_header || newest.lost.is_some() || !is_whole {
             return Ok(false);
         }
-        let durable = newest.synced_bytes.load(Ordering::Relaxed);
-        self.is_chain(newest, durable.max(HEADER_BYTES))
+        // A backup may share the file by a hard link, and append to it as well.
+        Ok(bytes < self.options.segment_bytes_max && newest.open_file().names()? == 1)
     }
 }
