@@ -72,6 +72,8 @@ pub use cambium_history::{
     CatchUp, CheckedHistory, Follower, History, HistoryError, HistoryOptions, HistoryStats,
     HistoryView, WholeNodes,
 };
+/// The key-value store: entries with a root, and serializable transactions.
+pub use cambium_kv as kv;
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,

@@ -1,7 +1,8 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs, WriteArgs},
+    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
+    db_args::WriteArgs,
     error::Failure,
     history, open,
     output::{Output, Report, Table, bytes, count},

@@ -1,7 +1,8 @@
 //! Commands on the database itself: stats, check, backup, repair.
 
 use super::{
-    args::{BackupArgs, CheckArgs, DbArgs, RepairArgs},
+    args::{BackupArgs, CheckArgs, RepairArgs},
+    db_args::DbArgs,
     error::{Exit, Failure},
     figures, history, open,
     output::{Output, Report, Table, bytes, count},
