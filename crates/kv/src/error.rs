@@ -12,7 +12,7 @@ use cambium_state::StateError;
 pub enum KvError {
     /// The transaction lost against another one. Nothing of it was written: begin again.
     #[error("the transaction can't be committed: {0}; begin it again")]
-    Conflict(Conflict),
+    Conflict(Box<Conflict>),
     /// The transaction's snapshot is so old that it is not known what was written since.
     #[error(
         "the transaction began at commit {snapshot}, and what was written since is known from commit \
@@ -50,8 +50,8 @@ pub enum KvError {
     NotNext {
         /// The prepared result.
         commit: BlockId,
-        /// What it is built on.
-        parent: BlockId,
+        /// The hash of what it is built on.
+        parent: B256,
         /// The newest commit.
         newest: BlockId,
     },

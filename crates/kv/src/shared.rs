@@ -195,7 +195,7 @@ impl Committing<'_> {
             }
         };
         match before.or_else(|| writers.conflict(reads)) {
-            Some(conflict) => Err(KvError::Conflict(conflict)),
+            Some(conflict) => Err(KvError::Conflict(Box::new(conflict))),
             None => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ impl Committing<'_> {
             if next.parent != newest {
                 return Err(KvError::NotNext {
                     commit,
-                    parent: next.parent,
+                    parent: next.parent.hash,
                     newest,
                 });
             }

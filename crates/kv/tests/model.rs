@@ -125,12 +125,11 @@ impl Step {
     }
 }
 
+/// Prepared commits, and what each of them makes of the store.
+type Chain = (Vec<Prepared>, Vec<(Commit, Entries)>);
+
 /// Prepares a chain of commits, without making them durable.
-fn prepare_chain(
-    store: &Store,
-    model: &Model,
-    rng: &mut Rng,
-) -> Result<(Vec<Prepared>, Vec<(Commit, Entries)>), KvError> {
+fn prepare_chain(store: &Store, model: &Model, rng: &mut Rng) -> Result<Chain, KvError> {
     let (mut prepared, mut made) = (Vec::<Prepared>::new(), Vec::new());
     let mut entries = model.entries().clone();
     for _ in 0..1 + rng.below(3) {

@@ -75,7 +75,7 @@ fn a_claim_that_is_not_so_is_refused() {
         // The second one is absent. They are far apart, so that each needs nodes that the others do not.
         let keys = [3, 49, 102].map(key);
         let proved = store.begin().unwrap().prove(&keys).unwrap();
-        for at in 0..keys.len() {
+        for (at, own) in keys.iter().enumerate() {
             for lie in [
                 None,
                 Some(value("lie")),
@@ -88,7 +88,7 @@ fn a_claim_that_is_not_so_is_refused() {
                 }
                 lying.values[at].1 = lie;
                 let refused = verify(root, commitment, &lying);
-                assert_eq!(refused, Err(VerifyError::OtherValue(keys[at])));
+                assert_eq!(refused, Err(VerifyError::OtherValue(*own)));
             }
             let mut lying = proved.clone();
             lying.values[at].0 = key(201);

@@ -10,7 +10,7 @@ use support::{all, key, options, store, store_of, store_with, value};
 
 fn conflict<T: std::fmt::Debug>(outcome: Result<T, KvError>) -> Conflict {
     match outcome {
-        Err(KvError::Conflict(conflict)) => conflict,
+        Err(KvError::Conflict(conflict)) => *conflict,
         other => panic!("{other:?}"),
     }
 }
@@ -385,7 +385,7 @@ fn a_prepared_commit_that_is_not_next_is_refused_and_leaves_nothing() {
     // A child before its parent, and a commit on top of one that is only prepared.
     let error = child.commit().unwrap_err();
     assert!(
-        matches!(error, KvError::NotNext { parent, .. } if parent == one.id()),
+        matches!(error, KvError::NotNext { parent, .. } if parent == one.id().hash),
         "{error}"
     );
     let mut early = store.begin_on(&one).unwrap();

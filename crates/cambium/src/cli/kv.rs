@@ -301,9 +301,7 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
     let store = open_to_write(&args.store, out)?;
     let (mut batch, mut lines) = (WriteBatch::new(), 0);
     let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);
-    let mut at = 0;
-    for line in reader.lines() {
-        at += 1;
+    for (at, line) in (1..).zip(reader.lines()) {
         let bad = |why: String| Failure::BadLine {
             file: name.clone(),
             line: at,
