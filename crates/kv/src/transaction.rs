@@ -26,6 +26,7 @@ use cambium_state::View;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
+    iter::Peekable,
     num::NonZeroUsize,
     ops::{ControlFlow, RangeBounds},
     sync::Arc,
@@ -237,12 +238,15 @@ const BATCH: (usize, usize) = (16, 1024);
 /// A batch ends when its values have this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// What a transaction writes in a range.
+type OwnWrites<'a> = Box<dyn Iterator<Item = (&'a B256, &'a Option<Bytes>)> + Send + 'a>;
+
 /// Entries of a transaction in the order of their keys: see [`Transaction::range`].
 pub struct Entries<'a> {
     transaction: &'a Transaction,
     /// `None` if there are no keys in the range, and once all are visited.
     range: Option<KeyRange>,
-    own: std::iter::Peekable<Box<dyn Iterator<Item = (&'a B256, &'a Option<Bytes>)> + Send + 'a>>,
+    own: Peekable<OwnWrites<'a>>,
     /// Entries of the snapshot that were read and not visited yet.
     below: VecDeque<(B256, Bytes)>,
     /// Where to read on in the snapshot; `None` if there is nothing left.
