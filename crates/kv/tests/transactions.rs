@@ -2,9 +2,9 @@
 
 mod support;
 
-use alloy_primitives::Bytes;
+use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_kv::{
-    Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX, WriteBatch,
+    Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX, WriteBatch, verify,
 };
 use support::{all, key, options, store, store_of, store_with, value};
 
@@ -557,6 +557,46 @@ fn values_of_any_size_up_to_the_largest_are_kept() {
     assert!(all(&read) == expected);
     let (last, value) = expected.last().unwrap();
     assert!(read.get(last).unwrap().as_ref() == Some(value));
+}
+
+#[test]
+fn a_commit_is_named_by_what_it_is_built_on() {
+    let store = store_of(&[(1, "a")]);
+    let first = store.begin_at(0).unwrap().snapshot();
+    let second = store.newest().unwrap();
+    let name = |number: u64, parent: B256, root: B256| {
+        let parts = [&number.to_be_bytes()[..], &parent[..], &root[..], &[0; 8]];
+        keccak256(parts.concat())
+    };
+    assert_eq!(first.id.hash, name(0, B256::ZERO, first.root));
+    assert_eq!(second.id.hash, name(1, first.id.hash, second.root));
+}
+
+#[test]
+fn an_old_snapshot_is_warmed_up_and_read_like_any_other() {
+    let store = store_of(&[(1, "a"), (2, "b")]);
+    for round in 0..5 {
+        let mut writer = store.begin().unwrap();
+        writer.put(key(1), value(&round.to_string())).unwrap();
+        writer.commit().unwrap();
+        if round % 2 == 0 {
+            store.flush().unwrap();
+        }
+    }
+    for number in 1..=6 {
+        let mut old = store.begin_at(number).unwrap();
+        old.warm_up(&[key(1), key(2), key(3)]).unwrap();
+        let expected = match number {
+            1 => value("a"),
+            number => value(&(number - 2).to_string()),
+        };
+        assert_eq!(old.get(&key(1)).unwrap(), Some(expected));
+        assert_eq!(old.range(..).count(), 2);
+        let proved = old.prove(&[key(1), key(3)]).unwrap();
+        assert_eq!(verify(old.root(), store.commitment(), &proved), Ok(()));
+        old.put(key(9), value("x")).unwrap();
+        assert_eq!(old.commit().is_ok(), number == 6, "{number}");
+    }
 }
 
 #[test]
