@@ -356,8 +356,8 @@ fn block_records() -> Seeds {
 fn changes() -> Seeds {
     let change = |first: u8, account, slots: &[u8]| AccountDiff {
         path: B256::repeat_byte(first),
-        account,
         wipe: account == AccountUpdate::Delete,
+        account,
         slots: slots
             .iter()
             .map(|slot| (B256::repeat_byte(*slot), U256::from(*slot)))

@@ -268,7 +268,8 @@ pub(crate) fn entries_of(changes: &Changes, reverts: &Changes, mut visit: impl F
         let path = &revert.path;
         value.clear();
         match &revert.account {
-            AccountUpdate::Keep => {}
+            // A database of entries has no history.
+            AccountUpdate::Keep | AccountUpdate::Entry(_) => {}
             AccountUpdate::Delete => visit(Key::account(path), &[]),
             AccountUpdate::Put(before) => {
                 before.encode_to(&mut value);

@@ -12,7 +12,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{CommittedBlock, Db, StateError, StoreError};
+use cambium_state::{CommittedBlock, Db, LeafKind, StateError, StoreError};
 use cambium_store::WritePace;
 use cambium_trie::ProofTargets;
 use std::{
@@ -93,7 +93,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Exists`] if there is one, an error if block `first` is not canonical, and if
+    /// [`HistoryError::NoAccounts`] for a key-value database, [`HistoryError::Exists`] if there is one, an error if block `first` is not canonical, and if
     /// another process has the history.
     pub fn create(
         disk: Arc<dyn Disk>,
@@ -102,6 +102,9 @@ impl History {
         nodes: Option<WholeNodes>,
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
+        if db.options().leaves == LeafKind::Entries {
+            return Err(HistoryError::NoAccounts);
+        }
         let head = db.head();
         let first = db.block_id(first)?.ok_or(StateError::NoSuchBlock {
             number: first,

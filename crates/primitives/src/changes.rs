@@ -165,6 +165,15 @@ impl Changes {
         )
     }
 
+    /// Returns the size of the entries' values that are part of their leaves, in bytes.
+    pub fn value_bytes(&self) -> usize {
+        let values = self.accounts.iter().map(|change| match &change.account {
+            AccountUpdate::Entry(EntryValue::Inline(bytes)) => bytes.len(),
+            _ => 0,
+        });
+        values.sum()
+    }
+
     /// Returns the change of the account at `path`, if there is one.
     pub fn account(&self, path: &B256) -> Option<&AccountDiff> {
         let at = self

@@ -45,6 +45,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `options` | memory budget, retention of old blocks, sizes of files |
+//! | `form` | commitment and kind of leaves, in the manifest |
 //! | `health` | fail-stop after a failed write or sync |
 //! | `store` | pages, parts of the index and codes, with their caches |
 //! | `log` | the block log: records, positions of blocks, block index, retention |
@@ -58,6 +59,7 @@
 //! | `repair` | damaged files restored from the others |
 
 mod options;
+mod form;
 mod health;
 mod store;
 mod log;
@@ -86,7 +88,7 @@ pub use db::{
     stats::{Merging, Stats},
 };
 pub use log::records::BlockMeta;
-pub use options::{FileSizes, Options};
+pub use options::{FileSizes, LeafKind, Options};
 pub use past::trie::{StateTrie, TrieReader};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
 pub use view::{

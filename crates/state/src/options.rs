@@ -2,6 +2,7 @@
 
 use cambium_snapshot::StateError;
 use cambium_store::{LogOptions, SegmentOptions};
+use cambium_trie::Commitment;
 
 /// Upper limit of [`FileSizes::segments_max`].
 const SEGMENTS_MAX: u32 = (1 << 23) - 1;
@@ -29,6 +30,21 @@ pub struct Options {
     pub reader_lag: u64,
     /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
+    /// How a new database's nodes are hashed. An existing one knows the name of its commitment; if
+    /// that is not one of this library's, the commitment is looked for here.
+    pub commitment: Commitment,
+    /// What a new database's leaves are. An existing one knows it.
+    pub leaves: LeafKind,
+}
+
+/// What the leaves of a database are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeafKind {
+    /// Accounts with their slots, by keccak(address) and keccak(slot).
+    #[default]
+    Accounts,
+    /// Entries of a key-value database, by keys of 32 bytes.
+    Entries,
 }
 
 /// Sizes of a database's files. The defaults are fast by measurement. With tiny sizes, files are
@@ -95,6 +111,8 @@ impl Default for Options {
             index_bytes_max: None,
             reader_lag: 16,
             files: FileSizes::default(),
+            commitment: Commitment::Mpt,
+            leaves: LeafKind::Accounts,
         }
     }
 }
@@ -106,6 +124,11 @@ impl Options {
     ///
     /// [`StateError::BadOptions`] names the option and its limits.
     pub(crate) fn check(&self) -> Result<(), StateError> {
+        if self.leaves == LeafKind::Accounts && self.commitment != Commitment::Mpt {
+            let name = self.commitment.name();
+            let what = format!("the commitment {name} has no accounts: it is one of entries");
+            return Err(StateError::BadOptions(what));
+        }
         let files = &self.files;
         let segments_max = u64::from(files.segments_max);
         let refused = [

@@ -1,10 +1,12 @@
 //! Copying a database while another process writes to it.
 
 use crate::{
-    Checkpoint, LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes,
+    Checkpoint, LogPosition, Segments, StoreError, Values, block_index, block_log, checkpoint,
+    codes,
     files::{copy_range, open_if_exists},
     manifest,
     segments::SegmentFile,
+    values,
 };
 use cambium_disk::{Access, Disk, DiskFile};
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
@@ -22,6 +24,9 @@ pub struct BackupSource<'a> {
     pub rebuilt: &'a dyn Disk,
     /// The open segments that the newest of the checkpoints refers to.
     pub segments: &'a Segments,
+    /// The open value segments, if the database has any. [`Values::refresh`] must have been called
+    /// after the end of the log was determined.
+    pub values: Option<&'a Values>,
     /// Start of the log that these checkpoints need.
     pub log_start: LogPosition,
     /// End of the log to copy.
@@ -72,6 +77,9 @@ pub fn copy_files(
     // Opened early, because the writer may remove old log files meanwhile.
     let log = open_log(from, of)?;
     copy.segments(of.segments)?;
+    if let Some(values) = of.values {
+        copy.values(values)?;
+    }
     copy.log(of, log)?;
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if let Some(file) = open_if_exists(from, name)? {
@@ -80,6 +88,9 @@ pub fn copy_files(
     }
     for dir in ["segments", "log"] {
         to.sync_dir(dir)?;
+    }
+    if of.values.is_some() {
+        to.sync_dir(values::DIR)?;
     }
     let sizes = copy.sizes;
     for sequence in of.checkpoints {
@@ -168,13 +179,34 @@ impl Copy<'_> {
             bytes,
         } in files
         {
-            // The writer may append to the newest segment, and remove any. Removed ones are still
-            // open here.
-            let is_newest = Some(stats.sequence) == newest;
-            if is_newest || !self.link_if_exists(&name)? {
-                let copied = self.copy(&*file, &name, bytes);
-                copied.map_err(|error| behind_if_gone(self.from, &name, error))?;
-            }
+            self.segment(&name, &*file, bytes, Some(stats.sequence) == newest)?;
+        }
+        Ok(())
+    }
+
+    fn values(&mut self, values: &Values) -> Result<(), StoreError> {
+        self.to.create_dir(values::DIR)?;
+        let files = values.files();
+        let newest = files.iter().map(|one| one.number).max();
+        for one in files {
+            let is_newest = Some(one.number) == newest;
+            self.segment(&one.name, &*one.file, one.bytes, is_newest)?;
+        }
+        Ok(())
+    }
+
+    /// Links or copies a segment. The writer may append to the newest one, and remove any. Removed
+    /// ones are still open here.
+    fn segment(
+        &mut self,
+        name: &str,
+        file: &dyn DiskFile,
+        bytes: u64,
+        is_newest: bool,
+    ) -> Result<(), StoreError> {
+        if is_newest || !self.link_if_exists(name)? {
+            let copied = self.copy(file, name, bytes);
+            copied.map_err(|error| behind_if_gone(self.from, name, error))?;
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ fn an_index_that_is_in_memory_now_and_then_agrees_with_the_model() {
         changes_max: 200,
         memory_bytes: 64 << 20,
         // About what it takes.
-        index_bytes_max: Some(120 << 10),
+        index_bytes_max: Some(140 << 10),
         files: TINY_FILES,
         keep_blocks: None,
         faults: FaultKinds::NONE,

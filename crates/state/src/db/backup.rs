@@ -111,6 +111,7 @@ fn attempt(
         checkpoints: &checkpoints,
         rebuilt: &**rebuilt,
         segments: &db.inner.store.pages.segments,
+        values: None,
         log_start,
         log_end: db.inner.journal.log.end(),
     };

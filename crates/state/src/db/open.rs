@@ -23,6 +23,7 @@ use crate::{
         leftovers::refuse_lost_checkpoints,
         replay::Replay,
     },
+    form,
     log::{
         access::{Access, ReadAccess},
         block_index::{MayRebuild, complete_index, note_of},
@@ -97,10 +98,15 @@ impl Db {
         opener: Opener,
     ) -> Result<(Self, Recovery), StateError> {
         let manifest = Manifest::open(&*disk)?;
+        let options = form::of(&manifest, options)?;
         let genesis = genesis_of(&manifest)?;
         let salt = manifest.salt();
         let counters = Arc::new(Counters::default());
-        let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
+        let parts = Arc::new(PartCache::new(
+            options.index_bytes_max(),
+            options.commitment,
+            counters.clone(),
+        ));
         let mut notes = Vec::new();
         let may_make_index = !matches!(opener, Opener::Reader(_, MayRebuild(false)));
         let found = find_state(

@@ -57,7 +57,7 @@ impl Base {
             Some(middle) => middle.tries.shard(shard),
             None => self.snapshot.index.top(shard),
         };
-        let mut root = PartialTrie::new(*trie.base());
+        let mut root = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
         if !trie.is_empty() {
             let broken = StateError::Broken {
                 path: *trie.base(),

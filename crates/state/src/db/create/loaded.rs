@@ -6,6 +6,7 @@ use crate::{
         handle::Db,
         open::{GENESIS_HASH, GENESIS_NUMBER},
     },
+    form,
     log::{
         access::Access,
         blocks::{Blocks, RecentBlock},
@@ -58,8 +59,8 @@ impl Loaded {
     /// # Errors
     ///
     /// [`StateError::WrongRoot`] if `meta` has another root than the loaded state, and
-    /// [`StateError::BadStart`] for a number above 2^38 or a property named `genesis_number` or
-    /// `genesis_hash`.
+    /// [`StateError::BadStart`] for a number above 2^38 or a property named `genesis_number`,
+    /// `genesis_hash`, `commitment` or `leaves`.
     pub fn create(
         self,
         meta: BlockMeta,
@@ -74,7 +75,8 @@ impl Loaded {
             ),
             (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
         ];
-        let manifest = Manifest::create(&*disk, self.salt, own.into_iter().chain(properties))?;
+        let own = own.into_iter().chain(form::properties(&self.options));
+        let manifest = Manifest::create(&*disk, self.salt, own.chain(properties))?;
         let log_options = self.options.files.log(manifest.salt());
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
         log.settle()?;
@@ -153,7 +155,9 @@ impl Loaded {
             );
             return Err(StateError::BadStart(what));
         }
-        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
+        let is_own = |name: &str| {
+            [GENESIS_NUMBER, GENESIS_HASH, form::COMMITMENT, form::LEAVES].contains(&name)
+        };
         if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
             let what = format!("the property name {name} is reserved");
             return Err(StateError::BadStart(what));
