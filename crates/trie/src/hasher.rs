@@ -7,6 +7,19 @@ use sha2::Digest;
 /// Two nodes side by side, or a key and the hash of its value.
 pub type Pair = [u8; 64];
 
+/// Initial value of BLAKE3 (its specification, section 2.2) and of SHA-256 (FIPS 180-4, section
+/// 5.3.3): the first words of the fractional parts of square roots.
+const IV: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
+
 /// A hash function of 256 bits. Every output must be possible: the first bit is replaced by a label.
 pub trait Hasher: Send + Sync {
     /// Returns the name, by which a database knows its hash function.
@@ -38,18 +51,6 @@ impl Hasher for Blake3 {
     fn hash_pairs(&self, pairs: &[Pair], hashes: &mut Vec<B256>) {
         /// Flags of the only block of an input: CHUNK_START, CHUNK_END, ROOT.
         const ONLY_BLOCK: u8 = 1 | 2 | 8;
-        /// Initial chaining value, the first words of the fractional parts of square roots, as in
-        /// SHA-256 (BLAKE3 specification, section 2.2).
-        const IV: [u32; 8] = [
-            0x6a09_e667,
-            0xbb67_ae85,
-            0x3c6e_f372,
-            0xa54f_f53a,
-            0x510e_527f,
-            0x9b05_688c,
-            0x1f83_d9ab,
-            0x5be0_cd19,
-        ];
         /// Pairs that are hashed together.
         const AT_ONCE: usize = 64;
         let platform = blake3::platform::Platform::detect();
@@ -91,6 +92,24 @@ impl Hasher for Sha256 {
 
     fn hash(&self, bytes: &[u8]) -> B256 {
         B256::new(sha2::Sha256::digest(bytes).into())
+    }
+
+    fn hash_pairs(&self, pairs: &[Pair], hashes: &mut Vec<B256>) {
+        // The padding of 64 bytes is a block of its own: a set bit, zeros, and the length in bits.
+        let mut padding = [0; 64];
+        padding[0] = 0x80;
+        padding[62] = 2;
+        let mut blocks = [[0; 64].into(), padding.into()];
+        hashes.extend(pairs.iter().map(|pair| {
+            blocks[0] = (*pair).into();
+            let mut state = IV;
+            sha2::compress256(&mut state, &blocks);
+            let mut hash = B256::ZERO;
+            for (bytes, word) in hash.chunks_exact_mut(4).zip(state) {
+                bytes.copy_from_slice(&word.to_be_bytes());
+            }
+            hash
+        }));
     }
 }
 

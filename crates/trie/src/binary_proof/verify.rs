@@ -141,7 +141,7 @@ impl RangeReader<'_> {
             }
             (Node::Inner(_), Some([at_first, at_last])) => {
                 let [first, last] = self.ends.map(|end| bit(&end.0, depth));
-                let left = !(at_first && first);
+                let left = !at_first || !first;
                 let right = !at_last || last;
                 let left = left.then_some([at_first, at_last && !last]);
                 let right = right.then_some([at_first && first, at_last]);

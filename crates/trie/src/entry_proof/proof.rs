@@ -96,6 +96,9 @@ fn decode_nodes(reader: &mut Reader<'_>) -> Result<Vec<Bytes>, DecodeError> {
     let mut nodes = Vec::with_capacity(count);
     for _ in 0..count {
         let len = reader.count(1)?;
+        if len == 0 {
+            return Err(reader.error("a node without bytes"));
+        }
         nodes.push(Bytes::copy_from_slice(reader.take(len)?));
     }
     let (mut batch, mut before) = (Batch::new(), None);
