@@ -5,7 +5,6 @@ mod common;
 
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
-use cambium_keccak::Batch;
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use cambium_trie::{
     Alone, EMPTY_ROOT, LayeredProof, LayeredProofError, NoResolve, ProofTargets, UpperReverts,
@@ -173,7 +172,7 @@ fn model_of(genesis: &Model, chain: &[Block], interval: usize, n: usize) -> (Upp
 }
 
 fn hash(trie: &mut UpperTrie) -> B256 {
-    trie.hash(&mut Batch::new(), &Alone)
+    trie.hash(&Alone)
 }
 
 /// Some accounts exist in no state, so that absence is proved too.

@@ -20,7 +20,6 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 ///
 /// ```
 /// use alloy_primitives::B256;
-/// use cambium_keccak::Batch;
 /// use cambium_primitives::{Account, AccountDiff, AccountUpdate};
 /// use cambium_trie::{Alone, EMPTY_ROOT, UpperTrie};
 ///
@@ -32,9 +31,9 @@ use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
 /// };
 /// let mut delta = UpperTrie::new();
 /// let reverts = delta.apply(&[put]).unwrap();
-/// assert_ne!(delta.hash(&mut Batch::new(), &Alone), EMPTY_ROOT);
+/// assert_ne!(delta.hash(&Alone), EMPTY_ROOT);
 /// delta.revert(&reverts);
-/// assert_eq!(delta.hash(&mut Batch::new(), &Alone), EMPTY_ROOT);
+/// assert_eq!(delta.hash(&Alone), EMPTY_ROOT);
 /// ```
 #[derive(Clone, Debug)]
 pub struct UpperTrie {
@@ -160,9 +159,14 @@ impl UpperTrie {
 
     /// Hashes what has changed, on the threads of `spread`, and returns the root: that of an empty
     /// trie if there are no changes.
-    pub fn hash(&mut self, batch: &mut Batch, spread: &dyn Spread) -> B256 {
-        commit_with(&mut [&mut self.trie], batch, spread);
+    pub fn hash(&mut self, spread: &dyn Spread) -> B256 {
+        self.commit(spread);
         self.trie.state_root().expect("just hashed")
+    }
+
+    /// Does the same as [`Self::hash`], and returns the number of nodes hashed.
+    pub fn commit(&mut self, spread: &dyn Spread) -> usize {
+        commit_with(&mut [&mut self.trie], &mut Batch::new(), spread)
     }
 
     /// Returns a copy without the memory of freed nodes, if that is more than that of all others.

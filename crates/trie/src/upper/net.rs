@@ -46,7 +46,8 @@ fn net_change(change: &AccountDiff, before: &AccountDiff) -> Option<AccountDiff>
     if net.account == before.account {
         net.account = AccountUpdate::Keep;
     }
-    net.wipe = change.wipe && existed && !before.slots.is_empty();
+    let had_slots = before.slots.iter().any(|(_, value)| !value.is_zero());
+    net.wipe = change.wipe && existed && had_slots;
     if change.wipe || !existed {
         net.slots.retain(|(_, value)| !value.is_zero());
         return Some(net);

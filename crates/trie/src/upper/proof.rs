@@ -101,20 +101,9 @@ impl LayeredProof {
         snapshot: impl FnOnce(&ProofTargets) -> Result<PartialTrie, E>,
         targets: &ProofTargets,
     ) -> Result<Self, E> {
-        let mut bytes = Vec::new();
-        let mut descent = Descent::new(targets);
-        for layer in [delta, intermediate] {
-            let part = layer.extract(&descent.targets());
-            let part = part.expect("an upper trie without blinded nodes");
-            encode(part.trie(), Leaves::Upper, &mut bytes);
-            let passed = descent.pass_upper(layer);
-            passed.expect("an upper trie without blinded nodes");
-        }
-        let part = snapshot(&descent.targets())?;
-        encode(&part, Leaves::State, &mut bytes);
-        Ok(Self {
-            bytes: bytes.into(),
-        })
+        let prover = LayeredProver::new(delta, intermediate, targets);
+        let part = snapshot(&prover.snapshot_targets())?;
+        Ok(prover.finish(&part))
     }
 
     /// Verifies the proof against the root `root`. Returns the values at `targets`, in their order.
@@ -157,6 +146,50 @@ impl LayeredProof {
         match needed[..] == self.bytes[..] {
             true => Ok(descent.finish()),
             false => Err(LayeredProofError::Surplus),
+        }
+    }
+}
+
+/// Makes a [`LayeredProof`] in two steps, between which the snapshot is read.
+pub struct LayeredProver {
+    bytes: Vec<u8>,
+    descent: Descent,
+}
+
+impl LayeredProver {
+    /// Puts the parts of the upper tries into the proof.
+    ///
+    /// # Panics
+    ///
+    /// If a part of the upper tries is blinded.
+    pub fn new(
+        delta: &mut UpperTrie,
+        intermediate: &mut UpperTrie,
+        targets: &ProofTargets,
+    ) -> Self {
+        let mut bytes = Vec::new();
+        let mut descent = Descent::new(targets);
+        for layer in [delta, intermediate] {
+            let part = layer.extract(&descent.targets());
+            let part = part.expect("an upper trie without blinded nodes");
+            encode(part.trie(), Leaves::Upper, &mut bytes);
+            let passed = descent.pass_upper(layer);
+            passed.expect("an upper trie without blinded nodes");
+        }
+        Self { bytes, descent }
+    }
+
+    /// Returns the targets that the upper tries say nothing about.
+    pub fn snapshot_targets(&self) -> ProofTargets {
+        self.descent.targets()
+    }
+
+    /// Returns the proof. `part` is what [`PartialTrie::extract`] returns for
+    /// [`Self::snapshot_targets`] from the trie of the snapshot.
+    pub fn finish(mut self, part: &PartialTrie) -> LayeredProof {
+        encode(part, Leaves::State, &mut self.bytes);
+        LayeredProof {
+            bytes: self.bytes.into(),
         }
     }
 }
