@@ -1,6 +1,10 @@
 //! What a database was made as: its commitment and the kind of its leaves, in the manifest.
 
-use crate::options::{LeafKind, Options};
+use crate::{
+    layered::intervals::Intervals,
+    options::{LeafKind, Options},
+};
+use cambium_primitives::DecodeError;
 use cambium_snapshot::StateError;
 use cambium_store::Manifest;
 use cambium_trie::{Blake3, Commitment, Sha256};
@@ -9,6 +13,9 @@ use cambium_trie::{Blake3, Commitment, Sha256};
 pub(crate) const COMMITMENT: &str = "commitment";
 /// Property with the kind of leaves. A database without it has accounts.
 pub(crate) const LEAVES: &str = "leaves";
+/// Property with the number of blocks of an interval, little-endian in eight bytes. A database
+/// without it does not have the `layered` commitment.
+pub(crate) const MERGE_INTERVAL: &str = "merge_interval_blocks";
 const ENTRIES: &[u8] = b"entries";
 
 /// Commitments of binary tries that every database of this library can be opened with.
@@ -23,6 +30,9 @@ pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
     }
     if options.leaves == LeafKind::Entries {
         properties.push((LEAVES.to_owned(), ENTRIES.to_vec()));
+    }
+    if let Some(blocks) = options.merge_interval_blocks {
+        properties.push((MERGE_INTERVAL.to_owned(), blocks.to_le_bytes().to_vec()));
     }
     properties
 }
@@ -56,9 +66,24 @@ pub(crate) fn of(manifest: &Manifest, options: Options) -> Result<Options, State
             })?
         }
     };
+    let merge_interval_blocks = match manifest.property(MERGE_INTERVAL) {
+        None => None,
+        Some(bytes) => {
+            let blocks = bytes.try_into().map(u64::from_le_bytes).ok();
+            let blocks = blocks.filter(|blocks| Intervals::new(0, *blocks).is_some());
+            Some(blocks.ok_or_else(|| StateError::Damaged {
+                what: "the manifest".to_owned(),
+                source: DecodeError {
+                    what: "a merge interval of no or too many blocks",
+                    offset: 0,
+                },
+            })?)
+        }
+    };
     Ok(Options {
         commitment,
         leaves,
+        merge_interval_blocks,
         ..options
     })
 }

@@ -44,6 +44,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `layered` | intervals, upper tries and roots of snapshots, for the `layered` commitment |
 //! | `options` | memory budget, retention of old blocks, sizes of files |
 //! | `form` | commitment and kind of leaves, in the manifest |
 //! | `health` | fail-stop after a failed write or sync |
@@ -58,6 +59,7 @@
 //! | `db` | creating, opening, reading beside a writer, checking, backup |
 //! | `repair` | damaged files restored from the others |
 
+mod layered;
 mod options;
 mod form;
 mod health;

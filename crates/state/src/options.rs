@@ -35,6 +35,10 @@ pub struct Options {
     pub commitment: Commitment,
     /// What a new database's leaves are. An existing one knows it.
     pub leaves: LeafKind,
+    /// Gives a new database the `layered` commitment, with intervals of so many blocks: a parameter
+    /// of the chain, which an existing database knows. Its nodes are hashed by
+    /// [`Commitment::Mpt`].
+    pub merge_interval_blocks: Option<u64>,
 }
 
 /// What the leaves of a database are.
@@ -113,6 +117,7 @@ impl Default for Options {
             files: FileSizes::default(),
             commitment: Commitment::Mpt,
             leaves: LeafKind::Accounts,
+            merge_interval_blocks: None,
         }
     }
 }
@@ -128,6 +133,10 @@ impl Options {
             let name = self.commitment.name();
             let what = format!("the commitment {name} has no accounts: it is one of entries");
             return Err(StateError::BadOptions(what));
+        }
+        if self.leaves == LeafKind::Entries && self.merge_interval_blocks.is_some() {
+            let what = "the commitment `layered` has no entries: it is one of accounts";
+            return Err(StateError::BadOptions(what.to_owned()));
         }
         let files = &self.files;
         let segments_max = u64::from(files.segments_max);

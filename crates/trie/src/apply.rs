@@ -51,7 +51,7 @@ impl PartialTrie {
         }
     }
 
-    fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
+    pub(crate) fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
         for ends in [changes.first(), changes.last()].into_iter().flatten() {
             let path = Path::account(&ends.path);
             // A trie based at an account's path or below is one of slots alone.
@@ -82,7 +82,7 @@ impl PartialTrie {
 
     /// Applies `edits`, which are not empty, to the node at `link`, at depth `depth` of their keys.
     /// Returns the node that replaces it.
-    fn edit<E: Edit, R: Resolve>(
+    pub(crate) fn edit<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
         link: Link,
@@ -286,14 +286,14 @@ impl PartialTrie {
 }
 
 /// Context of an update, constant on the way down.
-struct Context<'a, R> {
-    resolver: &'a mut R,
+pub(crate) struct Context<'a, R> {
+    pub(crate) resolver: &'a mut R,
     /// The account whose slots are being edited.
-    account: B256,
+    pub(crate) account: B256,
 }
 
 /// A change of one leaf.
-trait Edit {
+pub(crate) trait Edit {
     /// Depth at which the leaf's key begins: 0 for accounts, 64 for slots.
     const LEVEL: usize;
 

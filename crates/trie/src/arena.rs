@@ -303,6 +303,8 @@ pub(crate) struct AccountNode {
     pub(crate) memo: NodeRef,
     /// Number of nibbles above this leaf.
     pub(crate) depth: u8,
+    /// Zero, or the mark of a leaf of an upper trie: see `upper/leaf.rs`.
+    pub(crate) mark: u8,
     balance: [u8; BALANCE_BYTES],
     nonce: u64,
     pub(crate) storage: Link,
@@ -468,6 +470,7 @@ impl Arena {
             key,
             memo: NodeRef::UNKNOWN,
             depth: depth as u8,
+            mark: 0,
             balance: [0; BALANCE_BYTES],
             nonce: 0,
             storage,
@@ -475,6 +478,14 @@ impl Arena {
         });
         self.set_account(index, account);
         Link::account(index)
+    }
+
+    /// Sets the mark of the account behind `link`, which was just added.
+    pub(crate) fn marked(&mut self, link: Link, mark: u8) -> Link {
+        if let NodeId::Account(index) = link.id() {
+            self.accounts[index].mark = mark;
+        }
+        link
     }
 
     pub(crate) fn add_slot(&mut self, depth: usize, key: Key, value: U256) -> Link {

@@ -69,8 +69,10 @@ impl PartialTrie {
                 let node = &from.arena.accounts[index];
                 let storage = self.stub_of(from, node.storage)?;
                 let account = from.arena.account(index);
-                self.arena
-                    .add_account(node.depth.into(), node.key, &account, storage)
+                let copy = self
+                    .arena
+                    .add_account(node.depth.into(), node.key, &account, storage);
+                self.arena.marked(copy, node.mark)
             }
             NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];
@@ -106,8 +108,10 @@ impl PartialTrie {
                 let node = &from.arena.accounts[index];
                 let storage = self.graft_subtrie(from, node.storage);
                 let account = from.arena.account(index);
-                self.arena
-                    .add_account(node.depth.into(), node.key, &account, storage)
+                let copy = self
+                    .arena
+                    .add_account(node.depth.into(), node.key, &account, storage);
+                self.arena.marked(copy, node.mark)
             }
             NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];

@@ -475,7 +475,11 @@ impl PartialTrie {
                 let node = &self.arena.accounts[index];
                 let root = self.storage_root_at(node.storage);
                 let root = root.expect("an account's storage is hashed before the account");
-                let value = rlp::account_value(&self.arena.account(index), &root);
+                let account = self.arena.account(index);
+                let value = match node.mark {
+                    0 => rlp::account_value(&account, &root),
+                    mark => rlp::marked_value(mark, &account, &root),
+                };
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
             NodeId::Storage(index) => {

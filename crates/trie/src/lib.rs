@@ -16,6 +16,8 @@
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
 //! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
+//! | commit to recent changes | [`UpperTrie`], [`net_changes`], [`layered_root`] |
+//! | prove and verify under that root | [`LayeredProof`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
 //! A witness of two accounts, to which a transfer between them is applied:
@@ -79,6 +81,7 @@ mod witness;
 mod multiproof;
 mod entry_proof;
 mod proof;
+mod upper;
 #[cfg(feature = "serde")]
 mod proof_json;
 
@@ -106,5 +109,9 @@ pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use trace::Traced;
+pub use upper::{
+    LayeredProof, LayeredProofError, LayeredProver, UpperReverts, UpperTrie, layered_root,
+    net_changes,
+};
 pub use value_commitment::ValueCommitment;
 pub use witness::{Witness, WitnessError};

@@ -318,7 +318,7 @@ impl PartialTrie {
     /// Walks along `key` from the node at `link`, at depth `depth`, to the leaf of that key, a
     /// blinded node, or nothing. Returns it with its depth.
     #[inline]
-    fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (NodeId, usize) {
+    pub(crate) fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (NodeId, usize) {
         loop {
             let slot = link.id();
             match slot {

@@ -9,6 +9,8 @@
 //! | account's value | list of nonce, balance, storage root, code hash |
 //! | entry's value | its length and the value, or a mark, its length and its hash, as a string |
 //! | slot's value | the number as a string, big-endian without leading zeros |
+//! | account's value in an upper trie | list of mark, nonce, balance, storage root, code hash if put; of mark and storage root if kept; of mark if deleted |
+//! | tombstone in an upper trie | the empty string |
 //!
 //! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
 //! nibble if even, then the nibbles (Yellow Paper, appendix C).
@@ -264,17 +266,54 @@ pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut V
 }
 
 /// Returns the value of an account's leaf.
-pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<112> {
+pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<113> {
+    account_items(&[], account, storage_root)
+}
+
+/// Returns the list of `first`, as single bytes, and an account's fields and storage root.
+fn account_items(first: &[u8], account: &Account, storage_root: &B256) -> Buffer<113> {
     let nonce = account.nonce.to_be_bytes();
     let nonce = &nonce[account.nonce.leading_zeros() as usize / 8..];
     let balance = account.balance.to_be_bytes::<32>();
     let balance = &balance[32 - account.balance.byte_len()..];
     let mut value = Buffer::new();
-    value.header(0xc0, string_len(nonce) + string_len(balance) + 66);
+    value.header(
+        0xc0,
+        first.len() + string_len(nonce) + string_len(balance) + 66,
+    );
+    value.extend(first);
     value.string(nonce);
     value.string(balance);
     value.hash(storage_root);
     value.hash(&account.code_hash);
+    value
+}
+
+/// Bits of the mark of a leaf in an upper trie: what the layer does to the account's fields.
+pub(crate) const MARK_KEPT: u8 = 1;
+/// The account has these fields.
+pub(crate) const MARK_PUT: u8 = 2;
+/// The account does not exist.
+pub(crate) const MARK_DELETED: u8 = 3;
+/// Added to the above: the slots of lower layers are void.
+pub(crate) const MARK_WIPED: u8 = 4;
+
+/// Returns the value of an account's leaf in an upper trie. Its list has another length than that
+/// of [`account_value`].
+pub(crate) fn marked_value(mark: u8, account: &Account, storage_root: &B256) -> Buffer<113> {
+    let mut value = Buffer::new();
+    match mark & !MARK_WIPED {
+        MARK_PUT => return account_items(&[mark], account, storage_root),
+        MARK_KEPT => {
+            value.header(0xc0, 1 + 33);
+            value.push(mark);
+            value.hash(storage_root);
+        }
+        _ => {
+            value.header(0xc0, 1);
+            value.push(mark);
+        }
+    }
     value
 }
 

@@ -37,6 +37,15 @@ pub enum StateError {
     /// Options outside their limits.
     #[error("invalid options: {0}")]
     BadOptions(String),
+    /// Work that needs the commitment `mpt`, on a chain of another one. Contains what needs it.
+    #[error(
+        "{0} needs the state root of the `mpt` commitment, and this chain has the `layered` \
+         commitment"
+    )]
+    NotUnderLayered(&'static str),
+    /// Work that needs the commitment `layered`, on a chain of another one. Contains what needs it.
+    #[error("{0} exists under the `layered` commitment, and this chain has another one")]
+    NotUnderMpt(&'static str),
     /// A first block, properties, or a directory that a new database can't be created with.
     #[error("can't create the database: {0}")]
     BadStart(String),

@@ -51,6 +51,9 @@ impl Engine {
         reverts: Changes,
     ) -> Result<B256, StateError> {
         self.health.check()?;
+        if let Some(layered) = &self.layered {
+            return self.layered_root(layered, view, owner, all, &reverts);
+        }
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.store.counters.roots.add(1);
@@ -74,6 +77,15 @@ impl Engine {
         changes: &Changes,
     ) -> Result<(B256, Changes), StateError> {
         self.health.check()?;
+        if let Some(layered) = &self.layered {
+            view.check_owners(&Changes::default(), changes)?;
+            let start = Instant::now();
+            let reverts = view.reverts_of(changes)?;
+            let taken = start.elapsed().as_nanos() as u64;
+            self.store.counters.revert_ns.add(taken);
+            let root = self.layered_root(layered, view, owner, changes, &reverts)?;
+            return Ok((root, reverts));
+        }
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.layers.move_to(&mut delta, view.block())?;
@@ -155,7 +167,7 @@ impl Engine {
 
     /// Whether tries of that size are to be dropped. Nodes that blocks loaded which were never
     /// sealed would stay in memory if there is nothing to merge; dropped nodes are loaded again.
-    fn is_overgrown(&self, bytes: usize) -> bool {
+    pub(crate) fn is_overgrown(&self, bytes: usize) -> bool {
         let max = self.merging.limit.get();
         bytes > 2 * max || (bytes > max && !self.layers.can_merge())
     }

@@ -94,8 +94,8 @@ impl Session {
 
     /// Reads keys in any order, and loads the trie nodes on the paths to them.
     fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
-        if !self.applied.is_empty() {
-            // The tries are past the state before the block.
+        if !self.applied.is_empty() || self.view.inner.layered.is_some() {
+            // The tries are past the state before the block, or no root needs them.
             return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
@@ -122,6 +122,8 @@ impl Session {
         keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
+        let inner = &self.view.inner;
+        inner.refuse_layered("a witness of nodes")?;
         let all = keys
             .clone()
             .and(&ProofTargets::of_changes(changes.accounts()));
