@@ -4,7 +4,8 @@ mod support;
 
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_kv::{
-    Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX, WriteBatch, verify,
+    Conflict, ConflictWriter, KeyRange, KvError, KvOptions, ReadTarget, VALUE_BYTES_MAX,
+    WriteBatch, verify,
 };
 use support::{all, key, options, store, store_of, store_with, value};
 

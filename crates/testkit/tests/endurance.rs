@@ -38,6 +38,7 @@ const OPTIONS: Options = Options {
     memory_bytes: 40 << 20,
     commitment: cambium_trie::Commitment::Mpt,
     leaves: cambium_state::LeafKind::Accounts,
+    merge_interval_blocks: None,
     unfinalized_blocks: 16,
     index_bytes_max: None,
     reader_lag: 16,
