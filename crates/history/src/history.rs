@@ -105,6 +105,9 @@ impl History {
         if db.options().leaves == LeafKind::Entries {
             return Err(HistoryError::NoAccounts);
         }
+        if db.merge_interval().is_some() {
+            return Err(StateError::NotUnderLayered("a history").into());
+        }
         let head = db.head();
         let first = db.block_id(first)?.ok_or(StateError::NoSuchBlock {
             number: first,

@@ -7,7 +7,7 @@ use super::{
 };
 use cambium::{
     Address, B256, ChainSpec, ExecutorKind, Fork, READ_AHEAD_DEFAULT, STATELESS_GAS_LIMIT_MAX,
-    Spread, StorageKey, U256, WholeNodes, WitnessForm,
+    Spread, StateError, StorageKey, U256, WholeNodes, WitnessForm,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use std::{
@@ -170,11 +170,45 @@ pub(crate) struct RepairArgs {
     pub(crate) dry_run: bool,
 }
 
+/// The commitment of a chain, which its state roots follow.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct CommitmentArgs {
+    /// What state roots are: mpt, Ethereum's own, or layered, which are computed in memory from
+    /// what recent blocks changed. An existing database knows its own
+    #[arg(long, value_enum, default_value = "mpt")]
+    pub(crate) commitment: CommitmentKind,
+    /// Number of blocks of an interval of the layered commitment, a parameter of the chain
+    #[arg(long, value_name = "BLOCKS", required_if_eq("commitment", "layered"))]
+    pub(crate) merge_interval: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommitmentKind {
+    Mpt,
+    Layered,
+}
+
+impl CommitmentArgs {
+    /// Blocks of an interval, if the commitment is `layered`.
+    pub(crate) fn merge_interval(&self) -> Result<Option<u64>, StateError> {
+        match (self.commitment, self.merge_interval) {
+            (CommitmentKind::Layered, blocks) => Ok(blocks),
+            (CommitmentKind::Mpt, None) => Ok(None),
+            (CommitmentKind::Mpt, Some(_)) => {
+                let what = "--merge-interval is for --commitment layered";
+                Err(StateError::BadOptions(what.to_owned()))
+            }
+        }
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InitArgs {
     /// Genesis file, as geth, reth and hive write them
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: PathBuf,
+    #[command(flatten)]
+    pub(crate) commitment: CommitmentArgs,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -526,6 +560,8 @@ pub(crate) struct WorkloadArgs {
     /// Directory for genesis.json, chain.rlp and access-lists.rlp
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) commitment: CommitmentArgs,
     /// Number of accounts at genesis
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) accounts: u64,

@@ -41,11 +41,12 @@ impl RootJob {
 
 impl Drop for RootJob {
     fn drop(&mut self) {
-        let mut entries = self.roots.entries.lock();
-        if let Some((_, Entry::Running)) = entries.get(&self.block.hash) {
-            entries.remove(&self.block.hash);
+        let mut roots = self.roots.roots.lock();
+        roots.jobs -= 1;
+        if let Some((_, Entry::Running)) = roots.entries.get(&self.block.hash) {
+            roots.entries.remove(&self.block.hash);
         }
-        drop(entries);
+        drop(roots);
         self.roots.changed.notify_all();
     }
 }
@@ -53,20 +54,29 @@ impl Drop for RootJob {
 /// Roots of states after blocks, by the blocks' hashes.
 #[derive(Default)]
 pub(crate) struct SnapshotRoots {
-    entries: Mutex<HashMap<B256, (BlockNumber, Entry)>>,
+    roots: Mutex<Roots>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Roots {
+    entries: HashMap<B256, (BlockNumber, Entry)>,
+    /// Number of jobs that have not ended. Somebody else may have found the root of one meanwhile.
+    jobs: usize,
 }
 
 impl SnapshotRoots {
     /// Returns the root of a block if it is known; otherwise makes the caller compute it, unless
     /// somebody does.
     pub(crate) fn claim(self: &Arc<Self>, block: BlockId) -> Claim {
-        let mut entries = self.entries.lock();
-        match entries.get(&block.hash) {
+        let mut roots = self.roots.lock();
+        match roots.entries.get(&block.hash) {
             Some((_, Entry::Known(root))) => Claim::Known(*root),
             Some((_, Entry::Running)) => Claim::Running,
             None => {
-                entries.insert(block.hash, (block.number, Entry::Running));
+                roots.jobs += 1;
+                let running = (block.number, Entry::Running);
+                roots.entries.insert(block.hash, running);
                 Claim::Mine(RootJob {
                     roots: self.clone(),
                     block,
@@ -77,7 +87,7 @@ impl SnapshotRoots {
 
     /// The root of a block, if it is known.
     pub(crate) fn known(&self, block: &B256) -> Option<B256> {
-        match self.entries.lock().get(block) {
+        match self.roots.lock().entries.get(block) {
             Some((_, Entry::Known(root))) => Some(*root),
             _ => None,
         }
@@ -86,31 +96,30 @@ impl SnapshotRoots {
     /// Adds a root.
     pub(crate) fn put(&self, block: BlockId, root: B256) {
         let known = (block.number, Entry::Known(root));
-        self.entries.lock().insert(block.hash, known);
+        self.roots.lock().entries.insert(block.hash, known);
         self.changed.notify_all();
     }
 
     /// Waits while a job is at work on the root of a block.
     pub(crate) fn wait(&self, block: &B256) {
-        let mut entries = self.entries.lock();
-        while let Some((_, Entry::Running)) = entries.get(block) {
-            self.changed.wait(&mut entries);
+        let mut roots = self.roots.lock();
+        while let Some((_, Entry::Running)) = roots.entries.get(block) {
+            self.changed.wait(&mut roots);
         }
     }
 
-    /// Waits until no job is at work.
+    /// Waits until no job is at work, not even on a root that is known by now.
     pub(crate) fn wait_until_idle(&self) {
-        let mut entries = self.entries.lock();
-        let is_running = |entry: &(BlockNumber, Entry)| matches!(entry.1, Entry::Running);
-        while entries.values().any(is_running) {
-            self.changed.wait(&mut entries);
+        let mut roots = self.roots.lock();
+        while roots.jobs > 0 {
+            self.changed.wait(&mut roots);
         }
     }
 
     /// All known roots by their blocks, lowest first. Forgets those below `lowest`, except that of
     /// block `first`.
     pub(crate) fn prune(&self, first: BlockNumber, lowest: BlockNumber) -> Vec<(BlockId, B256)> {
-        let mut entries = self.entries.lock();
+        let entries = &mut self.roots.lock().entries;
         entries.retain(|_, (number, entry)| {
             *number >= lowest || *number == first || matches!(entry, Entry::Running)
         });
@@ -127,5 +136,33 @@ impl SnapshotRoots {
             entries.remove(&block.hash);
         }
         known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, thread};
+
+    #[test]
+    fn a_job_whose_root_somebody_else_found_is_waited_for() {
+        let roots = Arc::new(SnapshotRoots::default());
+        let block = BlockId::new(3, B256::repeat_byte(3));
+        let Claim::Mine(job) = roots.claim(block) else {
+            panic!("nobody computes it");
+        };
+        roots.put(block, B256::repeat_byte(7));
+        let (sender, receiver) = mpsc::channel();
+        let waiting = roots.clone();
+        let waiter = thread::spawn(move || {
+            waiting.wait_until_idle();
+            sender.send(()).unwrap();
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(receiver.try_recv().is_err(), "the job is at work");
+        drop(job);
+        waiter.join().unwrap();
+        assert!(receiver.try_recv().is_ok());
+        assert_eq!(roots.known(&block.hash), Some(B256::repeat_byte(7)));
     }
 }
