@@ -10,7 +10,7 @@ Keys:
   0x and 64 hexadecimal digits: the key itself
   anything else                 a name, whose keccak256 hash is the key
 
-Values, of at most 512 bytes:
+Values:
   0x and hexadecimal digits     bytes
   @FILE                         the content of a file
   anything else                 the text itself
