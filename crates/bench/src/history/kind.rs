@@ -1,7 +1,9 @@
-//! What old states are read from: Cambium's histories, and a peer.
+//! What old states are read from: Cambium's histories, and peers.
 
 #[cfg(feature = "leveldb")]
 use super::leveldb::LevelDb;
+#[cfg(feature = "mdbx")]
+use super::mdbx::Mdbx;
 use super::{
     histories::Histories,
     plan::{Failure, Plan},
@@ -22,6 +24,8 @@ pub(super) enum Kind {
     Whole,
     /// All nodes by their hashes in LevelDB, as geth's hash scheme keeps them
     Leveldb,
+    /// MDBX with the tables of op-reth's history of proofs
+    Mdbx,
 }
 
 impl Kind {
@@ -31,13 +35,14 @@ impl Kind {
             Self::Archive => "archive",
             Self::Whole => "archive, whole nodes",
             Self::Leveldb => "leveldb",
+            Self::Mdbx => "mdbx",
         }
     }
 
     /// Which entries of nodes of a history are whole, if it has nodes.
     pub(super) fn nodes(self) -> Option<WholeNodes> {
         match self {
-            Self::Flat | Self::Leveldb => None,
+            Self::Flat | Self::Leveldb | Self::Mdbx => None,
             Self::Archive => Some(WholeNodes::default()),
             Self::Whole => Some(WholeNodes::ALL),
         }
@@ -54,6 +59,10 @@ impl Kind {
             Self::Leveldb => Ok(Box::new(LevelDb::open(plan)?)),
             #[cfg(not(feature = "leveldb"))]
             Self::Leveldb => Err("this program was built without LevelDB".into()),
+            #[cfg(feature = "mdbx")]
+            Self::Mdbx => Ok(Box::new(Mdbx::open(plan)?)),
+            #[cfg(not(feature = "mdbx"))]
+            Self::Mdbx => Err("this program was built without MDBX".into()),
         }
     }
 }

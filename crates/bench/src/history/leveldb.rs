@@ -2,6 +2,7 @@
 //! the RLP of a node under its Keccak-256.
 
 use super::{
+    lists::{next_list, put_list},
     made::Made,
     plan::{Failure, Plan, make_empty, path},
     states::{Found, OldStates},
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
     fs::{self, File},
-    io::{self, BufReader, BufWriter, Read, Write as _},
+    io::{self, BufReader, BufWriter, Write as _},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     ptr, slice,
@@ -27,19 +28,12 @@ use std::{
 pub(super) fn make(plan: &Plan) -> Result<(Made, Map<String, Value>), Failure> {
     let kept = plan.dir.join("nodes");
     let mut file = BufWriter::new(File::create(&kept)?);
-    let made = plan.make(Some(&mut |nodes| {
-        file.write_all(&(nodes.len() as u32).to_le_bytes())?;
-        for node in nodes {
-            file.write_all(&(node.len() as u32).to_le_bytes())?;
-            file.write_all(&node)?;
-        }
-        Ok(())
-    }))?;
+    let made = plan.make(Some(&mut |nodes| put_list(&mut file, &nodes)))?;
     file.flush()?;
     let mut file = BufReader::new(File::open(&kept)?);
     let leveldb = LevelDb::create(plan)?;
     for _ in 0..plan.first_parts() {
-        leveldb.put(&read_nodes(&mut file)?)?;
+        leveldb.put(&next_list(&mut file)?)?;
     }
     // Closing waits for what is merged at that moment.
     drop(leveldb);
@@ -47,7 +41,7 @@ pub(super) fn make(plan: &Plan) -> Result<(Made, Map<String, Value>), Failure> {
     let leveldb = LevelDb::open(plan)?;
     let (mut writing, mut slowest, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
     for _ in 0..plan.blocks {
-        let nodes = read_nodes(&mut file)?;
+        let nodes = next_list(&mut file)?;
         let elapsed = leveldb.put(&nodes)?;
         bytes += nodes.iter().map(|node| node.len() + 32).sum::<usize>();
         writing += elapsed;
@@ -69,24 +63,6 @@ pub(super) fn make(plan: &Plan) -> Result<(Made, Map<String, Value>), Failure> {
         "slowest_write_ms": 1e3 * slowest.as_secs_f64(),
     });
     Ok((made, figures.as_object().cloned().unwrap_or_default()))
-}
-
-/// The nodes of a part of the first state, or of a block.
-fn read_nodes(file: &mut impl Read) -> Result<Vec<Bytes>, Failure> {
-    let count = read_number(file)?;
-    let mut nodes = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut node = vec![0; read_number(file)?];
-        file.read_exact(&mut node)?;
-        nodes.push(node.into());
-    }
-    Ok(nodes)
-}
-
-fn read_number(file: &mut impl Read) -> Result<usize, Failure> {
-    let mut bytes = [0; 4];
-    file.read_exact(&mut bytes)?;
-    Ok(u32::from_le_bytes(bytes) as usize)
 }
 
 /// Bits of a key in the filters, as geth has them.
@@ -316,7 +292,7 @@ impl OldStates for LevelDb {
             Some(file) => file,
             none => none.insert(BufReader::new(File::open(&self.imported_nodes_file)?)),
         };
-        self.put(&read_nodes(file)?)?;
+        self.put(&next_list(file)?)?;
         Ok(())
     }
 

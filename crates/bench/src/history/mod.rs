@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   made      accounts, and blocks that change some of them at random, by the engine alone; a peer gets
-//!             the nodes of each block
+//!             the nodes of each block, or makes them itself before its writing is measured
 //!   built     each history, from the block log
 //!   reads     accounts chosen uniformly at blocks chosen uniformly, in a process whose memory is limited,
 //!             page cache included; each value and root is compared with what was written
@@ -14,8 +14,12 @@ mod plan;
 mod made;
 mod states;
 mod histories;
+#[cfg(any(feature = "leveldb", feature = "mdbx"))]
+mod lists;
 #[cfg(feature = "leveldb")]
 mod leveldb;
+#[cfg(feature = "mdbx")]
+mod mdbx;
 mod kind;
 mod reads;
 
@@ -72,7 +76,7 @@ pub(crate) struct HistoryArgs {
     /// Measure these histories alone
     #[arg(long, value_enum)]
     only: Vec<Kind>,
-    /// Measure these besides
+    /// Measure these besides, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none")]
     peers: Vec<Peer>,
     /// Seed of everything random
@@ -84,7 +88,11 @@ pub(crate) struct HistoryArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Peer {
     None,
+    /// All nodes of all states by their hashes, as geth's hash scheme keeps them
     Leveldb,
+    /// Branches and accounts with their former values by block, as op-reth keeps them for proofs
+    Mdbx,
+    All,
 }
 
 impl HistoryArgs {
@@ -110,6 +118,10 @@ impl HistoryArgs {
         })
     }
 
+    fn has_peer(&self, peer: Peer) -> bool {
+        self.peers.contains(&peer) || self.peers.contains(&Peer::All)
+    }
+
     fn kinds(&self) -> impl Iterator<Item = Kind> {
         let all = [Kind::Flat, Kind::Archive, Kind::Whole];
         all.into_iter()
@@ -130,10 +142,13 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
     threads.extend(&args.threads);
     make_empty(&plan.dir)?;
     let mut figures = BTreeMap::new();
-    let with_leveldb = args.peers.contains(&Peer::Leveldb);
-    let (mut made, of_peer) = match with_leveldb {
-        true => make_with_leveldb(&plan)?,
-        false => (plan.make(None)?, Map::new()),
+    let (mut made, of_leveldb) = match args.has_peer(Peer::Leveldb) {
+        true => make_with_leveldb(&plan).map(|(made, figures)| (made, Some(figures)))?,
+        false => (plan.make(None)?, None),
+    };
+    let of_mdbx = match args.has_peer(Peer::Mdbx) {
+        true => Some(make_mdbx(&plan)?),
+        false => None,
     };
     let mut read = |kind: Kind, mut built: Map<String, Value>, report: &mut Report| {
         let (read, errors) = read_in_process(&plan, kind, &threads, &mut notes)?;
@@ -154,12 +169,15 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         fs::remove_dir_all(plan.database_dir().join("history"))?;
         made = plan.reopen(elapsed)?;
     }
-    if with_leveldb {
+    if let Some(of_peer) = of_leveldb {
         let of_peer = read(Kind::Leveldb, of_peer, &mut report)?;
         let archive = figures.get(Kind::Archive.name());
         report
             .targets
             .extend(archive.iter().flat_map(|ours| against(ours, &of_peer)));
+    }
+    if let Some(of_peer) = of_mdbx {
+        read(Kind::Mdbx, of_peer, &mut report)?;
     }
     drop(made);
     report.notes = notes.into_lines();
@@ -179,6 +197,17 @@ fn make_with_leveldb(_: &Plan) -> Result<(made::Made, Map<String, Value>), Failu
         "this program was built without LevelDB: `./bench history --peers leveldb` builds it"
             .into(),
     )
+}
+
+/// Makes the database of MDBX, after Cambium's.
+#[cfg(feature = "mdbx")]
+fn make_mdbx(plan: &Plan) -> Result<Map<String, Value>, Failure> {
+    mdbx::make(plan)
+}
+
+#[cfg(not(feature = "mdbx"))]
+fn make_mdbx(_: &Plan) -> Result<Map<String, Value>, Failure> {
+    Err("this program was built without MDBX: `./bench history --peers mdbx` builds it".into())
 }
 
 fn number(figures: &Map<String, Value>, name: &str) -> Option<f64> {
@@ -215,7 +244,7 @@ fn targets(kind: Kind, figures: &Map<String, Value>) -> Vec<Target> {
             "",
             1.0,
         )],
-        Kind::Leveldb => Vec::new(),
+        Kind::Leveldb | Kind::Mdbx => Vec::new(),
     }
 }
 

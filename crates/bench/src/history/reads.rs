@@ -129,6 +129,7 @@ fn read_with(
     roots: &[B256],
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let (io, before) = (Io::now(&plan.dir), states.history_reads());
+    let looked_up = states.look_ups();
     let start = Instant::now();
     let each: Result<Vec<Reads>, Failure> = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads)
@@ -149,6 +150,7 @@ fn read_with(
     let elapsed = start.elapsed().as_secs_f64();
     let io = Io::now(&plan.dir).since(&io);
     let after = states.history_reads();
+    let looked_up = states.look_ups() - looked_up;
     let mut all = Reads::default();
     for reads in each? {
         all.latencies.extend(reads.latencies);
@@ -175,6 +177,9 @@ fn read_with(
         // Pages of the present state are read one by one.
         let rounds = waits + io.device_reads.saturating_sub(of_history);
         figures["rounds_per_read"] = json!(each(rounds));
+    }
+    if looked_up > 0 {
+        figures["look_ups_per_read"] = json!(each(looked_up));
     }
     if all.nodes > 0 {
         figures["nodes_per_read"] = json!(each(all.nodes));

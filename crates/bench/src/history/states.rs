@@ -20,6 +20,11 @@ pub(super) trait OldStates: Sync {
     /// Adds the block after the newest one, which changes some accounts, durably.
     fn import(&self, indices: &[u64]) -> Result<(), Failure>;
 
+    /// Keys that were looked up so far, where they are counted.
+    fn look_ups(&self) -> u64 {
+        0
+    }
+
     /// Device reads for pages of the history, and waits for them.
     fn history_reads(&self) -> (u64, u64) {
         (0, 0)

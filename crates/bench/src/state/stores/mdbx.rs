@@ -20,7 +20,13 @@ const GROWTH_BYTES: isize = 256 << 20;
 
 /// Opens the database in `dir`, or creates it.
 pub(crate) fn open(dir: &Path) -> Result<Environment, Failure> {
+    open_with_tables(dir, 0)
+}
+
+/// As [`open`], with at most `tables` tables besides the one without a name.
+pub(crate) fn open_with_tables(dir: &Path, tables: usize) -> Result<Environment, Failure> {
     let mut builder = Environment::builder();
+    builder.set_max_dbs(tables);
     builder.set_geometry(Geometry {
         size: Some(0..MAP_BYTES_MAX),
         growth_step: Some(GROWTH_BYTES),
