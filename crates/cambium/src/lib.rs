@@ -69,8 +69,8 @@ pub use cambium_disk::{
     IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_history::{
-    CatchUp, CheckedHistory, Follower, History, HistoryError, HistoryOptions, HistoryStats,
-    HistoryView, WholeNodes,
+    CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
+    HistoryStats, HistoryView, WholeNodes, backup_with_history,
 };
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,

@@ -126,7 +126,10 @@ impl History {
         };
         list.write(&*disk)?;
         let files = OpenedRuns::none(&disk, &options);
-        Ok(Self::assemble(disk, options, list, files, Some(lock)))
+        let history = Self::assemble(disk, options, list, files, Some(lock));
+        // Of a history whose list was removed, or of a backup that did not get as far as the list.
+        history.remove_leftovers()?;
+        Ok(history)
     }
 
     /// Opens the history of a database for writing. Nobody else may have it open for that.
@@ -189,15 +192,8 @@ impl History {
         let list = RunList::read(disk)?.ok_or_else(|| HistoryError::NoHistory {
             dir: disk.display_path(""),
         })?;
-        let genesis = db.genesis().hash;
-        match list.genesis == genesis {
-            true => Ok(list),
-            false => Err(HistoryError::OtherDatabase {
-                file: disk.display_path(DIR),
-                found: list.genesis,
-                genesis,
-            }),
-        }
+        list.check_genesis(disk, db.genesis().hash)?;
+        Ok(list)
     }
 
     fn assemble(

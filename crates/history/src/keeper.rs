@@ -425,14 +425,8 @@ impl Keeper {
         let mut writer = self.writer.lock();
         let fork = self.newest_canonical(db, &writer)?;
         let before = self.runs.read().clone();
-        let is_above = |first: BlockNumber| first > fork.number;
         let mut list = writer.list.clone();
-        list.runs.retain(|run| !is_above(run.first));
-        if let Some(run) = list.runs.last_mut()
-            && run.last.number > fork.number
-        {
-            run.last = fork;
-        }
+        let removed = list.cut(fork);
         let mut files = before.files[..list.runs.len()].to_vec();
         if let (Some(file), Some(run)) = (files.last_mut(), list.runs.last()) {
             file.last = run.last.number;
@@ -451,7 +445,6 @@ impl Keeper {
             files,
             memory: memory.collect(),
         };
-        let removed: Vec<_> = writer.list.runs[list.runs.len()..].to_vec();
         match list != writer.list && self.lock.is_some() {
             true => self.replace_list(&mut writer, list)?,
             false => writer.list = list,

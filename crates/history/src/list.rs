@@ -78,6 +78,36 @@ impl RunList {
         self.runs.last().map_or(self.first, |run| run.last)
     }
 
+    /// The numbers of all files that it names.
+    pub(crate) fn files(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().map(|run| run.file)
+    }
+
+    /// Takes back the blocks above `fork`, which is a block of the history. Returns the runs that have no
+    /// others.
+    pub(crate) fn cut(&mut self, fork: BlockId) -> Vec<ListedRun> {
+        let left = self.runs.partition_point(|run| run.first <= fork.number);
+        let removed = self.runs.split_off(left);
+        if let Some(run) = self.runs.last_mut()
+            && run.last.number > fork.number
+        {
+            run.last = fork;
+        }
+        removed
+    }
+
+    /// Checks that it was made for the database with that first block.
+    pub(crate) fn check_genesis(&self, disk: &dyn Disk, genesis: B256) -> Result<(), HistoryError> {
+        match self.genesis == genesis {
+            true => Ok(()),
+            false => Err(HistoryError::OtherDatabase {
+                file: disk.display_path(DIR),
+                found: self.genesis,
+                genesis,
+            }),
+        }
+    }
+
     /// Whether there is a list.
     pub(crate) fn exists(disk: &dyn Disk) -> Result<bool, HistoryError> {
         Ok(disk.exists(NAME)?)

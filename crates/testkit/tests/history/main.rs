@@ -1,6 +1,7 @@
 //! The history beside the naive model: any account, slot and proof at any kept block, whatever the
 //! chain did since, and whatever happened to the history's files.
 
+mod backup;
 mod crafted;
 mod faults;
 mod growing;
