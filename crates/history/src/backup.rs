@@ -16,7 +16,7 @@
 
 use crate::{
     HistoryError,
-    keeper::{HistoryOptions, open_runs},
+    keeper::{HistoryOptions, canonical_ancestor, open_runs},
     list::{DIR, RunList, run_name},
 };
 use cambium_disk::{Access, Disk, DiskFile};
@@ -235,18 +235,10 @@ fn newest_shared(mut db: Db, copy: &Db, upto: BlockId) -> Result<Option<BlockId>
         return Ok(Some(upto));
     }
     db.catch_up()?;
-    let mut at = upto;
-    while db.block_id(at.number)? != Some(at) {
-        let meta = match db.block_by_id(at) {
-            Err(StateError::NotKept { .. }) => None,
-            meta => meta?,
-        };
-        let (Some(meta), Some(number)) = (meta, at.number.checked_sub(1)) else {
-            return Ok(None);
-        };
-        at = BlockId::new(number, meta.parent);
+    match canonical_ancestor(&db, upto)? {
+        Some(fork) => newest_of_both(&db, copy, fork.number),
+        None => Ok(None),
     }
-    newest_of_both(&db, copy, at.number)
 }
 
 /// The newest block up to `number` that is canonical in both.

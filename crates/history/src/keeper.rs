@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db};
+use cambium_state::{CommittedBlock, Db, StateError};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -465,6 +465,12 @@ impl Keeper {
                 return Ok(*id);
             }
         }
+        let first = writer.list.first;
+        // The log knows a branch that was left lately. It need not reach down to a waypoint.
+        let fork = canonical_ancestor(db, writer.list.upto())?;
+        if let Some(fork) = fork.filter(|fork| fork.number >= first.number) {
+            return Ok(fork);
+        }
         let runs = self.runs.read().clone();
         for (listed, live) in writer.list.runs.iter().zip(&runs.files).rev() {
             if is_canonical(&listed.last)? {
@@ -477,7 +483,6 @@ impl Keeper {
                 }
             }
         }
-        let first = writer.list.first;
         match is_canonical(&first)? {
             true => Ok(first),
             false => Err(HistoryError::Abandoned { first }),
@@ -493,6 +498,23 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// The block where the branch of `id` leaves the canonical chain, or `id` itself if it is canonical. `None` if
+/// the log no longer knows the branch.
+pub(crate) fn canonical_ancestor(db: &Db, id: BlockId) -> Result<Option<BlockId>, HistoryError> {
+    let mut at = id;
+    while db.block_id(at.number)? != Some(at) {
+        let meta = match db.block_by_id(at) {
+            Err(StateError::NotKept { .. }) => None,
+            meta => meta?,
+        };
+        let (Some(meta), Some(number)) = (meta, at.number.checked_sub(1)) else {
+            return Ok(None);
+        };
+        at = BlockId::new(number, meta.parent);
+    }
+    Ok(Some(at))
 }
 
 fn memory_of(run: &LiveRun) -> u64 {
