@@ -473,20 +473,29 @@ impl Keeper {
         }
         let runs = self.runs.read().clone();
         for (listed, live) in writer.list.runs.iter().zip(&runs.files).rev() {
-            if is_canonical(&listed.last)? {
-                return Ok(listed.last);
-            }
-            let Run::File(run) = &live.run else { continue };
-            for id in run.waypoints()?.iter().rev() {
-                if id.number < listed.last.number && is_canonical(id)? {
-                    return Ok(*id);
-                }
+            if let Run::File(run) = &live.run
+                && let Some(id) = newest_canonical_of(db, listed, run)?
+            {
+                return Ok(id);
             }
         }
         match is_canonical(&first)? {
             true => Ok(first),
             false => Err(HistoryError::Abandoned { first }),
         }
+    }
+
+    /// Opens a run of the list that was not opened with it.
+    pub(crate) fn open_listed(&self, listed: &ListedRun) -> Result<Arc<RunFile>, HistoryError> {
+        let filter_bytes_max = self.options.memory_bytes / RECENT_DIVISOR;
+        let filter_bytes_max = filter_bytes_max.saturating_sub(self.reads.index_bytes());
+        open_run(
+            &self.reads,
+            listed,
+            self.nodes,
+            &self.options,
+            filter_bytes_max,
+        )
     }
 
     pub(crate) fn remove_files(&self, runs: &[ListedRun]) -> Result<(), HistoryError> {
@@ -498,6 +507,23 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// The newest block of a run that is canonical, of those whose hashes it has.
+pub(crate) fn newest_canonical_of(
+    db: &Db,
+    listed: &ListedRun,
+    run: &RunFile,
+) -> Result<Option<BlockId>, HistoryError> {
+    if db.block_id(listed.last.number)? == Some(listed.last) {
+        return Ok(Some(listed.last));
+    }
+    for id in run.waypoints()?.iter().rev() {
+        if id.number < listed.last.number && db.block_id(id.number)? == Some(*id) {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(None)
 }
 
 /// The block where the branch of `id` leaves the canonical chain, or `id` itself if it is canonical. `None` if

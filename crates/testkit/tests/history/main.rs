@@ -5,6 +5,7 @@ mod backup;
 mod crafted;
 mod faults;
 mod growing;
+mod interrupted;
 mod limits;
 mod long_chain;
 mod odd_paths;
