@@ -46,6 +46,9 @@ pub struct HistoryStats {
     pub file_bytes: u64,
     /// Number of entries in these files.
     pub file_entries: u64,
+    /// Number of runs in files above blocks that are not in the history yet. They count when these have
+    /// been added.
+    pub waiting_files: u64,
     /// Number of runs in memory.
     pub memory_runs: u64,
     /// Memory of these runs, in bytes.
@@ -129,10 +132,14 @@ impl History {
             keep_blocks: options.keep_blocks,
             next_file: 1,
             runs: Vec::new(),
+            waiting: Vec::new(),
         };
         list.write(&*disk)?;
         let files = OpenedRuns::none(&disk, &options);
-        Ok(Self::assemble(disk, options, list, files, Some(lock)))
+        let history = Self::assemble(disk, options, list, files, Some(lock));
+        // Of a history whose list was removed, or of a backup that did not get as far as the list.
+        history.remove_leftovers()?;
+        Ok(history)
     }
 
     /// Opens the history of a database for writing. Nobody else may have it open for that.
@@ -195,15 +202,8 @@ impl History {
         let list = RunList::read(disk)?.ok_or_else(|| HistoryError::NoHistory {
             dir: disk.display_path(""),
         })?;
-        let genesis = db.genesis().hash;
-        match list.genesis == genesis {
-            true => Ok(list),
-            false => Err(HistoryError::OtherDatabase {
-                file: disk.display_path(DIR),
-                found: list.genesis,
-                genesis,
-            }),
-        }
+        list.check_genesis(disk, db.genesis().hash)?;
+        Ok(list)
     }
 
     fn assemble(
@@ -221,7 +221,7 @@ impl History {
     /// Removes files that a crash has left.
     fn remove_leftovers(&self) -> Result<(), HistoryError> {
         let writer = self.inner.writer.lock();
-        let listed: BTreeSet<u64> = writer.list.runs.iter().map(|run| run.file).collect();
+        let listed: BTreeSet<u64> = writer.list.files().collect();
         for name in self.inner.disk.list(DIR)? {
             if file_of(&name).is_some_and(|file| !listed.contains(&file)) {
                 self.inner.disk.remove(&format!("{DIR}/{name}"))?;
@@ -278,6 +278,7 @@ impl History {
             waits: self.inner.reads.waits(),
             cache_bytes: self.inner.reads.cache_bytes(),
             written_bytes: self.inner.written.load(Ordering::Relaxed),
+            waiting_files: self.inner.writer.lock().list.waiting.len() as u64,
             ..HistoryStats::default()
         };
         for run in &runs.files {

@@ -83,7 +83,7 @@ pub use cambium_snapshot::{
 };
 pub use cambium_store::{BackupSizes, StoreError};
 pub use db::{
-    backup::{BackupReport, backup},
+    backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},
     handle::{CommittedBlock, Db},
     recovery::Recovery,

@@ -73,7 +73,7 @@ mod manifest;
 mod readers;
 mod backup;
 
-pub use backup::{BackupSizes, BackupSource, copy_files};
+pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogRecovery, LogScan,

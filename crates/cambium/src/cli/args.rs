@@ -143,7 +143,7 @@ pub(crate) enum DbCommand {
     Stats(DbArgs),
     /// Read everything, hash the state from its leaves, and compare it with the roots
     Check(CheckArgs),
-    /// Copy the database to a new directory, even while another process writes to it
+    /// Copy the database and its history to a new directory, even while another process writes to them
     ///
     /// If both directories are on one file system, files that are no longer written to are hard
     /// linked, which takes no time and no space. The copy is opened to check that it is complete
@@ -157,6 +157,9 @@ pub(crate) struct BackupArgs {
     /// Directory of the copy, which must be empty or not exist
     #[arg(value_name = "DIR")]
     pub(crate) to: PathBuf,
+    /// Leave the history out: `cambium history build` makes it in the copy, as far as the log goes
+    #[arg(long)]
+    pub(crate) no_history: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
