@@ -4,7 +4,7 @@ use crate::{
     HistoryError,
     ahead::WantedPages,
     entry::{Key, ValueVisitor},
-    run::PagesAhead,
+    run::{PagesAhead, reader::AtHand},
     runs::{LiveRun, Run, Runs},
 };
 use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, DecodeError, Path};
@@ -83,6 +83,39 @@ impl Old {
             }
         }
         Ok(())
+    }
+
+    /// As [`Old::each`], with pages at hand. False if one is missing, which is wanted then: what was visited is
+    /// not all.
+    pub(crate) fn each_at_hand(
+        &self,
+        key: &Key,
+        ahead: &PagesAhead,
+        wanted: &mut WantedPages,
+        visit: ValueVisitor<'_>,
+    ) -> Result<bool, HistoryError> {
+        let from = self.block.number + 1;
+        for LiveRun { run, .. } in self.runs() {
+            match &run {
+                Run::Memory(run) => {
+                    for value in run.find_all(key, from) {
+                        let outcome = visit(value).map_err(|error| bad_value(None, &error))?;
+                        if outcome.is_break() {
+                            return Ok(true);
+                        }
+                    }
+                }
+                Run::File(run) => match run.each_at_hand(key, from, ahead, visit)? {
+                    AtHand::Broken => return Ok(true),
+                    AtHand::Continued => {}
+                    AtHand::Missing(page, count) => {
+                        wanted.add_pages(run, page, count);
+                        return Ok(false);
+                    }
+                },
+            }
+        }
+        Ok(true)
     }
 
     /// Reads the pages in which look-ups on the paths to `keys` begin, in one batch.
