@@ -35,6 +35,10 @@ const AS_AT_PRESENT: Place = match Place::new(1) {
 /// read again.
 const ROOT_BRANCHES_MAX: usize = 1_024;
 
+/// Batches that are read ahead for nodes of one level, at most. Of what is still open then each look-up reads
+/// its own pages.
+const ROUNDS_MAX: usize = 8;
+
 /// Resolves the blinded nodes of the state trie at an old block.
 pub(crate) struct NodeReader<'a> {
     old: &'a Old,
@@ -112,14 +116,15 @@ impl<'a> NodeReader<'a> {
         Ok(branch)
     }
 
-    /// Reads the pages of runs that are needed, in as few batches as the look-ups have steps. Returns the
-    /// paths of leaves that the present state has, or whose pages have what no entry tells.
+    /// Reads the pages of runs that are needed, in batches: a look-up that is not through in the first run wants
+    /// the next one, then two more, then four. Returns the paths of leaves that the present state has, or whose
+    /// pages have what no entry tells.
     fn read_needed(&mut self, mut needs: Vec<Need>) -> Result<Vec<Path>, HistoryError> {
         let mut of_present = Vec::new();
-        loop {
+        for round in 0..ROUNDS_MAX {
             let (mut wanted, mut open) = (WantedPages::default(), Vec::new());
             for need in needs {
-                match self.meet(&need, &mut wanted)? {
+                match self.meet(&need, (&mut wanted, (1 << round) - 1))? {
                     Met::ByRuns => {}
                     Met::ByPresent(leaf) => of_present.push(leaf),
                     Met::NotYet => open.push(need),
@@ -127,16 +132,21 @@ impl<'a> NodeReader<'a> {
             }
             let before = self.ahead.len();
             self.ahead.append(wanted.read());
-            // What could not be read is read again by whoever asks for it.
-            if open.is_empty() || self.ahead.len() == before {
-                return Ok(of_present);
-            }
             needs = open;
+            // What could not be read is read again by whoever asks for it.
+            if needs.is_empty() || self.ahead.len() == before {
+                break;
+            }
         }
+        Ok(of_present)
     }
 
-    /// Looks up what is needed in the pages at hand.
-    fn meet(&mut self, need: &Need, wanted: &mut WantedPages) -> Result<Met, HistoryError> {
+    /// Looks up what is needed in the pages at hand. See [`Old::each_at_hand`].
+    fn meet(
+        &mut self,
+        need: &Need,
+        wanted: (&mut WantedPages, usize),
+    ) -> Result<Met, HistoryError> {
         let (mut branch, mut root, mut has_value) = (OldBranch::default(), None, false);
         let key = match need {
             Need::Branch(path) | Need::Root(path) => Some(Key::node(path)),
@@ -448,11 +458,15 @@ impl Resolve for NodeReader<'_> {
             }
         }
         of_present.extend(self.read_needed(needs)?);
-        // Whoever needs a page that can't be read meets the error.
-        _ = self.present.prefetch(of_present.into_iter());
+        if nodes.len() > 1 {
+            // Whoever needs a page that can't be read meets the error.
+            _ = self.present.prefetch(of_present.into_iter());
+        }
         let roots = self.with_storage(&leaves)?;
         let of_present = self.read_needed(roots)?;
-        _ = self.present.prefetch(of_present.into_iter());
+        if of_present.len() > 1 {
+            _ = self.present.prefetch(of_present.into_iter());
+        }
         Ok(())
     }
 }

@@ -85,17 +85,18 @@ impl Old {
         Ok(())
     }
 
-    /// As [`Old::each`], with pages at hand. False if one is missing, which is wanted then: what was visited is
-    /// not all.
+    /// As [`Old::each`], with pages at hand. False if one is missing: what was visited is not all, and that page
+    /// is wanted, and those in which `more` further runs would be looked up.
     pub(crate) fn each_at_hand(
         &self,
         key: &Key,
         ahead: &PagesAhead,
-        wanted: &mut WantedPages,
+        (wanted, more): (&mut WantedPages, usize),
         visit: ValueVisitor<'_>,
     ) -> Result<bool, HistoryError> {
         let from = self.block.number + 1;
-        for LiveRun { run, .. } in self.runs() {
+        let mut runs = self.runs();
+        while let Some(LiveRun { run, .. }) = runs.next() {
             match &run {
                 Run::Memory(run) => {
                     for value in run.find_all(key, from) {
@@ -110,6 +111,11 @@ impl Old {
                     AtHand::Continued => {}
                     AtHand::Missing(page, count) => {
                         wanted.add_pages(run, page, count);
+                        let later = runs.filter_map(|run| match run.run {
+                            Run::File(run) => run.may_have(key).then_some(run),
+                            Run::Memory(_) => None,
+                        });
+                        later.take(more).for_each(|run| wanted.add(&run, key, from));
                         return Ok(false);
                     }
                 },

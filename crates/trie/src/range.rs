@@ -241,9 +241,7 @@ impl PartialTrie {
         };
         let mut nodes = Vec::new();
         self.absent(root, path, range, max, &mut nodes);
-        if nodes.len() > 1 {
-            resolver.read_ahead(&nodes).map_err(UpdateError::Resolve)?;
-        }
+        resolver.read_ahead(&nodes).map_err(UpdateError::Resolve)?;
         for (path, _) in &nodes {
             _ = self.load_node(path, resolver)?;
         }

@@ -11,7 +11,7 @@ use cambium_testkit::{
     say,
 };
 use cambium_trie::{LeafRange, PartialTrie};
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 const MANY: u64 = 6_000;
 const BLOCKS: u64 = 60;
@@ -19,7 +19,7 @@ const BLOCKS: u64 = 60;
 /// Changes of slots of the first account.
 fn slots(random: &mut Random, block: u64) -> AccountDiff {
     let slots = (0..60).map(|_| (path(random.below(2_500)), U256::from(block + 2)));
-    let slots: std::collections::BTreeMap<_, _> = slots.collect();
+    let slots: BTreeMap<_, _> = slots.collect();
     AccountDiff {
         path: path(0),
         account: AccountUpdate::Put(account(block + 1)),
@@ -85,7 +85,7 @@ fn a_proof_of_a_range_waits_for_levels_and_not_for_nodes() {
             assert!(waits <= 40, "{waits} waits");
             assert!(reads <= 3 * nodes.len() as u64 + 60, "{reads} reads");
             if limit == 1_000 && number == 0 {
-                assert!(reads > 4 * waits, "{reads} reads, {waits} waits");
+                assert!(reads > 3 * waits, "{reads} reads, {waits} waits");
             }
         }
     }
