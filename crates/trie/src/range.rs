@@ -222,7 +222,10 @@ impl PartialTrie {
                     self.absent(*child, path.child(nibble), range, max, out);
                 }
             }
-            NodeView::Empty | NodeView::Account { .. } | NodeView::Slot { .. } => {}
+            NodeView::Empty
+            | NodeView::Account { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Slot { .. } => {}
         }
     }
 
