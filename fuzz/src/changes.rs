@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, ChangesError};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, ChangesError, EntryValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Decodes the input as changes, and builds changes from it.
@@ -91,20 +91,27 @@ enum Known {
     Nothing,
     Deleted,
     Is(Account),
+    Entry(EntryValue),
 }
 
 fn apply(state: &mut State, changes: &Changes) {
     for change in changes.accounts() {
         let (account, slots) = state.entry(change.path).or_default();
-        match change.account {
+        match &change.account {
             AccountUpdate::Keep => {}
-            AccountUpdate::Put(fields) => *account = Known::Is(fields),
+            AccountUpdate::Put(fields) => *account = Known::Is(*fields),
+            AccountUpdate::Entry(value) => {
+                *account = Known::Entry(value.clone());
+                slots.clear();
+            }
             AccountUpdate::Delete => *account = Known::Deleted,
         }
         if change.wipe {
             slots.clear();
         }
-        for (slot, value) in change.slots.iter().filter(|_| *account != Known::Deleted) {
+        // What is deleted has no slots, and neither has an entry.
+        let has_slots = !matches!(account, Known::Deleted | Known::Entry(_));
+        for (slot, value) in change.slots.iter().filter(|_| has_slots) {
             match value.is_zero() {
                 true => slots.remove(slot),
                 false => slots.insert(*slot, *value),

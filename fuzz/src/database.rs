@@ -165,6 +165,7 @@ fn apply(state: &mut State, changes: &Changes) {
             }
             AccountUpdate::Put(account) => state.entry(change.path).or_default().0 = account,
             AccountUpdate::Keep => {}
+            AccountUpdate::Entry(_) => unreachable!("these changes have accounts"),
         }
         let slots = &mut state.get_mut(&change.path).expect("it is there").1;
         if change.wipe {

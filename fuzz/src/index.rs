@@ -196,7 +196,7 @@ fn walk(trie: &PartialTrie, link: Link, place: &mut impl FnMut(u64)) {
         }
         NodeView::Extension { child, .. } => walk(trie, child, place),
         NodeView::Account { storage, .. } => walk(trie, storage, place),
-        NodeView::Slot { .. } | NodeView::Empty => {}
+        NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
     }
 }
 

@@ -37,6 +37,7 @@ mod block_record;
 mod access_list;
 mod files;
 mod proof;
+mod entry_proof;
 mod witness;
 mod witness_json;
 mod stateless;
@@ -47,6 +48,7 @@ pub use access_list::access_list;
 pub use block_record::block_record;
 pub use changes::changes;
 pub use checkpoint::checkpoint;
+pub use entry_proof::entry_proof;
 pub use files::{block_file, era1};
 pub use genesis::genesis;
 pub use index::index;
@@ -89,6 +91,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("block_file", block_file, 256 * MIB, 64),
     Target::new("era1", era1, 256 * MIB, 64),
     Target::new("proof", proof, 256 * KIB, 1024),
+    // Nodes may refer to the same nodes repeatedly, as in a witness.
+    Target::new("entry_proof", entry_proof, 512 * MIB, 64 * KIB),
     // Nodes may refer to the same nodes repeatedly: up to 2^20 of them are unfolded.
     Target::new("witness", witness, 512 * MIB, 64 * KIB),
     Target::new("stateless", stateless, 512 * MIB, 64 * KIB),

@@ -2,7 +2,7 @@
 
 use alloy_primitives::B256;
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path, SLOT_NIBBLES, SlotValue,
+    ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, EntryValue, Path, SLOT_NIBBLES, SlotValue,
 };
 use cambium_store::{Page, PageBuilder, PageError, PageRewriter};
 use cambium_trie::{LeafValue, NoResolve, NodeRef, PartialTrie, commit};
@@ -195,6 +195,7 @@ fn check_subtrie(page: &Page, leaves: &Leaves, digests: &Leaves) {
 fn value_of((path, value): &(Path, Vec<u8>)) -> Option<(Path, LeafValue)> {
     let value = match path.len() {
         SLOT_NIBBLES => LeafValue::Slot(SlotValue::decode(value).ok()?),
+        _ if EntryValue::is_encoding(value) => LeafValue::Entry(EntryValue::decode(value).ok()?),
         _ => LeafValue::Account(Account::decode(value).ok()?),
     };
     Some((*path, value))
@@ -215,6 +216,12 @@ fn changes_of(values: &[(Path, LeafValue)]) -> Vec<AccountDiff> {
                 let account = changes.last_mut().expect("no slot without its account");
                 account.slots.push((slot, *value));
             }
+            LeafValue::Entry(value) => changes.push(AccountDiff {
+                path: path.account_part().expect("a leaf's path"),
+                account: AccountUpdate::Entry(value.clone()),
+                wipe: false,
+                slots: vec![],
+            }),
             LeafValue::Storage(_) => unreachable!("a page has leaves alone"),
         }
     }

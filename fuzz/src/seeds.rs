@@ -3,6 +3,7 @@
 use crate::{
     block_record::HEAD_BYTES,
     database::{meta, path},
+    entry_proof::{commitment, database as entries, key},
     index::SECTIONS,
     input::Output,
     links::unlinked,
@@ -19,7 +20,7 @@ use cambium_primitives::{
     SlotChanges, SlotValue, StorageChange, put_varint,
 };
 use cambium_store::{CheckpointWriter, PageBuilder};
-use cambium_trie::{AccountProof, NoResolve, PartialTrie, Place, StorageKey, commit};
+use cambium_trie::{AccountProof, EntryProof, NoResolve, PartialTrie, Place, StorageKey, commit};
 use std::sync::Arc;
 
 /// Returns the seeds of a target, with their names. They are always the same.
@@ -36,6 +37,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "block_file" => block_files(),
         "era1" => era1_files(),
         "proof" => proofs(),
+        "entry_proof" => entry_proofs(),
         "witness" => witnesses(),
         "stateless" => stateless(),
         "genesis" => genesis_files(),
@@ -354,8 +356,8 @@ fn block_records() -> Seeds {
 fn changes() -> Seeds {
     let change = |first: u8, account, slots: &[u8]| AccountDiff {
         path: B256::repeat_byte(first),
-        account,
         wipe: account == AccountUpdate::Delete,
+        account,
         slots: slots
             .iter()
             .map(|slot| (B256::repeat_byte(*slot), U256::from(*slot)))
@@ -577,6 +579,39 @@ fn linked_proof(claims: u8, root: B256, proof: &AccountProof) -> Vec<u8> {
         out.u8(slot.key.slot[31]).pieces(&take(slot.proof.len()));
     }
     out.0
+}
+
+fn entry_proofs() -> Seeds {
+    let seed = |kind: u8, keys: &[u8]| {
+        let mut trie = entries(commitment(kind));
+        let root = trie.state_root().expect("hashed");
+        let asked: Vec<_> = keys.iter().map(|number| key(*number)).collect();
+        let proof = trie.prove_entries(&asked, &mut NoResolve);
+        let proof = proof.expect("nothing is missing");
+        let mut out = Output::default();
+        out.u8(kind).u8(keys.len() as u8).bytes(keys);
+        match &proof {
+            EntryProof::Mpt(proof) if kind == 3 => {
+                out.pieces(&unlinked(root, &proof.nodes));
+            }
+            _ => {
+                out.bytes(&proof.encode());
+            }
+        }
+        out.0
+    };
+    vec![
+        ("mpt", seed(0, &[1, 7, 100])),
+        ("blake3", seed(1, &[1, 7, 100, 200])),
+        ("sha256", seed(2, &[5])),
+        ("absent", seed(1, &[77, 78, 79])),
+        ("nothing_asked", seed(1, &[])),
+        ("nodes", seed(3, &[2, 9, 66])),
+        (
+            "all",
+            seed(1, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]),
+        ),
+    ]
 }
 
 fn witnesses() -> Seeds {

@@ -90,6 +90,9 @@ fn walk(trie: &PartialTrie, link: Link, at: &Path, found: &mut Vec<Path>) {
     }
     match trie.visit(link) {
         NodeView::Empty | NodeView::Stub(_) | NodeView::Slot { .. } => {}
+        NodeView::Entry { key, .. } => {
+            assert!(Path::account(&key).starts_with(at), "an entry elsewhere");
+        }
         NodeView::Branch { children } => {
             for (nibble, child) in (0..).zip(children) {
                 walk(trie, *child, &at.child(nibble), found);

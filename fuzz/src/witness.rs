@@ -133,8 +133,8 @@ fn changes_of(input: &mut Input<'_>) -> Vec<AccountDiff> {
         }
         changes.push(AccountDiff {
             path,
-            account,
             wipe: head & 4 != 0 || account == AccountUpdate::Delete,
+            account,
             slots,
         });
     }

@@ -64,6 +64,13 @@ enum Benchmark {
         /// The task as JSON
         task: String,
     },
+    /// Transfers on a large key-value database under a binary trie, compared with other stores
+    Kv {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: state::StateArgs,
+    },
     /// Transfers on a large state, read and made durable, compared with other stores
     State {
         #[command(flatten)]
@@ -106,6 +113,7 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             import::child(task).map_err(|error| error as Box<dyn Error>)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Benchmark::Kv { common, args } => (state::run_entries(args, common.quick)?, common.json),
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {
             state::child(task).map_err(|error| error as Box<dyn Error>)?;

@@ -69,9 +69,11 @@ pub use cambium_disk::{
     IoMethod, LockError, ReadRequest, StdDisk, StdDiskOptions,
 };
 pub use cambium_history::{
-    CatchUp, CheckedHistory, Follower, History, HistoryError, HistoryOptions, HistoryStats,
-    HistoryView, WholeNodes,
+    CatchUp, CheckedHistory, Follower, History, HistoryCopy, HistoryError, HistoryOptions,
+    HistoryStats, HistoryView, WholeNodes, backup_with_history,
 };
+/// The key-value store: entries with a root, and serializable transactions.
+pub use cambium_kv as kv;
 pub use cambium_primitives::{
     AccessField, AccessList, AccessListCounts, AccessListDifference, AccessListError,
     AccessListLimits, AccessValue, Account, AccountChanges, AccountDiff, AccountUpdate,

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::{ffi::OsString, fs, path::Path};
+use std::{ffi::OsString, fs, path::Path, process::Stdio, thread, time::Duration};
 use support::Fixture;
 
 const HEAD: u64 = 600;
@@ -313,6 +313,99 @@ fn an_archive_proves_what_has_left_the_log() {
             );
         }
     }
+}
+
+/// What a backup says of the history, after the copy was found sound.
+fn backup(db: &Path, copy: &Path) -> (u64, Value) {
+    let report = cambium!("db", "backup", "--json", "--datadir", db, copy).done();
+    let report = report.json();
+    cambium!("db", "check", "--datadir", copy).done();
+    let history = report["history"].clone();
+    if !history.is_null() {
+        cambium!("db", "check", "--history", "--datadir", copy).done();
+        let files = fs::read_dir(copy.join("history")).expect("a folder");
+        let bytes = files.map(|file| file.expect("a file").metadata().expect("a size").len());
+        let bytes: u64 = bytes.sum();
+        assert!(history["bytes"].as_u64() < Some(bytes), "{report}");
+    }
+    (report["head_number"].as_u64().expect("a number"), history)
+}
+
+/// The newest file of a run.
+fn newest_run(db: &Path) -> Option<OsString> {
+    let files = fs::read_dir(db.join("history")).into_iter().flatten();
+    let names = files.map(|file| file.expect("a file").file_name());
+    names
+        .filter(|name| name.to_string_lossy().ends_with(".run"))
+        .max()
+}
+
+#[test]
+fn a_backup_beside_an_import_has_the_history_and_goes_on() {
+    let fixture = Fixture::generate_with(300, HEAD, 20, &[]);
+    let db = fixture.db();
+    cambium!("init", "--genesis", fixture.genesis(), "--datadir", db).done();
+    let mut importing = support::program();
+    importing
+        .args(["import", "--history", "archive=200", "--keep-blocks", "20"])
+        .args(SMALL)
+        .arg("--datadir")
+        .arg(&db)
+        .arg(fixture.chain())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut importing = importing.spawn().expect("the program starts");
+    let (mut copies, mut is_over, mut newest) = (Vec::new(), false, None);
+    while !is_over {
+        // When the history has another file, and once more when the import is through.
+        while !is_over && (newest_run(&db) == newest || copies.len() == 4) {
+            is_over = importing.try_wait().expect("its state").is_some();
+            thread::sleep(Duration::from_millis(20));
+        }
+        newest = newest_run(&db);
+        let copy = fixture.path(&format!("copy-{}", copies.len()));
+        let (head, history) = backup(&db, &copy);
+        copies.push((copy, head, history));
+    }
+    assert!(importing.wait().expect("its end").success());
+    support::say(&format!("copies: {copies:?}"));
+    let (last, head, history) = copies.pop().expect("a copy");
+    assert_eq!((head, &history["last_number"]), (HEAD, &HEAD.into()));
+    let with_history = copies
+        .iter()
+        .filter(|(_, _, history)| history["files"].as_u64() > Some(0));
+    let mut between = 0;
+    for (copy, head, _) in with_history.take(2) {
+        between += u64::from((1..HEAD).contains(head));
+        import(&fixture, copy, &fixture.chain(), &["--keep-blocks", "20"]).done();
+        let checked = cambium!("db", "check", "--history", "--json", "--datadir", copy).done();
+        assert_eq!(checked.json()["last_number"], HEAD);
+        for key in &keys(&fixture) {
+            for block in [HEAD - 150, HEAD - 50] {
+                assert_eq!(prove(copy, key, block), prove(&last, key, block), "{block}");
+            }
+        }
+    }
+    support::say(&format!(
+        "{} copies, {between} amid the import",
+        copies.len()
+    ));
+    assert!(between > 0);
+    let alone = fixture.path("alone");
+    let run = cambium!(
+        "db",
+        "backup",
+        "--json",
+        "--no-history",
+        "--datadir",
+        db,
+        alone
+    );
+    assert!(run.done().json()["history"].is_null());
+    assert!(!alone.join("history").exists());
+    let shared = cambium!("db", "backup", "--datadir", db, fixture.path("shared")).done();
+    let told = format!("blocks {} to {HEAD}", history["first_number"]);
+    assert!(shared.stdout.contains(&told), "{}", shared.stdout);
 }
 
 #[test]

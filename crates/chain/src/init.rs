@@ -14,7 +14,7 @@ use alloy_primitives::{B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use cambium_primitives::{AccessList, Account, Path as StatePath};
 use cambium_state::{Disk, LoadProgress, Loaded, Loader, Options, StateError};
-use cambium_trie::TrieError;
+use cambium_trie::{EMPTY_ROOT, TrieError, layered_root};
 use rayon::prelude::*;
 use std::{fs::File, path::Path, sync::Arc};
 
@@ -145,7 +145,10 @@ impl Chain {
         })?;
         genesis.check_rules()?;
         let root = loader.finish(&mut |built| progress(InitProgress::State(built)));
-        let root = root.map_err(|error| given_twice(path, error.into()))?;
+        let mut root = root.map_err(|error| given_twice(path, error.into()))?;
+        if self.db().merge_interval().is_some() {
+            root = layered_root(EMPTY_ROOT, EMPTY_ROOT, root);
+        }
         let header = genesis.header(&genesis.spec(root)?, root);
         self.check_genesis(header.hash_slow())?;
         Ok(header)

@@ -432,7 +432,7 @@ impl DatabaseRef for WitnessState {
         match self.trie.lookup(&path) {
             Lookup::Account(account) => Ok(Some(account_info(account))),
             Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
-            Lookup::Absent | Lookup::Slot(_) => Ok(None),
+            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(None),
         }
     }
 
@@ -449,7 +449,7 @@ impl DatabaseRef for WitnessState {
         match self.trie.lookup(&path) {
             Lookup::Slot(value) => Ok(value),
             Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
-            Lookup::Absent | Lookup::Account(_) => Ok(U256::ZERO),
+            Lookup::Absent | Lookup::Account(_) | Lookup::Entry(_) => Ok(U256::ZERO),
         }
     }
 
@@ -467,7 +467,7 @@ impl StateRead for WitnessState {
         match self.trie.lookup(&account) {
             Lookup::Stub { stub, depth } => Err(missing(stub, &account, depth)),
             Lookup::Account(_) => Ok(self.trie.find(&account).is_some()),
-            Lookup::Absent | Lookup::Slot(_) => Ok(false),
+            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(false),
         }
     }
 }

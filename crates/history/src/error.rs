@@ -44,6 +44,12 @@ pub enum HistoryError {
         /// The database's directory for display.
         dir: String,
     },
+    /// The database is one of entries, by keys.
+    #[error(
+        "a key-value database has no history: old states are read from the block log, as far as it is \
+         kept"
+    )]
+    NoAccounts,
     /// There is a history already.
     #[error("{dir} has a history already, from block {first} on")]
     Exists {

@@ -3,7 +3,8 @@
 
 use crate::{
     HistoryError,
-    keeper::{Keeper, is_waypoint},
+    keeper::{Keeper, canonical_ancestor, is_waypoint, newest_canonical_of},
+    list::{ListedRun, RunList},
     memory_run::MemoryRun,
     runs::{LiveRun, Run, Runs},
     span::{Above, Keep, Limits, Span, Window},
@@ -55,9 +56,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Adds the blocks up to `to`, which has all of the history below it. False if `goes_on` said
-    /// no, or if the chain is another one meanwhile. At most `threads` threads make nodes. The caller
-    /// holds `growing_up`.
+    /// Adds the blocks up to `to`, which has all of the history below it, or to a later block that runs have
+    /// which wait. False if `goes_on` said no, or if the chain is another one meanwhile: all windows that
+    /// were written wait for the next call. At most `threads` threads make nodes. The caller holds
+    /// `growing_up`.
     pub(crate) fn extend_up(
         &self,
         db: &Db,
@@ -65,71 +67,125 @@ impl Keeper {
         threads: usize,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
     ) -> Result<bool, HistoryError> {
-        let mut made = MadeRuns::default();
-        let mut outcome = self.make_up_to(db, to, threads, goes_on, &mut made);
-        if matches!(outcome, Ok(true)) && !made.files.is_empty() {
+        let waiting = self.open_waiting(db)?;
+        let newest = waiting.last().map(|run| run.listed.last);
+        let to = newest.filter(|id| id.number > to.number).unwrap_or(to);
+        let mut made = MadeRuns::new(Arc::new(Present::new(db.view_of(to)?)), waiting);
+        if !self.make_runs(db, &mut made, threads, goes_on)? {
+            return Ok(false);
+        }
+        if !made.files.is_empty() {
             // What is in memory is below them.
-            outcome = self.flush(&mut self.writer.lock()).map(|()| true);
+            self.flush(&mut self.writer.lock())?;
         }
-        if let Ok(true) = outcome {
-            self.install(to, made)?;
-        } else {
-            // Nobody has seen them. What can't be removed is removed when the history is opened.
-            let listed: Vec<_> = made.files.iter().map(|run| run.listed).collect();
-            _ = self.remove_files(&listed);
-        }
-        outcome
+        self.install(to, made)?;
+        Ok(true)
     }
 
-    /// Makes runs of the blocks up to `to` that are not in the history yet.
-    fn make_up_to(
+    /// Opens the runs that wait, as far as they have canonical blocks. Others leave the list, and so do those
+    /// that can't be read: their blocks are made again.
+    fn open_waiting(&self, db: &Db) -> Result<Vec<FileRun>, HistoryError> {
+        let listed = match self.lock {
+            Some(_) => self.writer.lock().list.waiting.clone(),
+            None => Vec::new(),
+        };
+        let (mut open, mut gone) = (Vec::new(), Vec::new());
+        for listed in &listed {
+            match self.open_canonical(db, listed) {
+                Ok(Some(run)) => open.push(run),
+                Ok(None) => gone.push(*listed),
+                Err(error @ (HistoryError::Missing { .. } | HistoryError::Damaged { .. })) => {
+                    tracing::warn!(%error, "its blocks are added to the history again");
+                    gone.push(*listed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let waiting: Vec<_> = open.iter().map(|run| run.listed).collect();
+        if waiting != listed {
+            let mut writer = self.writer.lock();
+            let list = RunList {
+                waiting,
+                ..writer.list.clone()
+            };
+            self.replace_list(&mut writer, list)?;
+        }
+        for run in gone {
+            // What can't be removed is removed when the history is opened.
+            _ = self.remove_files(&[run]);
+        }
+        Ok(open)
+    }
+
+    /// Opens a run, whose last block is its newest canonical one. `None` if there is none.
+    fn open_canonical(&self, db: &Db, listed: &ListedRun) -> Result<Option<FileRun>, HistoryError> {
+        let run = self.open_listed(listed)?;
+        let fork = canonical_ancestor(db, listed.last)?;
+        let last = match fork.filter(|fork| fork.number >= listed.first) {
+            None => newest_canonical_of(db, listed, &run)?,
+            last => last,
+        };
+        Ok(last.map(|last| FileRun {
+            listed: ListedRun { last, ..*listed },
+            live: LiveRun {
+                run: Run::File(run),
+                last: last.number,
+            },
+        }))
+    }
+
+    /// Makes runs of all blocks between the newest one and those of the history, but for those that wait.
+    fn make_runs(
         &self,
         db: &Db,
-        to: BlockId,
+        made: &mut MadeRuns,
         threads: usize,
         goes_on: &mut dyn FnMut(BlockNumber) -> bool,
-        made: &mut MadeRuns,
     ) -> Result<bool, HistoryError> {
         let upto = self.runs.read().upto;
-        let above = Above {
-            present: Arc::new(Present::new(db.view_of(to)?)),
-            runs: Arc::new(Runs {
-                first: to,
-                upto: to,
-                has_nodes: true,
-                files: Vec::new(),
-                memory: Vec::new(),
-            }),
-        };
-        let mut span = Span::new(db, above, self.nodes, to, self.limits(threads));
-        let (mut in_memory, mut reached) = (0, to);
-        let is_made = span.make(upto.number, goes_on, &mut |window, above| {
-            let Window { run, ids, parent } = window;
-            let is_last = parent.number == upto.number;
-            in_memory += run.bytes();
-            if self.lock.is_none() && in_memory > READER_BYTES_MAX {
+        while made.take_waiting()? {
+            let low = made.waiting.last().map(|run| run.listed.last);
+            let low = low.unwrap_or(upto);
+            if made.bottom.number <= low.number {
+                return Ok(made.bottom == low);
+            }
+            let (above, bottom) = (made.above(), made.bottom);
+            let mut span = Span::new(db, above, self.nodes, bottom, self.limits(threads));
+            let mut keep = |window, _: &Above| {
+                self.keep_window(db, made, window, upto)?;
+                Ok(Keep::GoOn(made.above()))
+            };
+            if !span.make(low.number, goes_on, &mut keep)? || made.bottom != low {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keeps a window: in a file, or in memory if there are no others. A reader has nothing but memory.
+    fn keep_window(
+        &self,
+        db: &Db,
+        made: &mut MadeRuns,
+        window: Window,
+        upto: BlockId,
+    ) -> Result<(), HistoryError> {
+        let Window { run, ids, parent } = window;
+        let is_alone = made.files.is_empty() && parent.number == upto.number;
+        if self.lock.is_none() || is_alone {
+            made.memory.insert(0, (Arc::new(run), ids));
+            if self.lock.is_none() && made.memory_bytes() > READER_BYTES_MAX {
                 let head = db.head();
                 return Err(HistoryError::Behind { upto, head });
             }
-            if self.lock.is_none() || (made.files.is_empty() && is_last) {
-                made.memory.insert(0, (Arc::new(run), ids));
-            } else {
-                made.files.insert(0, self.write_window(run, &ids)?);
-                self.merge_unlisted(&mut made.files)?;
-            }
-            reached = parent;
-            let runs = Runs {
-                first: parent,
-                files: made.files.iter().map(|run| run.live.clone()).collect(),
-                memory: made.memory.iter().map(|(run, _)| run.clone()).collect(),
-                ..Runs::clone(&above.runs)
-            };
-            Ok(Keep::GoOn(Above {
-                runs: Arc::new(runs),
-                present: above.present.clone(),
-            }))
-        })?;
-        Ok(is_made && reached == upto)
+        } else {
+            let run = self.write_window(run, &ids)?;
+            self.list_waiting(run.listed, &[])?;
+            made.files.insert(0, run);
+            self.merge_waiting(&mut made.files)?;
+        }
+        made.bottom = parent;
+        Ok(())
     }
 
     /// Adds runs above all that are there.
@@ -137,7 +193,7 @@ impl Keeper {
         let mut writer = self.writer.lock();
         if !made.files.is_empty() {
             let mut list = writer.list.clone();
-            list.runs.extend(made.files.iter().map(|run| run.listed));
+            list.runs.append(&mut list.waiting);
             self.replace_list(&mut writer, list)?;
             let before = self.runs.read().clone();
             let mut files = before.files.clone();
@@ -235,11 +291,65 @@ impl Keeper {
     }
 }
 
-/// Runs that are not part of the history yet, oldest first: some in files, then some in memory.
-#[derive(Default)]
+/// Runs that are not part of the history yet.
 struct MadeRuns {
+    /// The state after the newest block that they are to have.
+    present: Arc<Present>,
+    /// All blocks above this one are in the runs in files and in memory.
+    bottom: BlockId,
+    /// Runs below blocks that are in no run yet, oldest first.
+    waiting: Vec<FileRun>,
+    /// Runs that follow one another, oldest first. They are listed as waiting, too.
     files: Vec<FileRun>,
+    /// Those above.
     memory: Vec<(Arc<MemoryRun>, Vec<BlockId>)>,
+}
+
+impl MadeRuns {
+    fn new(present: Arc<Present>, waiting: Vec<FileRun>) -> Self {
+        Self {
+            bottom: present.view.block(),
+            present,
+            waiting,
+            files: Vec::new(),
+            memory: Vec::new(),
+        }
+    }
+
+    /// Takes the runs that wait below, as far as they follow. False if they are those of another chain.
+    fn take_waiting(&mut self) -> Result<bool, HistoryError> {
+        while let Some(run) = self
+            .waiting
+            .pop_if(|run| run.listed.last.number >= self.bottom.number)
+        {
+            let below = run.listed.first - 1;
+            let parent = self.present.view.block_hash(below)?;
+            let (true, Some(parent)) = (run.listed.last == self.bottom, parent) else {
+                return Ok(false);
+            };
+            self.bottom = BlockId::new(below, parent);
+            self.files.insert(0, run);
+        }
+        Ok(true)
+    }
+
+    /// What tells of the state after the block at the bottom.
+    fn above(&self) -> Above {
+        Above {
+            present: self.present.clone(),
+            runs: Arc::new(Runs {
+                first: self.bottom,
+                upto: self.present.view.block(),
+                has_nodes: true,
+                files: self.files.iter().map(|run| run.live.clone()).collect(),
+                memory: self.memory.iter().map(|(run, _)| run.clone()).collect(),
+            }),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.memory.iter().map(|(run, _)| run.bytes()).sum()
+    }
 }
 
 fn waypoints(ids: &[BlockId]) -> Vec<BlockId> {

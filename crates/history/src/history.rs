@@ -12,7 +12,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock, LockError};
 use cambium_primitives::{BlockId, BlockNumber, Path};
-use cambium_state::{CommittedBlock, Db, StateError, StoreError};
+use cambium_state::{CommittedBlock, Db, LeafKind, StateError, StoreError};
 use cambium_store::WritePace;
 use cambium_trie::ProofTargets;
 use std::{
@@ -29,7 +29,8 @@ const OPEN_ATTEMPTS: usize = 8;
 /// How far a history has got.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUp {
-    /// The newest block that it has. If it has nodes, all blocks up to the head are added at once.
+    /// The newest block that it has. If it has nodes, all blocks up to the head count at once, when the oldest
+    /// of them has been made.
     pub upto: BlockId,
     /// The block that was read, or is about to be.
     pub at: BlockNumber,
@@ -46,6 +47,9 @@ pub struct HistoryStats {
     pub file_bytes: u64,
     /// Number of entries in these files.
     pub file_entries: u64,
+    /// Number of runs in files above blocks that are not in the history yet. They count when these have
+    /// been added.
+    pub waiting_files: u64,
     /// Number of runs in memory.
     pub memory_runs: u64,
     /// Memory of these runs, in bytes.
@@ -93,7 +97,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`HistoryError::Exists`] if there is one, an error if block `first` is not canonical, and if
+    /// [`HistoryError::NoAccounts`] for a key-value database, [`HistoryError::Exists`] if there is one, an error if block `first` is not canonical, and if
     /// another process has the history.
     pub fn create(
         disk: Arc<dyn Disk>,
@@ -102,6 +106,12 @@ impl History {
         nodes: Option<WholeNodes>,
         options: HistoryOptions,
     ) -> Result<Self, HistoryError> {
+        if db.options().leaves == LeafKind::Entries {
+            return Err(HistoryError::NoAccounts);
+        }
+        if db.merge_interval().is_some() {
+            return Err(StateError::NotUnderLayered("a history").into());
+        }
         let head = db.head();
         let first = db.block_id(first)?.ok_or(StateError::NoSuchBlock {
             number: first,
@@ -123,10 +133,14 @@ impl History {
             keep_blocks: options.keep_blocks,
             next_file: 1,
             runs: Vec::new(),
+            waiting: Vec::new(),
         };
         list.write(&*disk)?;
         let files = OpenedRuns::none(&disk, &options);
-        Ok(Self::assemble(disk, options, list, files, Some(lock)))
+        let history = Self::assemble(disk, options, list, files, Some(lock));
+        // Of a history whose list was removed, or of a backup that did not get as far as the list.
+        history.remove_leftovers()?;
+        Ok(history)
     }
 
     /// Opens the history of a database for writing. Nobody else may have it open for that.
@@ -189,15 +203,8 @@ impl History {
         let list = RunList::read(disk)?.ok_or_else(|| HistoryError::NoHistory {
             dir: disk.display_path(""),
         })?;
-        let genesis = db.genesis().hash;
-        match list.genesis == genesis {
-            true => Ok(list),
-            false => Err(HistoryError::OtherDatabase {
-                file: disk.display_path(DIR),
-                found: list.genesis,
-                genesis,
-            }),
-        }
+        list.check_genesis(disk, db.genesis().hash)?;
+        Ok(list)
     }
 
     fn assemble(
@@ -215,7 +222,7 @@ impl History {
     /// Removes files that a crash has left.
     fn remove_leftovers(&self) -> Result<(), HistoryError> {
         let writer = self.inner.writer.lock();
-        let listed: BTreeSet<u64> = writer.list.runs.iter().map(|run| run.file).collect();
+        let listed: BTreeSet<u64> = writer.list.files().collect();
         for name in self.inner.disk.list(DIR)? {
             if file_of(&name).is_some_and(|file| !listed.contains(&file)) {
                 self.inner.disk.remove(&format!("{DIR}/{name}"))?;
@@ -272,6 +279,7 @@ impl History {
             waits: self.inner.reads.waits(),
             cache_bytes: self.inner.reads.cache_bytes(),
             written_bytes: self.inner.written.load(Ordering::Relaxed),
+            waiting_files: self.inner.writer.lock().list.waiting.len() as u64,
             ..HistoryStats::default()
         };
         for run in &runs.files {
@@ -324,7 +332,8 @@ impl History {
     /// Adds the blocks up to the head, which it reads from the block log, and takes back those that
     /// are not canonical any more. Calls `goes_on` after each block, and stops if it returns false: it
     /// must not ask for old states, or catch up itself. Returns the newest block then. If the history is
-    /// open for writing, its entries go to a file whenever they fill their memory.
+    /// open for writing, its entries go to a file whenever they fill their memory. With nodes, blocks are made
+    /// from the head backwards; after an interruption the next call goes on below the files written before.
     ///
     /// # Errors
     ///

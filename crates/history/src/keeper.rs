@@ -21,7 +21,7 @@ use crate::{
 };
 use cambium_disk::{Disk, DiskLock};
 use cambium_primitives::{BlockId, BlockNumber};
-use cambium_state::{CommittedBlock, Db};
+use cambium_state::{CommittedBlock, Db, StateError};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -425,14 +425,8 @@ impl Keeper {
         let mut writer = self.writer.lock();
         let fork = self.newest_canonical(db, &writer)?;
         let before = self.runs.read().clone();
-        let is_above = |first: BlockNumber| first > fork.number;
         let mut list = writer.list.clone();
-        list.runs.retain(|run| !is_above(run.first));
-        if let Some(run) = list.runs.last_mut()
-            && run.last.number > fork.number
-        {
-            run.last = fork;
-        }
+        let removed = list.cut(fork);
         let mut files = before.files[..list.runs.len()].to_vec();
         if let (Some(file), Some(run)) = (files.last_mut(), list.runs.last()) {
             file.last = run.last.number;
@@ -451,7 +445,6 @@ impl Keeper {
             files,
             memory: memory.collect(),
         };
-        let removed: Vec<_> = writer.list.runs[list.runs.len()..].to_vec();
         match list != writer.list && self.lock.is_some() {
             true => self.replace_list(&mut writer, list)?,
             false => writer.list = list,
@@ -472,23 +465,37 @@ impl Keeper {
                 return Ok(*id);
             }
         }
+        let first = writer.list.first;
+        // The log knows a branch that was left lately. It need not reach down to a waypoint.
+        let fork = canonical_ancestor(db, writer.list.upto())?;
+        if let Some(fork) = fork.filter(|fork| fork.number >= first.number) {
+            return Ok(fork);
+        }
         let runs = self.runs.read().clone();
         for (listed, live) in writer.list.runs.iter().zip(&runs.files).rev() {
-            if is_canonical(&listed.last)? {
-                return Ok(listed.last);
-            }
-            let Run::File(run) = &live.run else { continue };
-            for id in run.waypoints()?.iter().rev() {
-                if id.number < listed.last.number && is_canonical(id)? {
-                    return Ok(*id);
-                }
+            if let Run::File(run) = &live.run
+                && let Some(id) = newest_canonical_of(db, listed, run)?
+            {
+                return Ok(id);
             }
         }
-        let first = writer.list.first;
         match is_canonical(&first)? {
             true => Ok(first),
             false => Err(HistoryError::Abandoned { first }),
         }
+    }
+
+    /// Opens a run of the list that was not opened with it.
+    pub(crate) fn open_listed(&self, listed: &ListedRun) -> Result<Arc<RunFile>, HistoryError> {
+        let filter_bytes_max = self.options.memory_bytes / RECENT_DIVISOR;
+        let filter_bytes_max = filter_bytes_max.saturating_sub(self.reads.index_bytes());
+        open_run(
+            &self.reads,
+            listed,
+            self.nodes,
+            &self.options,
+            filter_bytes_max,
+        )
     }
 
     pub(crate) fn remove_files(&self, runs: &[ListedRun]) -> Result<(), HistoryError> {
@@ -500,6 +507,40 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// The newest block of a run that is canonical, of those whose hashes it has.
+pub(crate) fn newest_canonical_of(
+    db: &Db,
+    listed: &ListedRun,
+    run: &RunFile,
+) -> Result<Option<BlockId>, HistoryError> {
+    if db.block_id(listed.last.number)? == Some(listed.last) {
+        return Ok(Some(listed.last));
+    }
+    for id in run.waypoints()?.iter().rev() {
+        if id.number < listed.last.number && db.block_id(id.number)? == Some(*id) {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(None)
+}
+
+/// The block where the branch of `id` leaves the canonical chain, or `id` itself if it is canonical. `None` if
+/// the log no longer knows the branch.
+pub(crate) fn canonical_ancestor(db: &Db, id: BlockId) -> Result<Option<BlockId>, HistoryError> {
+    let mut at = id;
+    while db.block_id(at.number)? != Some(at) {
+        let meta = match db.block_by_id(at) {
+            Err(StateError::NotKept { .. }) => None,
+            meta => meta?,
+        };
+        let (Some(meta), Some(number)) = (meta, at.number.checked_sub(1)) else {
+            return Ok(None);
+        };
+        at = BlockId::new(number, meta.parent);
+    }
+    Ok(Some(at))
 }
 
 fn memory_of(run: &LiveRun) -> u64 {

@@ -71,7 +71,9 @@ mod upkeep;
 mod extend;
 mod history;
 mod follower;
+mod backup;
 
+pub use backup::{HistoryCopy, backup_with_history};
 pub use error::HistoryError;
 pub use follower::Follower;
 pub use history::{CatchUp, CheckedHistory, History, HistoryStats};

@@ -6,7 +6,7 @@
 //! ```text
 //! OFFSET  SIZE    MEANING
 //! 0       8       "CamRuns", line feed
-//! 8       4       format: 3
+//! 8       4       format: 4
 //! 12      32      hash of the database's first block
 //! 44      40      first block whose state can be read: number and hash
 //! then    varint  whether there are nodes: 0 if not; else one entry of a branch out of so many has
@@ -19,11 +19,13 @@
 //!         varint  its last block
 //!         8       its identity
 //!         32      hash of its last block
+//! then    varint  number of waiting runs, oldest first, and of each the same (not in format 3)
 //! then    8       xxh3-64 of all before
 //! ```
 //!
 //! A run's last block may be lower than the one in its file: the blocks above left the canonical
-//! chain.
+//! chain. Waiting runs are above all others, with blocks between that are not in any run yet: nobody reads
+//! them until these have been made.
 
 use crate::{HistoryError, node::WholeNodes};
 use alloy_primitives::B256;
@@ -37,7 +39,9 @@ pub(crate) const DIR: &str = "history";
 const NAME: &str = "history/runs.list";
 const TEMPORARY_NAME: &str = "history/runs.list.tmp";
 const MAGIC: &[u8; 8] = b"CamRuns\n";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// The format before there were waiting runs, which is read as well.
+const FORMAT_WITHOUT_WAITING: u32 = 3;
 /// Largest size of the list, in bytes: of a million runs. There are a few dozen.
 const BYTES_MAX: u64 = 64 << 20;
 /// Largest number that the next file may get. No list comes near it by writing.
@@ -70,12 +74,44 @@ pub(crate) struct RunList {
     pub(crate) next_file: u64,
     /// Oldest first. The first one begins above `first`, each other where the one before ends.
     pub(crate) runs: Vec<ListedRun>,
+    /// Oldest first, all above `runs`. Each begins above the one before, and need not begin where that ends.
+    pub(crate) waiting: Vec<ListedRun>,
 }
 
 impl RunList {
     /// The newest block that the files have.
     pub(crate) fn upto(&self) -> BlockId {
         self.runs.last().map_or(self.first, |run| run.last)
+    }
+
+    /// The numbers of all files that it names.
+    pub(crate) fn files(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().chain(&self.waiting).map(|run| run.file)
+    }
+
+    /// Takes back the blocks above `fork`, which is a block of the history. Returns the runs that have no
+    /// others.
+    pub(crate) fn cut(&mut self, fork: BlockId) -> Vec<ListedRun> {
+        let left = self.runs.partition_point(|run| run.first <= fork.number);
+        let removed = self.runs.split_off(left);
+        if let Some(run) = self.runs.last_mut()
+            && run.last.number > fork.number
+        {
+            run.last = fork;
+        }
+        removed
+    }
+
+    /// Checks that it was made for the database with that first block.
+    pub(crate) fn check_genesis(&self, disk: &dyn Disk, genesis: B256) -> Result<(), HistoryError> {
+        match self.genesis == genesis {
+            true => Ok(()),
+            false => Err(HistoryError::OtherDatabase {
+                file: disk.display_path(DIR),
+                found: self.genesis,
+                genesis,
+            }),
+        }
     }
 
     /// Whether there is a list.
@@ -141,13 +177,9 @@ impl RunList {
         put_varint(&mut out, WholeNodes::to_number(self.nodes).into());
         put_varint(&mut out, self.keep_blocks.map_or(0, NonZeroU64::get));
         put_varint(&mut out, self.next_file);
-        put_varint(&mut out, self.runs.len() as u64);
-        for run in &self.runs {
-            for number in [run.file, run.first, run.last.number] {
-                put_varint(&mut out, number);
-            }
-            out.extend_from_slice(&run.identity.to_le_bytes());
-            out.extend_from_slice(run.last.hash.as_slice());
+        for runs in [&self.runs, &self.waiting] {
+            put_varint(&mut out, runs.len() as u64);
+            runs.iter().for_each(|run| run.encode_to(&mut out));
         }
         out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
         out
@@ -160,7 +192,8 @@ impl RunList {
         }
         let mut reader_of = Reader::new(&bytes[..bytes.len() - 8]);
         std::mem::swap(&mut reader, &mut reader_of);
-        if reader.take(8)? != MAGIC || reader.u32()? != FORMAT {
+        let (magic, format) = (reader.take(8)?, reader.u32()?);
+        if magic != MAGIC || !(FORMAT_WITHOUT_WAITING..=FORMAT).contains(&format) {
             return Err(reader.error("this is no list of runs in this format"));
         }
         let genesis = reader.b256()?;
@@ -173,24 +206,23 @@ impl RunList {
         if next_file > NEXT_FILE_MAX {
             return Err(reader.error("the number of the next file is over 2^62"));
         }
-        let count = reader.count(43)?;
-        let mut runs: Vec<ListedRun> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (file, first_block, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
-            let run = ListedRun {
-                file,
-                first: first_block,
-                identity: reader.u64()?,
-                last: BlockId::new(last, reader.b256()?),
-            };
-            let before = runs.last().map_or(first, |run| run.last).number;
-            if before.checked_add(1) != Some(run.first) || run.last.number < run.first {
+        let runs = ListedRun::read_all(&mut reader, next_file)?;
+        let waiting = match format {
+            FORMAT_WITHOUT_WAITING => Vec::new(),
+            _ => ListedRun::read_all(&mut reader, next_file)?,
+        };
+        let mut before = first.number;
+        for run in &runs {
+            if before.checked_add(1) != Some(run.first) {
                 return Err(reader.error("the runs don't follow one another"));
             }
-            if run.file >= next_file {
-                return Err(reader.error("a run has the number of a later file"));
+            before = run.last.number;
+        }
+        for run in &waiting {
+            if run.first <= before {
+                return Err(reader.error("the waiting runs are not above all others"));
             }
-            runs.push(run);
+            before = run.last.number;
         }
         reader.finish()?;
         Ok(Self {
@@ -200,7 +232,40 @@ impl RunList {
             keep_blocks,
             next_file,
             runs,
+            waiting,
         })
+    }
+}
+
+impl ListedRun {
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        for number in [self.file, self.first, self.last.number] {
+            put_varint(out, number);
+        }
+        out.extend_from_slice(&self.identity.to_le_bytes());
+        out.extend_from_slice(self.last.hash.as_slice());
+    }
+
+    fn read_all(reader: &mut Reader<'_>, next_file: u64) -> Result<Vec<Self>, DecodeError> {
+        let count = reader.count(43)?;
+        let mut runs = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (file, first, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
+            let run = Self {
+                file,
+                first,
+                identity: reader.u64()?,
+                last: BlockId::new(last, reader.b256()?),
+            };
+            if run.last.number < run.first {
+                return Err(reader.error("a run ends before it begins"));
+            }
+            if run.file >= next_file {
+                return Err(reader.error("a run has the number of a later file"));
+            }
+            runs.push(run);
+        }
+        Ok(runs)
     }
 }
 
@@ -242,6 +307,7 @@ mod tests {
             keep_blocks: NonZeroU64::new(500),
             next_file: 200,
             runs: vec![run(9, 4, 400), run(199, 401, 401)],
+            waiting: vec![run(198, 500, 600), run(7, 601, 700), run(8, 800, 800)],
         }
     }
 
@@ -261,9 +327,41 @@ mod tests {
             bytes[at] ^= 0x10;
             assert!(RunList::decode(&bytes).is_err(), "byte {at}");
         }
-        let mut apart = list;
+        let mut apart = list.clone();
         apart.runs[1].first = 402;
         assert!(RunList::decode(&apart.encode()).is_err());
+        let mut below = list.clone();
+        below.waiting[0].first = 401;
+        assert!(RunList::decode(&below.encode()).is_err());
+        let mut twice = list;
+        twice.waiting[1].first = 600;
+        assert!(RunList::decode(&twice.encode()).is_err());
+    }
+
+    #[test]
+    fn a_list_of_the_format_without_waiting_runs_is_read() {
+        let list = RunList {
+            waiting: Vec::new(),
+            ..sample()
+        };
+        let mut bytes = list.encode();
+        bytes.truncate(bytes.len() - 9);
+        bytes[8] = 3;
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        assert_eq!(RunList::decode(&bytes), Ok(list));
+    }
+
+    #[test]
+    fn taking_back_leaves_the_blocks_up_to_the_fork() {
+        let mut list = sample();
+        assert!(list.cut(list.upto()).is_empty());
+        assert_eq!(list, sample());
+        let fork = BlockId::new(200, B256::repeat_byte(9));
+        let removed = list.cut(fork);
+        assert_eq!(removed, sample().runs[1..]);
+        assert_eq!(list.upto(), fork);
+        assert_eq!(list.cut(list.first).len(), 1);
+        assert_eq!(list.upto(), list.first);
     }
 
     #[test]

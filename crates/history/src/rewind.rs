@@ -451,7 +451,9 @@ impl Part<'_> {
                 .map_err(trie_error)?;
         }
         let (kind, own) = match self.trie.visit(link) {
-            NodeView::Account { path, .. } | NodeView::Slot { path, .. } => (NodeKind::Leaf, path),
+            NodeView::Account { path, .. }
+            | NodeView::Slot { path, .. }
+            | NodeView::Entry { path, .. } => (NodeKind::Leaf, path),
             NodeView::Extension { path, .. } => (NodeKind::Extension, path),
             NodeView::Empty => return Ok(OldChild { node: None }),
             NodeView::Branch { .. } | NodeView::Stub(_) => (NodeKind::Branch, Path::EMPTY),

@@ -99,8 +99,8 @@ impl Keeper {
         Self::new_run(writer, oldest.first, newest.last)
     }
 
-    /// Merges runs that are not listed yet, as long as any are due.
-    pub(crate) fn merge_unlisted(&self, runs: &mut Vec<FileRun>) -> Result<(), HistoryError> {
+    /// Merges runs that follow one another and are listed as waiting, as long as any are due.
+    pub(crate) fn merge_waiting(&self, runs: &mut Vec<FileRun>) -> Result<(), HistoryError> {
         loop {
             let (range, merged) = {
                 let mut writer = self.writer.lock();
@@ -115,9 +115,25 @@ impl Keeper {
                 listed: merged,
                 live,
             };
-            let replaced = runs.splice(range, [merged]).map(|run| run.listed);
-            self.remove_files(&replaced.collect::<Vec<_>>())?;
+            let replaced = runs.splice(range, [merged.clone()]);
+            let replaced: Vec<_> = replaced.map(|run| run.listed).collect();
+            self.list_waiting(merged.listed, &replaced)?;
+            self.remove_files(&replaced)?;
         }
+    }
+
+    /// Lists a waiting run, which replaces others, if there are any.
+    pub(crate) fn list_waiting(
+        &self,
+        run: ListedRun,
+        replaced: &[ListedRun],
+    ) -> Result<(), HistoryError> {
+        let mut writer = self.writer.lock();
+        let mut list = writer.list.clone();
+        list.waiting.retain(|run| !replaced.contains(run));
+        let at = list.waiting.partition_point(|one| one.first < run.first);
+        list.waiting.insert(at, run);
+        self.replace_list(&mut writer, list)
     }
 
     /// Removes the oldest runs of which no block is kept. False if there are none.

@@ -1,7 +1,7 @@
 //! State changes of blocks: sorted, unique and keyed by path.
 
 use crate::{
-    Account, SlotValue,
+    Account, EntryValue, SlotValue,
     account::uint,
     codec::{DecodeError, Reader, put_varint},
 };
@@ -9,25 +9,28 @@ use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 
 /// Change of the fields of an account, without its storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountUpdate {
     /// The fields do not change.
     Keep,
     /// The account is created, or its fields are replaced.
     Put(Account),
-    /// The account is deleted with all of its slots.
+    /// The entry of a key-value database is created, or its value is replaced. Entries have no
+    /// slots, and no database has both accounts and entries.
+    Entry(EntryValue),
+    /// The account is deleted with all of its slots, or the entry is deleted.
     Delete,
 }
 
-/// State change of one account.
+/// State change of one account, or of one entry of a key-value database.
 ///
 /// The parts apply in the order `account`, `wipe`, `slots`. A deletion implies the wipe and has no
 /// slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountDiff {
-    /// Path of the account, `keccak(address)`.
+    /// Path of the account, `keccak(address)`, or the key of the entry.
     pub path: B256,
-    /// Change of nonce, balance and code.
+    /// Change of nonce, balance and code, or of the entry's value.
     pub account: AccountUpdate,
     /// Whether all previous slots are removed.
     pub wipe: bool,
@@ -47,6 +50,7 @@ pub struct Changes {
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const WIPE: u8 = 4;
+const ENTRY: u8 = 8;
 
 /// Error of [`Changes::try_new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +69,9 @@ pub enum ChangesError {
     /// A deleted account has new values of slots.
     #[error("the account at {0} is deleted, and is given slots")]
     SlotsOfDeleted(B256),
+    /// An entry of a key-value database has slots or a wipe.
+    #[error("the entry at {0} is given slots")]
+    SlotsOfEntry(B256),
 }
 
 impl Changes {
@@ -81,7 +88,8 @@ impl Changes {
     ///
     /// # Errors
     ///
-    /// Returns an error if an account or a slot occurs twice, or if a deleted account has slots.
+    /// Returns an error if an account or a slot occurs twice, or if a deleted account or an entry
+    /// has slots.
     pub fn try_new(mut accounts: Vec<AccountDiff>) -> Result<Self, ChangesError> {
         accounts.sort_unstable_by_key(|change| change.path);
         for change in &mut accounts {
@@ -96,8 +104,8 @@ impl Changes {
         for AccountDiff {
             path: account,
             account: update,
+            wipe,
             slots,
-            ..
         } in &accounts
         {
             if let Some(twice) = slots.windows(2).find(|two| two[0].0 == two[1].0) {
@@ -106,6 +114,9 @@ impl Changes {
             }
             if *update == AccountUpdate::Delete && !slots.is_empty() {
                 return Err(ChangesError::SlotsOfDeleted(*account));
+            }
+            if matches!(update, AccountUpdate::Entry(_)) && (*wipe || !slots.is_empty()) {
+                return Err(ChangesError::SlotsOfEntry(*account));
             }
         }
         Ok(Self { accounts })
@@ -122,6 +133,10 @@ impl Changes {
             }
             if change.account == AccountUpdate::Delete && !change.slots.is_empty() {
                 return Err("a deleted account has slots");
+            }
+            let is_entry = matches!(change.account, AccountUpdate::Entry(_));
+            if is_entry && (change.wipe || !change.slots.is_empty()) {
+                return Err("an entry has slots");
             }
         }
         Ok(())
@@ -148,6 +163,15 @@ impl Changes {
             self.accounts.len(),
             self.accounts.iter().map(|change| change.slots.len()).sum(),
         )
+    }
+
+    /// Returns the size of the entries' values that are part of their leaves, in bytes.
+    pub fn value_bytes(&self) -> usize {
+        let values = self.accounts.iter().map(|change| match &change.account {
+            AccountUpdate::Entry(EntryValue::Inline(bytes)) => bytes.len(),
+            _ => 0,
+        });
+        values.sum()
     }
 
     /// Returns the change of the account at `path`, if there is one.
@@ -183,8 +207,10 @@ impl Changes {
     /// |---|---|
     /// | 1-10 | number of accounts, LEB128 |
     /// | each account: 32 | path |
-    /// | 1 | bit 0: put, bit 1: delete, bit 2: wipe |
+    /// | 1 | bit 0: put, bit 1: delete, bit 2: wipe, bit 3: entry |
     /// | | compact account, if put |
+    /// | 1-10 | length L of the encoded value, LEB128, if entry |
+    /// | L | value, as [`EntryValue::encode_to`] encodes it |
     /// | 1-10 | number of slots, LEB128 |
     /// | each slot: 32 | path |
     /// | 1 | length L of the value |
@@ -201,6 +227,11 @@ impl Changes {
                 AccountUpdate::Put(account) => {
                     out.push(wipe | PUT);
                     account.encode_to(&mut out);
+                }
+                AccountUpdate::Entry(value) => {
+                    out.push(wipe | ENTRY);
+                    put_varint(&mut out, value.encoded_len() as u64);
+                    value.encode_to(&mut out);
                 }
             }
             put_varint(&mut out, change.slots.len() as u64);
@@ -240,6 +271,11 @@ fn decode_account(reader: &mut Reader<'_>) -> Result<AccountDiff, DecodeError> {
         0 => AccountUpdate::Keep,
         PUT => AccountUpdate::Put(Account::decode_from(reader)?),
         DELETE => AccountUpdate::Delete,
+        ENTRY => {
+            let len = reader.count(1)?;
+            let value = EntryValue::decode(reader.take(len)?);
+            AccountUpdate::Entry(value.map_err(|error| reader.error(error.what))?)
+        }
         _ => return Err(reader.error("unknown kind of account change")),
     };
     let wipe = head & WIPE != 0;
@@ -272,6 +308,14 @@ fn merge_account(old: AccountDiff, new: AccountDiff) -> AccountDiff {
             path: new.path,
             account,
             wipe: true,
+            slots: Vec::new(),
+        };
+    }
+    if matches!(account, AccountUpdate::Entry(_)) {
+        return AccountDiff {
+            path: new.path,
+            account,
+            wipe: false,
             slots: Vec::new(),
         };
     }
@@ -348,7 +392,7 @@ mod tests {
                     continue;
                 }
                 AccountUpdate::Put(account) => model.entry(key).or_default().0 = account.nonce,
-                AccountUpdate::Keep => {}
+                AccountUpdate::Keep | AccountUpdate::Entry(_) => {}
             }
             let slots = &mut model.entry(key).or_default().1;
             if change.wipe {
@@ -392,6 +436,36 @@ mod tests {
     }
 
     #[test]
+    fn entries_are_encoded_and_merged_like_accounts() {
+        let put = |key, value: &[u8]| AccountDiff {
+            path: B256::repeat_byte(key),
+            account: AccountUpdate::Entry(EntryValue::Inline(value.to_vec().into())),
+            wipe: false,
+            slots: vec![],
+        };
+        let delete = |key| AccountDiff {
+            account: AccountUpdate::Delete,
+            wipe: true,
+            ..put(key, b"")
+        };
+        let first = Changes::new(vec![put(1, b"one"), put(2, b""), delete(3)]);
+        let bytes = first.encode();
+        assert_eq!(Changes::decode(&bytes).as_ref(), Ok(&first));
+        for end in 0..bytes.len() {
+            assert!(Changes::decode(&bytes[..end]).is_err());
+        }
+        let second = Changes::new(vec![delete(1), put(2, b"two"), put(3, b"three")]);
+        assert_eq!(first.clone().then(second.clone()).encode(), {
+            // After a deletion an entry is put without a wipe: it has nothing to be wiped.
+            second.encode()
+        });
+        let mut with_slots = put(1, b"x");
+        with_slots.slots = vec![(B256::ZERO, U256::from(1))];
+        let refused = Err(ChangesError::SlotsOfEntry(B256::repeat_byte(1)));
+        assert_eq!(Changes::try_new(vec![with_slots]), refused);
+    }
+
+    #[test]
     fn what_makes_no_change_set_is_refused_by_name() {
         let [a, b] = [1, 2].map(B256::repeat_byte);
         let change = |path, account, slots: &[B256]| AccountDiff {
@@ -400,14 +474,14 @@ mod tests {
             wipe: false,
             slots: slots.iter().map(|slot| (*slot, U256::from(1))).collect(),
         };
-        let keep = AccountUpdate::Keep;
+        let keep = || AccountUpdate::Keep;
         let twice = vec![
-            change(a, keep, &[]),
-            change(b, keep, &[]),
-            change(a, keep, &[b]),
+            change(a, keep(), &[]),
+            change(b, keep(), &[]),
+            change(a, keep(), &[b]),
         ];
         assert_eq!(Changes::try_new(twice), Err(ChangesError::AccountTwice(a)));
-        let twice = vec![change(b, keep, &[b, a, b])];
+        let twice = vec![change(b, keep(), &[b, a, b])];
         let expected = ChangesError::SlotTwice {
             account: b,
             slot: b,
@@ -419,7 +493,7 @@ mod tests {
             Err(ChangesError::SlotsOfDeleted(a))
         );
         let fine = vec![
-            change(b, keep, &[b, a]),
+            change(b, keep(), &[b, a]),
             change(a, AccountUpdate::Delete, &[]),
         ];
         let fine = Changes::try_new(fine).unwrap();

@@ -26,6 +26,7 @@ mod codec;
 mod ids;
 mod path;
 mod account;
+mod entry;
 mod changes;
 mod access_list;
 
@@ -38,5 +39,6 @@ pub use access_list::{
 pub use account::{Account, SlotValue};
 pub use changes::{AccountDiff, AccountUpdate, Changes, ChangesError};
 pub use codec::{DecodeError, Reader, put_varint};
+pub use entry::{EntryValue, INLINE_VALUE_BYTES_MAX, StoredValue, VALUE_BYTES_MAX};
 pub use ids::{BlockId, BlockNumber};
 pub use path::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};

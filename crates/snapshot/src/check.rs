@@ -59,6 +59,8 @@ pub struct CheckReport {
     pub accounts: u64,
     /// Number of slots read from the snapshot.
     pub slots: u64,
+    /// Number of entries of a key-value database read from the snapshot.
+    pub entries: u64,
     /// Number of pages read and hashed.
     pub pages: u64,
     /// Number of codes whose bytes have the right hash.
@@ -95,6 +97,8 @@ struct CheckedPage {
     accounts: u64,
     /// Number of slots in the page.
     slots: u64,
+    /// Number of entries in the page.
+    entries: u64,
     /// Descriptions of damage.
     wrong: Vec<String>,
 }
@@ -113,7 +117,7 @@ pub fn check_state(
             Ok(top) => tops.extend(top),
             Err(error) => report.damage(error),
         }
-        let leaves = report.accounts + report.slots;
+        let leaves = report.accounts + report.slots + report.entries;
         progress(CheckProgress::State {
             parts: shard + 1,
             leaves,
@@ -144,7 +148,7 @@ fn check_shard(
 ) -> Result<Option<PartialTrie>, StateError> {
     let index = snapshot.index.whole(shard)?;
     let counters = &*snapshot.pages.counters;
-    let mut top = PartialTrie::new(shard_prefix(shard));
+    let mut top = PartialTrie::new(shard_prefix(shard)).committed_by(index.commitment());
     let mut root = None;
     let (named, slots) = named_pages(&index, |account| {
         report.accounts += 1;
@@ -158,7 +162,7 @@ fn check_shard(
         let pages = snapshot.pages.read_batch(&stubs, ReadCause::Check);
         let check = |(named, page): (&NamedPage, Result<Arc<Page>, StateError>)| {
             let page = page?;
-            let (trie, root) = subtrie_of(&page, false, counters)?;
+            let (trie, root) = subtrie_of(&page, false, index.commitment(), counters)?;
             let checked = named.check(&page, &trie, root, codes)?;
             // The top levels of the trie need the root node itself, which is in the page if the
             // shard is a single page.
@@ -173,6 +177,7 @@ fn check_shard(
                     report.pages += 1;
                     report.accounts += checked.accounts;
                     report.slots += checked.slots;
+                    report.entries += checked.entries;
                     checked.wrong.iter().for_each(|wrong| report.damage(wrong));
                     root = root.or(of_shard);
                 }
@@ -253,6 +258,7 @@ impl NamedPage {
                     checked.wrong.extend(missing.map(|error| error.to_string()));
                 }
                 LeafValue::Slot(_) => checked.slots += 1,
+                LeafValue::Entry(_) => checked.entries += 1,
                 // A page contains whole subtries, so an account's storage is in the same page.
                 LeafValue::Storage(_) => {}
             }

@@ -45,7 +45,7 @@ pub use base::{
     error::{StateError, update_error},
     hashing::{hash_tries, hash_tries_on},
     histogram::{Histogram, Latency},
-    key::{Key, MergedChange},
+    key::{EntryKey, Key, MergedChange},
     layout::{
         addr_of_place, addr_of_stub, decode_digest, decode_digests, decode_leaf, is_under, place,
         shard_of, shard_prefix, subtrie_of,

@@ -44,7 +44,9 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `layered` | intervals, upper tries and roots of snapshots, for the `layered` commitment |
 //! | `options` | memory budget, retention of old blocks, sizes of files |
+//! | `form` | commitment and kind of leaves, in the manifest |
 //! | `health` | fail-stop after a failed write or sync |
 //! | `store` | pages, parts of the index and codes, with their caches |
 //! | `log` | the block log: records, positions of blocks, block index, retention |
@@ -57,7 +59,9 @@
 //! | `db` | creating, opening, reading beside a writer, checking, backup |
 //! | `repair` | damaged files restored from the others |
 
+mod layered;
 mod options;
+mod form;
 mod health;
 mod store;
 mod log;
@@ -79,14 +83,14 @@ pub use cambium_snapshot::{
 };
 pub use cambium_store::{BackupSizes, StoreError};
 pub use db::{
-    backup::{BackupReport, backup},
+    backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},
     handle::{CommittedBlock, Db},
     recovery::Recovery,
     stats::{Merging, Stats},
 };
 pub use log::records::BlockMeta;
-pub use options::{FileSizes, Options};
+pub use options::{FileSizes, LeafKind, Options};
 pub use past::trie::{StateTrie, TrieReader};
 pub use repair::{RepairFinding, RepairProgress, RepairReport, repair};
 pub use view::{

@@ -2,6 +2,7 @@
 
 use cambium_snapshot::StateError;
 use cambium_store::{LogOptions, SegmentOptions};
+use cambium_trie::Commitment;
 
 /// Upper limit of [`FileSizes::segments_max`].
 const SEGMENTS_MAX: u32 = (1 << 23) - 1;
@@ -29,6 +30,25 @@ pub struct Options {
     pub reader_lag: u64,
     /// Sizes of files. A database can be opened with other sizes than before.
     pub files: FileSizes,
+    /// How a new database's nodes are hashed. An existing one knows the name of its commitment; if
+    /// that is not one of this library's, the commitment is looked for here.
+    pub commitment: Commitment,
+    /// What a new database's leaves are. An existing one knows it.
+    pub leaves: LeafKind,
+    /// Gives a new database the `layered` commitment, with intervals of so many blocks: a parameter
+    /// of the chain, which an existing database knows. Its nodes are hashed by
+    /// [`Commitment::Mpt`].
+    pub merge_interval_blocks: Option<u64>,
+}
+
+/// What the leaves of a database are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeafKind {
+    /// Accounts with their slots, by keccak(address) and keccak(slot).
+    #[default]
+    Accounts,
+    /// Entries of a key-value database, by keys of 32 bytes.
+    Entries,
 }
 
 /// Sizes of a database's files. The defaults are fast by measurement. With tiny sizes, files are
@@ -95,6 +115,9 @@ impl Default for Options {
             index_bytes_max: None,
             reader_lag: 16,
             files: FileSizes::default(),
+            commitment: Commitment::Mpt,
+            leaves: LeafKind::Accounts,
+            merge_interval_blocks: None,
         }
     }
 }
@@ -106,6 +129,15 @@ impl Options {
     ///
     /// [`StateError::BadOptions`] names the option and its limits.
     pub(crate) fn check(&self) -> Result<(), StateError> {
+        if self.leaves == LeafKind::Accounts && self.commitment != Commitment::Mpt {
+            let name = self.commitment.name();
+            let what = format!("the commitment {name} has no accounts: it is one of entries");
+            return Err(StateError::BadOptions(what));
+        }
+        if self.leaves == LeafKind::Entries && self.merge_interval_blocks.is_some() {
+            let what = "the commitment `layered` has no entries: it is one of accounts";
+            return Err(StateError::BadOptions(what.to_owned()));
+        }
         let files = &self.files;
         let segments_max = u64::from(files.segments_max);
         let refused = [

@@ -5,7 +5,7 @@ use crate::health::Health;
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountUpdate, Changes, StoredValue};
 use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaimer, StateError};
 use cambium_store::{Codes, StoreError};
 use parking_lot::Mutex;
@@ -25,6 +25,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Reads a value that is stored apart from its leaf.
+    pub(crate) fn stored_value(&self, stored: &StoredValue) -> Result<Bytes, StateError> {
+        Err(StateError::MissingValue {
+            hash: stored.hash,
+            place: stored.place.get(),
+        })
+    }
+
     /// Stores a block's code. A failed write poisons the engine.
     pub(crate) fn put_code(
         &self,
@@ -53,15 +61,16 @@ impl Store {
         let before = |path: &B256| {
             let accounts = reverts.accounts();
             let at = accounts.binary_search_by(|change| change.path.cmp(path));
-            match accounts[at.ok()?].account {
+            match &accounts[at.ok()?].account {
                 AccountUpdate::Put(account) => Some(account.code_hash),
                 _ => None,
             }
         };
         for change in changes.accounts() {
-            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+            let AccountUpdate::Put(Account { code_hash, .. }) = &change.account else {
                 continue;
             };
+            let code_hash = *code_hash;
             let is_known = code_hash == KECCAK256_EMPTY
                 || before(&change.path) == Some(code_hash)
                 || given.iter().any(|(hash, _)| *hash == code_hash)
@@ -92,9 +101,10 @@ impl Store {
             }
         }
         for change in changes.accounts() {
-            let AccountUpdate::Put(Account { code_hash, .. }) = change.account else {
+            let AccountUpdate::Put(Account { code_hash, .. }) = &change.account else {
                 continue;
             };
+            let code_hash = *code_hash;
             let is_given = || codes.iter().any(|(hash, _)| *hash == code_hash);
             if code_hash != KECCAK256_EMPTY && !self.codes.contains(&code_hash) && !is_given() {
                 let account = change.path;

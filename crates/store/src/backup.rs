@@ -1,13 +1,19 @@
 //! Copying a database while another process writes to it.
 
 use crate::{
-    Checkpoint, LogPosition, Segments, StoreError, block_index, block_log, checkpoint, codes,
+    Checkpoint, LogPosition, Segments, StoreError, Values, block_index, block_log, checkpoint,
+    codes,
     files::{copy_range, open_if_exists},
     manifest,
     segments::SegmentFile,
+    values,
 };
 use cambium_disk::{Access, Disk, DiskFile};
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::{Add, RangeInclusive},
+    sync::Arc,
+};
 
 /// Number of log files that are opened before large files are copied.
 const LOG_FILES_OPEN: usize = 128;
@@ -22,6 +28,9 @@ pub struct BackupSource<'a> {
     pub rebuilt: &'a dyn Disk,
     /// The open segments that the newest of the checkpoints refers to.
     pub segments: &'a Segments,
+    /// The open value segments, if the database has any. [`Values::refresh`] must have been called
+    /// after the end of the log was determined.
+    pub values: Option<&'a Values>,
     /// Start of the log that these checkpoints need.
     pub log_start: LogPosition,
     /// End of the log to copy.
@@ -48,6 +57,19 @@ pub struct BackupSizes {
     pub copied_bytes: u64,
 }
 
+impl Add for BackupSizes {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            linked_files: self.linked_files + more.linked_files,
+            linked_bytes: self.linked_bytes + more.linked_bytes,
+            copied_files: self.copied_files + more.copied_files,
+            copied_bytes: self.copied_bytes + more.copied_bytes,
+        }
+    }
+}
+
 /// Copies a database from one disk to another, empty one. The copy is durable on return. Immutable
 /// files are hard-linked if possible ([`Disk::link`]). The checkpoints get their names last, so
 /// that an incomplete copy is not taken for a database. `progress` is called with the sizes so far.
@@ -62,16 +84,14 @@ pub fn copy_files(
     of: &BackupSource<'_>,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupSizes, StoreError> {
-    let mut copy = Copy {
-        from,
-        to,
-        sizes: BackupSizes::default(),
-        progress,
-    };
+    let mut copy = FileCopier::new(from, to, progress);
     copy.checkpoints(of)?;
     // Opened early, because the writer may remove old log files meanwhile.
     let log = open_log(from, of)?;
     copy.segments(of.segments)?;
+    if let Some(values) = of.values {
+        copy.values(values)?;
+    }
     copy.log(of, log)?;
     for name in [codes::NAME, block_index::NAME, manifest::NAME] {
         if let Some(file) = open_if_exists(from, name)? {
@@ -80,6 +100,9 @@ pub fn copy_files(
     }
     for dir in ["segments", "log"] {
         to.sync_dir(dir)?;
+    }
+    if of.values.is_some() {
+        to.sync_dir(values::DIR)?;
     }
     let sizes = copy.sizes;
     for sequence in of.checkpoints {
@@ -134,14 +157,65 @@ fn staged(name: &str) -> String {
 
 type OpenLogFiles = BTreeMap<u32, Arc<dyn DiskFile>>;
 
-struct Copy<'a> {
+/// Copies files from one disk to another, and counts them.
+pub struct FileCopier<'a> {
     from: &'a dyn Disk,
     to: &'a dyn Disk,
     sizes: BackupSizes,
     progress: &'a mut dyn FnMut(&BackupSizes),
 }
 
-impl Copy<'_> {
+impl<'a> FileCopier<'a> {
+    /// A copier from one disk to another. `progress` is called with the sizes so far.
+    pub fn new(
+        from: &'a dyn Disk,
+        to: &'a dyn Disk,
+        progress: &'a mut dyn FnMut(&BackupSizes),
+    ) -> Self {
+        Self {
+            from,
+            to,
+            sizes: BackupSizes::default(),
+            progress,
+        }
+    }
+
+    /// The files that were linked and copied so far.
+    pub const fn sizes(&self) -> BackupSizes {
+        self.sizes
+    }
+
+    /// Hard-links an immutable file. Returns false if the disks don't support that.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if there is no such file, or the disk fails.
+    pub fn link(&mut self, name: &str, as_name: &str) -> Result<bool, StoreError> {
+        let is_linked = self.to.link(self.from, name, as_name)?;
+        if is_linked {
+            self.sizes.linked_files += 1;
+            self.sizes.linked_bytes += self.to.open(as_name)?.len()?;
+            (self.progress)(&self.sizes);
+        }
+        Ok(is_linked)
+    }
+
+    /// Copies the first `len` bytes of a file, and syncs the copy.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Disk`] if there is a file of that name already, or a disk fails.
+    pub fn copy(&mut self, file: &dyn DiskFile, as_name: &str, len: u64) -> Result<(), StoreError> {
+        let to = self.to.create_with(as_name, Access::Cached)?;
+        copy_range(file, 0..len, &*to, 0, |bytes| {
+            self.sizes.copied_bytes += bytes;
+            (self.progress)(&self.sizes);
+        })?;
+        to.sync()?;
+        self.sizes.copied_files += 1;
+        Ok(())
+    }
+
     /// Copies the checkpoints under temporary names.
     fn checkpoints(&mut self, of: &BackupSource<'_>) -> Result<(), StoreError> {
         for sequence in of.checkpoints {
@@ -168,13 +242,34 @@ impl Copy<'_> {
             bytes,
         } in files
         {
-            // The writer may append to the newest segment, and remove any. Removed ones are still
-            // open here.
-            let is_newest = Some(stats.sequence) == newest;
-            if is_newest || !self.link_if_exists(&name)? {
-                let copied = self.copy(&*file, &name, bytes);
-                copied.map_err(|error| behind_if_gone(self.from, &name, error))?;
-            }
+            self.segment(&name, &*file, bytes, Some(stats.sequence) == newest)?;
+        }
+        Ok(())
+    }
+
+    fn values(&mut self, values: &Values) -> Result<(), StoreError> {
+        self.to.create_dir(values::DIR)?;
+        let files = values.files();
+        let newest = files.iter().map(|one| one.number).max();
+        for one in files {
+            let is_newest = Some(one.number) == newest;
+            self.segment(&one.name, &*one.file, one.bytes, is_newest)?;
+        }
+        Ok(())
+    }
+
+    /// Links or copies a segment. The writer may append to the newest one, and remove any. Removed
+    /// ones are still open here.
+    fn segment(
+        &mut self,
+        name: &str,
+        file: &dyn DiskFile,
+        bytes: u64,
+        is_newest: bool,
+    ) -> Result<(), StoreError> {
+        if is_newest || !self.link_if_exists(name)? {
+            let copied = self.copy(file, name, bytes);
+            copied.map_err(|error| behind_if_gone(self.from, name, error))?;
         }
         Ok(())
     }
@@ -231,35 +326,12 @@ impl Copy<'_> {
         }
     }
 
-    /// Hard-links an immutable file. Returns false if the disks don't support that.
-    fn link(&mut self, name: &str, as_name: &str) -> Result<bool, StoreError> {
-        let is_linked = self.to.link(self.from, name, as_name)?;
-        if is_linked {
-            self.sizes.linked_files += 1;
-            self.sizes.linked_bytes += self.to.open(as_name)?.len()?;
-            (self.progress)(&self.sizes);
-        }
-        Ok(is_linked)
-    }
-
     /// Links an immutable file, or copies it if that is impossible.
     fn share_as(&mut self, name: &str, as_name: &str) -> Result<(), StoreError> {
         if !self.link(name, as_name)? {
             let file: Arc<dyn DiskFile> = self.from.open(name)?;
             self.copy(&*file, as_name, file.len()?)?;
         }
-        Ok(())
-    }
-
-    /// Copies the first `len` bytes of a file, and syncs the copy.
-    fn copy(&mut self, file: &dyn DiskFile, as_name: &str, len: u64) -> Result<(), StoreError> {
-        let to = self.to.create_with(as_name, Access::Cached)?;
-        copy_range(file, 0..len, &*to, 0, |bytes| {
-            self.sizes.copied_bytes += bytes;
-            (self.progress)(&self.sizes);
-        })?;
-        to.sync()?;
-        self.sizes.copied_files += 1;
         Ok(())
     }
 }

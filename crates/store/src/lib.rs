@@ -9,6 +9,7 @@
 //! log/00000001.log ...   BlockLog       state changes of each block; a commit is one append and sync
 //! segments/00000001.seg  Segments       leaf pages, appended by merges, never overwritten
 //! codes.dat              Codes          contract code by hash
+//! values/00000001.val    Values         long values, by place (not used yet)
 //! readers/00000007-...   ReaderLock     one file per reader process, naming the checkpoint it reads
 //! blocks.idx             BlockIndex     canonical block number -> log position; rebuilt from the log
 //! checkpoint-00000007    Checkpoint     everything else needed to open; the last two are kept, with
@@ -40,8 +41,9 @@
 //!
 //! # Durability order
 //!
-//! 1. A commit appends to the log and syncs it. Nothing else is needed for the block to survive.
-//! 2. A checkpoint first syncs segments, codes and block index, and is written only then: it refers
+//! 1. A commit appends to the log and syncs it. Nothing else is needed for the block to survive, but
+//!    for the long values that it brings: they are synced before its record is written.
+//! 2. A checkpoint first syncs segments, codes, values and block index, and is written only then: it refers
 //!    to durable data only. It stores the log position at which replay starts.
 //! 3. Files that a checkpoint makes obsolete (such as dead segments) are removed only after it is
 //!    durable, and only if the previous checkpoint, the fallback for a damaged newest one, does not
@@ -65,12 +67,13 @@ mod block_index;
 mod page;
 mod segments;
 mod codes;
+mod values;
 mod checkpoint;
 mod manifest;
 mod readers;
 mod backup;
 
-pub use backup::{BackupSizes, BackupSource, copy_files};
+pub use backup::{BackupSizes, BackupSource, FileCopier, copy_files};
 pub use block_index::{BlockEntry, BlockIndex, IndexState};
 pub use block_log::{
     BlockLog, LOG_PAYLOAD_BYTES_MAX, LogDamage, LogDamageKind, LogOptions, LogRecovery, LogScan,
@@ -90,4 +93,7 @@ pub use readers::{ReaderLock, UnlinkedFiles, create_readers_dir, live_readers};
 pub use segments::{
     FinishedPage, PageAddr, PageQueue, RemovedSegment, SegmentOptions, SegmentScan, SegmentStats,
     Segments, SegmentsRecovery,
+};
+pub use values::{
+    RemovedValues, ValueOptions, ValueScan, ValueSegment, ValueStats, Values, ValuesRecovery,
 };

@@ -16,6 +16,7 @@
 //! block's own record is torn.
 
 use crate::files::copy_range;
+use alloy_primitives::B256;
 use cambium_disk::{DiskError, DiskFile};
 use cambium_primitives::Reader;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
@@ -37,6 +38,9 @@ const MAGIC: &[u8; 4] = b"CbRc";
 /// Size of a record's frame in bytes.
 pub(crate) const FRAME_BYTES: usize = 40;
 const ALIGN_BYTES: u64 = 8;
+
+/// Size in bytes of a key at the start of a payload, with a checksum of its own.
+pub(crate) const KEY_BYTES: usize = 40;
 
 /// Largest payload of a record in bytes.
 pub(crate) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
@@ -113,8 +117,44 @@ fn frame_check(salt: u64, bytes: &[u8]) -> [u8; 4] {
     (xxh3_64_with_seed(bytes, salt) as u32).to_le_bytes()
 }
 
+/// Encodes a key (32 bytes) with its checksum (8). With it a payload's key is known without reading
+/// the rest.
+pub(crate) fn encode_key(salt: u64, key: &B256) -> [u8; KEY_BYTES] {
+    let mut bytes = [0; KEY_BYTES];
+    bytes[..32].copy_from_slice(key.as_slice());
+    let check = xxh3_64_with_seed(key.as_slice(), salt);
+    bytes[32..].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
+/// Decodes the key at the start of a payload. Returns `None` if its checksum does not match.
+pub(crate) fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
+    let bytes = payload.get(..KEY_BYTES)?;
+    let key = B256::from_slice(&bytes[..32]);
+    (bytes == encode_key(salt, &key)).then_some(key)
+}
+
+/// Verifies that `bytes` are the whole record at `position`. Returns its frame and its payload, or
+/// what is wrong.
+pub(crate) fn verify_record(
+    bytes: &[u8],
+    salt: u64,
+    position: u64,
+) -> Result<(Frame, &[u8]), &'static str> {
+    let frame = Frame::decode(bytes, salt)
+        .filter(|frame| frame.position == position && frame.size() == bytes.len() as u64)
+        .ok_or("there is no intact record")?;
+    let (content, padding) = bytes.split_at(FRAME_BYTES + frame.len as usize);
+    let is_intact = xxh3_64_with_seed(&content[8..], salt) == frame.checksum;
+    if !is_intact || padding.iter().any(|&byte| byte != 0) {
+        return Err("the checksum of a record does not match");
+    }
+    Ok((frame, &content[FRAME_BYTES..]))
+}
+
 impl Frame {
-    fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+    /// Decodes the frame at the start of `bytes`. Returns `None` if it is not intact.
+    pub(crate) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes.get(..FRAME_BYTES)?);
         let checksum = reader.u64().ok()?;
         let magic = reader.take(4).ok()?;

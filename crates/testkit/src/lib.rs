@@ -3,6 +3,7 @@
 mod backend;
 mod networks;
 mod model;
+mod layered_model;
 mod access_lists;
 mod random;
 pub mod plain;
@@ -48,6 +49,7 @@ pub use hostile::{
     json_changes, mend_header,
 };
 pub use known_failures::{KnownFailure, KnownFailures};
+pub use layered_model::{LayeredBlock, layered_model_root, wiped_by};
 pub use list_mutations::mutated;
 pub use mainnet_blocks::{MainnetBlock, MainnetBlocks};
 pub use mainnet_data::{MainnetData, SparseBlock};

@@ -36,6 +36,9 @@ const BLOCKS_A_SECOND_MAX: u64 = 150;
 const OPTIONS: Options = Options {
     // So that a merge comes every few dozens of blocks: rings for reads take 8 MiB of it.
     memory_bytes: 40 << 20,
+    commitment: cambium_trie::Commitment::Mpt,
+    leaves: cambium_state::LeafKind::Accounts,
+    merge_interval_blocks: None,
     unfinalized_blocks: 16,
     index_bytes_max: None,
     reader_lag: 16,

@@ -21,6 +21,9 @@ use std::{
 
 const OPTIONS: Options = Options {
     memory_bytes: 64 << 20,
+    commitment: cambium_trie::Commitment::Mpt,
+    leaves: cambium_state::LeafKind::Accounts,
+    merge_interval_blocks: None,
     unfinalized_blocks: 3,
     index_bytes_max: None,
     reader_lag: 16,

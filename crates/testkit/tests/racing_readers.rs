@@ -5,6 +5,7 @@ use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, LockError, ReadQueue,
     ReadRequest,
 };
+use cambium_history::{History, HistoryOptions, WholeNodes, backup_with_history};
 use cambium_primitives::{BlockId, Changes};
 use cambium_state::{BlockMeta, Db, FaultyDisk, FileSizes, Options, StateError, backup};
 use cambium_store::StoreError;
@@ -15,7 +16,9 @@ use cambium_testkit::{
 };
 use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     fmt,
+    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -172,18 +175,29 @@ fn options() -> Options {
 fn at_every_call(times: u64, then: impl Fn(&Arc<dyn Disk>)) -> u64 {
     let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(1));
     let writer = plain::make(disk.clone(), options(), ACCOUNTS, |index| index % 3);
-    let random = Arc::new(Mutex::new(Random::new(3)));
-    write(&writer, &mut random.lock());
+    let mut random = Random::new(3);
+    write(&writer, &mut random);
+    let others = Arc::new(Mutex::new(move || write(&writer, &mut random)));
+    beside_every_call(&disk, times, &others, then)
+}
+
+/// As [`at_every_call`], with a disk, and others who work there.
+fn beside_every_call(
+    disk: &Arc<dyn Disk>,
+    times: u64,
+    work: &Arc<Mutex<impl FnMut() + Send + 'static>>,
+    then: impl Fn(&Arc<dyn Disk>),
+) -> u64 {
     let mut at = 0;
     loop {
-        let (of_others, random) = (writer.clone(), random.clone());
+        let work = work.clone();
         let busy = Arc::new(BusyDisk {
             disk: disk.clone(),
             calls: AtomicU64::new(0),
             others: Mutex::new(Others {
                 at,
                 times,
-                work: Box::new(move || write(&of_others, &mut random.lock())),
+                work: Box::new(move || (work.lock())()),
             }),
         });
         let shared: Arc<dyn Disk> = busy.clone();
@@ -232,4 +246,123 @@ fn a_backup_is_whole_whatever_goes_while_it_is_made() {
     });
     say(&format!("beside each of {calls} calls"));
     assert!(calls > 60);
+}
+
+/// Roots by the hashes of blocks.
+type Roots = Arc<Mutex<HashMap<B256, B256>>>;
+
+/// A database, and its history in files that are merged and removed all the time.
+struct Followed {
+    db: Db,
+    history: History,
+    random: Random,
+    roots: Roots,
+}
+
+const FEW_BLOCKS: HistoryOptions = HistoryOptions {
+    memory_bytes: 4 << 10,
+    trie_bytes: 64 << 10,
+    cache_bytes: 0,
+    buffer_bytes: 4 << 10,
+    keep_blocks: NonZeroU64::new(40),
+};
+
+impl Followed {
+    fn write(&mut self) {
+        let (db, random) = (&self.db, &mut self.random);
+        for _ in 0..2 + random.below(5) {
+            if random.percent(30) {
+                db.unwind(db.head().number.saturating_sub(random.below(5)))
+                    .unwrap();
+            }
+            for _ in 0..2 {
+                let nonce = random.next();
+                let changes = random_puts(random, CHANGES, ACCOUNTS, nonce);
+                let name = random.next().to_le_bytes();
+                let changes = Changes::new(changes);
+                let sealed = plain::seal(db.view().unwrap(), name, changes, vec![]).unwrap();
+                let view = sealed.view().unwrap();
+                let (hash, root) = (view.block().hash, view.state_root());
+                self.roots.lock().insert(hash, root);
+                sealed.commit().unwrap();
+                if random.percent(70) {
+                    self.history.catch_up(db, &mut |_| true).unwrap();
+                }
+            }
+            if random.percent(50) {
+                self.history.flush().unwrap();
+                self.history.merge().unwrap();
+            }
+            // As a follower does.
+            db.keep_log_above(self.history.durable().number);
+            db.flush(1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_history_is_copied_with_its_database_whatever_goes_meanwhile() {
+    for (seed, nodes) in [(5, None), (6, Some(WholeNodes::default()))] {
+        let disk: Arc<dyn Disk> = Arc::new(FaultyDisk::new(seed));
+        let db = plain::make(disk.clone(), options(), ACCOUNTS, |index| index % 3);
+        let roots = Roots::default();
+        let root = db.view().unwrap().state_root();
+        roots.lock().insert(db.head().hash, root);
+        let mut followed = Followed {
+            history: History::create(disk.clone(), &db, 0, nodes, FEW_BLOCKS).unwrap(),
+            db,
+            random: Random::new(seed),
+            roots: roots.clone(),
+        };
+        (0..10).for_each(|_| followed.write());
+        let followed = Arc::new(Mutex::new(followed));
+        let (work, cut) = (followed.clone(), AtomicU64::new(0));
+        let work = Arc::new(Mutex::new(move || work.lock().write()));
+        let calls = beside_every_call(&disk, 1, &work, |busy| {
+            let copy: Arc<dyn Disk> = Arc::new(FaultyDisk::new(2));
+            let (report, history) =
+                backup_with_history(busy, &copy, options(), &mut |_| {}).unwrap();
+            let upto = history.expect("a history").upto;
+            let now = followed.lock().history.durable();
+            cut.fetch_add(u64::from(upto.number < now.number), Ordering::Relaxed);
+            assert!(upto.number <= report.head.number);
+            go_on_with(&copy, Random::new(seed + 1_000), &roots);
+        });
+        let cut = cut.into_inner();
+        say(&format!("beside each of {calls} calls, {cut} times behind"));
+        assert!(calls > 60 && cut > 10);
+    }
+}
+
+/// Opens a copy, checks all that it has, adds some blocks, and checks it again.
+fn go_on_with(copy: &Arc<dyn Disk>, random: Random, roots: &Roots) {
+    plain::wait_until_closed(&**copy);
+    let (db, _) = Db::open(copy.clone(), options()).unwrap();
+    let history = History::open(copy.clone(), &db, FEW_BLOCKS).unwrap();
+    let mut of_copy = Followed {
+        db,
+        history,
+        random,
+        roots: roots.clone(),
+    };
+    for _ in 0..2 {
+        let Followed { db, history, .. } = &of_copy;
+        history.check().unwrap();
+        let (first, upto) = history.blocks();
+        for number in first.number..=upto.number {
+            history.check_block(db, number).unwrap();
+            let view = history.view_at(db, number).unwrap();
+            if history.check_nodes(db, number).unwrap() {
+                let expected = roots.lock()[&view.block().hash];
+                assert_eq!(view.state_root().unwrap(), expected, "{number}");
+            }
+        }
+        of_copy.write();
+        of_copy
+            .history
+            .catch_up(&of_copy.db, &mut |_| true)
+            .unwrap();
+        of_copy.history.flush().unwrap();
+        assert_eq!(of_copy.history.durable(), of_copy.db.head());
+    }
 }

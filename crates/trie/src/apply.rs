@@ -51,7 +51,7 @@ impl PartialTrie {
         }
     }
 
-    fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
+    pub(crate) fn check_changes(&self, changes: &[AccountDiff]) -> Result<(), TrieError> {
         for ends in [changes.first(), changes.last()].into_iter().flatten() {
             let path = Path::account(&ends.path);
             // A trie based at an account's path or below is one of slots alone.
@@ -82,7 +82,7 @@ impl PartialTrie {
 
     /// Applies `edits`, which are not empty, to the node at `link`, at depth `depth` of their keys.
     /// Returns the node that replaces it.
-    fn edit<E: Edit, R: Resolve>(
+    pub(crate) fn edit<E: Edit, R: Resolve>(
         &mut self,
         cx: &mut Context<'_, R>,
         link: Link,
@@ -97,7 +97,7 @@ impl PartialTrie {
                 let link = self.expand(link, &path, cx.resolver)?;
                 self.edit(cx, link, depth, edits)
             }
-            NodeId::Empty | NodeId::Account(_) | NodeId::Storage(_) => {
+            NodeId::Empty | NodeId::Account(_) | NodeId::Storage(_) | NodeId::Entry(_) => {
                 self.edit_leaf(cx, link, depth, edits)
             }
         }
@@ -256,13 +256,15 @@ impl PartialTrie {
             NodeId::Branch(_) => path.len(),
             NodeId::Extension(index) => self.arena.extensions[index].start.into(),
             NodeId::Account(index) => self.arena.accounts[index].depth.into(),
+            NodeId::Entry(index) => self.arena.entries[index].depth.into(),
             NodeId::Storage(index) => ACCOUNT_NIBBLES + usize::from(self.arena.slots[index].depth),
             NodeId::Empty | NodeId::Stub(_) => return Err(TrieError::Misplaced { path: *path }),
         };
         let kind_known = stub.kind.is_none() || stub.kind == self.kind(loaded);
         // A path of 64 nibbles is a storage root's.
-        let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(loaded.id(), NodeId::Account(_));
-        if depth != path.len() || !kind_known || account_at_64 {
+        let is_leaf_at_64 = depth == ACCOUNT_NIBBLES
+            && matches!(loaded.id(), NodeId::Account(_) | NodeId::Entry(_));
+        if depth != path.len() || !kind_known || is_leaf_at_64 {
             return Err(TrieError::Misplaced { path: *path });
         }
         match self.cached_ref(loaded) {
@@ -284,14 +286,14 @@ impl PartialTrie {
 }
 
 /// Context of an update, constant on the way down.
-struct Context<'a, R> {
-    resolver: &'a mut R,
+pub(crate) struct Context<'a, R> {
+    pub(crate) resolver: &'a mut R,
     /// The account whose slots are being edited.
-    account: B256,
+    pub(crate) account: B256,
 }
 
 /// A change of one leaf.
-trait Edit {
+pub(crate) trait Edit {
     /// Depth at which the leaf's key begins: 0 for accounts, 64 for slots.
     const LEVEL: usize;
 
@@ -367,6 +369,16 @@ impl Edit for AccountDiff {
                 trie.arena.free_subtrie(leaf);
                 return Ok(Link::EMPTY);
             }
+            (NodeId::Entry(index), AccountUpdate::Entry(value)) => {
+                trie.arena.set_entry(index, value.clone());
+                trie.arena.entries[index].memo = NodeRef::UNKNOWN;
+                return Ok(leaf);
+            }
+            (_, AccountUpdate::Entry(value)) => {
+                trie.arena.free_subtrie(leaf);
+                return Ok(trie.arena.add_entry(depth, self.path.0, value.clone()));
+            }
+            (NodeId::Entry(_), AccountUpdate::Keep) if self.slots.is_empty() => return Ok(leaf),
             (NodeId::Account(index), AccountUpdate::Keep) => index,
             (NodeId::Account(index), AccountUpdate::Put(account)) => {
                 trie.arena.set_account(index, account);
@@ -380,6 +392,7 @@ impl Edit for AccountDiff {
                 return Ok(Link::EMPTY);
             }
             (_, AccountUpdate::Put(account)) => {
+                trie.arena.free_subtrie(leaf);
                 let added = trie
                     .arena
                     .add_account(depth, self.path.0, account, Link::EMPTY);

@@ -10,8 +10,8 @@ use crate::{
 };
 use alloc::vec::Vec;
 use alloy_primitives::KECCAK256_EMPTY;
-use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account};
+use alloy_primitives::{B256, Bytes, U256};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue};
 use core::fmt;
 
 /// The 64 nibbles of an account's or of a slot's path, packed.
@@ -91,6 +91,7 @@ pub(crate) enum NodeId {
     Account(u32),
     Storage(u32),
     Stub(u32),
+    Entry(u32),
 }
 
 impl Link {
@@ -118,7 +119,8 @@ impl Link {
             2 => NodeId::Extension(index),
             3 => NodeId::Account(index),
             4 => NodeId::Storage(index),
-            _ => NodeId::Stub(index),
+            5 => NodeId::Stub(index),
+            _ => NodeId::Entry(index),
         }
     }
 
@@ -148,6 +150,7 @@ impl fmt::Debug for Link {
             NodeId::Account(index) => ("account", index),
             NodeId::Storage(index) => ("slot", index),
             NodeId::Stub(index) => ("stub", index),
+            NodeId::Entry(index) => ("entry", index),
         };
         write!(f, "Link({name} {index})")
     }
@@ -300,6 +303,8 @@ pub(crate) struct AccountNode {
     pub(crate) memo: NodeRef,
     /// Number of nibbles above this leaf.
     pub(crate) depth: u8,
+    /// Zero, or the mark of a leaf of an upper trie: see `upper/leaf.rs`.
+    pub(crate) mark: u8,
     balance: [u8; BALANCE_BYTES],
     nonce: u64,
     pub(crate) storage: Link,
@@ -324,9 +329,28 @@ pub(crate) struct StorageNode {
     pub(crate) value: [u8; 32],
 }
 
+/// The leaf of an entry of a key-value database.
+#[derive(Clone)]
+pub(crate) struct EntryNode {
+    pub(crate) key: Key,
+    pub(crate) memo: NodeRef,
+    /// Number of nibbles above this leaf.
+    pub(crate) depth: u8,
+    pub(crate) value: EntryValue,
+}
+
 const _: () = assert!(size_of::<BranchNode>() <= 112);
 const _: () = assert!(size_of::<AccountNode>() <= 100);
 const _: () = assert!(size_of::<StorageNode>() <= 100);
+const _: () = assert!(size_of::<EntryNode>() <= 120);
+
+/// Bytes of a value that is part of its leaf.
+fn inline_bytes(value: &EntryValue) -> usize {
+    match value {
+        EntryValue::Inline(bytes) => bytes.len(),
+        EntryValue::Stored(_) => 0,
+    }
+}
 
 /// The nodes of one trie.
 #[derive(Clone)]
@@ -337,6 +361,9 @@ pub(crate) struct Arena {
     rares: Slab<Rare>,
     pub(crate) slots: Slab<StorageNode>,
     pub(crate) stubs: Slab<Stub>,
+    pub(crate) entries: Slab<EntryNode>,
+    /// Bytes of inline values of entries.
+    value_bytes: usize,
 }
 
 impl Arena {
@@ -348,6 +375,8 @@ impl Arena {
             rares: Slab::new(),
             slots: Slab::new(),
             stubs: Slab::new(),
+            entries: Slab::new(),
+            value_bytes: 0,
         }
     }
 
@@ -358,6 +387,8 @@ impl Arena {
             + self.rares.memory_bytes()
             + self.slots.memory_bytes()
             + self.stubs.memory_bytes()
+            + self.entries.memory_bytes()
+            + self.value_bytes
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {
@@ -367,6 +398,7 @@ impl Arena {
         self.rares.shrink_to_fit();
         self.slots.shrink_to_fit();
         self.stubs.shrink_to_fit();
+        self.entries.shrink_to_fit();
     }
 
     /// Returns whether freed nodes take more memory than all others.
@@ -378,6 +410,7 @@ impl Arena {
             self.rares.bytes(),
             self.slots.bytes(),
             self.stubs.bytes(),
+            self.entries.bytes(),
         ];
         let sum = |(all, freed), (bytes, gone)| (all + bytes, freed + gone);
         let (all, freed) = slabs.into_iter().fold((0, 0), sum);
@@ -390,6 +423,7 @@ impl Arena {
             self.branches.len(),
             self.extensions.len(),
             self.accounts.len(),
+            self.entries.len(),
         ];
         (
             nodes.iter().sum::<usize>() + self.slots.len(),
@@ -436,6 +470,7 @@ impl Arena {
             key,
             memo: NodeRef::UNKNOWN,
             depth: depth as u8,
+            mark: 0,
             balance: [0; BALANCE_BYTES],
             nonce: 0,
             storage,
@@ -443,6 +478,14 @@ impl Arena {
         });
         self.set_account(index, account);
         Link::account(index)
+    }
+
+    /// Sets the mark of the account behind `link`, which was just added.
+    pub(crate) fn marked(&mut self, link: Link, mark: u8) -> Link {
+        if let NodeId::Account(index) = link.id() {
+            self.accounts[index].mark = mark;
+        }
+        link
     }
 
     pub(crate) fn add_slot(&mut self, depth: usize, key: Key, value: U256) -> Link {
@@ -458,6 +501,25 @@ impl Arena {
 
     pub(crate) fn add_stub(&mut self, stub: Stub) -> Link {
         Link::tagged(5, self.stubs.insert(stub))
+    }
+
+    pub(crate) fn add_entry(&mut self, depth: usize, key: Key, value: EntryValue) -> Link {
+        self.value_bytes += inline_bytes(&value);
+        let node = EntryNode {
+            key,
+            memo: NodeRef::UNKNOWN,
+            depth: depth as u8,
+            value,
+        };
+        Link::tagged(6, self.entries.insert(node))
+    }
+
+    /// Sets the value of the entry at `index`. The caller clears its cached reference.
+    pub(crate) fn set_entry(&mut self, index: u32, value: EntryValue) {
+        let node = &mut self.entries[index];
+        self.value_bytes -= inline_bytes(&node.value);
+        self.value_bytes += inline_bytes(&value);
+        node.value = value;
     }
 
     /// Sets the fields of the account at `index`. The caller clears its cached reference.
@@ -522,6 +584,11 @@ impl Arena {
             }
             NodeId::Storage(index) => self.slots.remove(index),
             NodeId::Stub(index) => self.stubs.remove(index),
+            NodeId::Entry(index) => {
+                // A freed node keeps no value.
+                self.set_entry(index, EntryValue::Inline(Bytes::new()));
+                self.entries.remove(index);
+            }
         }
     }
 
@@ -535,7 +602,7 @@ impl Arena {
             }
             NodeId::Extension(index) => self.free_subtrie(self.extensions[index].child),
             NodeId::Account(index) => self.free_subtrie(self.accounts[index].storage),
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) | NodeId::Entry(_) => {}
         }
         self.free_node(link);
     }
@@ -551,6 +618,7 @@ impl Arena {
             NodeId::Account(index) => &self.accounts[index].memo,
             NodeId::Storage(index) => &self.slots[index].memo,
             NodeId::Stub(index) => &self.stubs[index].node,
+            NodeId::Entry(index) => &self.entries[index].memo,
         }
     }
 
@@ -576,6 +644,7 @@ impl Arena {
         bits((low >> 48) as u16).for_each(|at| visit(at, &self.accounts[index(at)].memo));
         bits(high as u16).for_each(|at| visit(at, &self.slots[index(at)].memo));
         bits((high >> 16) as u16).for_each(|at| visit(at, &self.stubs[index(at)].node));
+        bits((high >> 32) as u16).for_each(|at| visit(at, &self.entries[index(at)].memo));
     }
 
     /// Prefetches the references of a branch's children, and the whole nodes of those in `whole`.
@@ -593,6 +662,7 @@ impl Arena {
             NodeId::Extension(index) => prefetch(&self.extensions[index]),
             NodeId::Account(index) => prefetch(&self.accounts[index]),
             NodeId::Storage(index) => prefetch(&self.slots[index]),
+            NodeId::Entry(index) => prefetch(&self.entries[index]),
             NodeId::Empty | NodeId::Stub(_) => {}
         }
     }
@@ -604,6 +674,7 @@ impl Arena {
             NodeId::Extension(index) => self.extensions[index].memo = memo,
             NodeId::Account(index) => self.accounts[index].memo = memo,
             NodeId::Storage(index) => self.slots[index].memo = memo,
+            NodeId::Entry(index) => self.entries[index].memo = memo,
             NodeId::Empty | NodeId::Stub(_) => panic!("{link:?} has no memo to set"),
         }
     }

@@ -6,13 +6,15 @@
 
 use crate::{
     arena::{Arena, Link},
+    commitment::Commitment,
     node_ref::{NodeKind, NodeRef, Place, Stub},
     partial::{NodeView, PartialTrie},
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{
-    ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, SLOT_NIBBLES, SlotValue,
+    ACCOUNT_NIBBLES, Account, DecodeError, EntryValue, Path, Reader, SLOT_NIBBLES, SlotValue,
+    put_varint,
 };
 
 const VERSION: u8 = 1;
@@ -25,6 +27,7 @@ const ACCOUNT: u8 = 3;
 const SLOT: u8 = 4;
 const STUB: u8 = 5;
 const AS_BEFORE: u8 = 6;
+const ENTRY: u8 = 7;
 const HAS_REF: u8 = 0x08;
 const REF_INLINE: u8 = 0x10;
 const KIND_SHIFT: u8 = 5;
@@ -92,7 +95,7 @@ impl PartialTrie {
     ///
     /// | size | meaning |
     /// |---|---|
-    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub, 6 as before (alone; see [`Self::encode_changes_to`]); bit 3: a reference follows (a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
+    /// | 1 | bits 0-2: 0 nothing, 1 branch, 2 extension, 3 account, 4 slot, 5 stub, 6 as before (alone; see [`Self::encode_changes_to`]), 7 entry; bit 3: a reference follows (a stub always has one); bit 4: it is an inlined node; of a stub, bits 5-6: unknown, branch, extension, leaf; bit 7: has a place |
     /// | 32, or 1 + L | reference: a hash; or the length L of an inlined node, 1 to 31, and its RLP |
     /// | stub: 0 or 8 | place, little-endian, not zero |
     /// | branch: 2 | which of the children are there, bit by nibble, little-endian |
@@ -105,6 +108,9 @@ impl PartialTrie {
     /// | | root of its storage |
     /// | slot: N/2, rounded up | the N nibbles left of its 64, packed |
     /// | 1 + L | length and bytes of the value, big-endian, no leading zero |
+    /// | entry: N/2, rounded up | the N nibbles left of its 64, packed |
+    /// | 1-10 | length L of the encoded value, LEB128 |
+    /// | L | value, as [`EntryValue::encode_to`] encodes it |
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         self.encode_subtrie_to(self.root, &self.base, usize::MAX, out);
     }
@@ -193,6 +199,14 @@ impl PartialTrie {
                     ..
                 },
             ) => (key, value) == (old_key, old),
+            (
+                NodeView::Entry { key, value, .. },
+                NodeView::Entry {
+                    key: old_key,
+                    value: old,
+                    ..
+                },
+            ) => (key, value) == (old_key, old),
             _ => false,
         };
         are_same
@@ -268,6 +282,13 @@ impl PartialTrie {
                 out.extend_from_slice(value.as_bytes());
                 below = out.len();
             }
+            NodeView::Entry { path, value, .. } => {
+                put_head(out, ENTRY, memo);
+                out.extend_from_slice(path.packed());
+                put_varint(out, value.encoded_len() as u64);
+                value.encode_to(out);
+                below = out.len();
+            }
             NodeView::Stub(stub) => {
                 let kind = match stub.kind {
                     None => 0,
@@ -318,6 +339,7 @@ impl PartialTrie {
             base,
             root: Link::EMPTY,
             arena: Arena::new(),
+            commitment: before.map_or(Commitment::Mpt, |before| before.commitment),
         };
         trie.root = trie.decode_root(&mut reader, &base, before.map(Before::root))?;
         Ok(trie)
@@ -422,6 +444,14 @@ impl PartialTrie {
                 let value = take_slot_value(reader)?;
                 let key = path.slot_part().unwrap_or_default();
                 self.push_slot(at.len(), &key, value)
+            }
+            ENTRY if !in_storage => {
+                let path = at.join(&take_path(reader, left)?);
+                let len = reader.count(1)?;
+                let value = EntryValue::decode(reader.take(len)?);
+                let value = value.map_err(|error| reader.error(error.what))?;
+                let key = path.account_part().unwrap_or_default();
+                self.push_entry(at.len(), &key, value)
             }
             _ => return Err(reader.error("a node where it can't be")),
         };

@@ -2,6 +2,8 @@
 
 use crate::{
     arena::{Key, Link, NodeId, nibble, shared_nibbles},
+    binary_proof::lone_leaves,
+    commitment::Commitment,
     error::{TrieError, UpdateError},
     node_ref::Stub,
     partial::{Lookup, PartialTrie},
@@ -153,6 +155,7 @@ impl PartialTrie {
                 Lookup::Absent => return Ok(Lookup::Absent),
                 Lookup::Account(account) => return Ok(Lookup::Account(account)),
                 Lookup::Slot(value) => return Ok(Lookup::Slot(value)),
+                Lookup::Entry(value) => return Ok(Lookup::Entry(value)),
                 Lookup::Stub { depth, .. } => depth,
             };
             self.load_node(&full.prefix(depth), resolver)?;
@@ -215,7 +218,7 @@ impl PartialTrie {
                 let slots = names_of(names, &key).map_or(&[][..], N::slots);
                 self.load_names(resolver, (link, 0), storage, &key.into(), 0, slots)
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => Ok(()),
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => Ok(()),
         }
     }
 
@@ -240,7 +243,8 @@ impl PartialTrie {
     }
 
     /// Returns a new trie with the same root and only the nodes on the paths of `keys`. All other
-    /// nodes are blinded, without a place. Loads absent subtries.
+    /// nodes are blinded, without a place. In a binary trie, a lone leaf that stands for a subtrie on the
+    /// path of an absent key is on its path. Loads absent subtries.
     ///
     /// # Errors
     ///
@@ -256,12 +260,19 @@ impl PartialTrie {
         let mut batch = Batch::new();
         self.hash_nodes([self.root], &mut batch);
         self.hash_to_graft(&on_the_way, &mut batch);
-        let mut extract = Self::new(self.base);
+        let mut extract = Self::new(self.base).committed_by(self.commitment);
         extract.root = if keys.0.is_empty() {
             extract.stub_of(self, self.root)?
         } else {
             extract.copy_names(self, self.root, self.base.len(), &keys.0)?
         };
+        if let Commitment::Binary(_) = self.commitment {
+            let keys: Vec<_> = keys.0.iter().map(|(key, _)| *key).collect();
+            for path in lone_leaves(&extract, &keys) {
+                self.load_node(&path, resolver)?;
+                extract.copy_node(self, &path)?;
+            }
+        }
         extract.arena.forget_places();
         Ok(extract)
     }
@@ -297,15 +308,21 @@ impl PartialTrie {
                 UpdateError::Trie(error) => error.into(),
             })?;
         for path in recorder.loaded {
-            let held = extract.find_parent(extract.root, extract.base.len(), &path);
-            let (parent, stub) = held.ok_or(TrieError::NoNode { path })?;
-            let link = self.find(&path).ok_or(TrieError::NoNode { path })?;
-            let node = extract.graft_node(self, link)?;
-            extract.free(stub);
-            extract.hang(parent, &path, node);
+            extract.copy_node(self, &path)?;
         }
         extract.arena.forget_places();
         Ok(extract)
+    }
+
+    /// Replaces the blinded node at `path` by a copy of the node of `from` there.
+    fn copy_node(&mut self, from: &Self, path: &Path) -> Result<(), TrieError> {
+        let no_node = TrieError::NoNode { path: *path };
+        let held = self.find_parent(self.root, self.base.len(), path);
+        let ((parent, stub), link) = held.zip(from.find(path)).ok_or(no_node)?;
+        let node = self.graft_node(from, link)?;
+        self.free(stub);
+        self.hang(parent, path, node);
+        Ok(())
     }
 
     /// Removes from blinded nodes at `link` and below the types that a list of nodes does not show.
@@ -343,7 +360,7 @@ impl PartialTrie {
                 let slots = names_of(names, &node.key).map_or(&[][..], N::slots);
                 self.list_names(node.storage, 0, slots, out);
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
     }
 
@@ -381,7 +398,7 @@ impl PartialTrie {
                     self.replace_child(copy, 0, storage);
                 }
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
         Ok(copy)
     }
@@ -399,7 +416,7 @@ impl PartialTrie {
             NodeId::Branch(index) => children = self.arena.branches[index].children,
             NodeId::Extension(index) => children[0] = self.arena.extensions[index].child,
             NodeId::Account(index) => children[0] = self.arena.accounts[index].storage,
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
         children
     }

@@ -8,10 +8,10 @@ use crate::{
 };
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::U256;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SLOT_NIBBLES};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path, SLOT_NIBBLES};
 
 /// Value of a leaf passed to [`PartialTrie::graft_leaves`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeafValue {
     /// An account, at a path of 64 nibbles.
     Account(Account),
@@ -19,6 +19,8 @@ pub enum LeafValue {
     Storage(Stub),
     /// The value of a slot, which is not zero, at a path of 128 nibbles.
     Slot(U256),
+    /// The value of an entry, at a path of 64 nibbles.
+    Entry(EntryValue),
 }
 
 impl PartialTrie {
@@ -26,7 +28,7 @@ impl PartialTrie {
     /// nodes with their reference, type and place. Returns the link of the copy, which no node
     /// links to yet.
     ///
-    /// Accounts at depth 64 are copied instead of blinded (see the head of `partial.rs`).
+    /// Accounts and entries at depth 64 are copied instead of blinded (see the head of `partial.rs`).
     ///
     /// # Errors
     ///
@@ -41,6 +43,11 @@ impl PartialTrie {
                     *child = match child.id() {
                         NodeId::Account(at)
                             if usize::from(from.arena.accounts[at].depth) == ACCOUNT_NIBBLES =>
+                        {
+                            self.graft_node(from, *child)?
+                        }
+                        NodeId::Entry(at)
+                            if usize::from(from.arena.entries[at].depth) == ACCOUNT_NIBBLES =>
                         {
                             self.graft_node(from, *child)?
                         }
@@ -62,14 +69,17 @@ impl PartialTrie {
                 let node = &from.arena.accounts[index];
                 let storage = self.stub_of(from, node.storage)?;
                 let account = from.arena.account(index);
-                self.arena
-                    .add_account(node.depth.into(), node.key, &account, storage)
+                let copy = self
+                    .arena
+                    .add_account(node.depth.into(), node.key, &account, storage);
+                self.arena.marked(copy, node.mark)
             }
             NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];
                 self.arena
                     .add_slot(node.depth.into(), node.key, U256::from_be_bytes(node.value))
             }
+            NodeId::Entry(index) => self.copy_entry(from, index),
         };
         self.arena
             .set_cached_ref(copy, *from.arena.cached_ref(link));
@@ -98,18 +108,27 @@ impl PartialTrie {
                 let node = &from.arena.accounts[index];
                 let storage = self.graft_subtrie(from, node.storage);
                 let account = from.arena.account(index);
-                self.arena
-                    .add_account(node.depth.into(), node.key, &account, storage)
+                let copy = self
+                    .arena
+                    .add_account(node.depth.into(), node.key, &account, storage);
+                self.arena.marked(copy, node.mark)
             }
             NodeId::Storage(index) => {
                 let node = &from.arena.slots[index];
                 let value = U256::from_be_bytes(node.value);
                 self.arena.add_slot(node.depth.into(), node.key, value)
             }
+            NodeId::Entry(index) => self.copy_entry(from, index),
         };
         self.arena
             .set_cached_ref(copy, *from.arena.cached_ref(link));
         copy
+    }
+
+    fn copy_entry(&mut self, from: &Self, index: u32) -> Link {
+        let node = &from.arena.entries[index];
+        self.arena
+            .add_entry(node.depth.into(), node.key, node.value.clone())
     }
 
     /// Adds the blinded node for `link` of `from`. Returns an empty link for an empty one.
@@ -197,15 +216,24 @@ impl PartialTrie {
                         Link::EMPTY,
                     ));
                 }
+                LeafValue::Entry(value) => {
+                    self.join_storage(account, &mut slots);
+                    accounts.push(self.arena.add_entry(0, key_at(&path, 0), value));
+                }
                 LeafValue::Storage(stub) => {
-                    let account = account.ok_or(TrieError::Orphan { path })?;
+                    let is_account = |link: &Link| matches!(link.id(), NodeId::Account(_));
+                    let account = account
+                        .filter(is_account)
+                        .ok_or(TrieError::Orphan { path })?;
                     let storage = self.arena.add_stub(stub);
                     self.set_child(account, 0, storage);
                 }
                 LeafValue::Slot(value) => {
                     let owner = account.map(|account| *self.leaf_key(account));
-                    let elsewhere = matches!(account.map(|a| self.visit(a)),
-                        Some(crate::NodeView::Account { storage, .. }) if storage.is_stub());
+                    let elsewhere = match account.map(|account| self.visit(account)) {
+                        Some(crate::NodeView::Account { storage, .. }) => storage.is_stub(),
+                        _ => true,
+                    };
                     if owner != path.account_part().map(|key| key.0) || elsewhere {
                         return Err(TrieError::Orphan { path });
                     }
@@ -265,7 +293,7 @@ fn check_leaf(
 ) -> Result<(), TrieError> {
     let path = *path;
     let len = match value {
-        LeafValue::Account(_) | LeafValue::Storage(_) => ACCOUNT_NIBBLES,
+        LeafValue::Account(_) | LeafValue::Storage(_) | LeafValue::Entry(_) => ACCOUNT_NIBBLES,
         LeafValue::Slot(_) => SLOT_NIBBLES,
     };
     if path.len() != len || !path.starts_with(prefix) {

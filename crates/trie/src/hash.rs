@@ -1,4 +1,4 @@
-//! Hashing of changed nodes, bottom-up and level by level, over any number of tries at once.
+//! Hashing of changed nodes, by their trie's commitment, bottom-up and level by level, over any number of tries at once.
 //!
 //! Nodes of one level do not depend on each other, so the lanes of [`Batch`] stay full, and several
 //! threads can share a level ([`Spread`]). The level of a node is its height above the lowest
@@ -8,6 +8,8 @@
 
 use crate::{
     arena::{Link, NodeId, bits},
+    binary::BinaryBatch,
+    commitment::Commitment,
     node_ref::{EMPTY_ROOT, NodeRef},
     partial::PartialTrie,
     rlp::{self, HashBranch},
@@ -15,7 +17,7 @@ use crate::{
 use alloc::{vec, vec::Vec};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue};
 use hashbrown::HashMap;
 
 /// Number of nodes that are collected before they are hashed. Enough to fill the lanes on all but
@@ -98,6 +100,7 @@ pub fn commit_with(
 
 /// A portion of the nodes of one level, to be encoded and hashed on any thread.
 pub struct HashJob<'a> {
+    commitment: Commitment,
     tries: &'a [&'a mut PartialTrie],
     nodes: &'a [Node],
     /// Whether another thread has the nodes in its caches.
@@ -109,6 +112,7 @@ pub struct HashJob<'a> {
 #[derive(Default)]
 struct Worker {
     batch: Batch,
+    binary: BinaryBatch,
     /// References to the job's nodes, in their order.
     refs: Vec<NodeRef>,
 }
@@ -116,10 +120,21 @@ struct Worker {
 impl HashJob<'_> {
     /// Encodes and hashes the nodes.
     pub fn run(&mut self) {
-        let Worker { batch, refs } = &mut *self.worker;
+        let Worker {
+            batch,
+            binary,
+            refs,
+        } = &mut *self.worker;
         refs.clear();
         for nodes in self.nodes.chunks(BATCH_NODES) {
             let first = refs.len();
+            if let Commitment::Binary(hasher) = self.commitment {
+                let tries = self.tries;
+                let nodes = nodes.iter();
+                let nodes = nodes.map(|(number, link)| (&*tries[*number as usize], *link));
+                binary.hash(hasher, nodes, refs);
+                continue;
+            }
             batch.clear();
             for (at, &(number, link)) in nodes.iter().enumerate() {
                 if self.elsewhere {
@@ -155,7 +170,15 @@ fn hash(
     batch: &mut Batch,
     spread: &dyn Spread,
 ) -> usize {
+    let commitment = tries
+        .first()
+        .map_or(Commitment::Mpt, |trie| trie.commitment);
+    assert!(
+        tries.iter().all(|trie| trie.commitment == commitment),
+        "tries that are hashed together have one commitment"
+    );
     let mut hasher = Hasher {
+        commitment,
         tries,
         spread,
         threads: spread.threads().max(1),
@@ -165,7 +188,7 @@ fn hash(
         hashed: 0,
         workers: vec![Worker {
             batch: core::mem::take(batch),
-            refs: vec![],
+            ..Worker::default()
         }],
     };
     for (number, link) in nodes {
@@ -179,11 +202,33 @@ fn hash(
 /// Computes references of leaves that are not in a trie, many at a time.
 #[derive(Default)]
 pub struct LeafHasher {
+    commitment: Commitment,
     batch: Batch,
+    binary: BinaryBatch,
     refs: Vec<NodeRef>,
 }
 
 impl LeafHasher {
+    /// Creates a hasher of leaves that are in a trie with this commitment.
+    pub fn new(commitment: Commitment) -> Self {
+        Self {
+            commitment,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the leaf, at depth `depth` in nibbles, of the entry with key `key`.
+    pub fn entry(&mut self, depth: usize, key: &B256, value: &EntryValue) {
+        match self.commitment {
+            Commitment::Mpt => self.leaf(depth, key, &rlp::entry_value(value)),
+            Commitment::Binary(hasher) => {
+                let at = self.refs.len() as u32;
+                self.binary.push_leaf(hasher, at, &key.0, value);
+                self.refs.push(NodeRef::UNKNOWN);
+            }
+        }
+    }
+
     /// Adds the leaf, at depth `depth` in nibbles, of an account without storage.
     pub fn account(&mut self, depth: usize, path: &B256, account: &Account) {
         let value = rlp::account_value(account, &EMPTY_ROOT);
@@ -203,8 +248,12 @@ impl LeafHasher {
 
     /// Returns the references of the leaves added since the last call, in their order.
     pub fn finish(&mut self) -> impl Iterator<Item = NodeRef> {
-        set_hashes(&mut self.refs, &mut self.batch);
-        self.batch.clear();
+        if let Commitment::Binary(hasher) = self.commitment {
+            self.binary.hash_leaves(hasher, &mut self.refs);
+        } else {
+            set_hashes(&mut self.refs, &mut self.batch);
+            self.batch.clear();
+        }
         self.refs.drain(..)
     }
 }
@@ -231,6 +280,7 @@ fn set_hashes(refs: &mut [NodeRef], batch: &mut Batch) {
 
 /// Collects unhashed nodes, and hashes them.
 struct Hasher<'a, 'b> {
+    commitment: Commitment,
     tries: &'a mut [&'b mut PartialTrie],
     spread: &'a dyn Spread,
     threads: usize,
@@ -287,7 +337,7 @@ impl Hasher<'_, '_> {
                 let storage = arena.accounts[index].storage;
                 self.collect(number, storage)
             }
-            NodeId::Storage(_) => 0,
+            NodeId::Storage(_) | NodeId::Entry(_) => 0,
             NodeId::Empty | NodeId::Stub(_) => return 0,
         };
         if self.levels.len() <= height {
@@ -339,6 +389,7 @@ impl Hasher<'_, '_> {
         let mut jobs: Vec<_> = jobs
             .zip(&mut self.workers)
             .map(|(nodes, worker)| HashJob {
+                commitment: self.commitment,
                 tries: self.tries,
                 nodes,
                 elsewhere: job_nodes < whole.len(),
@@ -424,13 +475,22 @@ impl PartialTrie {
                 let node = &self.arena.accounts[index];
                 let root = self.storage_root_at(node.storage);
                 let root = root.expect("an account's storage is hashed before the account");
-                let value = rlp::account_value(&self.arena.account(index), &root);
+                let account = self.arena.account(index);
+                let value = match node.mark {
+                    0 => rlp::account_value(&account, &root),
+                    mark => rlp::marked_value(mark, &account, &root),
+                };
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
             }
             NodeId::Storage(index) => {
                 let node = &self.arena.slots[index];
                 let value = rlp::slot_value(&node.value);
                 rlp::put_leaf(out, &node.key, node.depth.into(), 64, value.as_bytes());
+            }
+            NodeId::Entry(index) => {
+                let node = &self.arena.entries[index];
+                let value = rlp::entry_value(&node.value);
+                rlp::put_leaf(out, &node.key, node.depth.into(), 64, &value);
             }
             NodeId::Empty | NodeId::Stub(_) => panic!("{link:?} has no RLP here"),
         }
@@ -440,7 +500,7 @@ impl PartialTrie {
     /// hashed.
     pub fn storage_root_at(&self, storage: Link) -> Option<B256> {
         if storage.is_empty() {
-            return Some(EMPTY_ROOT);
+            return Some(self.commitment.empty_root());
         }
         self.cached_ref(storage).map(|node| node.root_hash())
     }

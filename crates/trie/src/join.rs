@@ -47,7 +47,7 @@ impl PartialTrie {
         match link.id() {
             _ if from == to => link,
             NodeId::Empty => link,
-            NodeId::Account(_) | NodeId::Storage(_) => {
+            NodeId::Account(_) | NodeId::Storage(_) | NodeId::Entry(_) => {
                 self.set_leaf_depth(link, to);
                 link
             }
@@ -69,6 +69,7 @@ impl PartialTrie {
         match leaf.id() {
             NodeId::Account(index) => &self.arena.accounts[index].key,
             NodeId::Storage(index) => &self.arena.slots[index].key,
+            NodeId::Entry(index) => &self.arena.entries[index].key,
             _ => unreachable!("{leaf:?} is no leaf"),
         }
     }
@@ -82,6 +83,10 @@ impl PartialTrie {
             }
             NodeId::Storage(index) => {
                 let node = &mut self.arena.slots[index];
+                (&mut node.depth, &mut node.memo)
+            }
+            NodeId::Entry(index) => {
+                let node = &mut self.arena.entries[index];
                 (&mut node.depth, &mut node.memo)
             }
             NodeId::Empty => return,

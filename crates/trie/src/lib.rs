@@ -15,6 +15,9 @@
 //! | serialize | [`PartialTrie::encode_to`], [`PartialTrie::decode`]; subtries: [`PartialTrie::encode_subtrie_to`], [`PartialTrie::graft_encoded`]; differences: [`PartialTrie::encode_changes_to`], [`PartialTrie::decode_changes`] |
 //! | prove | [`PartialTrie::prove_account`], [`PartialTrie::prove_many`] |
 //! | verify | [`verify_account_proof`], [`MultiProof::verify`] |
+//! | prove and verify entries of key-value databases, under any commitment | [`PartialTrie::prove_entries`], [`PartialTrie::prove_entry_range`], [`PartialTrie::prove_entry_update`]; [`verify_entries`], [`verify_entry_range`], [`verify_entry_update`] |
+//! | commit to recent changes | [`UpperTrie`], [`net_changes`], [`layered_root`] |
+//! | prove and verify under that root | [`LayeredProof`] |
 //! | execute statelessly | [`PartialTrie::extract_for_changes`], [`PartialTrie::from_witness`] |
 //!
 //! A witness of two accounts, to which a transfer between them is applied:
@@ -54,32 +57,46 @@
 extern crate alloc;
 
 mod node_ref;
+mod hasher;
+mod commitment;
+mod value_commitment;
 mod rlp;
 mod prefetch;
 mod arena;
 mod error;
 mod partial;
+mod binary;
 mod join;
 mod graft;
 mod resolve;
 mod apply;
 mod hash;
 mod top_levels;
+mod binary_proof;
 mod extract;
 mod trace;
 mod range;
 mod encode;
 mod witness;
 mod multiproof;
+mod entry_proof;
 mod proof;
+mod upper;
 #[cfg(feature = "serde")]
 mod proof_json;
 
 pub use arena::Link;
+pub use binary_proof::{BinaryProof, BinaryProofError};
+pub use commitment::{Commitment, CommitmentName};
+pub use entry_proof::{
+    ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, ProvedRange, ProvedUpdate,
+    verify_entries, verify_entry_range, verify_entry_update,
+};
 pub use error::{Mismatch, Missing, TrieError, UpdateError};
 pub use extract::ProofTargets;
 pub use graft::LeafValue;
 pub use hash::{Alone, HashJob, LeafHasher, Spread, commit, commit_with};
+pub use hasher::{Blake3, Hasher, Pair, Sha256};
 pub use multiproof::{MultiProof, MultiProofError, ProvedAccount};
 pub use node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Place, Stub};
 pub use partial::{Lookup, NodeView, PartialTrie};
@@ -92,4 +109,9 @@ pub use resolve::{NoResolve, Resolve};
 pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use trace::Traced;
+pub use upper::{
+    LayeredProof, LayeredProofError, LayeredProver, UpperReverts, UpperTrie, layered_root,
+    net_changes,
+};
+pub use value_commitment::ValueCommitment;
 pub use witness::{Witness, WitnessError};

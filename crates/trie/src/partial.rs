@@ -12,7 +12,8 @@
 //!
 //! The account trie and all storage tries share one path space: an account's leaf ends at 64
 //! nibbles, and the root of its storage trie hangs below it, so that nodes of storage tries are at
-//! depths 64 to 128. Any subtrie may be blinded: a [`Stub`] with its hash stands in for it.
+//! depths 64 to 128. A key-value database has *entries* in place of accounts: leaves of 64 nibbles
+//! without storage, whose path is the key. Any subtrie may be blinded: a [`Stub`] with its hash stands in for it.
 //!
 //! **Paths of 64 nibbles.** A path of exactly 64 nibbles always names a storage root. An account's
 //! leaf at depth 64 shares 63 nibbles with another account's; no two Keccak-256 hashes that do are
@@ -26,11 +27,12 @@
 
 use crate::{
     arena::{Arena, Key, Link, NodeId, nibble, shared_nibbles},
+    commitment::Commitment,
     error::TrieError,
     node_ref::{NodeKind, NodeRef, Stub},
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SLOT_NIBBLES};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path, SLOT_NIBBLES};
 
 /// A Merkle Patricia trie in which any subtrie may be blinded (known by its hash only).
 ///
@@ -41,6 +43,7 @@ pub struct PartialTrie {
     pub(crate) base: Path,
     pub(crate) root: Link,
     pub(crate) arena: Arena,
+    pub(crate) commitment: Commitment,
 }
 
 /// A view of one node. Paths are relative: they hold the nibbles of the node itself.
@@ -80,12 +83,21 @@ pub enum NodeView<'a> {
         /// The value, which is never zero.
         value: U256,
     },
+    /// The leaf of an entry of a key-value database.
+    Entry {
+        /// The remaining nibbles below the parent.
+        path: Path,
+        /// The key, which is the full path.
+        key: B256,
+        /// The value.
+        value: &'a EntryValue,
+    },
     /// A blinded node.
     Stub(&'a Stub),
 }
 
 /// Result of [`PartialTrie::lookup`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// The trie proves that there is no such leaf.
     Absent,
@@ -93,6 +105,8 @@ pub enum Lookup<'a> {
     Account(Account),
     /// The value of the slot at the path, which is never zero.
     Slot(U256),
+    /// The value of the entry whose key is the path.
+    Entry(EntryValue),
     /// The path leads into a blinded subtrie, so whether the leaf exists is unknown.
     Stub {
         /// The blinded node.
@@ -118,7 +132,21 @@ impl PartialTrie {
             base,
             root: Link::EMPTY,
             arena: Arena::new(),
+            commitment: Commitment::Mpt,
         }
+    }
+
+    /// Returns the trie with nodes that are hashed by `commitment`. A new trie is hashed by
+    /// [`Commitment::Mpt`].
+    #[must_use]
+    pub fn committed_by(mut self, commitment: Commitment) -> Self {
+        self.commitment = commitment;
+        self
+    }
+
+    /// Returns how nodes are hashed.
+    pub const fn commitment(&self) -> Commitment {
+        self.commitment
     }
 
     /// Creates a trie at path `base` whose root is blinded.
@@ -202,6 +230,15 @@ impl PartialTrie {
                     value: U256::from_be_bytes(node.value),
                 }
             }
+            NodeId::Entry(index) => {
+                let node = &self.arena.entries[index];
+                let key = B256::from(node.key);
+                NodeView::Entry {
+                    path: Path::account(&key).suffix(node.depth.into()),
+                    key,
+                    value: &node.value,
+                }
+            }
             NodeId::Stub(index) => NodeView::Stub(&self.arena.stubs[index]),
         }
     }
@@ -213,7 +250,7 @@ impl PartialTrie {
             NodeId::Empty => None,
             NodeId::Branch(_) => Some(NodeKind::Branch),
             NodeId::Extension(_) => Some(NodeKind::Extension),
-            NodeId::Account(_) | NodeId::Storage(_) => Some(NodeKind::Leaf),
+            NodeId::Account(_) | NodeId::Storage(_) | NodeId::Entry(_) => Some(NodeKind::Leaf),
             NodeId::Stub(index) => self.arena.stubs[index].kind,
         }
     }
@@ -247,6 +284,9 @@ impl PartialTrie {
                 None => return Lookup::Account(self.arena.account(index)),
                 Some(_) => self.arena.accounts[index].storage,
             },
+            (NodeId::Entry(index), _) if slot.is_none() => {
+                return Lookup::Entry(self.arena.entries[index].value.clone());
+            }
             (NodeId::Stub(index), depth) => {
                 return Lookup::Stub {
                     stub: &self.arena.stubs[index],
@@ -278,7 +318,7 @@ impl PartialTrie {
     /// Walks along `key` from the node at `link`, at depth `depth`, to the leaf of that key, a
     /// blinded node, or nothing. Returns it with its depth.
     #[inline]
-    fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (NodeId, usize) {
+    pub(crate) fn walk(&self, mut link: Link, key: &Key, mut depth: usize) -> (NodeId, usize) {
         loop {
             let slot = link.id();
             match slot {
@@ -298,6 +338,9 @@ impl PartialTrie {
                     return (NodeId::Empty, depth);
                 }
                 NodeId::Storage(index) if self.arena.slots[index].key != *key => {
+                    return (NodeId::Empty, depth);
+                }
+                NodeId::Entry(index) if self.arena.entries[index].key != *key => {
                     return (NodeId::Empty, depth);
                 }
                 _ => return (slot, depth),
@@ -351,9 +394,11 @@ impl PartialTrie {
     ) -> Option<(Link, Link, usize)> {
         let mut parent = Link::EMPTY;
         loop {
-            // An account's leaf may be at 64 nibbles itself: continue to its storage.
-            let account_at_64 = depth == ACCOUNT_NIBBLES && matches!(link.id(), NodeId::Account(_));
-            if (depth == path.len() && !account_at_64) || link.is_stub() {
+            // The leaf of an account or of an entry may be at 64 nibbles itself: continue to its
+            // storage.
+            let is_leaf_at_64 = depth == ACCOUNT_NIBBLES
+                && matches!(link.id(), NodeId::Account(_) | NodeId::Entry(_));
+            if (depth == path.len() && !is_leaf_at_64) || link.is_stub() {
                 return (!link.is_empty()).then_some((parent, link, depth));
             }
             parent = link;
@@ -377,7 +422,9 @@ impl PartialTrie {
                     }
                     (link, depth) = (node.storage, ACCOUNT_NIBBLES);
                 }
-                NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => return None,
+                NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {
+                    return None;
+                }
             }
         }
     }
@@ -438,6 +485,16 @@ impl PartialTrie {
         );
         assert!(!value.is_zero(), "a leaf of value zero at slot {slot}");
         self.arena.add_slot(depth - ACCOUNT_NIBBLES, slot.0, value)
+    }
+
+    /// Adds the leaf of the entry with key `key`, at depth `depth`, that no node links to yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `depth` is over 64 nibbles.
+    pub fn push_entry(&mut self, depth: usize, key: &B256, value: EntryValue) -> Link {
+        assert!(depth <= ACCOUNT_NIBBLES, "an entry's leaf at depth {depth}");
+        self.arena.add_entry(depth, key.0, value)
     }
 
     /// Adds a blinded node that no node links to yet.
@@ -508,7 +565,7 @@ impl PartialTrie {
         if !self.arena.is_sparse() {
             return None;
         }
-        let mut compact = Self::new(self.base);
+        let mut compact = Self::new(self.base).committed_by(self.commitment);
         compact.root = compact.graft_subtrie(self, self.root);
         Some(compact)
     }

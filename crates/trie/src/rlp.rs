@@ -7,7 +7,10 @@
 //! | branch | list of sixteen children and a value, a string that secure tries leave empty |
 //! | child | the hash as a string; or the child's own RLP, where that is under 32 bytes; or "" |
 //! | account's value | list of nonce, balance, storage root, code hash |
+//! | entry's value | its length and the value, or a mark, its length and its hash, as a string |
 //! | slot's value | the number as a string, big-endian without leading zeros |
+//! | account's value in an upper trie | list of mark, nonce, balance, storage root, code hash if put; of mark and storage root if kept; of mark if deleted |
+//! | tombstone in an upper trie | the empty string |
 //!
 //! Hex-prefix: a first nibble of 2 (for a leaf) plus 1 (for an odd number of nibbles), a zero
 //! nibble if even, then the nibbles (Yellow Paper, appendix C).
@@ -15,11 +18,12 @@
 //! Decoded bytes are untrusted: lengths are checked before use, and only the canonical form is
 //! accepted.
 
-use crate::node_ref::NodeRef;
+use crate::{commitment::Commitment, node_ref::NodeRef, value_commitment::NODE_VALUE_BYTES_MAX};
 use alloc::vec::Vec;
-use alloy_primitives::{B256, U256};
+use alloy_primitives::{B256, Bytes, U256};
 use alloy_rlp::{Decodable, Header};
-use cambium_primitives::{Account, Path};
+use cambium_primitives::{Account, EntryValue, Path, StoredValue, VALUE_BYTES_MAX};
+use core::num::NonZeroU64;
 
 /// RLP of the empty string: no child.
 const EMPTY: u8 = 0x80;
@@ -262,17 +266,54 @@ pub fn encode_branch(children: &[Option<NodeRef>; 16], value: &[u8], out: &mut V
 }
 
 /// Returns the value of an account's leaf.
-pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<112> {
+pub(crate) fn account_value(account: &Account, storage_root: &B256) -> Buffer<113> {
+    account_items(&[], account, storage_root)
+}
+
+/// Returns the list of `first`, as single bytes, and an account's fields and storage root.
+fn account_items(first: &[u8], account: &Account, storage_root: &B256) -> Buffer<113> {
     let nonce = account.nonce.to_be_bytes();
     let nonce = &nonce[account.nonce.leading_zeros() as usize / 8..];
     let balance = account.balance.to_be_bytes::<32>();
     let balance = &balance[32 - account.balance.byte_len()..];
     let mut value = Buffer::new();
-    value.header(0xc0, string_len(nonce) + string_len(balance) + 66);
+    value.header(
+        0xc0,
+        first.len() + string_len(nonce) + string_len(balance) + 66,
+    );
+    value.extend(first);
     value.string(nonce);
     value.string(balance);
     value.hash(storage_root);
     value.hash(&account.code_hash);
+    value
+}
+
+/// Bits of the mark of a leaf in an upper trie: what the layer does to the account's fields.
+pub(crate) const MARK_KEPT: u8 = 1;
+/// The account has these fields.
+pub(crate) const MARK_PUT: u8 = 2;
+/// The account does not exist.
+pub(crate) const MARK_DELETED: u8 = 3;
+/// Added to the above: the slots of lower layers are void.
+pub(crate) const MARK_WIPED: u8 = 4;
+
+/// Returns the value of an account's leaf in an upper trie. Its list has another length than that
+/// of [`account_value`].
+pub(crate) fn marked_value(mark: u8, account: &Account, storage_root: &B256) -> Buffer<113> {
+    let mut value = Buffer::new();
+    match mark & !MARK_WIPED {
+        MARK_PUT => return account_items(&[mark], account, storage_root),
+        MARK_KEPT => {
+            value.header(0xc0, 1 + 33);
+            value.push(mark);
+            value.hash(storage_root);
+        }
+        _ => {
+            value.header(0xc0, 1);
+            value.push(mark);
+        }
+    }
     value
 }
 
@@ -282,6 +323,28 @@ pub(crate) fn slot_value(value: &[u8; 32]) -> Buffer<33> {
     let mut string = Buffer::new();
     string.string(&value[zeros..]);
     string
+}
+
+/// First byte of the value of an entry's leaf that commits to a hash. Lower ones are lengths.
+const HASHED: u8 = NODE_VALUE_BYTES_MAX as u8 + 1;
+
+/// Returns the value of an entry's leaf: its length in one byte and the value, up to 32 bytes; or 33,
+/// the length in four bytes, big-endian, and the Keccak-256 hash of the value.
+pub(crate) fn entry_value(value: &EntryValue) -> Vec<u8> {
+    let len = value.value_len();
+    let mut out = Vec::with_capacity(37);
+    match value {
+        EntryValue::Inline(bytes) if len <= NODE_VALUE_BYTES_MAX => {
+            out.push(len as u8);
+            out.extend_from_slice(bytes);
+        }
+        _ => {
+            out.push(HASHED);
+            out.extend_from_slice(&(len as u32).to_be_bytes());
+            out.extend_from_slice(Commitment::Mpt.entry_hash(value).as_slice());
+        }
+    }
+    out
 }
 
 /// A child in its parent's RLP.
@@ -461,4 +524,33 @@ pub(crate) fn decode_slot(mut value: &[u8]) -> Result<U256, Malformed> {
     } else {
         Ok(number)
     }
+}
+
+/// Decodes the value of an entry's leaf. A value over 32 bytes is known by length and hash: it is a
+/// stored value without a place.
+pub(crate) fn decode_entry(value: &[u8]) -> Result<EntryValue, Malformed> {
+    let (&first, rest) = value.split_first().ok_or("an empty value")?;
+    if usize::from(first) == rest.len() && rest.len() <= NODE_VALUE_BYTES_MAX {
+        return Ok(EntryValue::Inline(Bytes::copy_from_slice(rest)));
+    }
+    let (len, hash) = rest
+        .split_first_chunk()
+        .ok_or("a value of another length")?;
+    let len = u32::from_be_bytes(*len);
+    if first != HASHED || hash.len() != 32 {
+        return Err("an entry's value is malformed");
+    }
+    if !(NODE_VALUE_BYTES_MAX + 1..=VALUE_BYTES_MAX).contains(&(len as usize)) {
+        return Err("a hashed value of impossible length");
+    }
+    Ok(stored_nowhere(len, B256::from_slice(hash)))
+}
+
+/// Returns a value that is known by length and hash alone.
+pub(crate) const fn stored_nowhere(len: u32, hash: B256) -> EntryValue {
+    EntryValue::Stored(StoredValue {
+        hash,
+        len,
+        place: NonZeroU64::MAX,
+    })
 }

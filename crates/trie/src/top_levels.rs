@@ -50,7 +50,7 @@ pub enum TopLevelsError {
 /// Panics if there are not 256 shards.
 pub fn top_levels(shards: &[&PartialTrie]) -> Result<PartialTrie, TopLevelsError> {
     assert_eq!(shards.len(), SHARDS, "the top levels have 256 shards");
-    let mut top_levels = PartialTrie::new(Path::EMPTY);
+    let mut top_levels = PartialTrie::new(Path::EMPTY).committed_by(shards[0].commitment);
     let mut children = [Link::EMPTY; 16];
     for (first, shards) in shards.chunks(16).enumerate() {
         let mut below = [Link::EMPTY; 16];
@@ -116,7 +116,7 @@ impl PartialTrie {
     /// to be a branch.
     pub fn root_ref_with_prefix(&self, prefix_nibbles: usize) -> Option<NodeRef> {
         let to = self.base.len().checked_sub(prefix_nibbles)?;
-        let mut alone = Self::new(self.base.prefix(to));
+        let mut alone = Self::new(self.base.prefix(to)).committed_by(self.commitment);
         let root = match self.kind(self.root)? {
             NodeKind::Branch => alone.stub_of(self, self.root),
             _ if self.root.is_stub() => return None,

@@ -90,7 +90,7 @@ impl PartialTrie {
                     self.trace_names(node.storage, &key, 0, slots, out);
                 }
             }
-            NodeId::Empty | NodeId::Storage(_) | NodeId::Stub(_) => {}
+            NodeId::Empty | NodeId::Storage(_) | NodeId::Entry(_) | NodeId::Stub(_) => {}
         }
     }
 }

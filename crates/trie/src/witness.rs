@@ -9,7 +9,7 @@ use crate::{
     arena::{Link, NodeId},
     node_ref::{EMPTY_ROOT, NodeKind, NodeRef, Stub},
     partial::PartialTrie,
-    rlp::{Child, Malformed, RawNode, decode_account, decode_slot},
+    rlp::{Child, Malformed, RawNode, decode_account, decode_entry, decode_slot},
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes};
@@ -69,6 +69,22 @@ impl PartialTrie {
     ///
     /// Returns an error if a node is malformed, or if the trie would be far larger than `nodes`.
     pub fn from_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
+        Self::unfold(root, nodes, false)
+    }
+
+    /// Like [`Self::from_witness`], with nodes of a key-value database under
+    /// [`Commitment::Mpt`](crate::Commitment::Mpt). Values over 32 bytes are known by length and hash,
+    /// as [`ValueCommitment::of_entry`](crate::ValueCommitment::of_entry) returns them: they are stored
+    /// values whose place means nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_witness`].
+    pub fn from_entry_witness(root: B256, nodes: &[Bytes]) -> Result<(Self, usize), WitnessError> {
+        Self::unfold(root, nodes, true)
+    }
+
+    fn unfold(root: B256, nodes: &[Bytes], entries: bool) -> Result<(Self, usize), WitnessError> {
         let mut trie = Self::new(Path::EMPTY);
         if root == EMPTY_ROOT {
             return Ok((trie, nodes.len()));
@@ -78,6 +94,7 @@ impl PartialTrie {
             reached: HashSet::new(),
             nodes_left: UNFOLDED_MAX + UNFOLDED_MAX_EACH * nodes.len(),
             within: root,
+            entries,
         };
         let child = Child::Hash(root);
         trie.root = unfold
@@ -159,6 +176,8 @@ struct Unfold<'a> {
     nodes_left: usize,
     /// The hash of the node being read.
     within: B256,
+    /// Whether leaves are entries, and not accounts.
+    entries: bool,
 }
 
 impl Unfold<'_> {
@@ -242,6 +261,11 @@ impl Unfold<'_> {
                 let value = decode_slot(value).map_err(malformed)?;
                 let key = at.join(&path).slot_part().unwrap_or_default();
                 trie.push_slot(at.len(), &key, value)
+            }
+            RawNode::Leaf(path, value) if self.entries => {
+                let value = decode_entry(value).map_err(malformed)?;
+                let key = at.join(&path).account_part().unwrap_or_default();
+                trie.push_entry(at.len(), &key, value)
             }
             RawNode::Leaf(path, value) => {
                 let (account, root) = decode_account(value).map_err(malformed)?;

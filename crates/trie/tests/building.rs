@@ -13,7 +13,7 @@ use common::{Random, hashed, steps, trie_of};
 
 fn graft(prefix: &Path, leaves: &[(Path, LeafValue)]) -> Result<Link, TrieError> {
     let mut trie = PartialTrie::new(Path::EMPTY);
-    trie.graft_leaves(prefix, leaves.iter().copied(), std::iter::empty())
+    trie.graft_leaves(prefix, leaves.iter().cloned(), std::iter::empty())
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn leaves_that_make_no_state_are_refused() {
     let account = |key: &B256| (Path::account(key), LeafValue::Account(Account::default()));
     let slot = |key, slot, value| (Path::slot(key, slot), LeafValue::Slot(U256::from(value)));
     let elsewhere = LeafValue::Storage(Stub::bare(NodeRef::hash(B256::ZERO)));
-    let storage = |key: &B256| (Path::account(key), elsewhere);
+    let storage = |key: &B256| (Path::account(key), elsewhere.clone());
     let whole = Path::EMPTY;
 
     let fine = [
@@ -86,7 +86,7 @@ fn links_below(trie: &PartialTrie, link: Link, into: &mut Vec<Link>) {
         NodeView::Branch { children } => children.to_vec(),
         NodeView::Extension { child, .. } => vec![child],
         NodeView::Account { storage, .. } => vec![storage],
-        NodeView::Slot { .. } => vec![],
+        NodeView::Slot { .. } | NodeView::Entry { .. } => vec![],
     };
     into.push(link);
     below
@@ -197,12 +197,12 @@ fn changes_that_fit_no_state_are_refused_and_leave_nothing_to_read() {
         slots,
     };
     let (a, b) = (B256::repeat_byte(1), B256::repeat_byte(2));
-    let put = AccountUpdate::Put(Account::default());
+    let put = || AccountUpdate::Put(Account::default());
     let mut trie = PartialTrie::new(Path::account(&a).prefix(2));
-    trie.apply(&[change(a, put, vec![])], &mut NoResolve)
+    trie.apply(&[change(a, put(), vec![])], &mut NoResolve)
         .expect("nothing is absent");
 
-    let outside = trie.apply(&[change(b, put, vec![])], &mut NoResolve);
+    let outside = trie.apply(&[change(b, put(), vec![])], &mut NoResolve);
     let under = Box::new(*trie.base());
     let path = Path::account(&b);
     assert_eq!(
@@ -210,7 +210,7 @@ fn changes_that_fit_no_state_are_refused_and_leave_nothing_to_read() {
         Err(UpdateError::Trie(TrieError::Outside { path, under }))
     );
     let unsorted = trie.apply(
-        &[change(a, put, vec![(b, U256::ONE), (a, U256::ONE)])],
+        &[change(a, put(), vec![(b, U256::ONE), (a, U256::ONE)])],
         &mut NoResolve,
     );
     let path = Path::slot(&a, &a);

@@ -135,7 +135,7 @@ fn check_reads(trie: &PartialTrie, model: &Model, accounts: &[B256], slots: &[B2
             Lookup::Account(got) => assert_eq!(Some(&got), expected.map(|(account, _)| account)),
             Lookup::Absent => assert!(expected.is_none(), "{account}"),
             Lookup::Stub { depth, .. } => assert!(depth <= 63),
-            Lookup::Slot(_) => panic!("a slot at an account's path"),
+            Lookup::Slot(_) | Lookup::Entry(_) => panic!("no account at an account's path"),
         }
         for slot in slots {
             let expected = expected.and_then(|(_, slots)| slots.get(slot));
@@ -143,7 +143,7 @@ fn check_reads(trie: &PartialTrie, model: &Model, accounts: &[B256], slots: &[B2
                 Lookup::Slot(got) => assert_eq!(Some(&got), expected),
                 Lookup::Absent => assert!(expected.is_none(), "{account} {slot}"),
                 Lookup::Stub { depth, .. } => assert!(depth <= 128),
-                Lookup::Account(_) => panic!("an account at a slot's path"),
+                Lookup::Account(_) | Lookup::Entry(_) => panic!("no slot at a slot's path"),
             }
         }
     }
@@ -226,7 +226,7 @@ fn count(trie: &PartialTrie, link: Link) -> (usize, usize) {
         NodeView::Branch { children } => below(children),
         NodeView::Extension { child, .. } => below(&[child]),
         NodeView::Account { storage, .. } => below(&[storage]),
-        NodeView::Slot { .. } => below(&[]),
+        NodeView::Slot { .. } | NodeView::Entry { .. } => below(&[]),
     }
 }
 

@@ -73,11 +73,25 @@ pub(crate) struct StateArgs {
     peers: String,
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark of accounts.
 pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    run_own(args, quick, "state", Kind::Cambium)
+}
+
+/// Runs the same batches on entries of a key-value database: `./bench kv`.
+pub(crate) fn run_entries(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error>> {
+    run_own(args, quick, "kv", Kind::Binary)
+}
+
+fn run_own(
+    args: &StateArgs,
+    quick: bool,
+    name: &'static str,
+    own: Kind,
+) -> Result<Report, Box<dyn Error>> {
     let plan = plan(args, quick)?;
-    let kinds = kinds(&args.peers)?;
-    let mut report = Report::new("state");
+    let kinds = kinds(&args.peers, own)?;
+    let mut report = Report::new(name);
     let mut notes = Notes::default();
     let parameters = [
         ("accounts", json!(plan.workload.accounts)),
@@ -95,10 +109,10 @@ pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error
     let mut runs = plan.prepare(&kinds, args.reload || quick)?;
     plan.level(&mut runs, &mut notes);
     plan.run(&mut runs, &mut notes);
-    let own = runs
+    let sound = runs
         .iter()
         .find(|run| run.kind == Kind::Cambium && run.failure.is_none());
-    let alone = match own {
+    let alone = match sound {
         Some(run) if !args.only_batches => alone::measure(&plan, run, quick, &mut notes),
         _ => Map::new(),
     };
@@ -108,7 +122,10 @@ pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error
         .collect();
     let rates = EarlierRates::of(&plan.data_dir);
     let base_rate = rates.base(&plan);
-    report.targets = summary::targets(&plan, &runs, &report.results, &alone, base_rate);
+    report.targets = match own {
+        Kind::Binary => summary::entry_targets(&plan, &runs, &report.results),
+        _ => summary::targets(&plan, &runs, &report.results, &alone, base_rate),
+    };
     rates.keep(&plan, &report.results)?;
     report.comparison = summary::comparison(&report.results);
     if !alone.is_empty() {
@@ -117,8 +134,8 @@ pub(crate) fn run(args: &StateArgs, quick: bool) -> Result<Report, Box<dyn Error
     let (wrong, compared) = rounds::compare(&runs);
     report.errors = wrong;
     report.errors.extend(runs.iter().filter_map(|run| {
-        let failure = run.failure.as_ref().filter(|_| run.kind == Kind::Cambium)?;
-        Some(format!("cambium: {failure}"))
+        let failure = run.failure.as_ref().filter(|_| run.kind == own)?;
+        Some(format!("{own}: {failure}"))
     }));
     report
         .parameters
@@ -158,9 +175,9 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
     })
 }
 
-/// Returns Cambium, and the peers in the list.
-fn kinds(peers: &str) -> Result<Vec<Kind>, String> {
-    let mut kinds = vec![Kind::Cambium];
+/// Returns Cambium's own store, and the peers in the list.
+fn kinds(peers: &str, own: Kind) -> Result<Vec<Kind>, String> {
+    let mut kinds = vec![own];
     match peers {
         "none" => {}
         // Firewood runs only if it is named, because its licence makes using it a decision.

@@ -101,7 +101,9 @@ impl StoreRun {
     /// Returns the bytes of the log, which a chain would keep as its blocks.
     pub(crate) fn log_bytes(&self) -> u64 {
         match self.kind {
-            Kind::Cambium => system::disk_bytes(&self.dir().join("log")).unwrap_or(0),
+            Kind::Cambium | Kind::Binary => {
+                system::disk_bytes(&self.dir().join("log")).unwrap_or(0)
+            }
             _ => 0,
         }
     }

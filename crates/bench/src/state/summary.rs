@@ -366,6 +366,44 @@ pub(crate) fn targets(
     table.0
 }
 
+/// Returns the targets of `./bench kv` that apply to this run.
+pub(crate) fn entry_targets(plan: &Plan, runs: &[StoreRun], stores: &[Figures]) -> Vec<Target> {
+    let of = |kind: Kind, name: &str| {
+        let at = runs.iter().position(|run| run.kind == kind)?;
+        stores[at].get(name)?.as_f64()
+    };
+    let times = |kind: Kind, name: &str| Some(of(Kind::Binary, name)? / of(kind, name)?);
+    let mut table = Table(Vec::new());
+    let (mode, nomt, qmdb) = match plan.warm {
+        true => ("all in memory", 4.0, 1.0 / 3.0),
+        false => ("cold", 2.5, 1.0),
+    };
+    for (with, prefix) in [("", ""), (" and with a witness", "witness_")] {
+        let name = format!("{prefix}transfers_per_second");
+        let ahead = format!("ahead of NOMT{with}, {mode}");
+        table.at_least(&ahead, times(Kind::Nomt, &name), "x", nomt);
+    }
+    table.at_least(
+        &format!("ahead of QMDB, which proves no absence by key, {mode}"),
+        times(Kind::Qmdb, "transfers_per_second"),
+        "x",
+        qmdb,
+    );
+    table.at_most(
+        "bytes of a witness, share of NOMT's path proofs",
+        times(Kind::Nomt, "witness_bytes_median").map(|share| 100.0 * share),
+        "%",
+        100.0,
+    );
+    table.at_most(
+        "device reads for a cold access (read and root)",
+        of(Kind::Binary, "first_batch_own_reads_an_access"),
+        "reads",
+        1.05,
+    );
+    table.0
+}
+
 struct Table(Vec<Target>);
 
 impl Table {

@@ -1,8 +1,13 @@
 //! Command line arguments, with their help texts.
 
+use super::{
+    db_args::{DbArgs, WriteArgs},
+    kv_args::{KV_HELP, KvCommand},
+    sizes::parse_size,
+};
 use cambium::{
     Address, B256, ChainSpec, ExecutorKind, Fork, READ_AHEAD_DEFAULT, STATELESS_GAS_LIMIT_MAX,
-    Spread, StorageKey, U256, WholeNodes, WitnessForm,
+    Spread, StateError, StorageKey, U256, WholeNodes, WitnessForm,
 };
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use std::{
@@ -122,6 +127,9 @@ bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives
     /// Make old states readable: accounts and slots at any block
     #[command(subcommand)]
     History(HistoryCommand),
+    /// Store values under keys of 32 bytes, with a root that commits to all of them
+    #[command(subcommand, after_help = KV_HELP)]
+    Kv(KvCommand),
     /// Generate a chain of payments, token transfers, swaps and slot reads, for any client
     #[command(after_help = WORKLOAD_HELP)]
     Workload(WorkloadArgs),
@@ -135,7 +143,7 @@ pub(crate) enum DbCommand {
     Stats(DbArgs),
     /// Read everything, hash the state from its leaves, and compare it with the roots
     Check(CheckArgs),
-    /// Copy the database to a new directory, even while another process writes to it
+    /// Copy the database and its history to a new directory, even while another process writes to them
     ///
     /// If both directories are on one file system, files that are no longer written to are hard
     /// linked, which takes no time and no space. The copy is opened to check that it is complete
@@ -149,6 +157,9 @@ pub(crate) struct BackupArgs {
     /// Directory of the copy, which must be empty or not exist
     #[arg(value_name = "DIR")]
     pub(crate) to: PathBuf,
+    /// Leave the history out: `cambium history build` makes it in the copy, as far as the log goes
+    #[arg(long)]
+    pub(crate) no_history: bool,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -162,58 +173,36 @@ pub(crate) struct RepairArgs {
     pub(crate) dry_run: bool,
 }
 
+/// The commitment of a chain, which its state roots follow.
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct DbArgs {
-    /// Directory of the database
-    #[arg(long, short = 'd', value_name = "DIR")]
-    pub(crate) datadir: PathBuf,
-    /// Memory for caches and recent blocks together: 512M, 4G
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
-    pub(crate) memory: u64,
-    #[command(flatten)]
-    pub(crate) files: FileArgs,
+pub(crate) struct CommitmentArgs {
+    /// What state roots are: mpt, Ethereum's own, or layered, which are computed in memory from
+    /// what recent blocks changed. An existing database knows its own
+    #[arg(long, value_enum, default_value = "mpt")]
+    pub(crate) commitment: CommitmentKind,
+    /// Number of blocks of an interval of the layered commitment, a parameter of the chain
+    #[arg(long, value_name = "BLOCKS", required_if_eq("commitment", "layered"))]
+    pub(crate) merge_interval: Option<u64>,
 }
 
-/// A database that the command writes to.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct WriteArgs {
-    #[command(flatten)]
-    pub(crate) db: DbArgs,
-    /// Keep this many blocks below the head: older blocks are removed with their changesets, and
-    /// states before them are no longer available [default: all]
-    #[arg(long, value_name = "N")]
-    pub(crate) keep_blocks: Option<u64>,
-    /// Keep removed data readable for processes that read the database, until they are this many
-    /// checkpoints behind
-    #[arg(long, value_name = "N", default_value_t = READER_LAG)]
-    pub(crate) reader_lag: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommitmentKind {
+    Mpt,
+    Layered,
 }
 
-/// Default of `--reader-lag`, in checkpoints.
-const READER_LAG: u64 = 16;
-
-impl From<DbArgs> for WriteArgs {
-    fn from(db: DbArgs) -> Self {
-        Self {
-            db,
-            keep_blocks: None,
-            reader_lag: READER_LAG,
+impl CommitmentArgs {
+    /// Blocks of an interval, if the commitment is `layered`.
+    pub(crate) fn merge_interval(&self) -> Result<Option<u64>, StateError> {
+        match (self.commitment, self.merge_interval) {
+            (CommitmentKind::Layered, blocks) => Ok(blocks),
+            (CommitmentKind::Mpt, None) => Ok(None),
+            (CommitmentKind::Mpt, Some(_)) => {
+                let what = "--merge-interval is for --commitment layered";
+                Err(StateError::BadOptions(what.to_owned()))
+            }
         }
     }
-}
-
-/// File sizes, for tests that exercise file rotation.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct FileArgs {
-    /// Maximum size of a segment
-    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
-    pub(crate) segment_size: Option<u64>,
-    /// Size of the buffer in which pages are collected before they are written
-    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
-    pub(crate) segment_buffer: Option<u64>,
-    /// Size after which the block log continues in a new file
-    #[arg(long, value_name = "SIZE", value_parser = parse_file_size, hide = true)]
-    pub(crate) log_file_size: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -221,6 +210,8 @@ pub(crate) struct InitArgs {
     /// Genesis file, as geth, reth and hive write them
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: PathBuf,
+    #[command(flatten)]
+    pub(crate) commitment: CommitmentArgs,
     #[command(flatten)]
     pub(crate) db: DbArgs,
 }
@@ -572,6 +563,8 @@ pub(crate) struct WorkloadArgs {
     /// Directory for genesis.json, chain.rlp and access-lists.rlp
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) commitment: CommitmentArgs,
     /// Number of accounts at genesis
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) accounts: u64,
@@ -675,39 +668,6 @@ pub(crate) struct DemoArgs {
     pub(crate) blocks: u64,
 }
 
-/// Minimum memory for opening a database, in bytes.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
-
-/// Parses the size of a file, which is at least one block of the device.
-fn parse_file_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text, 4096, "the minimum is 4K")
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text, MEMORY_BYTES_MIN, "the minimum is 1M")
-}
-
-fn parse_bytes(text: &str, min: u64, too_few: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        "T" | "TB" | "TIB" => 40,
-        _ => return Err("a size is a number with K, M, G or T: 512M, 4G".to_owned()),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "a size is a number with K, M, G or T: 512M, 4G".to_owned())?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes) if bytes >= min => Ok(bytes),
-        Some(_) => Err(too_few.to_owned()),
-        None => Err("the size does not fit into 64 bits".to_owned()),
-    }
-}
-
 fn parse_gas(text: &str) -> Result<u64, String> {
     let bad = || "gas is a number, optionally with K, M or G: 60M is 60,000,000".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -749,26 +709,6 @@ mod tests {
     #[test]
     fn the_arguments_contradict_each_other_nowhere() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_are_numbers_with_a_letter() {
-        assert_eq!(parse_size("512M"), Ok(512 << 20));
-        assert_eq!(parse_size("4g"), Ok(4 << 30));
-        assert_eq!(parse_size("2 GiB").ok(), None);
-        assert_eq!(parse_size("1048576"), Ok(1 << 20));
-        for bad in [
-            "",
-            "M",
-            "-1G",
-            "1.5G",
-            "1X",
-            "99999999999T",
-            "100K",
-            "4 g é",
-        ] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Commands on a chain's blocks and state: init, export, unwind, get.
 
 use super::{
-    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs, WriteArgs},
+    args::{ExportArgs, GetArgs, InitArgs, UnwindArgs},
+    db_args::WriteArgs,
     error::Failure,
     history, open,
     output::{Output, Report, Table, bytes, count},
@@ -9,14 +10,18 @@ use super::{
 use alloy_primitives::utils::format_ether;
 use cambium::{
     AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK256_EMPTY,
-    LoadProgress, StateError, U256, keccak256,
+    LoadProgress, Options, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::{iter, path::Path};
 
 pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
-    let (chain, there) = open_or_init(&args.genesis, &args.db.clone().into(), out)?;
+    let blocks = args.commitment.merge_interval()?;
+    let (chain, there) = open_or_init(&args.genesis, &args.db.clone().into(), blocks, out)?;
+    if chain.db().merge_interval() != blocks {
+        return Err(other_commitment(chain.db().merge_interval()).into());
+    }
     let (state_root, title) = match there {
         None => (chain.db().view()?.state_root(), "Created a database."),
         Some(state_root) => (
@@ -27,22 +32,33 @@ pub(crate) fn init(args: &InitArgs, out: &Output) -> Result<Report, Failure> {
     Ok(described(&chain, state_root, title))
 }
 
-/// Creates a database, or opens an existing one, which must have the same genesis. Returns the
-/// genesis state root of an existing one.
+/// The error for a database that exists already, with another commitment than was asked for.
+fn other_commitment(merge_interval: Option<u64>) -> StateError {
+    let own = match merge_interval {
+        None => "--commitment mpt".to_owned(),
+        Some(blocks) => format!("--commitment layered --merge-interval {blocks}"),
+    };
+    StateError::BadOptions(format!("the database exists already, made with {own}"))
+}
+
+/// Creates a database, with intervals of `merge_interval` blocks if it is to have the `layered`
+/// commitment, or opens an existing one, which must have the same genesis. Returns the genesis state
+/// root of an existing one.
 pub(crate) fn open_or_init(
     genesis: &Path,
     args: &WriteArgs,
+    merge_interval: Option<u64>,
     out: &Output,
 ) -> Result<(Chain, Option<B256>), Failure> {
     if !open::exists(&args.db)? {
-        return Ok((make(genesis, args, out)?, None));
+        return Ok((make(genesis, args, merge_interval, out)?, None));
     }
     match open::chain_to_write(args, out) {
         // Initialization was interrupted before the first block was stored: start again.
         Err(Failure::Chain(error))
             if matches!(*error, ChainError::State(StateError::Unfinished)) =>
         {
-            Ok((make(genesis, args, out)?, None))
+            Ok((make(genesis, args, merge_interval, out)?, None))
         }
         Err(failure) => Err(failure),
         Ok(chain) => {
@@ -54,12 +70,20 @@ pub(crate) fn open_or_init(
     }
 }
 
-fn make(genesis: &Path, args: &WriteArgs, out: &Output) -> Result<Chain, Failure> {
+fn make(
+    genesis: &Path,
+    args: &WriteArgs,
+    merge_interval: Option<u64>,
+    out: &Output,
+) -> Result<Chain, Failure> {
     let bar = out.bar(1, INIT_BAR);
     let made = Chain::init(
         open::disk(&args.db.datadir),
         genesis,
-        open::options_to_write(args),
+        Options {
+            merge_interval_blocks: merge_interval,
+            ..open::options_to_write(args)
+        },
         &mut init_progress(&bar),
     );
     bar.finish_and_clear();

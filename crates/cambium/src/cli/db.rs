@@ -1,12 +1,16 @@
 //! Commands on the database itself: stats, check, backup, repair.
 
 use super::{
-    args::{BackupArgs, CheckArgs, DbArgs, RepairArgs},
+    args::{BackupArgs, CheckArgs, RepairArgs},
+    db_args::DbArgs,
     error::{Exit, Failure},
     figures, history, open,
     output::{Output, Report, Table, bytes, count},
 };
-use cambium::{BlockId, Chain, CheckProgress, CheckReport, RepairProgress, RepairReport, Stats};
+use cambium::{
+    BackupReport, BackupSizes, BlockId, Chain, CheckProgress, CheckReport, HistoryCopy,
+    RepairProgress, RepairReport, Stats,
+};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 
@@ -227,17 +231,33 @@ fn checked(report: &CheckReport) -> Report {
 pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure> {
     let (from, to) = (open::disk_to_read(&args.db)?, open::disk(&args.to));
     let bar = out.bar(0, "{spinner} {msg}");
-    let done = cambium::backup(&from, &to, open::options(&args.db), &mut |sizes| {
+    let options = open::options(&args.db);
+    let mut progress = |sizes: &BackupSizes| {
         let (shared, copied) = (bytes(sizes.linked_bytes), bytes(sizes.copied_bytes));
         bar.set_message(format!("{shared} shared, {copied} copied"));
         bar.tick();
-    });
+    };
+    let done: Result<_, Failure> = match args.no_history {
+        true => cambium::backup(&from, &to, options, &mut progress)
+            .map(|report| (report, None))
+            .map_err(Failure::from),
+        false => {
+            cambium::backup_with_history(&from, &to, options, &mut progress).map_err(Failure::from)
+        }
+    };
     bar.finish_and_clear();
-    let cambium::BackupReport { head, sizes } = done?;
+    let (BackupReport { head, sizes }, history) = done?;
+    let sizes = sizes + history.map_or(BackupSizes::default(), |history| history.sizes);
     let of = |files, size| format!("{} files of {}", count(files), bytes(size));
     let table = Table::default()
         .row("copy", args.to.display())
         .row("head", head)
+        .row(
+            "history",
+            history
+                .as_ref()
+                .map_or_else(|| "none".to_owned(), history_blocks),
+        )
         .row("shared", of(sizes.linked_files, sizes.linked_bytes))
         .row("copied", of(sizes.copied_files, sizes.copied_bytes));
     Ok(Report::new(
@@ -246,12 +266,36 @@ pub(crate) fn backup(args: &BackupArgs, out: &Output) -> Result<Report, Failure>
             "copy": args.to.display().to_string(),
             "head_number": head.number,
             "head_hash": head.hash,
+            "history": history.as_ref().map(history_json),
             "shared_files": sizes.linked_files,
             "shared_bytes": sizes.linked_bytes,
             "copied_files": sizes.copied_files,
             "copied_bytes": sizes.copied_bytes,
         }),
     ))
+}
+
+/// The blocks of a history that was copied.
+fn history_blocks(history: &HistoryCopy) -> String {
+    let HistoryCopy { first, upto, sizes } = history;
+    format!(
+        "blocks {} to {}, {} files of {}",
+        count(first.number),
+        count(upto.number),
+        count(sizes.linked_files + sizes.copied_files),
+        bytes(sizes.linked_bytes + sizes.copied_bytes)
+    )
+}
+
+fn history_json(history: &HistoryCopy) -> Value {
+    let HistoryCopy { first, upto, sizes } = history;
+    json!({
+        "first_number": first.number,
+        "last_number": upto.number,
+        "last_hash": upto.hash,
+        "files": sizes.linked_files + sizes.copied_files,
+        "bytes": sizes.linked_bytes + sizes.copied_bytes,
+    })
 }
 
 pub(crate) fn repair(args: &RepairArgs, out: &Output) -> Result<Report, Failure> {

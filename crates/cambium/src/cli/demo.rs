@@ -65,6 +65,7 @@ fn make_chain(args: &DemoArgs, dir: &Path, out: &Output) -> Result<(Workload, Ge
         memory_bytes: Options::default().memory_bytes,
         force: false,
         access_lists: false,
+        merge_interval: None,
     };
     let made = generate(&workload, dir, how, out)?;
     let size = |file: &Path| bytes(file.metadata().map_or(0, |metadata| metadata.len()));

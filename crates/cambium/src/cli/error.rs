@@ -1,5 +1,6 @@
 //! Failures of commands and their exit codes, which are classified by what the user can do.
 
+use cambium::kv::{KvError, VerifyError};
 use cambium::{
     B256, BlockId, ChainError, FileError, GenesisError, HistoryError, ProofError, StateError,
     StatelessError, StoreError, WorkloadError, brief_json_error,
@@ -43,6 +44,22 @@ pub(crate) enum Failure {
     Proof { root: B256, error: Box<ProofError> },
     #[error("the proof of the range does not hold for state root {root}: {why}")]
     Range { root: B256, why: String },
+    #[error(transparent)]
+    Kv(Box<KvError>),
+    #[error("the proof does not hold for root {root}: {error}")]
+    Entries { root: B256, error: Box<VerifyError> },
+    #[error("the proof does not hold for root {root}: {why}")]
+    BadEntries { root: B256, why: String },
+    #[error("{} is not a key-value store: it has no database", .0.display())]
+    NoStore(PathBuf),
+    #[error("{why}")]
+    BadEntry { why: String },
+    #[error("{file}: line {line}: {why}")]
+    BadLine {
+        file: String,
+        line: u64,
+        why: String,
+    },
     #[error("{file}: not a valid {what}: {source}")]
     NoSuchJson {
         file: String,
@@ -83,6 +100,15 @@ impl From<ChainError> for Failure {
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         ChainError::from(error).into()
+    }
+}
+
+impl From<KvError> for Failure {
+    fn from(error: KvError) -> Self {
+        match error {
+            KvError::State(error) => error.into(),
+            error => Self::Kv(Box::new(error)),
+        }
     }
 }
 
@@ -161,9 +187,17 @@ impl Failure {
                 StatelessError::Invalid { .. } => Exit::InvalidBlock,
                 _ => Exit::DoesNotHold,
             },
-            Self::Proof { .. } | Self::Range { .. } | Self::NoSuchJson { .. } => Exit::DoesNotHold,
+            Self::Proof { .. }
+            | Self::Range { .. }
+            | Self::Entries { .. }
+            | Self::BadEntries { .. }
+            | Self::NoSuchJson { .. } => Exit::DoesNotHold,
             Self::History(error) => history_exit(error),
             Self::Workload(_)
+            | Self::Kv(_)
+            | Self::NoStore(_)
+            | Self::BadEntry { .. }
+            | Self::BadLine { .. }
             | Self::Exists(_)
             | Self::DemoExists(_)
             | Self::NothingToExport { .. }
@@ -178,6 +212,7 @@ impl Failure {
         match self {
             Self::Import { error, .. } => import_advice(error),
             Self::Chain(error) => database_advice(error),
+            Self::NoStore(_) => Some("create one with `cambium kv init --datadir DIR`"),
             Self::Exists(_) => Some("choose another file, or overwrite it with --force"),
             _ => None,
         }

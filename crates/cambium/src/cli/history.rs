@@ -1,7 +1,8 @@
 //! The history: made and checked by commands of its own, followed by imports, read by others.
 
 use super::{
-    args::{DbArgs, HistoryBuildArgs, HistoryMode, NodesArgs, StateArgs, WriteArgs},
+    args::{HistoryBuildArgs, HistoryMode, NodesArgs, StateArgs},
+    db_args::{DbArgs, WriteArgs},
     error::Failure,
     open,
     output::{Output, Report, Table, bytes, count},

@@ -136,7 +136,7 @@ fn open_or_make(args: &ImportArgs, out: &Output) -> Result<Chain, Failure> {
     let Some(genesis) = &args.genesis else {
         return open::chain_to_write(&db, out);
     };
-    chain::open_or_init(genesis, &db, out).map(|(chain, _)| chain)
+    chain::open_or_init(genesis, &db, None, out).map(|(chain, _)| chain)
 }
 
 /// Imports files in order, with a progress bar. `access_lists` is a file of the blocks' access

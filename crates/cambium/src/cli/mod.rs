@@ -4,6 +4,9 @@
 //! with `--json`, as one JSON object. Notes, progress and errors go to standard error. [`error`]
 //! defines the exit codes.
 
+mod sizes;
+mod db_args;
+mod kv_args;
 mod args;
 mod error;
 mod output;
@@ -17,6 +20,7 @@ mod range;
 mod import;
 mod db;
 mod workload;
+mod kv;
 mod demo;
 
 use args::{Args, Command, DbCommand, HistoryCommand};
@@ -70,6 +74,7 @@ fn run(command: &Command, out: &Output) -> Result<Report, Failure> {
         Command::Db(DbCommand::Backup(args)) => db::backup(args, out),
         Command::Db(DbCommand::Repair(args)) => db::repair(args, out),
         Command::History(HistoryCommand::Build(args)) => history::build(args, out),
+        Command::Kv(command) => kv::run(command, out),
         Command::Workload(args) => workload::workload(args, out),
         Command::Demo(args) => demo::demo(args, out),
     }

@@ -1,7 +1,7 @@
 //! Opening databases, and printing the notes of their recovery.
 
 use super::{
-    args::{DbArgs, WriteArgs},
+    db_args::{DbArgs, WriteArgs},
     error::Failure,
     output::Output,
 };

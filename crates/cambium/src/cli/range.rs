@@ -145,7 +145,7 @@ fn leaves_of(trie: &PartialTrie, range: &LeafRange) -> Result<Vec<Leaf>, cambium
             code_hash: account.code_hash,
         }),
         LeafValue::Slot(value) => Some(Leaf::Slot { path, value }),
-        LeafValue::Storage(_) => None,
+        LeafValue::Storage(_) | LeafValue::Entry(_) => None,
     };
     Ok(leaves.filter_map(leaf).collect())
 }

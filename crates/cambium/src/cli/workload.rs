@@ -35,6 +35,8 @@ pub(crate) struct How {
     /// Whether existing files are overwritten.
     pub(crate) force: bool,
     pub(crate) access_lists: bool,
+    /// Blocks of an interval, if the chain has the `layered` commitment.
+    pub(crate) merge_interval: Option<u64>,
 }
 
 pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Failure> {
@@ -70,6 +72,7 @@ pub(crate) fn workload(args: &WorkloadArgs, out: &Output) -> Result<Report, Fail
         memory_bytes: args.memory,
         force: args.force,
         access_lists: args.access_lists || args.fork.has_access_lists(),
+        merge_interval: args.commitment.merge_interval()?,
     };
     let made = generate(&workload, &args.out, how, out)?;
     let size = |file: &Path| fs::metadata(file).map_or(0, |metadata| metadata.len());
@@ -131,6 +134,7 @@ pub(crate) fn generate(
     bar.finish_and_clear();
     let options = Options {
         memory_bytes: how.memory_bytes,
+        merge_interval_blocks: how.merge_interval,
         ..Options::default()
     };
     let disk = Arc::new(StdDisk::new(scratch.path().join("db")));

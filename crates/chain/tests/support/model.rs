@@ -81,6 +81,7 @@ impl Model {
             }
             match change.account {
                 AccountUpdate::Keep => {}
+                AccountUpdate::Entry(_) => panic!("a chain's state has no entries"),
                 AccountUpdate::Put(account) => drop(self.accounts.insert(change.path, account)),
                 AccountUpdate::Delete => drop(self.accounts.remove(&change.path)),
             }

@@ -119,6 +119,14 @@ counters! {
         node_hashes,
         /// State roots computed.
         roots,
+        /// Roots of the states at which intervals of the `layered` commitment end.
+        snapshot_roots,
+        /// Blocks whose root waited for the root of such a state.
+        snapshot_root_waits,
+        /// Time that their roots waited, in nanoseconds.
+        snapshot_root_wait_ns,
+        /// Time spent computing the roots of such states, in the background, in nanoseconds.
+        snapshot_root_ns,
         /// Blocks made durable.
         blocks_committed,
         /// Syncs of the block log.

@@ -18,9 +18,34 @@ pub enum StateError {
     /// Changes that contradict the state they apply to, such as slots of an absent account.
     #[error("invalid state changes: {0}")]
     BadChanges(TrieError),
+    /// A leaf of another kind than the database has: accounts, or entries of a key-value database.
+    #[error("the leaf at {path} can't be in this database, which has {leaves}")]
+    WrongLeaf {
+        /// Path of the account, or key of the entry.
+        path: B256,
+        /// What the database has.
+        leaves: &'static str,
+    },
+    /// A value that is stored apart from its leaf, and is not there.
+    #[error("the value with hash {hash} is not at its place {place:#x}: run `cambium db check`")]
+    MissingValue {
+        /// Hash of the value.
+        hash: B256,
+        /// Where the leaf says that it is.
+        place: u64,
+    },
     /// Options outside their limits.
     #[error("invalid options: {0}")]
     BadOptions(String),
+    /// Work that needs the commitment `mpt`, on a chain of another one. Contains what needs it.
+    #[error(
+        "{0} needs the state root of the `mpt` commitment, and this chain has the `layered` \
+         commitment"
+    )]
+    NotUnderLayered(&'static str),
+    /// Work that needs the commitment `layered`, on a chain of another one. Contains what needs it.
+    #[error("{0} exists under the `layered` commitment, and this chain has another one")]
+    NotUnderMpt(&'static str),
     /// A first block, properties, or a directory that a new database can't be created with.
     #[error("can't create the database: {0}")]
     BadStart(String),

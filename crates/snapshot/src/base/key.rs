@@ -2,19 +2,21 @@
 
 use crate::base::{
     error::StateError,
-    layout::{account_in, slot_in},
+    layout::{account_in, entry_in, slot_in},
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, DecodeError, Path, SlotValue};
+use cambium_primitives::{Account, DecodeError, EntryValue, Path, SlotValue};
 use cambium_store::Page;
 use cambium_trie::Lookup;
 
 /// Largest size of an account's compact encoding, in bytes. A slot's value takes at most 32.
 const ACCOUNT_BYTES_MAX: usize = 75;
 
-/// A key of the state: an account ([`B256`]) or a storage slot (a pair of them).
+/// A key of the state: an account ([`B256`]) or a storage slot (a pair of them), or that of an entry
+/// ([`EntryKey`]).
 pub trait Key: Copy + Ord + Send + Sync {
-    /// Value at the key: `Option<Account>` for an account, [`U256`] for a slot (zero if absent).
+    /// Value at the key: `Option<Account>` for an account, [`U256`] for a slot (zero if absent), and
+    /// `Option<EntryValue>` for an entry.
     type Value: Send;
 
     /// Path of the key's leaf in the state trie.
@@ -126,6 +128,52 @@ impl Key for (B256, B256) {
     }
 }
 
+/// The key of an entry of a key-value database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryKey(pub B256);
+
+impl Key for EntryKey {
+    type Value = Option<EntryValue>;
+
+    fn path(&self) -> Path {
+        Path::account(&self.0)
+    }
+
+    fn entry(&self) -> CacheKey<'_> {
+        CacheKey {
+            account: &self.0,
+            slot: None,
+        }
+    }
+
+    fn resident(lookup: &Lookup<'_>) -> Self::Value {
+        match lookup {
+            Lookup::Entry(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    fn in_page(page: &Page, path: &Path) -> Result<Self::Value, StateError> {
+        entry_in(page, path)
+    }
+
+    fn to_entry(value: &Self::Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(value) = value {
+            bytes.reserve(value.encoded_len());
+            value.encode_to(&mut bytes);
+        }
+        bytes
+    }
+
+    fn from_entry(bytes: &[u8]) -> Result<Self::Value, DecodeError> {
+        match bytes {
+            [] => Ok(None),
+            _ => EntryValue::decode(bytes).map(Some),
+        }
+    }
+}
+
 /// Key of the value cache.
 #[derive(Clone, Copy)]
 pub struct CacheKey<'a> {
@@ -139,6 +187,8 @@ pub struct CacheKey<'a> {
 pub enum MergedChange {
     /// The account's new value, or `None` if it was deleted.
     Account(B256, Option<Account>),
+    /// The entry's new value, or `None` if it was deleted.
+    Entry(B256, Option<EntryValue>),
     /// The slot's new value, by account and slot. Zero deletes it.
     Slot(B256, B256, U256),
     /// All slots of the account were cleared. Slots that have a [`MergedChange::Slot`] too were set

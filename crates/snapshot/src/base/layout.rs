@@ -8,9 +8,11 @@
 use crate::base::{counters::Counters, error::StateError};
 use alloy_primitives::{B256, U256};
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, SLOT_NIBBLES, SlotValue};
+use cambium_primitives::{
+    ACCOUNT_NIBBLES, Account, DecodeError, EntryValue, Path, SLOT_NIBBLES, SlotValue,
+};
 use cambium_store::{Page, PageAddr};
-use cambium_trie::{LeafValue, Link, NodeRef, PartialTrie, Place, Stub};
+use cambium_trie::{Commitment, LeafValue, Link, NodeRef, PartialTrie, Place, Stub};
 
 /// Returns the shard of a path, 0 to 255: its first byte. The path must have at least two nibbles.
 pub fn shard_of(path: &Path) -> usize {
@@ -58,8 +60,8 @@ fn damaged(path: &Path, source: DecodeError) -> StateError {
     }
 }
 
-/// Decodes a leaf's value as pages encode it. The length of `path` decides whether it is a slot's
-/// or an account's.
+/// Decodes a leaf's value as pages encode it. The length of `path` decides whether it is a slot's,
+/// and the first byte whether it is an account's or an entry's.
 ///
 /// # Errors
 ///
@@ -67,6 +69,8 @@ fn damaged(path: &Path, source: DecodeError) -> StateError {
 pub fn decode_leaf(path: &Path, bytes: &[u8]) -> Result<LeafValue, StateError> {
     let leaf = if path.len() == SLOT_NIBBLES {
         SlotValue::decode(bytes).map(LeafValue::Slot)
+    } else if EntryValue::is_encoding(bytes) {
+        EntryValue::decode(bytes).map(LeafValue::Entry)
     } else {
         Account::decode(bytes).map(LeafValue::Account)
     };
@@ -81,6 +85,14 @@ pub(crate) fn account_in(page: &Page, path: &Path) -> Result<Option<Account>, St
         .transpose()
 }
 
+/// Returns the value of the entry at `path` in `page`, if there is one.
+pub(crate) fn entry_in(page: &Page, path: &Path) -> Result<Option<EntryValue>, StateError> {
+    let bytes = page.get(path);
+    bytes
+        .map(|bytes| EntryValue::decode(bytes).map_err(|source| damaged(path, source)))
+        .transpose()
+}
+
 /// Returns the value of the slot at `path` in `page`, or zero if the slot is absent.
 pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
     let Some(bytes) = page.get(path) else {
@@ -89,7 +101,7 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
     SlotValue::decode(bytes).map_err(|source| damaged(path, source))
 }
 
-/// Builds and hashes the subtrie of a page. Returns it with the link of its root, which is not set
+/// Builds the subtrie of a page, and hashes it by `commitment`. Returns it with the link of its root, which is not set
 /// as the trie's root.
 ///
 /// Nodes below a digest stay unhashed if `with_digests` is true; otherwise digests are ignored, and
@@ -102,6 +114,7 @@ pub(crate) fn slot_in(page: &Page, path: &Path) -> Result<U256, StateError> {
 pub fn subtrie_of(
     page: &Page,
     with_digests: bool,
+    commitment: Commitment,
     counters: &Counters,
 ) -> Result<(PartialTrie, Link), StateError> {
     let leaves = page
@@ -112,7 +125,7 @@ pub fn subtrie_of(
         true => decode_digests(page)?,
         false => Vec::new(),
     };
-    let mut trie = PartialTrie::new(Path::EMPTY);
+    let mut trie = PartialTrie::new(Path::EMPTY).committed_by(commitment);
     let root = trie.graft_leaves(page.prefix(), leaves.into_iter(), digests.into_iter())?;
     let hashed = trie.hash_nodes([root], &mut Batch::new());
     counters.node_hashes.add(hashed as u64);

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::base::{error::StateError, layout::shard_of};
 use cambium_primitives::Path;
-use cambium_trie::{Link, Lookup, PartialTrie, Stub};
+use cambium_trie::{Commitment, Link, Lookup, PartialTrie, Stub};
 use rustc_hash::FxBuildHasher;
 use std::{collections::HashMap, ops::Deref, sync::Arc};
 
@@ -22,7 +22,7 @@ pub struct Index {
 }
 
 /// Result of looking up a leaf in the index.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum IndexLookup {
     /// The index answers: with the leaf, or with its absence.
     Resident(Lookup<'static>),
@@ -110,6 +110,11 @@ impl Index {
     /// The chain of checkpoints that the index is stored in.
     pub const fn files(&self) -> IndexChain {
         self.files
+    }
+
+    /// How the nodes of the trie are hashed.
+    pub fn commitment(&self) -> Commitment {
+        self.shards[0].trie.commitment()
     }
 
     /// Whether the whole index is in memory.
@@ -343,6 +348,7 @@ fn found(lookup: Lookup<'_>) -> IndexLookup {
         Lookup::Stub { stub, depth } => IndexLookup::Page { stub: *stub, depth },
         Lookup::Account(account) => IndexLookup::Resident(Lookup::Account(account)),
         Lookup::Slot(value) => IndexLookup::Resident(Lookup::Slot(value)),
+        Lookup::Entry(value) => IndexLookup::Resident(Lookup::Entry(value)),
         Lookup::Absent => IndexLookup::Resident(Lookup::Absent),
     }
 }

@@ -4,7 +4,7 @@ use super::shard::{PartRef, Shard, copy};
 use crate::base::{counters::Counters, error::StateError};
 use cambium_primitives::{DecodeError, Path};
 use cambium_store::SectionReader;
-use cambium_trie::{Link, NodeView, PartialTrie};
+use cambium_trie::{Commitment, Link, NodeView, PartialTrie};
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use std::{
@@ -31,6 +31,8 @@ pub struct PartCache {
     resident: Mutex<ResidentParts>,
     /// Memory limit of the index, in bytes.
     bytes_max: u64,
+    /// How the nodes of the trie are hashed.
+    commitment: Commitment,
     counters: Arc<Counters>,
 }
 
@@ -57,14 +59,20 @@ impl ResidentParts {
 impl PartCache {
     /// Creates the cache. An index that takes more than `bytes_max` bytes in memory keeps its parts
     /// on disk; its tops and this cache share that limit.
-    pub fn new(bytes_max: u64, counters: Arc<Counters>) -> Self {
+    pub fn new(bytes_max: u64, commitment: Commitment, counters: Arc<Counters>) -> Self {
         let entries = (bytes_max / 4096).max(16) as usize;
         Self {
             parts: Cache::with_weighter(entries, bytes_max, PartWeight),
             resident: Mutex::default(),
             bytes_max,
+            commitment,
             counters,
         }
+    }
+
+    /// How the nodes of the trie are hashed.
+    pub const fn commitment(&self) -> Commitment {
+        self.commitment
     }
 
     /// Memory limit of the index, in bytes.
@@ -197,7 +205,8 @@ impl PartFile {
     ) -> Result<Arc<PartialTrie>, StateError> {
         let bytes = self.reader.check(part.offset, bytes)?;
         let corrupt = |error: DecodeError| self.reader.corrupt(part.offset, error.what);
-        let mut trie = PartialTrie::decode(bytes).map_err(corrupt)?;
+        let trie = PartialTrie::decode(bytes).map_err(corrupt)?;
+        let mut trie = trie.committed_by(self.cache.commitment);
         if trie.base() != path {
             let what = "a part of the index with the path of another";
             return Err(self.reader.corrupt(part.offset, what).into());
@@ -258,7 +267,10 @@ fn first_unchanged(dirty: &PartialTrie) -> BTreeSet<Path> {
             NodeView::Account { key, storage, .. } => {
                 found.extend(first_stub(dirty, storage, &Path::account(&key)));
             }
-            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => {}
+            NodeView::Slot { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Stub(_)
+            | NodeView::Empty => {}
         }
     }
     found
@@ -276,7 +288,10 @@ fn first_stub(trie: &PartialTrie, mut link: Link, at: &Path) -> Option<Path> {
                 (link, at) = (*child, at.child(nibble));
             }
             NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
-            NodeView::Account { .. } | NodeView::Slot { .. } | NodeView::Empty => return None,
+            NodeView::Account { .. }
+            | NodeView::Slot { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Empty => return None,
         }
     }
 }
@@ -317,7 +332,7 @@ pub(crate) fn join(
             grafted.map_err(|error| reader.corrupt(offset, error.what))?,
         ))
     };
-    let mut whole = PartialTrie::new(base);
+    let mut whole = PartialTrie::new(base).committed_by(top.commitment());
     let root = copy(top, top.root(), &base, &mut whole, &mut part_of)?;
     whole.set_root(root);
     whole.shrink_to_fit();

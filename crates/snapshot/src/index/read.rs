@@ -10,7 +10,7 @@ use super::{
 use crate::base::{error::StateError, layout::shard_prefix, pool};
 use cambium_primitives::{DecodeError, Reader};
 use cambium_store::{Checkpoint, SectionReader};
-use cambium_trie::{PartialTrie, SHARDS};
+use cambium_trie::{Commitment, PartialTrie, SHARDS};
 use rayon::prelude::*;
 use std::sync::{
     Arc,
@@ -52,7 +52,7 @@ struct ShardChanges {
 
 impl StoredIndex {
     /// Opens the index in `chain`: a checkpoint with a whole index, and then those with changes,
-    /// each on the one before it.
+    /// each on the one before it. Its nodes are hashed by `commitment`.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl StoredIndex {
     /// # Panics
     ///
     /// If `chain` is empty.
-    pub fn open(chain: &[&Checkpoint]) -> Result<Self, StateError> {
+    pub fn open(chain: &[&Checkpoint], commitment: Commitment) -> Result<Self, StateError> {
         let (first, newer) = chain.split_first().expect("a checkpoint");
         let changes = newer.iter().map(|checkpoint| {
             Ok(CheckpointChanges {
@@ -73,7 +73,7 @@ impl StoredIndex {
             })
         });
         Ok(Self {
-            tops: read_tops(first)?,
+            tops: read_tops(first, commitment)?,
             parts: first.read_pieces(INDEX)?,
             changes: changes.collect::<Result<_, StateError>>()?,
         })
@@ -122,7 +122,7 @@ pub(crate) fn read_index(
         Some(IndexChain::new(checkpoint.id(), bytes_of, before))
     });
     let files = files.expect("a checkpoint");
-    let index = StoredIndex::open(&chain)?;
+    let index = StoredIndex::open(&chain, cache.commitment())?;
     let bytes_max = cache.bytes_max();
     // An index takes more bytes in memory than on disk.
     if chain[0].section_len(INDEX).unwrap_or(0) <= bytes_max {
@@ -183,12 +183,12 @@ impl ShardChanges {
     }
 }
 
-fn read_tops(checkpoint: &Checkpoint) -> Result<Vec<Shard>, StateError> {
+fn read_tops(checkpoint: &Checkpoint, commitment: Commitment) -> Result<Vec<Shard>, StateError> {
     parse_section(checkpoint, TOPS, |reader| {
         let tops: Vec<_> = (0..SHARDS)
             .map(|_| EncodedTop::read(reader))
             .collect::<Result<_, _>>()?;
-        let decode = |(shard, top): (usize, &EncodedTop<'_>)| top.decode(shard);
+        let decode = |(shard, top): (usize, &EncodedTop<'_>)| top.decode(shard, commitment);
         let decoded: Vec<_> = pool::install(|| tops.par_iter().enumerate().map(decode).collect());
         decoded.into_iter().collect()
     })
@@ -218,8 +218,8 @@ impl<'a> EncodedTop<'a> {
         })
     }
 
-    fn decode(&self, shard: usize) -> Result<Shard, DecodeError> {
-        let mut trie = PartialTrie::decode(self.bytes)?;
+    fn decode(&self, shard: usize, commitment: Commitment) -> Result<Shard, DecodeError> {
+        let mut trie = PartialTrie::decode(self.bytes)?.committed_by(commitment);
         if *trie.base() != shard_prefix(shard) {
             return Err(DecodeError {
                 what: "the top of another shard",

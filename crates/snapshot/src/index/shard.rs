@@ -75,7 +75,7 @@ impl Shard {
 /// Copies a whole shard without cached node references, so that hashing the copy computes all nodes
 /// above the pages. The blinded nodes keep their references.
 pub(crate) fn without_cached_refs(whole: &PartialTrie) -> Result<PartialTrie, StateError> {
-    let mut bare = PartialTrie::new(*whole.base());
+    let mut bare = PartialTrie::new(*whole.base()).committed_by(whole.commitment());
     let (mut none, with_refs) = (|_: &mut _, _, _: &_| Ok(None), false);
     let root = copy_with(
         whole,
@@ -141,6 +141,7 @@ fn copy_with(
             into.push_account(at.len(), &key, &account, storage)
         }
         NodeView::Slot { key, value, .. } => into.push_slot(at.len(), &key, value),
+        NodeView::Entry { key, value, .. } => into.push_entry(at.len(), &key, value.clone()),
     };
     if let Some(node) = from.cached_ref(link).filter(|_| with_refs) {
         into.set_cached_ref(copied, node);

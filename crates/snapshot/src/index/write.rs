@@ -390,7 +390,7 @@ fn split_into_parts(
                 let place = Some(part.to_place());
                 return Ok(Some(top.push_stub(Stub { place, ..*stub })));
             }
-            NodeView::Slot { .. } | NodeView::Empty => true,
+            NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => true,
             NodeView::Branch { .. } | NodeView::Extension { .. } => false,
         };
         if has_none_below || above_unopened.contains(&link) {
@@ -413,7 +413,7 @@ fn split_into_parts(
             })
         }))
     };
-    let mut top = PartialTrie::new(base);
+    let mut top = PartialTrie::new(base).committed_by(whole.commitment());
     let root = copy(whole, whole.root(), &base, &mut top, &mut part_of)?;
     top.set_root(root);
     top.shrink_to_fit();
@@ -425,7 +425,7 @@ fn split_into_parts(
 fn find_above_parts(trie: &PartialTrie, link: Link, above: &mut TouchedNodes) -> bool {
     let is_above = match trie.visit(link) {
         NodeView::Stub(stub) => return PartRef::of(stub).is_some(),
-        NodeView::Slot { .. } | NodeView::Empty => return false,
+        NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => return false,
         NodeView::Branch { children } => {
             let are_above = children.map(|child| find_above_parts(trie, child, above));
             are_above.contains(&true)

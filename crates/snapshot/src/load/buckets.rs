@@ -13,9 +13,9 @@ use crate::{
 };
 use alloy_primitives::{B256, U256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, Path};
+use cambium_primitives::{Account, EntryValue, Path};
 use cambium_store::Codes;
-use cambium_trie::{PartialTrie, SHARDS, top_levels};
+use cambium_trie::{Commitment, PartialTrie, SHARDS, top_levels};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -75,19 +75,22 @@ pub struct LeafBuckets {
     buckets: Vec<LeafBucket>,
     spill: SpillFile,
     shares: MemoryShares,
+    commitment: Commitment,
     /// Number of accounts added.
     pub accounts: u64,
 }
 
 impl LeafBuckets {
-    /// Creates empty buckets that use about `memory_bytes` bytes, and spill the rest to `disk`.
-    pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
+    /// Creates empty buckets that use about `memory_bytes` bytes, and spill the rest to `disk`. The
+    /// nodes of the trie are hashed by `commitment`.
+    pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64, commitment: Commitment) -> Self {
         let shares = MemoryShares::of(memory_bytes);
         let bucket = |_| LeafBucket::new(shares.bucket_bytes);
         Self {
             buckets: (0..SHARDS).map(bucket).collect(),
             spill: SpillFile::new(disk),
             shares,
+            commitment,
             accounts: 0,
         }
     }
@@ -108,6 +111,15 @@ impl LeafBuckets {
         let bucket = &mut self.buckets[usize::from(path[0])];
         bucket.account(path, account, &self.spill)?;
         self.slots(path, slots)
+    }
+
+    /// Adds an entry of a key-value database.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Store`] if spilling fails. Duplicates are found by [`LeafBuckets::build`].
+    pub fn entry(&mut self, key: &B256, value: &EntryValue) -> Result<(), StateError> {
+        self.buckets[usize::from(key[0])].entry(key, value, &self.spill)
     }
 
     /// Adds slots of an account. The account itself may be added before or later.
@@ -153,7 +165,7 @@ impl LeafBuckets {
             }
         }
         let of = self.buckets.iter().map(|bucket| bucket.leaves).sum();
-        let (spill, shares) = (&self.spill, &self.shares);
+        let (spill, shares, commitment) = (&self.spill, &self.shares, self.commitment);
         let todo: VecDeque<_> = self.buckets.into_iter().enumerate().collect();
         let todo = Mutex::new(todo);
         let failed = AtomicBool::new(false);
@@ -169,8 +181,9 @@ impl LeafBuckets {
                     let _ = sender.send(leaves);
                 };
                 let pages = to.map(|(pages, _)| pages);
+                let leaves = shares.leaves;
                 let mut builder =
-                    ShardBuilder::new(shard, pages, counters, shares.leaves, &mut progress)
+                    ShardBuilder::new(shard, commitment, pages, counters, leaves, &mut progress)
                         .with_codes(codes);
                 let sorted = sort::sort_into(bucket, spill, shares.sort_bytes, &mut builder);
                 let finished = sorted.and_then(|()| {
@@ -236,7 +249,7 @@ impl RootLoader {
     /// Creates a loader that uses about `memory_bytes` bytes, and spills the rest to a temporary
     /// file on `disk`.
     pub fn new(disk: Arc<dyn Disk>, memory_bytes: u64) -> Self {
-        Self(LeafBuckets::new(disk, memory_bytes))
+        Self(LeafBuckets::new(disk, memory_bytes, Commitment::Mpt))
     }
 
     /// Adds an account by keccak(address), with slots by keccak(slot). Slots with the value zero

@@ -13,9 +13,9 @@ use crate::{
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, EntryValue, Path};
 use cambium_store::Codes;
-use cambium_trie::{NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
+use cambium_trie::{Commitment, NoResolve, NodeView, PartialTrie, TrieError, UpdateError};
 use std::sync::Arc;
 
 /// Number of leaves that are applied to the trie together.
@@ -49,12 +49,13 @@ impl<'a> ShardBuilder<'a> {
     /// Creates an empty shard whose trie has at most about `leaves_max` leaves at a time.
     pub(super) fn new(
         shard: usize,
+        commitment: Commitment,
         pages: Option<&'a Pages>,
         counters: &'a Counters,
         leaves_max: usize,
         progress: &'a mut dyn FnMut(usize),
     ) -> Self {
-        let empty = PartialTrie::new(shard_prefix(shard));
+        let empty = PartialTrie::new(shard_prefix(shard)).committed_by(commitment);
         Self {
             trie: empty.clone(),
             pages,
@@ -81,6 +82,7 @@ impl<'a> ShardBuilder<'a> {
         self.put_group()?;
         self.flush()?;
         let mut root = PartialTrie::new(*self.trie.base());
+        root = root.committed_by(self.trie.commitment());
         let link = root.graft_node(&self.trie, self.trie.root())?;
         root.set_root(link);
         Ok((root, self.merged))
@@ -185,6 +187,17 @@ impl LeafSink for ShardBuilder<'_> {
         Ok(())
     }
 
+    fn entry(&mut self, key: B256, value: EntryValue) -> Result<(), StateError> {
+        self.advance(&key, None)?;
+        self.group.push(AccountDiff {
+            path: key,
+            account: AccountUpdate::Entry(value),
+            wipe: false,
+            slots: Vec::new(),
+        });
+        Ok(())
+    }
+
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
         self.advance(account, Some(slot))?;
         if let Some(change) = self.group.last_mut()
@@ -222,7 +235,10 @@ fn expanded_siblings(trie: &PartialTrie, leaf: &Path) -> Vec<Path> {
             }
             NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
             NodeView::Account { key, storage, .. } => (link, at) = (storage, Path::account(&key)),
-            NodeView::Slot { .. } | NodeView::Stub(_) | NodeView::Empty => break,
+            NodeView::Slot { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Stub(_)
+            | NodeView::Empty => break,
         }
     }
     found

@@ -9,7 +9,9 @@
 use crate::base::error::StateError;
 use alloy_primitives::{B256, U256};
 use cambium_disk::{Disk, DiskError, DiskFile};
-use cambium_primitives::{Account, DecodeError, Reader, SlotValue};
+use cambium_primitives::{
+    Account, DecodeError, EntryValue, INLINE_VALUE_BYTES_MAX, Reader, SlotValue, put_varint,
+};
 use cambium_store::StoreError;
 use parking_lot::Mutex;
 use std::sync::{
@@ -23,14 +25,15 @@ use xxhash_rust::xxh3::xxh3_64;
 //
 // OFFSET  SIZE  MEANING
 // 0       1     1 to 32: a slot, and the length of its value; 64: an account; 65: an account's path
-//               alone, for slots that do not follow their account
+//               alone, for slots that do not follow their account; 66: an entry
 // 1       32    keccak(slot), or keccak(address)
-// 33            the value, big-endian, or the account's compact form, or nothing
+// 33            the value, big-endian, or the account's compact form, or nothing; or, of an entry, the
+//               length of its encoded value in LEB128, and the encoded value
 const ACCOUNT: u8 = 64;
 const PATH_ONLY: u8 = 65;
-/// Upper bound for the bytes that one leaf adds: a path record and a slot, or an account, whose
-/// compact encoding takes at most 75 bytes.
-const RECORD_BYTES_MAX: usize = 33 + 33 + 75;
+const ENTRY: u8 = 66;
+/// Upper bound for the bytes that one leaf adds, which is an entry with the largest value in a leaf.
+const RECORD_BYTES_MAX: usize = 33 + 2 + 1 + INLINE_VALUE_BYTES_MAX;
 
 const PREFIX: &str = "load-";
 const SUFFIX: &str = ".tmp";
@@ -39,6 +42,8 @@ const SUFFIX: &str = ".tmp";
 pub(crate) enum Record {
     /// An account, by keccak(address).
     Account(B256, Account),
+    /// An entry of a key-value database.
+    Entry(B256, EntryValue),
     /// The account, by keccak(address), that the following slots belong to.
     PathOnly(B256),
     /// A slot, by keccak(slot), whose value is not zero.
@@ -58,6 +63,10 @@ pub(crate) fn read_record(reader: &mut Reader<'_>) -> Result<Record, StateError>
         match first {
             ACCOUNT => Ok(Record::Account(path, Account::decode_from(reader)?)),
             PATH_ONLY => Ok(Record::PathOnly(path)),
+            ENTRY => {
+                let len = reader.count(1)?;
+                Ok(Record::Entry(path, EntryValue::decode(reader.take(len)?)?))
+            }
             len => {
                 let value = reader.take(len.into())?;
                 Ok(Record::Slot(path, SlotValue::decode(value)?))
@@ -238,6 +247,23 @@ impl LeafBucket {
         self.bytes.extend_from_slice(path.as_slice());
         account.encode_to(&mut self.bytes);
         self.owner = Some(*path);
+        self.leaves += 1;
+        Ok(())
+    }
+
+    /// Adds an entry.
+    pub(crate) fn entry(
+        &mut self,
+        key: &B256,
+        value: &EntryValue,
+        spill: &SpillFile,
+    ) -> Result<(), StateError> {
+        self.make_room(spill)?;
+        self.bytes.push(ENTRY);
+        self.bytes.extend_from_slice(key.as_slice());
+        put_varint(&mut self.bytes, value.encoded_len() as u64);
+        value.encode_to(&mut self.bytes);
+        self.owner = None;
         self.leaves += 1;
         Ok(())
     }

@@ -4,7 +4,7 @@
 use super::leaf_bucket::{LeafBucket, Piece, Record, SpillFile, is_slot_next, read_record};
 use crate::base::error::StateError;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{Account, Reader};
+use cambium_primitives::{Account, EntryValue, Reader};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, binary_heap::PeekMut},
@@ -17,6 +17,8 @@ const RUN_PIECE_BYTES: (usize, usize) = (16 << 10, 1 << 20);
 pub(crate) trait LeafSink {
     /// Receives an account, by keccak(address).
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError>;
+    /// Receives an entry of a key-value database.
+    fn entry(&mut self, key: B256, value: EntryValue) -> Result<(), StateError>;
     /// Receives a slot of `account`, by keccak(slot).
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError>;
 }
@@ -30,6 +32,10 @@ struct RunWriter<'a> {
 impl LeafSink for RunWriter<'_> {
     fn account(&mut self, path: B256, account: Account) -> Result<(), StateError> {
         self.bucket.account(&path, &account, self.spill)
+    }
+
+    fn entry(&mut self, key: B256, value: EntryValue) -> Result<(), StateError> {
+        self.bucket.entry(&key, &value, self.spill)
     }
 
     fn slot(&mut self, account: &B256, slot: B256, value: U256) -> Result<(), StateError> {
@@ -128,7 +134,7 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateErr
     while reader.remaining() > 0 {
         let at = reader.offset();
         match read_record(&mut reader)? {
-            Record::Account(path, _) | Record::PathOnly(path) => {
+            Record::Account(path, _) | Record::Entry(path, _) | Record::PathOnly(path) => {
                 heads.push(SortKey::new(&path, 1, at))
             }
             Record::Slot(..) => {}
@@ -143,8 +149,10 @@ fn sort_in_memory(bytes: &[u8], sink: &mut impl LeafSink) -> Result<(), StateErr
         for head in heads {
             let from = &bytes[head.at as usize..];
             let mut reader = Reader::new(from);
-            if let Record::Account(path, account) = read_record(&mut reader)? {
-                sink.account(path, account)?;
+            match read_record(&mut reader)? {
+                Record::Account(path, account) => sink.account(path, account)?,
+                Record::Entry(key, value) => sink.entry(key, value)?,
+                Record::PathOnly(_) | Record::Slot(..) => {}
             }
             while is_slot_next(from, &reader) {
                 let at = head.at as usize + reader.offset();
@@ -197,7 +205,9 @@ impl RunReader<'_> {
                     self.owner = path;
                     self.at += reader.offset();
                 }
-                Record::Account(path, _) => return Ok(Some((path, None))),
+                Record::Account(path, _) | Record::Entry(path, _) => {
+                    return Ok(Some((path, None)));
+                }
                 Record::Slot(slot, _) => return Ok(Some((self.owner, Some(slot)))),
             }
         }
@@ -213,6 +223,7 @@ impl RunReader<'_> {
                 self.owner = path;
                 sink.account(path, account)
             }
+            Record::Entry(key, value) => sink.entry(key, value),
             Record::Slot(slot, value) => sink.slot(&self.owner, slot, value),
             Record::PathOnly(_) => Ok(()),
         }

@@ -140,7 +140,10 @@ impl<'a> IndexEdit<'a> {
                     _ => Step::Nowhere,
                 }
             }
-            NodeView::Stub(_) | NodeView::Slot { .. } | NodeView::Empty => Step::Nowhere,
+            NodeView::Stub(_)
+            | NodeView::Slot { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Empty => Step::Nowhere,
         }
     }
 
@@ -249,7 +252,7 @@ impl<'a> IndexEdit<'a> {
                     let place = Some(to);
                     return self.new.set_stub(link, Stub { place, ..stub });
                 }
-                NodeView::Slot { .. } | NodeView::Empty => None,
+                NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => None,
             };
             let Some(next) = next else { return };
             self.touched.insert(link);
@@ -266,7 +269,7 @@ impl<'a> IndexEdit<'a> {
                 NodeView::Branch { children } => todo.extend(children),
                 NodeView::Extension { child, .. } => todo.push(child),
                 NodeView::Account { storage, .. } => todo.push(storage),
-                NodeView::Stub(_) | NodeView::Slot { .. } => {}
+                NodeView::Stub(_) | NodeView::Slot { .. } | NodeView::Entry { .. } => {}
             }
             self.free_node(link);
         }

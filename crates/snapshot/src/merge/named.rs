@@ -52,6 +52,8 @@ pub fn named_pages(
                 todo.push((storage, path));
             }
             NodeView::Slot { .. } => slots += 1,
+            // Entries are in pages.
+            NodeView::Entry { .. } => {}
         }
     }
     (named, slots)

@@ -69,7 +69,7 @@ pub fn places(index: &PartialTrie) -> Vec<(PageAddr, Link)> {
             NodeView::Branch { children } => todo.extend(children.iter().rev()),
             NodeView::Extension { child, .. } => todo.push(child),
             NodeView::Account { storage, .. } => todo.push(storage),
-            NodeView::Slot { .. } | NodeView::Empty => {}
+            NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
         }
     }
     places

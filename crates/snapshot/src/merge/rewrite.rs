@@ -134,6 +134,13 @@ impl Walk<'_> {
                 self.to.page.leaf(slot.packed(), value.as_bytes())?;
                 Some(1)
             }
+            NodeView::Entry { key, value, .. } => {
+                let bytes = &mut self.to.value;
+                bytes.clear();
+                value.encode_to(bytes);
+                self.to.page.leaf(key.as_slice(), bytes)?;
+                Some(1)
+            }
             NodeView::Account { .. } | NodeView::Empty => None,
         }
     }

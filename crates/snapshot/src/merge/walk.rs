@@ -194,14 +194,27 @@ impl<'a> Merger<'a> {
                 let from = self.leaves.len();
                 let value = SlotValue::new(value);
                 let bytes = self.push_leaf(path, path.join(&part), value.as_bytes());
-                let node = self.trie.cached_ref(link);
-                Ok(Outcome::Loose {
-                    from,
-                    bytes,
-                    node,
-                    kind: NodeKind::Leaf,
-                })
+                Ok(self.loose_leaf(link, from, bytes))
             }
+            NodeView::Entry {
+                path: part, value, ..
+            } => {
+                let from = self.leaves.len();
+                let mut encoded = Vec::with_capacity(value.encoded_len());
+                value.encode_to(&mut encoded);
+                let bytes = self.push_leaf(path, path.join(&part), &encoded);
+                Ok(self.loose_leaf(link, from, bytes))
+            }
+        }
+    }
+
+    /// The leaf at `link`, which was added as the loose leaf `from` of `bytes` bytes.
+    fn loose_leaf(&self, link: Link, from: usize, bytes: usize) -> Outcome {
+        Outcome::Loose {
+            from,
+            bytes,
+            node: self.trie.cached_ref(link),
+            kind: NodeKind::Leaf,
         }
     }
 
@@ -286,7 +299,10 @@ impl<'a> Merger<'a> {
             all_loose = self.join(&mut outcomes, path, leaf_start)?;
         }
         let node = self.trie.cached_ref(link);
-        if all_loose && bytes_all <= PAGE_BYTES_MAX {
+        // Leaves that share all nibbles but the last stay in one page: a path of 64 nibbles is that of
+        // a storage. There are sixteen of them at most.
+        let are_together = path.len() + 1 == ACCOUNT_NIBBLES;
+        if all_loose && (bytes_all <= PAGE_BYTES_MAX || are_together) {
             bytes_all += self.push_digests(&outcomes, &leaves, node, path, leaf_start);
             let kind = NodeKind::Branch;
             return Ok(Outcome::Loose {
@@ -598,7 +614,7 @@ impl<'a> Merger<'a> {
             Ok((leaf.path, decode_leaf(&leaf.path, value)?))
         });
         let leaves: Vec<_> = leaves.collect::<Result<_, StateError>>()?;
-        let mut trie = PartialTrie::new(*self.trie.base());
+        let mut trie = PartialTrie::new(*self.trie.base()).committed_by(self.trie.commitment());
         let root = trie.graft_leaves(prefix, leaves.into_iter(), std::iter::empty())?;
         let hashed = trie.hash_nodes([root], &mut Batch::new());
         self.pages.counters.node_hashes.add(hashed as u64);
@@ -618,7 +634,7 @@ fn reachable(trie: &PartialTrie, link: Link) -> (usize, usize) {
         NodeView::Branch { children } => children.to_vec(),
         NodeView::Extension { child, .. } => vec![child],
         NodeView::Account { storage, .. } => vec![storage],
-        NodeView::Slot { .. } => Vec::new(),
+        NodeView::Slot { .. } | NodeView::Entry { .. } => Vec::new(),
     };
     let below = below.into_iter().map(|link| reachable(trie, link));
     below.fold((1, 0), |a, b| (a.0 + b.0, a.1 + b.1))
@@ -638,7 +654,7 @@ pub(super) fn first_page(trie: &PartialTrie, link: Link, at: &Path) -> Option<(L
             }
             NodeView::Extension { path, child } => (link, at) = (child, at.join(&path)),
             NodeView::Account { key, storage, .. } => (link, at) = (storage, Path::account(&key)),
-            NodeView::Slot { .. } | NodeView::Empty => return None,
+            NodeView::Slot { .. } | NodeView::Entry { .. } | NodeView::Empty => return None,
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::{
 };
 use cambium_disk::Disk;
 use cambium_store::{Checkpoint, Manifest, Page, PageAddr, SegmentOptions, Segments};
-use cambium_trie::{PartialTrie, SHARDS, top_levels};
+use cambium_trie::{Commitment, PartialTrie, SHARDS, top_levels};
 use faults::damaged_index;
 use named::NamedPages;
 use rayon::prelude::*;
@@ -97,14 +97,14 @@ fn rebuild_at<L: AboveSnapshot>(
         "rebuilding the index from {} segments: this takes as long as reading all of them",
         segments.live().len()
     );
-    let counters = Counters::default();
+    let (counters, commitment) = (Counters::default(), parts.commitment());
     let mut entries = IndexEntries::new(disk.clone(), memory_bytes / 8);
-    read_pages(&segments, named, &counters, &mut entries)?;
+    read_pages(&segments, named, commitment, &counters, &mut entries)?;
     let writer = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
     let mut tops = Vec::with_capacity(SHARDS);
     for shard in 0..SHARDS {
         let found = entries.of(shard)?;
-        let trie = trie_of_entries(&found, &shard_prefix(shard), &counters)?;
+        let trie = trie_of_entries(&found, &shard_prefix(shard), commitment, &counters)?;
         tops.push(top_of(&trie, &found, &segments, &counters)?);
         writer.put(shard, Arc::new(trie), found.len() as u64)?;
     }
@@ -128,12 +128,14 @@ fn rebuild_at<L: AboveSnapshot>(
 fn read_pages(
     segments: &Segments,
     named: NamedPages,
+    commitment: Commitment,
     counters: &Counters,
     entries: &mut IndexEntries,
 ) -> Result<(), StateError> {
     let mut read = Vec::with_capacity(PAGES_AT_ONCE);
     let mut hash = |read: &mut Vec<(PageAddr, Page)>| {
-        let entry = |(addr, page): &(PageAddr, Page)| IndexEntry::of(*addr, page, counters);
+        let entry =
+            |(addr, page): &(PageAddr, Page)| IndexEntry::of(*addr, page, commitment, counters);
         let hashed: Vec<_> = pool::install(|| read.par_iter().map(entry).collect());
         read.clear();
         hashed
@@ -167,11 +169,14 @@ fn top_of(
     segments: &Segments,
     counters: &Counters,
 ) -> Result<PartialTrie, StateError> {
-    let mut top = PartialTrie::new(*trie.base());
+    let mut top = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
     let root = match (trie.root().is_stub(), entries) {
         // The shard is a single page, which contains the root node.
         (true, [entry]) => {
-            let (page, root) = subtrie_of(&segments.read(entry.addr)?, true, counters)?;
+            let (page, root) = {
+                let page = segments.read(entry.addr)?;
+                subtrie_of(&page, true, trie.commitment(), counters)?
+            };
             top.graft_node(&page, root)?
         }
         _ => top.graft_node(trie, trie.root())?,

@@ -13,7 +13,7 @@ use crate::{
 use cambium_disk::Disk;
 use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, Reader, put_varint};
 use cambium_store::{Page, PageAddr};
-use cambium_trie::{Link, NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
+use cambium_trie::{Commitment, Link, NodeKind, NodeRef, PartialTrie, SHARDS, Stub};
 use std::sync::Arc;
 
 /// Contents of the index for one page.
@@ -36,9 +36,14 @@ const KINDS: [NodeKind; 3] = [NodeKind::Branch, NodeKind::Extension, NodeKind::L
 
 impl IndexEntry {
     /// Hashes a page, and returns its index entry.
-    pub(crate) fn of(addr: PageAddr, page: &Page, counters: &Counters) -> Result<Self, StateError> {
+    pub(crate) fn of(
+        addr: PageAddr,
+        page: &Page,
+        commitment: Commitment,
+        counters: &Counters,
+    ) -> Result<Self, StateError> {
         let prefix = *page.prefix();
-        let (trie, root) = subtrie_of(page, true, counters)?;
+        let (trie, root) = subtrie_of(page, true, commitment, counters)?;
         let root = trie.as_stub(root);
         let (node, kind) = root
             .and_then(|root| Some((root.node, root.kind?)))
@@ -177,9 +182,10 @@ impl IndexEntries {
 pub(crate) fn trie_of_entries(
     entries: &[IndexEntry],
     base: &Path,
+    commitment: Commitment,
     counters: &Counters,
 ) -> Result<PartialTrie, StateError> {
-    let mut trie = PartialTrie::new(*base);
+    let mut trie = PartialTrie::new(*base).committed_by(commitment);
     let root = put_together(entries, base, &mut trie)?;
     trie.set_root(root);
     hash_tries(&mut [&mut trie], counters);

@@ -3,12 +3,14 @@
 use crate::{
     engine::{layers::Layers, merging::MergeControl, parts::Engine, past_states::PastStates},
     health::Health,
+    layered::{intervals::Intervals, parts::Layered},
     layers::{overlay::LayerId, tree::Tree},
     log::{
         access::Access,
         blocks::Blocks,
         journal::Journal,
         kept::{Keeping, Kept},
+        log_state::LayeredRoots,
     },
     options::Options,
     store::Store,
@@ -44,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) index: Index,
     /// From where on the log is kept.
     pub(crate) kept: Kept,
+    /// Intervals and roots of the `layered` commitment, if the chain has it.
+    pub(crate) layered: Option<(Intervals, LayeredRoots)>,
 }
 
 /// The pages of a database that is not open yet, with the cache that its options allow.
@@ -77,7 +81,18 @@ impl Parts {
         });
         let root = LayerId(1);
         let delta = Delta::on(base.clone(), root, counters.clone())?;
-        let tree = Tree::new(state.block, state.parent_hash, state.state_root, root);
+        let intervals = self.layered.as_ref().map(|(intervals, _)| *intervals);
+        let (state_root, layered) = match self.layered {
+            None => (state.state_root, None),
+            Some((intervals, roots)) => {
+                let layered = Layered::new(intervals);
+                for (block, root) in roots.snapshots {
+                    layered.roots.put(block, root);
+                }
+                (roots.state_root, Some(layered))
+            }
+        };
+        let tree = Tree::new(state.block, state.parent_hash, state_root, root);
         // A reader merges nothing.
         let is_behind = matches!(self.access, Access::Writer(_));
         let engine = Arc::new(Engine {
@@ -96,6 +111,7 @@ impl Parts {
                 options,
                 manifest: self.manifest,
                 genesis: self.genesis,
+                intervals,
                 access: self.access,
                 log: self.log,
                 blocks: self.blocks,
@@ -110,6 +126,7 @@ impl Parts {
             merging: Arc::new(MergeControl::new(is_behind)),
             prover: Mutex::new(None),
             past: Arc::new(PastStates::default()),
+            layered,
         });
         engine.divide_budget(index_bytes);
         Ok(engine)

@@ -47,39 +47,141 @@ pub fn backup(
     options: Options,
     progress: &mut dyn FnMut(&BackupSizes),
 ) -> Result<BackupReport, StateError> {
-    if !is_empty(&**to).map_err(StoreError::from)? {
-        let what = format!("{} is not empty", to.display_path(""));
-        return Err(StateError::BadStart(what));
+    backup_with(from, to, options, &mut DatabaseAlone, progress)
+}
+
+/// Files beside a database that a backup copies with it, and of which the database knows nothing.
+pub trait BackupPart {
+    /// Error of copying them.
+    type Error: From<StateError>;
+
+    /// Takes hold of the files: what is opened or linked here can't be removed before it is copied. `db` is
+    /// the original at the block that is going to be the copy's newest. May be called again, if the
+    /// database has to be copied again, which removes all files of the attempt before.
+    ///
+    /// # Errors
+    ///
+    /// Any error ends the backup.
+    fn begin(&mut self, db: &Db) -> Result<(), Self::Error>;
+
+    /// Copies them, after the database. `db` is a reader of the original that may catch up, and `copy` the
+    /// copy. Adds their sizes.
+    ///
+    /// # Errors
+    ///
+    /// Any error ends the backup, and what was copied is removed.
+    fn finish(
+        &mut self,
+        db: Db,
+        copy: &Db,
+        progress: &mut dyn FnMut(&BackupSizes),
+    ) -> Result<(), Self::Error>;
+}
+
+/// No other files.
+struct DatabaseAlone;
+
+impl BackupPart for DatabaseAlone {
+    type Error = StateError;
+
+    fn begin(&mut self, _db: &Db) -> Result<(), StateError> {
+        Ok(())
     }
-    to.create_dir("").map_err(StoreError::from)?;
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let done = attempt(from, to, options, progress);
-        let Err(error) = done else {
-            return done;
-        };
-        remove_all(&**to);
-        let is_gone =
-            matches!(&error, StateError::Store(StoreError::Disk(error)) if error.is_not_found());
-        if !is_gone {
-            return Err(error);
-        }
-        if tries == TRIES {
-            let what = "what is to be copied".to_owned();
-            return Err(StoreError::ReaderBehind { what }.into());
-        }
+
+    fn finish(
+        &mut self,
+        _db: Db,
+        _copy: &Db,
+        _progress: &mut dyn FnMut(&BackupSizes),
+    ) -> Result<(), StateError> {
+        Ok(())
     }
 }
 
-/// Copies the database once, and verifies the copy.
-fn attempt(
+/// Copies a database as [`backup`] does, and other files with it.
+///
+/// # Errors
+///
+/// As [`backup`], and the errors of `part`.
+pub fn backup_with<P: BackupPart>(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    options: Options,
+    part: &mut P,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<BackupReport, P::Error> {
+    create_empty(&**to)?;
+    let mut tries = 0;
+    let (db, copy, report) = loop {
+        tries += 1;
+        match attempt(from, to, options, part, progress) {
+            Ok(Attempt::Copied(copied)) => break *copied,
+            Ok(Attempt::Gone) => {
+                remove_all(&**to);
+                if tries == TRIES {
+                    let what = "what is to be copied".to_owned();
+                    return Err(StateError::from(StoreError::ReaderBehind { what }).into());
+                }
+            }
+            Err(error) => {
+                remove_all(&**to);
+                return Err(error);
+            }
+        }
+    };
+    part.finish(db, &copy, &mut |more| progress(&(report.sizes + *more)))
+        .inspect_err(|_| remove_all(&**to))?;
+    Ok(report)
+}
+
+/// Creates the root directory, or finds it empty.
+fn create_empty(disk: &dyn Disk) -> Result<(), StateError> {
+    if !is_empty(disk).map_err(StoreError::from)? {
+        let what = format!("{} is not empty", disk.display_path(""));
+        return Err(StateError::BadStart(what));
+    }
+    Ok(disk.create_dir("").map_err(StoreError::from)?)
+}
+
+/// How an attempt to copy a database ended.
+enum Attempt {
+    /// The original, the copy, and its size.
+    Copied(Box<(Db, Db, BackupReport)>),
+    /// A file was removed before it was copied.
+    Gone,
+}
+
+/// Copies the database once, after `part` has taken hold of its files.
+fn attempt<P: BackupPart>(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    options: Options,
+    part: &mut P,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<Attempt, P::Error> {
+    let gone = |error: StateError| match &error {
+        StateError::Store(StoreError::Disk(error)) if error.is_not_found() => Ok(Attempt::Gone),
+        _ => Err(error.into()),
+    };
+    let db = match Db::open_read_only(from.clone(), options) {
+        Ok((db, _)) => db,
+        Err(error) => return gone(error),
+    };
+    part.begin(&db)?;
+    match copy_database(&db, from, to, options, progress) {
+        Ok((copy, report)) => Ok(Attempt::Copied(Box::new((db, copy, report)))),
+        Err(error) => gone(error),
+    }
+}
+
+/// Copies the database `db` on the disk `from`, and opens the copy to verify it.
+fn copy_database(
+    db: &Db,
     from: &Arc<dyn Disk>,
     to: &Arc<dyn Disk>,
     options: Options,
     progress: &mut dyn FnMut(&BackupSizes),
-) -> Result<BackupReport, StateError> {
-    let (db, _) = Db::open_read_only(from.clone(), options)?;
+) -> Result<(Db, BackupReport), StateError> {
     let sequence = db
         .inner
         .journal
@@ -111,6 +213,7 @@ fn attempt(
         checkpoints: &checkpoints,
         rebuilt: &**rebuilt,
         segments: &db.inner.store.pages.segments,
+        values: None,
         log_start,
         log_end: db.inner.journal.log.end(),
     };
@@ -122,7 +225,7 @@ fn attempt(
             "the copy is at block {head}, and the original was at block {expected}"
         )));
     }
-    Ok(BackupReport { head, sizes })
+    Ok((copy, BackupReport { head, sizes }))
 }
 
 /// Whether `disk` has no file. Empty directories may be left of a backup that failed.

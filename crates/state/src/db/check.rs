@@ -41,6 +41,9 @@ impl Db {
     /// Checks the head's root, from the snapshot and the changes of the blocks above it.
     fn check_head(&self, report: &mut CheckReport) {
         let root = self.view().and_then(|view| {
+            if let Some(root) = self.inner.layered_root_anew(&view)? {
+                return Ok((view.block(), root, view.state_root()));
+            }
             let trie = view.extract(&Default::default())?;
             Ok((
                 view.block(),

@@ -45,6 +45,13 @@ impl Db {
         &self.inner.options
     }
 
+    /// Number of blocks of an interval, if the chain has the `layered` commitment: see
+    /// [`Options::merge_interval_blocks`].
+    pub fn merge_interval(&self) -> Option<u64> {
+        let layered = self.inner.layered.as_ref()?;
+        Some(layered.intervals.blocks())
+    }
+
     /// The property of that name, stored when the database was made.
     pub fn property(&self, name: &str) -> Option<&[u8]> {
         self.inner.journal.manifest.property(name)
@@ -284,6 +291,7 @@ impl Db {
     /// failure of the engine, and the database is closed.
     pub fn close(self) -> Result<(), StateError> {
         let sound = self.inner.wait_for_merge();
+        self.inner.wait_for_snapshot_roots();
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {
                 drop(inner);

@@ -23,11 +23,13 @@ use crate::{
         leftovers::refuse_lost_checkpoints,
         replay::Replay,
     },
+    form,
+    layered::intervals::Intervals,
     log::{
         access::{Access, ReadAccess},
         block_index::{MayRebuild, complete_index, note_of},
         blocks::Blocks,
-        log_state::{LogState, Meta, ReadCheckpoint},
+        log_state::{LayeredRoots, LogState, Meta, ReadCheckpoint},
     },
     options::Options,
 };
@@ -97,10 +99,20 @@ impl Db {
         opener: Opener,
     ) -> Result<(Self, Recovery), StateError> {
         let manifest = Manifest::open(&*disk)?;
+        let options = form::of(&manifest, options)?;
         let genesis = genesis_of(&manifest)?;
+        let blocks = options.merge_interval_blocks;
+        let intervals = blocks.and_then(|blocks| Intervals::new(genesis.number, blocks));
+        if let Some(intervals) = intervals {
+            intervals.check_memory(options.memory_bytes)?;
+        }
         let salt = manifest.salt();
         let counters = Arc::new(Counters::default());
-        let parts = Arc::new(PartCache::new(options.index_bytes_max(), counters.clone()));
+        let parts = Arc::new(PartCache::new(
+            options.index_bytes_max(),
+            options.commitment,
+            counters.clone(),
+        ));
         let mut notes = Vec::new();
         let may_make_index = !matches!(opener, Opener::Reader(_, MayRebuild(false)));
         let found = find_state(
@@ -145,6 +157,7 @@ impl Db {
         notes.extend(note_of(found, was_rebuilt, base));
         let named = Named { table, retired };
         let index = fitting_index(&disk, &parts, &manifest, &meta, found_index, &named)?;
+        let layered = layered_of(intervals, meta.log.layered.clone(), sequence)?;
         let Meta { state, log, .. } = meta;
         let (log_state, lost) = without_lost(&block_log, &block_index, state.block, log)?;
         notes.extend(lost);
@@ -165,10 +178,12 @@ impl Db {
             state,
             kept,
             index,
+            layered,
         }
         .assemble()?;
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;
+        inner.check_upper_memory()?;
         if was_rebuilt && !inner.journal.is_read_only() {
             // Without a sync the next opening would rebuild it again.
             inner.journal.blocks.index().sync()?;
@@ -405,6 +420,25 @@ pub(crate) fn genesis_of(manifest: &Manifest) -> Result<BlockId, StateError> {
             what: "the manifest".to_owned(),
             source: DecodeError {
                 what: "no genesis block",
+                offset: 0,
+            },
+        }),
+    }
+}
+
+/// The roots in checkpoint `sequence`, which has them if and only if the chain has intervals.
+fn layered_of(
+    intervals: Option<Intervals>,
+    roots: Option<LayeredRoots>,
+    sequence: u64,
+) -> Result<Option<(Intervals, LayeredRoots)>, StateError> {
+    match (intervals, roots) {
+        (None, None) => Ok(None),
+        (Some(intervals), Some(roots)) => Ok(Some((intervals, roots))),
+        _ => Err(StateError::Damaged {
+            what: format!("checkpoint {sequence}"),
+            source: DecodeError {
+                what: "it is of another commitment than the manifest",
                 offset: 0,
             },
         }),

@@ -3,16 +3,18 @@
 //! Locks, in the order in which they are taken:
 //! 1. `merging.catching_up`: while the layers that replay has left are merged.
 //! 2. `journal.head_moves`: while blocks are committed or the head moves, until that is done.
-//! 3. `layers.delta`: the tries above the base, which compute roots.
-//! 4. `journal.writer`: while the block log is appended to, and while layers are frozen.
-//! 5. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy it.
-//! 6. the lock inside `journal.blocks`: positions of blocks. Held for look-ups, which may read the
+//! 3. the upper tries of `layered`, which compute roots under that commitment.
+//! 4. `layers.delta`: the tries above the base, which compute all other roots.
+//! 5. `journal.writer`: while the block log is appended to, and while layers are frozen.
+//! 6. `layers.current`: base, overlay and tree of layers. Held for moments only; views copy it.
+//! 7. the lock inside `journal.blocks`: positions of blocks. Held for look-ups, which may read the
 //!    block index from disk.
 //!
 //! Before all of them, a reader that catches up takes `is_partial` of its
 //! [`ReadAccess`](crate::log::access::ReadAccess).
 //!
-//! Three locks stand beside these:
+//! Four locks stand beside these:
+//! - the roots of snapshots, under which nothing is taken; who waits for one holds none of these;
 //! - the tries for proofs, taken while none of these is held; `layers.current` is taken under it;
 //! - the phase of merging, taken under the first two at most; `layers.current` is taken under it;
 //! - the list of what may be reclaimed, under which only locks of the store are taken.
@@ -24,8 +26,8 @@
 
 use super::{layers::Layers, merging::MergeControl, past_states::PastStates};
 use crate::{
-    health::Health, layers::tree::Layer, log::journal::Journal, options::Options, store::Store,
-    tries::delta::Delta,
+    health::Health, layered::parts::Layered, layers::tree::Layer, log::journal::Journal,
+    options::Options, store::Store, tries::delta::Delta,
 };
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, BlockNumber};
@@ -47,6 +49,8 @@ pub(crate) struct Engine {
     pub(crate) prover: Mutex<Option<Delta>>,
     /// States of old blocks that views hold.
     pub(crate) past: Arc<PastStates>,
+    /// What computes roots if the chain has the `layered` commitment.
+    pub(crate) layered: Option<Layered>,
     /// Dropped last: it holds the lock of the directory.
     pub(crate) journal: Journal,
 }
@@ -104,7 +108,7 @@ impl Engine {
         let taken = MemoryInUse {
             index: self.merging.index_reserved.load(Ordering::Relaxed),
             codes: self.store.code_cache.bytes(),
-            others: others + self.pinned_bytes() as u64,
+            others: others + (self.pinned_bytes() + self.upper_bytes()) as u64,
         };
         let budget = Budget::new(self.options.memory_bytes, taken);
         self.merging
@@ -112,6 +116,11 @@ impl Engine {
             .0
             .store(budget.layer_bytes, Ordering::Relaxed);
         self.store.pages.set_cache_bytes(budget.cache_bytes);
+    }
+
+    /// Memory of the upper tries, in bytes.
+    pub(crate) fn upper_bytes(&self) -> usize {
+        self.layered.as_ref().map_or(0, Layered::bytes)
     }
 
     /// Memory that only views still hold, in bytes.

@@ -13,13 +13,16 @@
 //! "id at most L, and not one of the few on other branches" ([`AncestorSet`]).
 
 use alloy_primitives::{B256, U256, map::B256Map};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, EntryValue};
 use cambium_snapshot::MergedChange;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// Id of a layer. Ids grow in the order in which layers are added, are unique within a process, and
@@ -46,10 +49,17 @@ impl AncestorSet {
 /// The versions of one value, in the order of their layers.
 type Versions<T> = SmallVec<[(LayerId, T); 1]>;
 
-/// All versions of one account and of its slots.
+/// What a leaf of 64 nibbles has: the fields of an account, or the value of an entry.
+#[derive(Clone, Debug)]
+enum Leaf {
+    Account(Account),
+    Entry(EntryValue),
+}
+
+/// All versions of one account and of its slots, or of one entry of a key-value database.
 #[derive(Default)]
 struct Entry {
-    account: Versions<Option<Account>>,
+    leaf: Versions<Option<Leaf>>,
     storage: Option<Box<Storage>>,
 }
 
@@ -77,7 +87,8 @@ impl Storage {
         let wipe = self.newest_wipe(seen);
         let slots = self.slots.iter().filter_map(move |(slot, versions)| {
             let (at, value) = newest(versions, seen)?;
-            wipe.is_none_or(|wipe| at >= wipe).then_some((*slot, value))
+            wipe.is_none_or(|wipe| at >= wipe)
+                .then_some((*slot, *value))
         });
         (slots, wipe)
     }
@@ -128,10 +139,15 @@ impl Overlay {
         for change in changes.accounts() {
             let mut shard = self.shard(&change.path).write();
             let entry = shard.entry(change.path).or_default();
-            match change.account {
+            match &change.account {
                 AccountUpdate::Keep => {}
-                AccountUpdate::Put(account) => entry.account.push((layer, Some(account))),
-                AccountUpdate::Delete => entry.account.push((layer, None)),
+                AccountUpdate::Put(account) => {
+                    entry.leaf.push((layer, Some(Leaf::Account(*account))));
+                }
+                AccountUpdate::Entry(value) => {
+                    entry.leaf.push((layer, Some(Leaf::Entry(value.clone()))));
+                }
+                AccountUpdate::Delete => entry.leaf.push((layer, None)),
             }
             if change.wipe || !change.slots.is_empty() {
                 let storage = entry.storage.get_or_insert_default();
@@ -158,7 +174,7 @@ impl Overlay {
             let Some(entry) = shard.get_mut(&change.path) else {
                 continue;
             };
-            entry.account.retain(|(id, _)| *id != layer);
+            entry.leaf.retain(|(id, _)| *id != layer);
             if let Some(storage) = &mut entry.storage {
                 storage.wipes.retain(|id| *id != layer);
                 for (slot, _) in &change.slots {
@@ -173,7 +189,7 @@ impl Overlay {
                     entry.storage = None;
                 }
             }
-            if entry.account.is_empty() && entry.storage.is_none() {
+            if entry.leaf.is_empty() && entry.storage.is_none() {
                 shard.remove(&change.path);
             }
         }
@@ -188,7 +204,50 @@ impl Overlay {
             return None;
         }
         let shard = self.shard(path).read();
-        newest(&shard.get(path)?.account, seen).map(|(_, account)| account)
+        let (_, leaf) = newest(&shard.get(path)?.leaf, seen)?;
+        Some(match leaf {
+            Some(Leaf::Account(account)) => Some(*account),
+            Some(Leaf::Entry(_)) | None => None,
+        })
+    }
+
+    /// The value of the entry as the newest visible layer left it; `None` if no visible layer wrote
+    /// it, and `Some(None)` if it was deleted.
+    pub(crate) fn entry(&self, key: &B256, seen: &AncestorSet) -> Option<Option<EntryValue>> {
+        if self.is_empty() {
+            return None;
+        }
+        let shard = self.shard(key).read();
+        let (_, leaf) = newest(&shard.get(key)?.leaf, seen)?;
+        Some(match leaf {
+            Some(Leaf::Entry(value)) => Some(value.clone()),
+            Some(Leaf::Account(_)) | None => None,
+        })
+    }
+
+    /// The entries from key `from` on that visible layers wrote, in the order of their keys; deleted
+    /// ones are `None`.
+    pub(crate) fn entries_from(
+        &self,
+        from: &B256,
+        seen: &AncestorSet,
+    ) -> BTreeMap<B256, Option<EntryValue>> {
+        let mut found = BTreeMap::new();
+        if self.is_empty() {
+            return found;
+        }
+        for shard in &self.shards {
+            for (key, entry) in shard.read().iter().filter(|(key, _)| *key >= from) {
+                match newest(&entry.leaf, seen) {
+                    Some((_, Some(Leaf::Entry(value)))) => {
+                        found.insert(*key, Some(value.clone()));
+                    }
+                    Some((_, None)) => _ = found.insert(*key, None),
+                    Some((_, Some(Leaf::Account(_)))) | None => {}
+                }
+            }
+        }
+        found
     }
 
     /// The slot as the newest visible layer left it, wipes of the account's storage included;
@@ -205,7 +264,7 @@ impl Overlay {
             .get(slot)
             .and_then(|versions| newest(versions, seen))
         {
-            Some((at, value)) if wipe.is_none_or(|wipe| at >= wipe) => Some(value),
+            Some((at, value)) if wipe.is_none_or(|wipe| at >= wipe) => Some(*value),
             _ => wipe.map(|_| U256::ZERO),
         }
     }
@@ -238,6 +297,13 @@ impl Overlay {
                     None => AccountUpdate::Delete,
                 };
             }
+            MergedChange::Entry(key, value) => {
+                let change = accounts.entry(key).or_insert_with(|| change(key));
+                change.account = match value {
+                    Some(value) => AccountUpdate::Entry(value),
+                    None => AccountUpdate::Delete,
+                };
+            }
             MergedChange::Slot(path, slot, value) => {
                 let change = accounts.entry(path).or_insert_with(|| change(path));
                 change.slots.push((slot, value));
@@ -247,8 +313,11 @@ impl Overlay {
             }
         });
         let accounts = accounts.into_values().map(|mut change| {
-            if change.account == AccountUpdate::Delete {
-                change.slots.clear();
+            match change.account {
+                AccountUpdate::Delete => change.slots.clear(),
+                // An earlier layer deleted the entry, and with it slots that it never had.
+                AccountUpdate::Entry(_) => change.wipe = false,
+                AccountUpdate::Keep | AccountUpdate::Put(_) => {}
             }
             change
         });
@@ -259,8 +328,16 @@ impl Overlay {
     pub(crate) fn each(&self, seen: &AncestorSet, visit: &mut dyn FnMut(MergedChange)) {
         for shard in &self.shards {
             for (path, entry) in &*shard.read() {
-                if let Some((_, account)) = newest(&entry.account, seen) {
-                    visit(MergedChange::Account(*path, account));
+                match newest(&entry.leaf, seen) {
+                    Some((_, Some(Leaf::Entry(value)))) => {
+                        visit(MergedChange::Entry(*path, Some(value.clone())));
+                    }
+                    Some((_, Some(Leaf::Account(account)))) => {
+                        visit(MergedChange::Account(*path, Some(*account)));
+                    }
+                    // The same key and value in the cache, whatever the leaf was.
+                    Some((_, None)) => visit(MergedChange::Account(*path, None)),
+                    None => {}
                 }
                 let Some(storage) = &entry.storage else {
                     continue;
@@ -280,16 +357,16 @@ impl Overlay {
 /// Estimated memory of one layer's values, in bytes.
 pub(crate) fn size_of_changes(changes: &Changes) -> usize {
     let (accounts, slots) = changes.counts();
-    accounts * ACCOUNT_BYTES + slots * SLOT_BYTES
+    accounts * ACCOUNT_BYTES + slots * SLOT_BYTES + 2 * changes.value_bytes()
 }
 
 /// The newest version that a layer of `seen` wrote.
-fn newest<T: Copy>(versions: &Versions<T>, seen: &AncestorSet) -> Option<(LayerId, T)> {
+fn newest<'a, T>(versions: &'a Versions<T>, seen: &AncestorSet) -> Option<(LayerId, &'a T)> {
     versions
         .iter()
         .rev()
-        .copied()
         .find(|(id, _)| seen.contains(*id))
+        .map(|(id, value)| (*id, value))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::{
     kept::{Keeping, Kept},
     records::{BlockMeta, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, describe},
 };
-use crate::options::Options;
+use crate::{layered::intervals::Intervals, options::Options};
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::{StateError, retry_transient};
 use cambium_store::{
@@ -24,6 +24,8 @@ pub(crate) struct Journal {
     pub(crate) options: Options,
     pub(crate) manifest: Manifest,
     pub(crate) genesis: BlockId,
+    /// The intervals of the `layered` commitment, whose roots need the changes of two of them.
+    pub(crate) intervals: Option<Intervals>,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
     /// Held while blocks are committed or the head moves, from the first check to the end of the
@@ -156,8 +158,11 @@ impl Journal {
 
     /// The lowest block whose record is needed to work on block `number`.
     fn lowest_below(&self, number: BlockNumber) -> BlockNumber {
-        number
-            .saturating_sub(self.options.files.log_spare_blocks)
+        let spare = number.saturating_sub(self.options.files.log_spare_blocks);
+        // The snapshot of the block after it is restored by reverts from there on.
+        let snapshot = |intervals: Intervals| intervals.snapshot_of(number.saturating_add(1));
+        spare
+            .min(self.intervals.map_or(u64::MAX, snapshot))
             .max(self.genesis.number)
     }
 

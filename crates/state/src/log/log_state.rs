@@ -2,6 +2,7 @@
 //! replay and retention begin.
 
 use crate::log::{blocks::RecentBlock, kept::Kept};
+use alloy_primitives::B256;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
 use cambium_snapshot::{
     AboveSnapshot, CheckpointState, StateError, checkpoint, damaged_section, parse_section,
@@ -12,6 +13,10 @@ use cambium_store::{Checkpoint, LogPosition};
 const RECENT: &str = "recent";
 /// Name of the section with the retention.
 const KEPT: &str = "kept";
+/// Name of the section with the roots of the `layered` commitment.
+const LAYERED: &str = "layered";
+/// Size of one root in that section.
+const ROOT_BYTES: usize = 72;
 /// Size of one block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 
@@ -32,6 +37,18 @@ pub(crate) struct LogState {
     pub(crate) recent: Vec<RecentBlock>,
     /// From where on blocks are kept.
     pub(crate) kept: Kept,
+    /// Roots of the `layered` commitment, if the chain has that.
+    pub(crate) layered: Option<LayeredRoots>,
+}
+
+/// What a checkpoint has to say of the roots of the `layered` commitment. Its own state root is
+/// that of the trie in its pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LayeredRoots {
+    /// The root in the header of the checkpoint's block.
+    pub(crate) state_root: B256,
+    /// Roots of the tries after the blocks at which intervals end, as far as they are known.
+    pub(crate) snapshots: Vec<(BlockId, B256)>,
 }
 
 /// The sections of a checkpoint:
@@ -43,6 +60,9 @@ pub(crate) struct LogState {
 /// | `kept` | 0 | 8 | the lowest block that can be the head again, little-endian; no section if all blocks are kept |
 /// | | 8 | 8 | the lowest canonical block whose record is in the log, little-endian |
 /// | | 16 | 8 | position from which on the log is complete, little-endian |
+/// | `layered` | 0 | 32 | root in the header of the checkpoint's block; no section under other commitments |
+/// | | 32 | 1-10 | number of roots of snapshots, LEB128 |
+/// | | | each 72 | number (8, little-endian) and hash of the block, root of its state's trie |
 impl AboveSnapshot for LogState {
     fn head(&self) -> BlockId {
         self.head
@@ -71,6 +91,16 @@ impl AboveSnapshot for LogState {
             let words = [number, lowest, position.to_u64()];
             sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
         }
+        if let Some(layered) = &self.layered {
+            let mut bytes = layered.state_root.to_vec();
+            put_varint(&mut bytes, layered.snapshots.len() as u64);
+            for (block, root) in &layered.snapshots {
+                bytes.extend_from_slice(&block.number.to_le_bytes());
+                bytes.extend_from_slice(block.hash.as_slice());
+                bytes.extend_from_slice(root.as_slice());
+            }
+            sections.push((LAYERED, bytes));
+        }
         sections
     }
 
@@ -95,11 +125,16 @@ impl AboveSnapshot for LogState {
             let error = DecodeError { what, offset: 0 };
             return Err(damaged_section(checkpoint, KEPT, error));
         }
+        let layered = match checkpoint.section_len(LAYERED) {
+            None => None,
+            Some(_) => Some(parse_section(checkpoint, LAYERED, read_layered)?),
+        };
         Ok(Self {
             head,
             replay,
             recent,
             kept,
+            layered,
         })
     }
 }
@@ -124,4 +159,18 @@ fn read_kept(reader: &mut Reader<'_>) -> Result<Kept, DecodeError> {
         position: LogPosition::from_u64(reader.u64()?),
     };
     Ok(kept)
+}
+
+fn read_layered(reader: &mut Reader<'_>) -> Result<LayeredRoots, DecodeError> {
+    let state_root = reader.b256()?;
+    let count = reader.count(ROOT_BYTES)?;
+    let mut snapshots = Vec::with_capacity(count);
+    for _ in 0..count {
+        let block = BlockId::new(reader.u64()?, reader.b256()?);
+        snapshots.push((block, reader.b256()?));
+    }
+    Ok(LayeredRoots {
+        state_root,
+        snapshots,
+    })
 }

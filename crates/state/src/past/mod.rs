@@ -3,3 +3,4 @@
 pub(crate) mod restore;
 pub(crate) mod trie;
 pub(crate) mod proof;
+pub(crate) mod uppers;

@@ -32,6 +32,13 @@ impl View {
     /// [`StateError::Store`] if the disk fails, and an error that names the file if a page or a part of
     /// the index is damaged.
     pub fn extract(&self, keys: &ProofTargets) -> Result<PartialTrie, StateError> {
+        self.inner.refuse_layered("a proof of nodes")?;
+        self.extract_state(keys)
+    }
+
+    /// Extracts the same from the trie of the view's state, whether or not its root is the state
+    /// root.
+    pub(crate) fn extract_state(&self, keys: &ProofTargets) -> Result<PartialTrie, StateError> {
         self.inner.with_tries(self, |tries, base| {
             let snapshot = &base.snapshot;
             snapshot.prefetch_pages(leaves_of(keys), ReadCause::Proof)?;
@@ -52,6 +59,7 @@ impl View {
         range: &LeafRange,
         limit: NonZeroUsize,
     ) -> Result<ExtractedRange, StateError> {
+        self.inner.refuse_layered("a proof of a range")?;
         self.inner.with_tries(self, |tries, base| {
             let mut trie = tries.top_levels().clone();
             trie.extract_range(range, limit, &mut TrieReader::new(tries, base))
@@ -69,6 +77,7 @@ impl View {
         keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
+        self.inner.refuse_layered("a witness of nodes")?;
         self.inner.with_tries(self, |tries, base| {
             let changed = ProofTargets::of_changes(changes.accounts());
             let leaves = leaves_of(keys).chain(leaves_of(&changed));
@@ -82,10 +91,18 @@ impl View {
 }
 
 impl Engine {
+    /// Fails with [`StateError::NotUnderLayered`] if the chain has the `layered` commitment.
+    pub(crate) const fn refuse_layered(&self, what: &'static str) -> Result<(), StateError> {
+        match self.layered {
+            None => Ok(()),
+            Some(_) => Err(StateError::NotUnderLayered(what)),
+        }
+    }
+
     /// Runs `work` on the tries at the state of `view`. These are a second set beside the tries
     /// that compute roots, so that proofs and commits don't wait for each other. A view whose state
     /// has no layer gets tries of its own.
-    fn with_tries<T>(
+    pub(crate) fn with_tries<T>(
         self: &Arc<Self>,
         view: &View,
         work: impl FnOnce(&TrieShards, &Base) -> Result<T, StateError>,

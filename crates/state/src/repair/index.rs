@@ -26,7 +26,11 @@ impl Repair<'_> {
     pub(super) fn state(&mut self, manifest: &Manifest) -> Result<ReadCheckpoint, StateError> {
         self.report_step("checkpoints", 0, 0);
         let counters = Arc::new(Counters::default());
-        let parts = PartCache::new(self.options.index_bytes_max(), counters);
+        let parts = PartCache::new(
+            self.options.index_bytes_max(),
+            self.options.commitment,
+            counters,
+        );
         let mut notes = Vec::new();
         let FoundState { read, aside, .. } = find_state(
             &self.disk,
@@ -175,7 +179,7 @@ impl Repair<'_> {
             }
             let changes = [&block.changes, &block.reverts];
             let changed = changes.into_iter().flat_map(|changes| changes.accounts());
-            missing.extend(changed.filter_map(|change| match change.account {
+            missing.extend(changed.filter_map(|change| match &change.account {
                 AccountUpdate::Put(account) => Some(account.code_hash),
                 _ => None,
             }));

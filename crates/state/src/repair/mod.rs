@@ -27,6 +27,7 @@ use crate::{
         handle::Db,
         open::{genesis_of, without_lost},
     },
+    form,
     options::Options,
 };
 use cambium_disk::{Disk, SalvageDisk, TrialDisk};
@@ -84,6 +85,7 @@ impl Repair<'_> {
     /// Repairs the files in the order in which they depend on each other.
     fn run(&mut self) -> Result<(), StateError> {
         let manifest = self.manifest()?;
+        self.options = form::of(&manifest, self.options)?;
         let genesis = genesis_of(&manifest)?;
         let damaged = self.log(manifest.salt())?;
         let lacks_end = self.unreadable_ends(&damaged)?;

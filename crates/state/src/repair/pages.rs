@@ -16,7 +16,7 @@ use cambium_snapshot::{
     decode_leaf, named_pages, place, subtrie_of,
 };
 use cambium_store::{BlockIndex, BlockLog, Codes, Manifest, Page, PageAddr, PageBuilder, Segments};
-use cambium_trie::{LeafValue, PartialTrie, SHARDS, Stub};
+use cambium_trie::{Commitment, LeafValue, PartialTrie, SHARDS, Stub};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -107,7 +107,7 @@ impl Repair<'_> {
             self.older_pages(segments, &mut leaves)?;
             self.written_leaves(&state, &mut leaves)?;
             for one in lost {
-                if let Some(page) = leaves.page_of(one)? {
+                if let Some(page) = leaves.page_of(one, self.options.commitment)? {
                     made.insert(one.prefix, page);
                 }
             }
@@ -209,7 +209,11 @@ impl Repair<'_> {
             ..
         } = state.read;
         let counters = Arc::new(Counters::default());
-        let parts = PartCache::new(self.options.index_bytes_max(), counters);
+        let parts = PartCache::new(
+            self.options.index_bytes_max(),
+            self.options.commitment,
+            counters,
+        );
         let (disk, parts) = (self.disk.clone(), Arc::new(parts));
         let writer = IndexWriter::whole(disk, Arc::default(), parts, None, false)?;
         for shard in 0..SHARDS {
@@ -336,8 +340,13 @@ impl Leaves<'_> {
                 }
             }
             if self.is_lost(&account) {
-                let value = match change.account {
+                let value = match &change.account {
                     AccountUpdate::Keep => None,
+                    AccountUpdate::Entry(entry) => {
+                        let mut value = Vec::new();
+                        entry.encode_to(&mut value);
+                        Some(Some(value))
+                    }
                     AccountUpdate::Put(account) => {
                         let mut value = Vec::new();
                         account.encode_to(&mut value);
@@ -361,7 +370,7 @@ impl Leaves<'_> {
     }
 
     /// Builds the page in place of a lost one, if its leaves have the right hash.
-    fn page_of(&self, lost: &LostPage) -> Result<Option<Page>, StateError> {
+    fn page_of(&self, lost: &LostPage, commitment: Commitment) -> Result<Option<Page>, StateError> {
         let prefix = &lost.prefix;
         let under = |path: &Path| path.starts_with(prefix) && self.is_lost(path);
         let mut leaves: BTreeMap<Path, &[u8]> = BTreeMap::new();
@@ -412,7 +421,7 @@ impl Leaves<'_> {
             page.owner(&value);
         }
         let page = page.build();
-        let hashed = subtrie_of(&page, false, &Counters::default());
+        let hashed = subtrie_of(&page, false, commitment, &Counters::default());
         let node = hashed.ok().and_then(|(trie, root)| trie.as_stub(root));
         Ok((node.map(|stub| stub.node) == Some(lost.stub.node)).then_some(page))
     }

@@ -23,7 +23,8 @@ use std::sync::Arc;
 pub(crate) struct Intermediate {
     pub(crate) block: BlockId,
     pub(crate) parent_hash: B256,
-    pub(crate) state_root: B256,
+    /// Root of its state's trie. It is the block's state root, except under `layered`.
+    pub(crate) trie_root: B256,
     pub(crate) ancestors: AncestorSet,
     pub(crate) tries: Arc<TrieShards>,
     pub(crate) overlay: Arc<Overlay>,
@@ -57,7 +58,7 @@ impl Base {
             Some(middle) => middle.tries.shard(shard),
             None => self.snapshot.index.top(shard),
         };
-        let mut root = PartialTrie::new(*trie.base());
+        let mut root = PartialTrie::new(*trie.base()).committed_by(trie.commitment());
         if !trie.is_empty() {
             let broken = StateError::Broken {
                 path: *trie.base(),

@@ -3,7 +3,7 @@
 
 use crate::tries::base::Base;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path};
 use cambium_snapshot::{
     HeldParts, PlacedPage, PrefetchedPages, ReadCause, StateError, addr_of_stub, decode_digest,
     decode_digests, decode_leaf, is_under, shard_of,
@@ -42,7 +42,7 @@ impl<'a> Resolver<'a> {
             ahead: PrefetchedPages::default(),
             parts: HeldParts::default(),
             taken: Vec::new(),
-            hasher: LeafHasher::default(),
+            hasher: LeafHasher::new(base.snapshot.index.commitment()),
         }
     }
 
@@ -51,6 +51,11 @@ impl<'a> Resolver<'a> {
     pub(crate) fn read_ahead(&mut self, (pages, parts): (PrefetchedPages, HeldParts)) {
         self.ahead = pages;
         self.parts = parts;
+    }
+
+    /// Reads the pages that the paths of leaves need, in one batch. They stay in the cache.
+    pub(crate) fn prefetch(&self, leaves: impl Iterator<Item = Path>) -> Result<(), StateError> {
+        self.base.snapshot.prefetch_pages(leaves, self.why)
     }
 
     /// Drains the pages of which a part was grafted since the last call.
@@ -134,6 +139,7 @@ fn graft_page(
                 into.push_account(path.len(), &key, &account, Link::EMPTY)
             }
             OnlyLeaf::Slot(key, value) => into.push_slot(path.len(), &key, value),
+            OnlyLeaf::Entry(key, value) => into.push_entry(path.len(), &key, value),
         });
     }
     let leaves = page
@@ -200,6 +206,7 @@ fn graft_top(
             match leaf {
                 OnlyLeaf::Account(key, account) => hasher.account(fork + 1, &key, &account),
                 OnlyLeaf::Slot(key, value) => hasher.slot(fork + 1, &key, value),
+                OnlyLeaf::Entry(key, value) => hasher.entry(fork + 1, &key, &value),
             }
             hashed[hashed_len] = nibble;
             hashed_len += 1;
@@ -230,6 +237,8 @@ enum OnlyLeaf {
     Account(B256, Account),
     /// A slot, by its path within the account.
     Slot(B256, U256),
+    /// An entry, by its key.
+    Entry(B256, EntryValue),
 }
 
 /// The leaf of an entry of a page's outermost run; `None` if the entry has several leaves, or is a
@@ -242,6 +251,7 @@ fn only_leaf(page: &Page, entry: usize) -> Result<Option<OnlyLeaf>, StateError> 
     let value = decode_leaf(&path, bytes)?;
     Ok(match (value, path.account_part(), path.slot_part()) {
         (LeafValue::Account(account), Some(key), None) => Some(OnlyLeaf::Account(key, account)),
+        (LeafValue::Entry(value), Some(key), None) => Some(OnlyLeaf::Entry(key, value)),
         (LeafValue::Slot(value), _, Some(key)) if page.prefix().len() > ACCOUNT_NIBBLES => {
             Some(OnlyLeaf::Slot(key, value))
         }

@@ -7,8 +7,8 @@
 
 use crate::view::state::View;
 use alloy_primitives::{B256, U256};
-use cambium_primitives::Account;
-use cambium_snapshot::{CHUNK_KEYS, Key, PARALLEL_KEYS_MIN, StateError, pool};
+use cambium_primitives::{Account, EntryValue};
+use cambium_snapshot::{CHUNK_KEYS, EntryKey, Key, PARALLEL_KEYS_MIN, StateError, pool};
 use rayon::prelude::*;
 
 /// A key of the state, whose value may be in a layer above the snapshot.
@@ -20,6 +20,12 @@ pub(crate) trait LayeredKey: Key {
 impl LayeredKey for B256 {
     fn above(&self, view: &View) -> Option<Self::Value> {
         view.account_above(self)
+    }
+}
+
+impl LayeredKey for EntryKey {
+    fn above(&self, view: &View) -> Option<Self::Value> {
+        view.entry_above(&self.0)
     }
 }
 
@@ -58,6 +64,15 @@ impl View {
     /// As [`View::accounts`].
     pub fn storage(&self, slots: &[(B256, B256)]) -> Result<Vec<U256>, StateError> {
         self.read_all(slots, ValueCacheUse::ReadAndFill)
+    }
+
+    /// Reads the values of many entries as their leaves have them, with all device reads in flight at
+    /// once.
+    pub(crate) fn entry_values(
+        &self,
+        keys: &[EntryKey],
+    ) -> Result<Vec<Option<EntryValue>>, StateError> {
+        self.read_all(keys, ValueCacheUse::ReadAndFill)
     }
 
     /// Loads the pages of these keys into memory, with all device reads in flight at once. Later

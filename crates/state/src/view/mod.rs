@@ -2,4 +2,5 @@
 
 pub(crate) mod state;
 pub(crate) mod batch;
+pub(crate) mod entries;
 pub(crate) mod ahead;

@@ -3,14 +3,15 @@
 use crate::{
     engine::{parts::Engine, past_states::PastState},
     layers::{overlay::Overlay, tree::Layer},
+    options::LeafKind,
     tries::base::Base,
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
-    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, Path,
+    Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue, Path,
 };
-use cambium_snapshot::{PagePin, StateError};
+use cambium_snapshot::{EntryKey, PagePin, StateError};
 use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
@@ -76,6 +77,14 @@ impl View {
                 let middle = self.base.intermediate.as_ref()?;
                 middle.overlay.account(path, &middle.ancestors)
             })
+    }
+
+    /// The value of an entry in the layers above the snapshot, as [`View::account_above`].
+    pub(crate) fn entry_above(&self, key: &B256) -> Option<Option<EntryValue>> {
+        self.overlay.entry(key, &self.layer.ancestors).or_else(|| {
+            let middle = self.base.intermediate.as_ref()?;
+            middle.overlay.entry(key, &middle.ancestors)
+        })
     }
 
     /// The slot in the layers above the snapshot; `None` if none of them wrote it.
@@ -215,6 +224,10 @@ impl View {
     /// The changes that undo `changes`: the values here of all accounts and slots that they touch.
     pub(crate) fn reverts_of(&self, changes: &Changes) -> Result<Changes, StateError> {
         let touched = Touched::by(changes);
+        if self.inner.options.leaves == LeafKind::Entries {
+            let values = self.entry_values(&touched.entries())?;
+            return Ok(entry_reverts(changes, values));
+        }
         let accounts = self.accounts(&touched.accounts)?;
         self.reverts_from(changes, accounts, self.storage(&touched.slots)?)
     }
@@ -234,7 +247,7 @@ impl View {
         for change in changes.accounts().iter().filter(is_set) {
             let path = change.path;
             match before.account(&path).map(|before| &before.account) {
-                Some(AccountUpdate::Put(_)) => {}
+                Some(AccountUpdate::Put(_) | AccountUpdate::Entry(_)) => {}
                 Some(AccountUpdate::Delete) => return Err(no_account(path)),
                 Some(AccountUpdate::Keep) | None => unknown.push(path),
             }
@@ -290,7 +303,9 @@ impl View {
             }
             let account = match change.account {
                 AccountUpdate::Keep => AccountUpdate::Keep,
-                AccountUpdate::Put(_) | AccountUpdate::Delete => AccountUpdate::Put(account),
+                AccountUpdate::Put(_) | AccountUpdate::Entry(_) | AccountUpdate::Delete => {
+                    AccountUpdate::Put(account)
+                }
             };
             Ok(AccountDiff {
                 path,
@@ -302,6 +317,18 @@ impl View {
         let reverts = changes.accounts().iter().zip(accounts).map(revert);
         Ok(Changes::new(reverts.collect::<Result<_, StateError>>()?))
     }
+}
+
+/// The changes that undo `changes` of entries, from the values that these had before.
+pub(crate) fn entry_reverts(changes: &Changes, before: Vec<Option<EntryValue>>) -> Changes {
+    let reverts = changes.accounts().iter().zip(before);
+    let reverts = reverts.map(|(change, before)| AccountDiff {
+        path: change.path,
+        wipe: before.is_none(),
+        account: before.map_or(AccountUpdate::Delete, AccountUpdate::Entry),
+        slots: Vec::new(),
+    });
+    Changes::new(reverts.collect())
 }
 
 /// The error for slots of an account that doesn't exist.
@@ -318,6 +345,11 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
+    /// The keys of entries, if that is what changes touch.
+    pub(crate) fn entries(&self) -> Vec<EntryKey> {
+        self.accounts.iter().copied().map(EntryKey).collect()
+    }
+
     /// The accounts and slots that `changes` touch.
     pub(crate) fn by(changes: &Changes) -> Self {
         let changes = changes.accounts();

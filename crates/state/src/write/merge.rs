@@ -17,7 +17,10 @@ use crate::{
         overlay::LayerId,
         tree::{Layer, Tree},
     },
-    log::{blocks::UnfinalizedRange, log_state::LogState},
+    log::{
+        blocks::UnfinalizedRange,
+        log_state::{LayeredRoots, LogState},
+    },
     tries::{
         base::{Base, Intermediate},
         delta::{Delta, LockedDelta},
@@ -169,7 +172,7 @@ impl Engine {
         let intermediate = Arc::new(Intermediate {
             block: target.block,
             parent_hash: target.parent_hash,
-            state_root: target.state_root,
+            trie_root: delta.tries()?.root(),
             ancestors: target.ancestors.clone(),
             tries: delta.tries()?.clone(),
             overlay: self.layers.current.read().overlay.clone(),
@@ -184,6 +187,7 @@ impl Engine {
             replay,
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
+            layered: self.layered_roots(&target, in_memory),
         };
         // Views don't wait while layers are folded and the overlay is filled. If a layer is
         // restored meanwhile, the version of the tree has changed, and the cut is repeated.
@@ -227,7 +231,7 @@ impl Engine {
         // Roots wait from here on; commits wait only once the log is locked.
         let mut delta = self.layers.delta.lock();
         loop {
-            let (target, path) = {
+            let target = {
                 let current = self.layers.current.read();
                 let tree = &current.tree;
                 let mut chain = tree.chain(tree.head().id).skip(keep);
@@ -237,10 +241,14 @@ impl Engine {
                 if target.id == tree.root().id {
                     return Ok(None);
                 }
-                let path = delta.path_to(tree, target.id);
-                (target, path)
+                target
             };
-            match delta.move_along(&path, target.id) {
+            let stopped = self.stop_at_boundaries(&mut delta, &target);
+            let moved = stopped.and_then(|()| {
+                let path = delta.path_to(&self.layers.current.read().tree, target.id);
+                delta.move_along(&path, target.id)
+            });
+            match moved {
                 // The tries are at the base again, and nothing was moved.
                 Err(error) if error.is_transient() => {
                     let Some(pause) = pauses.next() else {
@@ -265,6 +273,18 @@ impl Engine {
                 return Ok(Some((delta, writer, target)));
             }
         }
+    }
+
+    /// What a checkpoint of `target` says about the `layered` commitment, if the chain has it.
+    fn layered_roots(&self, target: &Layer, head: BlockId) -> Option<LayeredRoots> {
+        let layered = self.layered.as_ref()?;
+        let oldest = head.number.min(target.block.number);
+        let oldest = oldest.saturating_sub(self.options.unfinalized_blocks as u64);
+        let lowest = layered.intervals.snapshot_of(oldest);
+        Some(LayeredRoots {
+            state_root: target.state_root,
+            snapshots: layered.roots.prune(self.journal.genesis.number, lowest),
+        })
     }
 
     /// Cuts the tree at its layer `root`, whose state is `base`. The layers that lead to the head
@@ -362,7 +382,7 @@ impl Engine {
         let state = CheckpointState {
             block: intermediate.block,
             parent_hash: intermediate.parent_hash,
-            state_root: intermediate.state_root,
+            state_root: intermediate.trie_root,
         };
         let index = self.write_checkpoint(old, index.finish()?, state, log, merged.dead)?;
         self.divide_budget(index.reserved_bytes(self.options.index_bytes_max()));

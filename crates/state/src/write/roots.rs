@@ -3,16 +3,42 @@
 use crate::tries::delta::as_bad_changes;
 use crate::{
     engine::parts::Engine,
+    options::LeafKind,
     tries::delta::LockedDelta,
-    view::state::{Touched, View},
+    view::state::{Touched, View, entry_reverts},
 };
 use alloy_primitives::B256;
-use cambium_primitives::Changes;
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
 use cambium_snapshot::{Key, StateError};
 use cambium_trie::{PartialTrie, ProofTargets};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
+    /// Rejects changes of another kind of leaf than the database has.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongLeaf`].
+    pub(crate) fn check_leaves(&self, changes: &Changes) -> Result<(), StateError> {
+        let is_wrong = |change: &&AccountDiff| match (&change.account, self.options.leaves) {
+            (AccountUpdate::Entry(_), LeafKind::Accounts)
+            | (AccountUpdate::Put(_) | AccountUpdate::Keep, LeafKind::Entries) => true,
+            (AccountUpdate::Delete, _)
+            | (AccountUpdate::Entry(_), LeafKind::Entries)
+            | (AccountUpdate::Put(_) | AccountUpdate::Keep, LeafKind::Accounts) => false,
+        };
+        match changes.accounts().iter().find(is_wrong) {
+            None => Ok(()),
+            Some(change) => Err(StateError::WrongLeaf {
+                path: change.path,
+                leaves: match self.options.leaves {
+                    LeafKind::Accounts => "accounts",
+                    LeafKind::Entries => "entries",
+                },
+            }),
+        }
+    }
+
     /// Applies `changes` of a session to the tries, on top of its parent's state and of the changes
     /// that it applied before. `all` are both together, which are applied if the tries have lost
     /// the earlier ones.
@@ -25,6 +51,9 @@ impl Engine {
         reverts: Changes,
     ) -> Result<B256, StateError> {
         self.health.check()?;
+        if let Some(layered) = &self.layered {
+            return self.layered_root(layered, view, owner, all, &reverts);
+        }
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.store.counters.roots.add(1);
@@ -48,13 +77,27 @@ impl Engine {
         changes: &Changes,
     ) -> Result<(B256, Changes), StateError> {
         self.health.check()?;
+        if let Some(layered) = &self.layered {
+            view.check_owners(&Changes::default(), changes)?;
+            let start = Instant::now();
+            let reverts = view.reverts_of(changes)?;
+            let taken = start.elapsed().as_nanos() as u64;
+            self.store.counters.revert_ns.add(taken);
+            let root = self.layered_root(layered, view, owner, changes, &reverts)?;
+            return Ok((root, reverts));
+        }
         self.catch_up()?;
         let mut delta = self.delta_above(view)?;
         self.layers.move_to(&mut delta, view.block())?;
         let start = Instant::now();
         let touched = Touched::by(changes);
-        let accounts = delta.read(&touched.accounts)?;
-        let reverts = view.reverts_from(changes, accounts, delta.read(&touched.slots)?)?;
+        let reverts = match self.options.leaves {
+            LeafKind::Entries => entry_reverts(changes, delta.read(&touched.entries())?),
+            LeafKind::Accounts => {
+                let accounts = delta.read(&touched.accounts)?;
+                view.reverts_from(changes, accounts, delta.read(&touched.slots)?)?
+            }
+        };
         let taken = start.elapsed().as_nanos() as u64;
         self.store.counters.revert_ns.add(taken);
         self.store.counters.roots.add(1);
@@ -124,7 +167,7 @@ impl Engine {
 
     /// Whether tries of that size are to be dropped. Nodes that blocks loaded which were never
     /// sealed would stay in memory if there is nothing to merge; dropped nodes are loaded again.
-    fn is_overgrown(&self, bytes: usize) -> bool {
+    pub(crate) fn is_overgrown(&self, bytes: usize) -> bool {
         let max = self.merging.limit.get();
         bytes > 2 * max || (bytes > max && !self.layers.can_merge())
     }

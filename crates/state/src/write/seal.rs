@@ -2,6 +2,7 @@
 
 use crate::{
     engine::{layers::Current, parts::Engine},
+    layered::parts::Layered,
     layers::{overlay::size_of_changes, tree::Layer},
     log::records::{BlockMeta, check_record},
     view::state::View,
@@ -37,6 +38,9 @@ impl Engine {
         self.check_new(id)?;
         self.check_ancestors(parent, id)?;
         self.wait_for_room(size_of_changes(&changes))?;
+        if let Some(layered) = &self.layered {
+            return self.seal_layered(layered, view, owner, meta, changes, reverts);
+        }
         let mut delta = self.delta_above(view)?;
         // While the delta is locked, only layers of known blocks are added.
         self.check_new(id)?;
@@ -46,6 +50,35 @@ impl Engine {
         let layer = current.add(&parent, meta, changes, reverts);
         delta.adopt(owner, layer.id);
         Ok(layer)
+    }
+
+    /// Adds a layer of a block whose root was computed from upper tries. It does not wait for the
+    /// tries above the base, which may be at work on the root of a snapshot.
+    fn seal_layered(
+        &self,
+        layered: &Layered,
+        view: &View,
+        owner: u64,
+        meta: &BlockMeta,
+        changes: Changes,
+        reverts: Changes,
+    ) -> Result<Arc<Layer>, StateError> {
+        let (id, parent) = (meta.id, view.block());
+        let mut uppers = layered.lock();
+        loop {
+            view.check_alive()?;
+            self.layer_of(parent)?;
+            // While the upper tries are locked, only layers of known blocks are added, and none is
+            // dropped.
+            self.check_new(id)?;
+            let mut current = self.layers.current.write();
+            // The base may have moved in between.
+            if let Some(parent) = current.tree.by_hash(&parent.hash).cloned() {
+                let layer = current.add(&parent, meta, changes, reverts);
+                uppers.adopt(owner, parent.block.hash, id.hash);
+                return Ok(layer);
+            }
+        }
     }
 
     /// Rejects a block that is sealed, or committed and still known.
@@ -90,6 +123,7 @@ impl Engine {
 
     /// Removes a block that was sealed and not committed, and all blocks on it.
     pub(crate) fn drop_sealed(&self, layer: &Arc<Layer>) {
+        let mut uppers = self.layered.as_ref().map(Layered::lock);
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
         let Current { tree, overlay, .. } = &mut *current;
@@ -122,6 +156,9 @@ impl Engine {
         let mut held = 0;
         for lost in &gone {
             lost.mark_dropped();
+            if let Some(uppers) = &mut uppers {
+                uppers.forget(lost.block.hash);
+            }
             // References in `gone`, and in the `Sealed` that is being dropped.
             let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
             held += Arc::strong_count(lost).saturating_sub(expected);

@@ -18,7 +18,7 @@ use crate::{
 };
 use alloy_primitives::{B256, Bytes, U256};
 use cambium_primitives::{Account, Changes};
-use cambium_snapshot::{StateError, pool};
+use cambium_snapshot::{EntryKey, StateError, pool};
 use cambium_trie::{PartialTrie, ProofTargets};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,10 +79,23 @@ impl Session {
         self.read(slots)
     }
 
+    /// Reads entries that the block will change, by their keys, in any order, and loads the trie nodes
+    /// that their update needs: see [`Session::accounts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`View::account`].
+    pub fn entries(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, StateError> {
+        let keys: Vec<_> = keys.iter().copied().map(EntryKey).collect();
+        let values = self.read(&keys)?.into_iter();
+        let whole = |value: Option<_>| value.map(|one| self.view.whole_value(one)).transpose();
+        values.map(whole).collect()
+    }
+
     /// Reads keys in any order, and loads the trie nodes on the paths to them.
     fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
-        if !self.applied.is_empty() {
-            // The tries are past the state before the block.
+        if !self.applied.is_empty() || self.view.inner.layered.is_some() {
+            // The tries are past the state before the block, or no root needs them.
             return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
         }
         let mut sorted: Vec<_> = keys.iter().copied().zip(0..).collect();
@@ -109,6 +122,8 @@ impl Session {
         keys: &ProofTargets,
         changes: &Changes,
     ) -> Result<PartialTrie, StateError> {
+        let inner = &self.view.inner;
+        inner.refuse_layered("a witness of nodes")?;
         let all = keys
             .clone()
             .and(&ProofTargets::of_changes(changes.accounts()));
@@ -126,6 +141,7 @@ impl Session {
     /// [`StateError::BadChanges`] for slots of an account that does not exist, and the errors of reads:
     /// [`View::account`]. The session is unchanged, and the call can be repeated.
     pub fn intermediate_root(&mut self, changes: &Changes) -> Result<B256, StateError> {
+        self.view.inner.check_leaves(changes)?;
         self.view.check_owners(&self.applied, changes)?;
         // An error leaves the session unchanged.
         let reverts = self.view.reverts_of(changes)?;
@@ -146,6 +162,7 @@ impl Session {
     /// code of a changed account is neither given nor in the database, and
     /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
+        self.view.inner.check_leaves(&changes)?;
         self.view.inner.store.check_codes(&changes, &codes)?;
         let Self {
             view,

@@ -1,7 +1,10 @@
 //! Format of the file of codes.
 
-use crate::{StoreError, error::REPAIR, record::FRAME_BYTES};
-use alloy_primitives::B256;
+use crate::{
+    StoreError,
+    error::REPAIR,
+    record::{FRAME_BYTES, KEY_BYTES},
+};
 use cambium_disk::Disk;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -31,19 +34,6 @@ pub(super) const FILLER: u8 = 1;
 /// Limits of a filler record's size in bytes. The smallest has room for a frame and a key.
 pub(super) const FILLER_BYTES_MIN: u64 = (FRAME_BYTES + KEY_BYTES) as u64;
 pub(super) const FILLER_BYTES_MAX: u64 = 64 << 20;
-pub(super) const KEY_BYTES: usize = 40;
-
-/// Decodes the hash at the start of a payload. Returns `None` if its checksum does not match.
-pub(super) fn decode_key(salt: u64, payload: &[u8]) -> Option<B256> {
-    let (hash, check) = payload.get(..KEY_BYTES)?.split_at(32);
-    let hash = B256::from_slice(hash);
-    (check == hash_check(salt, &hash)).then_some(hash)
-}
-
-/// Computes the checksum of a code's hash.
-pub(super) fn hash_check(salt: u64, hash: &B256) -> [u8; 8] {
-    xxh3_64_with_seed(hash.as_slice(), salt).to_le_bytes()
-}
 
 /// Encodes the header of the file of codes.
 pub(super) fn header(salt: u64) -> [u8; HEADER_BYTES as usize] {

@@ -17,14 +17,11 @@ use crate::{
     StoreError,
     files::{copy_range, open_if_exists, remove_if_exists},
     poison::Poison,
-    record::{FRAME_BYTES, Found, RecordFile, put_record},
+    record::{FRAME_BYTES, Found, KEY_BYTES, RecordFile, encode_key, put_record},
 };
 use alloy_primitives::B256;
 use cambium_disk::{Disk, DiskFile};
-use format::{
-    FILLER, FILLER_BYTES_MAX, FILLER_BYTES_MIN, HEADER_BYTES, KEY_BYTES, KIND, corrupt, hash_check,
-    header,
-};
+use format::{FILLER, FILLER_BYTES_MAX, FILLER_BYTES_MIN, HEADER_BYTES, KIND, corrupt, header};
 use parking_lot::{Mutex, RwLock};
 use scan::Scan;
 use std::{
@@ -339,8 +336,8 @@ impl Codes {
             "codes must be settled before any is added"
         );
         self.poison.guard(|| {
-            let parts: [&[u8]; 3] = [hash.as_slice(), &hash_check(self.salt, &hash), code];
-            let offset = self.append_record(writer, KIND, &parts)?;
+            let key = encode_key(self.salt, &hash);
+            let offset = self.append_record(writer, KIND, &[&key, code])?;
             self.offsets.write().insert(hash, offset);
             Ok(true)
         })

@@ -1,9 +1,9 @@
 //! Scan of the file of codes when it is opened.
 
-use super::format::{FILLER, HEADER_BYTES, KEY_BYTES, corrupt, decode_key};
+use super::format::{FILLER, HEADER_BYTES, corrupt};
 use crate::{
     StoreError,
-    record::{Found, RecordFile},
+    record::{Found, KEY_BYTES, RecordFile, decode_key},
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;

@@ -95,6 +95,9 @@ impl EngineDriver {
         let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
         let slots = vec![random::slot_path(self.random.below(2000))];
         let keys = ProofTargets::new(vec![(account, slots)]);
+        if self.params.merge_interval.is_some() {
+            return self.prove_layered(&view, &keys, at);
+        }
         let trie = view.extract(&keys);
         let trie = self.outcome(trie, at)?;
         let known = &self.known[&target];
@@ -107,6 +110,26 @@ impl EngineDriver {
         };
         let expected = known.model.account(&account).map(|entry| entry.account);
         assert_eq!(found, expected, "{at}: account in an extract");
+        Ok(())
+    }
+
+    /// A proof of three tries, of the block of `view`.
+    fn prove_layered(&mut self, view: &View, keys: &ProofTargets, at: &str) -> Result<(), Failed> {
+        self.count("prove layered");
+        let hash = view.block().hash;
+        let proof = self.outcome_at(hash, view.prove_layered(keys), at)?;
+        let known = &self.known[&hash];
+        let proved = proof.verify(known.root, keys);
+        let proved = proved.unwrap_or_else(|error| panic!("{at}: {error}"));
+        for proved in proved {
+            let expected = known.model.account(&proved.path);
+            let account = expected.map(|entry| entry.account);
+            assert_eq!(proved.account, account, "{at}: account in a proof");
+            for (slot, value) in proved.slots {
+                let expected = expected.and_then(|entry| entry.slots.get(&slot).copied());
+                assert_eq!(value, expected.unwrap_or_default(), "{at}: slot in a proof");
+            }
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::{
     first_state::FirstState,
     heights::WINDOW,
 };
-use crate::{Model, Random};
+use crate::{LayeredBlock, Model, Random, layered_model_root};
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
 use cambium_state::{
@@ -35,6 +35,8 @@ pub struct EngineParams {
     pub files: FileSizes,
     /// Number of blocks below the head that are kept, or `None` for all.
     pub keep_blocks: Option<u64>,
+    /// Blocks of an interval of the `layered` commitment, or `None` for `mpt`.
+    pub merge_interval: Option<u64>,
     /// Kinds of faults of the disk.
     pub faults: FaultKinds,
 }
@@ -44,6 +46,8 @@ pub(super) struct Known {
     pub(super) parent: B256,
     pub(super) model: Arc<Model>,
     pub(super) root: B256,
+    /// Accounts whose storage it wiped.
+    pub(super) wiped: Vec<B256>,
     /// Whether it was committed, and the commit was acknowledged.
     pub(super) durable: bool,
     /// Whether a durable block must still exist, because no head was far from it since.
@@ -109,6 +113,7 @@ impl EngineDriver {
             parent: B256::ZERO,
             model: Arc::new(model),
             root,
+            wiped: Vec::new(),
             durable: true,
             kept: true,
         };
@@ -194,6 +199,32 @@ impl EngineDriver {
         one.id.number
     }
 
+    /// The state root after a block on `parent` that leads to `after` and wipes the storage of the
+    /// accounts `wiped`.
+    pub(super) fn root_after(&self, parent: B256, after: &Model, wiped: &[B256]) -> B256 {
+        let Some(interval) = self.params.merge_interval else {
+            return after.root();
+        };
+        let mut known = &self.known[&parent];
+        let height = known.id.number + 1;
+        let mut blocks = vec![LayeredBlock {
+            before: &known.model,
+            after,
+            wiped,
+        }];
+        while known.id.number > 0 && (blocks.len() as u64) < 2 * interval {
+            let below = &self.known[&known.parent];
+            blocks.push(LayeredBlock {
+                before: &below.model,
+                after: &known.model,
+                wiped: &known.wiped,
+            });
+            known = below;
+        }
+        blocks.reverse();
+        layered_model_root(interval, height, &blocks, after)
+    }
+
     pub(super) fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
         let view = self.db().view_of(self.known[&parent].id);
         Ok(self.outcome_at(parent, view, at)?.session())
@@ -262,6 +293,7 @@ pub(super) fn options(params: &EngineParams) -> Options {
         index_bytes_max: params.index_bytes_max,
         files: params.files,
         keep_blocks: params.keep_blocks,
+        merge_interval_blocks: params.merge_interval,
         ..Options::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Creation of the database of a run.
 
 use super::heights::meta;
-use crate::{Model, Random, random};
+use crate::{Model, Random, layered_model_root, random};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{Db, FaultyDisk, Loader, Options};
@@ -43,7 +43,10 @@ impl FirstState {
         }
         model.add_codes(codes);
         let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
-        let root = model.root();
+        let root = match options.merge_interval_blocks {
+            None => model.root(),
+            Some(interval) => layered_model_root(interval, 0, &[], &model),
+        };
         assert_eq!(loaded.root(), root, "genesis root");
         let id = BlockId::new(0, keccak256(seed.to_le_bytes()));
         let db = loaded

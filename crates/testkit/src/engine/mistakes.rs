@@ -4,7 +4,7 @@ use super::{
     driver::{EngineDriver, Failed},
     heights::meta,
 };
-use crate::random;
+use crate::{random, wiped_by};
 use alloy_primitives::{Bytes, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{Staged, StateError};
@@ -114,6 +114,7 @@ impl EngineDriver {
         let id = BlockId::new(parent.number + 1, self.new_hash());
         let (one, model) = self.staged(parent.hash, at)?;
         let root = one.root();
+        let wiped = wiped_by(one.changes());
         let sealed = self.outcome(one.seal(meta(id, parent.hash, root)), at)?;
         let (two, _): (Staged, _) = self.staged(parent.hash, at)?;
         let root_of_two = two.root();
@@ -121,7 +122,7 @@ impl EngineDriver {
             Err(StateError::BlockExists(_)) => {}
             other => return self.outcome(other.map(|_| panic!("{at}: a second block {id}")), at),
         }
-        self.know(id, parent.hash, model, root);
+        self.know(id, parent.hash, model, root, wiped);
         self.attempt_head(id.hash);
         let committed = sealed.commit();
         self.outcome(committed, at)?;

@@ -1,8 +1,9 @@
 //! Whatever happens to the files of the history, and to the chain.
 
 use cambium_history::{Follower, History, HistoryError, HistoryOptions, WholeNodes};
-use cambium_state::{Disk, Fault, FaultyDisk, Options};
+use cambium_state::{Disk, Fault, FaultyDisk, FileSizes, Options};
 use cambium_testkit::{
+    TINY_FILES,
     plain::{self, path},
     say,
 };
@@ -324,4 +325,44 @@ fn a_full_disk_costs_the_history_nothing_and_with_room_it_goes_on() {
         "{full} of 60 met a full disk, {poisoned} while they wrote the list"
     ));
     assert!(full > 20 && poisoned > 0 && poisoned < full / 2);
+}
+
+#[test]
+fn after_a_reorganization_a_short_log_is_enough_to_follow() {
+    let few = Options {
+        keep_blocks: Some(3),
+        unfinalized_blocks: 3,
+        files: FileSizes {
+            log_file_bytes_max: 4 << 10,
+            log_extend_bytes: 4 << 10,
+            ..TINY_FILES
+        },
+        ..options()
+    };
+    for nodes in [None, Some(WholeNodes::default())] {
+        let mut world = World::of(23, few, nodes, LITTLE);
+        // One file, which ends far above a block whose hash it has: the log does not reach down to it.
+        let is_far = |world: &World| {
+            let (files, head) = (world.history.stats().files, world.db.head().number);
+            let above = world.db.committed_block(head / 64 * 64 + 1);
+            files == 1 && head > 120 && above.is_err()
+        };
+        while !is_far(&world) {
+            world.block();
+            world.catch_up();
+            world.history.flush().unwrap();
+            world.history.merge().unwrap();
+            world.db.keep_log_above(world.history.durable().number);
+            world.db.flush(0).unwrap();
+        }
+        let head = world.db.head().number;
+        world.db.unwind(head - 2).unwrap();
+        (0..3).for_each(|_| world.block());
+        world.catch_up();
+        assert_eq!(world.history.blocks().1, world.db.head());
+        (0..head)
+            .step_by(7)
+            .for_each(|number| world.compare(number));
+        world.compare(head - 1);
+    }
 }

@@ -6,6 +6,8 @@
     reason = "each test takes what it needs of it"
 )]
 
+pub mod entries;
+
 use alloy_primitives::{Address, B256, KECCAK256_EMPTY, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{HashBuilder, Nibbles};
@@ -156,6 +158,7 @@ impl Model {
                     self.0.entry(change.path).or_default().0 = account;
                 }
                 AccountUpdate::Keep => {}
+                AccountUpdate::Entry(_) => panic!("a state has no entries"),
             }
             let Some((_, slots)) = self.0.get_mut(&change.path) else {
                 continue;

@@ -1,11 +1,15 @@
 //! Helpers for stores that keep accounts as bytes and read keys one by one.
 
+#[cfg(feature = "bytes")]
 use super::Failure;
+#[cfg(feature = "bytes")]
 use alloy_primitives::B256;
 use cambium_primitives::Account;
+#[cfg(feature = "bytes")]
 use std::thread;
 
 /// Number of threads that read from a store without batched reads.
+#[cfg(feature = "bytes")]
 pub(super) const READ_THREADS: usize = 8;
 
 /// Encodes an account in about a dozen bytes, in the same way for all stores.
@@ -38,6 +42,7 @@ pub(super) fn sorted(write: &super::Write<'_>) -> Vec<(B256, Vec<u8>)> {
 }
 
 /// Splits `keys` into consecutive runs, and reads each on a thread of its own.
+#[cfg(feature = "bytes")]
 pub(super) fn read_on_threads<T: Clone + Send>(
     keys: &[B256],
     read: impl Fn(&[B256]) -> Result<Vec<T>, Failure> + Sync,

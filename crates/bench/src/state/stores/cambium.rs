@@ -15,7 +15,7 @@ const LOAD_CHUNK: u64 = 1 << 16;
 /// itself, the batch, and overhead of the allocator.
 const BUDGET_PERCENT: u64 = 85;
 
-fn options(setup: &Setup) -> Options {
+pub(super) fn options(setup: &Setup) -> Options {
     Options {
         memory_bytes: setup.memory_bytes / 100 * BUDGET_PERCENT,
         // A batch is as large as hundreds of blocks, and the other stores keep none to go back to.
@@ -24,12 +24,12 @@ fn options(setup: &Setup) -> Options {
     }
 }
 
-fn disk(setup: &Setup) -> Arc<dyn Disk> {
+pub(super) fn disk(setup: &Setup) -> Arc<dyn Disk> {
     Arc::new(StdDisk::new(&setup.dir))
 }
 
 /// Returns the metadata of the block after this many batches.
-fn meta(batches: u64, state_root: B256) -> BlockMeta {
+pub(super) fn meta(batches: u64, state_root: B256) -> BlockMeta {
     let id =
         |number: u64| BlockId::new(number, B256::left_padding_from(&(number + 1).to_be_bytes()));
     BlockMeta {
@@ -94,6 +94,27 @@ impl CambiumStore {
     pub(crate) const fn view(&self) -> &View {
         &self.view
     }
+
+    /// Computes the root of a batch and makes it durable.
+    pub(super) fn commit_session(
+        &mut self,
+        session: Session,
+        changes: Changes,
+        witness: Option<WitnessMade>,
+    ) -> Result<Committed, Failure> {
+        let start = Instant::now();
+        let number = self.view.block().number + 1;
+        let staged = session.finish(changes, Vec::new())?;
+        let root = staged.root();
+        let root_time = start.elapsed();
+        staged.seal(meta(number, root))?.commit()?;
+        self.view = self.db.view()?;
+        Ok(Committed {
+            root: Some(root),
+            root_time: Some(root_time),
+            witness,
+        })
+    }
 }
 
 impl Store for CambiumStore {
@@ -127,18 +148,7 @@ impl Store for CambiumStore {
                 })
             })
             .transpose()?;
-        let start = Instant::now();
-        let number = self.view.block().number + 1;
-        let staged = session.finish(changes, Vec::new())?;
-        let root = staged.root();
-        let root_time = start.elapsed();
-        staged.seal(meta(number, root))?.commit()?;
-        self.view = self.db.view()?;
-        Ok(Committed {
-            root: Some(root),
-            root_time: Some(root_time),
-            witness,
-        })
+        self.commit_session(session, changes, witness)
     }
 
     fn settle(&mut self) -> Result<(), Failure> {

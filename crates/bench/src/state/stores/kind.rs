@@ -14,17 +14,19 @@ use super::qmdb;
 use super::rocksdb;
 use super::{
     cambium::{self, CambiumStore},
+    entries::{self, EntryStore},
     store::{Failure, Setup, Store},
 };
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The kind of a store.
+/// The kind of a store: Cambium's own for accounts and for entries under a binary trie, and peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Cambium,
+    Binary,
     Nomt,
     Qmdb,
     Firewood,
@@ -37,7 +39,7 @@ impl Kind {
     /// Returns whether the store is built in: each peer is a feature of this crate.
     pub(crate) const fn is_built(self) -> bool {
         match self {
-            Self::Cambium => true,
+            Self::Cambium | Self::Binary => true,
             Self::Nomt => cfg!(feature = "nomt"),
             Self::Qmdb => cfg!(feature = "qmdb"),
             Self::Firewood => cfg!(feature = "firewood"),
@@ -51,7 +53,7 @@ impl Kind {
     /// addition, for a check of the free space.
     pub(crate) const fn bytes_an_account(self) -> u64 {
         match self {
-            Self::Cambium => 300,
+            Self::Cambium | Self::Binary => 300,
             Self::Nomt => 500,
             Self::Qmdb => 500,
             Self::Firewood => 700,
@@ -70,6 +72,7 @@ impl Kind {
     pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
         match self {
             Self::Cambium => cambium::load(setup),
+            Self::Binary => entries::load(setup),
             #[cfg(feature = "nomt")]
             Self::Nomt => nomt::load(setup),
             #[cfg(feature = "qmdb")]
@@ -91,6 +94,7 @@ impl Kind {
     pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
         Ok(match self {
             Self::Cambium => Box::new(CambiumStore::open(setup)?),
+            Self::Binary => Box::new(EntryStore::open(setup)?),
             #[cfg(feature = "nomt")]
             Self::Nomt => Box::new(nomt::NomtStore::open(setup)?),
             #[cfg(feature = "qmdb")]

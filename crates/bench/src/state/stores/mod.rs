@@ -4,9 +4,9 @@
 //! chosen is in [`Store::configuration`], and goes into the report.
 
 mod store;
-#[cfg(feature = "bytes")]
 mod bytes;
 mod cambium;
+mod entries;
 #[cfg(feature = "firewood")]
 mod firewood;
 #[cfg(feature = "fjall")]

@@ -159,7 +159,7 @@ fn changes_are_the_last_values_that_are_not_the_first() {
     assert_eq!(changes.counts(), (3, 2));
     let of = |byte| changes.account(&keccak256(Address::repeat_byte(byte)));
     let kept = of(2).unwrap();
-    assert_eq!((kept.account, kept.wipe), (AccountUpdate::Keep, false));
+    assert_eq!((&kept.account, kept.wipe), (&AccountUpdate::Keep, false));
     let path = |slot: u64| keccak256(U256::from(slot).to_be_bytes::<32>());
     let value = |slot| kept.slots.iter().find(|(at, _)| *at == path(slot));
     assert_eq!(value(5), Some(&(path(5), U256::from(8))));

@@ -24,6 +24,9 @@ const UNITS: u8 = (RECORDS_BYTES / UNIT_BYTES) as u8;
 const ENTRIES_MAX: usize = 12;
 /// Bit of a tag that marks a slot. The other bits are of the key's hash.
 const IS_SLOT: u8 = 1;
+/// Longest value that is cached, in bytes: its length takes seven bits. Values of accounts and slots
+/// are shorter.
+const VALUE_BYTES_MAX: usize = 127;
 /// Bit of a length that marks an entry which was read since its insertion.
 const WAS_READ: u8 = 0x80;
 /// Number of inserts into a full bucket during which an entry counts as recently read. The rest of
@@ -104,9 +107,9 @@ impl Bucket {
         Some(&self.record(at)[key_len(tag)..])
     }
 
-    /// Inserts the value of a key, unless there is one. Evicts entries if needed.
+    /// Inserts the value of a key, unless there is one or it is too long. Evicts entries if needed.
     pub(crate) fn put(&mut self, key: &CacheKey<'_>, tag: u8, value: &[u8]) {
-        if self.find(key, tag).is_some() {
+        if value.len() > VALUE_BYTES_MAX || self.find(key, tag).is_some() {
             return;
         }
         let needed = units(key_len(tag) + value.len());
@@ -129,6 +132,10 @@ impl Bucket {
         let Some(at) = self.find(key, tag) else {
             return false;
         };
+        if value.len() > VALUE_BYTES_MAX {
+            self.remove(at);
+            return true;
+        }
         let (was_read, read_at) = (self.lens[at] & WAS_READ, self.read_at[at]);
         let needed = units(key_len(tag) + value.len());
         if let Some(start) = self.reserve_in_place_of(at, needed) {

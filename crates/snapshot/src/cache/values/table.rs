@@ -3,7 +3,7 @@
 use super::bucket::{self, AlignedBucket, BUCKET_BYTES, Bucket};
 use crate::base::{
     counters::Counters,
-    key::{CacheKey, Key, MergedChange},
+    key::{CacheKey, EntryKey, Key, MergedChange},
     sync::{AtomicU32, Mutex},
 };
 use alloy_primitives::{B256, map::B256Set};
@@ -100,6 +100,9 @@ impl ValueCache {
             MergedChange::Account(path, account) => self.table.replace(&path, &account, generation),
             MergedChange::Slot(account, slot, value) => {
                 self.table.replace(&(account, slot), &value, generation);
+            }
+            MergedChange::Entry(key, value) => {
+                self.table.replace(&EntryKey(key), &value, generation);
             }
             MergedChange::Wipe(account) => _ = wiped.insert(account),
         });

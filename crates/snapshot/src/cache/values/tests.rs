@@ -38,10 +38,10 @@ pub(crate) fn entries(bytes: u64) -> ValueCache {
 pub(crate) fn after(entries: &ValueCache, changes: Vec<AccountDiff>) -> ValueCache {
     entries.after(|visit| {
         for change in Changes::new(changes).accounts() {
-            match change.account {
-                AccountUpdate::Keep => {}
+            match &change.account {
+                AccountUpdate::Keep | AccountUpdate::Entry(_) => {}
                 AccountUpdate::Put(account) => {
-                    visit(MergedChange::Account(change.path, Some(account)))
+                    visit(MergedChange::Account(change.path, Some(*account)))
                 }
                 AccountUpdate::Delete => visit(MergedChange::Account(change.path, None)),
             }

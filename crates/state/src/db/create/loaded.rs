@@ -6,18 +6,20 @@ use crate::{
         handle::Db,
         open::{GENESIS_HASH, GENESIS_NUMBER},
     },
+    form,
+    layered::intervals::Intervals,
     log::{
         access::Access,
         blocks::{Blocks, RecentBlock},
         kept::Kept,
-        log_state::LogState,
+        log_state::{LayeredRoots, LogState},
         records::{BlockMeta, BlockRecord, KIND_BLOCK},
     },
     options::Options,
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
-use cambium_primitives::Changes;
+use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::{
     Counters, Pages, PartCache, StateError, WrittenIndex, checkpoint,
     checkpoint::{CheckpointState, RetiredPages},
@@ -25,6 +27,7 @@ use cambium_snapshot::{
 use cambium_store::{
     BlockEntry, BlockIndex, BlockLog, Codes, DataDirLock, LogPosition, Manifest, create_readers_dir,
 };
+use cambium_trie::{EMPTY_ROOT, layered_root};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Highest number of a first block. The block index has room for each number from 0 on: 13 TB at
@@ -48,8 +51,12 @@ pub struct Loaded {
 
 impl Loaded {
     /// The state root, which the first block's header needs.
-    pub const fn root(&self) -> B256 {
-        self.root
+    pub fn root(&self) -> B256 {
+        match self.options.merge_interval_blocks {
+            // Nothing has changed since the first block.
+            Some(_) => layered_root(EMPTY_ROOT, EMPTY_ROOT, self.root),
+            None => self.root,
+        }
     }
 
     /// Names the first block and opens the database at it. `properties` are stored with the
@@ -58,14 +65,17 @@ impl Loaded {
     /// # Errors
     ///
     /// [`StateError::WrongRoot`] if `meta` has another root than the loaded state, and
-    /// [`StateError::BadStart`] for a number above 2^38 or a property named `genesis_number` or
-    /// `genesis_hash`.
+    /// [`StateError::BadStart`] for a number above 2^38, a property named `genesis_number`,
+    /// `genesis_hash`, `commitment`, `leaves` or `merge_interval_blocks`, and for an interval of no
+    /// or too many blocks. [`StateError::BadOptions`] if the memory is too little for the changes of
+    /// two intervals.
     pub fn create(
         self,
         meta: BlockMeta,
         properties: Vec<(String, Vec<u8>)>,
     ) -> Result<Db, StateError> {
         self.check_first(&meta, &properties)?;
+        let intervals = self.intervals(meta.id)?;
         let disk = self.disk;
         let own = [
             (
@@ -74,7 +84,8 @@ impl Loaded {
             ),
             (GENESIS_HASH.to_owned(), meta.id.hash.to_vec()),
         ];
-        let manifest = Manifest::create(&*disk, self.salt, own.into_iter().chain(properties))?;
+        let own = own.into_iter().chain(form::properties(&self.options));
+        let manifest = Manifest::create(&*disk, self.salt, own.chain(properties))?;
         let log_options = self.options.files.log(manifest.salt());
         let (log, _) = BlockLog::open(disk.clone(), log_options, LogPosition::START)?;
         log.settle()?;
@@ -89,7 +100,12 @@ impl Loaded {
             replay,
             recent: recent.clone(),
             kept: Kept::ALL,
+            layered: intervals.map(|_| LayeredRoots {
+                state_root: meta.state_root,
+                snapshots: vec![(meta.id, self.root)],
+            }),
         };
+        let layered = log_state.layered.clone();
         let state = CheckpointState {
             block: meta.id,
             parent_hash: meta.parent,
@@ -126,10 +142,24 @@ impl Loaded {
             state,
             kept: Kept::ALL,
             index: state_index,
+            layered: intervals.zip(layered),
         }
         .assemble()?;
         inner.merging.is_behind.store(false, Ordering::Release);
         Ok(Db { inner })
+    }
+
+    /// The intervals of the `layered` commitment, if the chain has it.
+    fn intervals(&self, first: BlockId) -> Result<Option<Intervals>, StateError> {
+        let Some(blocks) = self.options.merge_interval_blocks else {
+            return Ok(None);
+        };
+        let intervals = Intervals::new(first.number, blocks).ok_or_else(|| {
+            let what = format!("its merge interval can't be {blocks} blocks");
+            StateError::BadStart(what)
+        })?;
+        intervals.check_memory(self.options.memory_bytes)?;
+        Ok(Some(intervals))
     }
 
     /// Rejects a first block or a property that no database can begin with.
@@ -138,8 +168,8 @@ impl Loaded {
         meta: &BlockMeta,
         properties: &[(String, Vec<u8>)],
     ) -> Result<(), StateError> {
-        if meta.state_root != self.root {
-            let (got, expected) = (self.root, meta.state_root);
+        if meta.state_root != self.root() {
+            let (got, expected) = (self.root(), meta.state_root);
             return Err(StateError::WrongRoot {
                 block: meta.id,
                 got,
@@ -153,7 +183,14 @@ impl Loaded {
             );
             return Err(StateError::BadStart(what));
         }
-        let is_own = |name: &str| name == GENESIS_NUMBER || name == GENESIS_HASH;
+        let own = [
+            GENESIS_NUMBER,
+            GENESIS_HASH,
+            form::COMMITMENT,
+            form::LEAVES,
+            form::MERGE_INTERVAL,
+        ];
+        let is_own = |name: &str| own.contains(&name);
         if let Some((name, _)) = properties.iter().find(|(name, _)| is_own(name)) {
             let what = format!("the property name {name} is reserved");
             return Err(StateError::BadStart(what));

@@ -10,11 +10,11 @@ pub use loaded::Loaded;
 use crate::db::leftovers::{refuse_database, remove_unfinished};
 use crate::{
     db::{assemble, handle::Db},
-    options::Options,
+    options::{LeafKind, Options},
 };
 use alloy_primitives::{B256, U256, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::Account;
+use cambium_primitives::{Account, EntryValue};
 use cambium_snapshot::{
     Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
 };
@@ -61,7 +61,7 @@ impl Loader {
         refuse_database(&disk)?;
         remove_unfinished(&*disk).map_err(StoreError::from)?;
         Ok(Self {
-            buckets: LeafBuckets::new(disk.clone(), options.memory_bytes),
+            buckets: LeafBuckets::new(disk.clone(), options.memory_bytes, options.commitment),
             disk,
             lock,
             options,
@@ -87,6 +87,7 @@ impl Loader {
         account: &Account,
         slots: impl IntoIterator<Item = (B256, U256)>,
     ) -> Result<(), StateError> {
+        self.check_leaf(path, LeafKind::Accounts)?;
         self.buckets.account(&path, account, slots)
     }
 
@@ -101,6 +102,27 @@ impl Loader {
         slots: impl IntoIterator<Item = (B256, U256)>,
     ) -> Result<(), StateError> {
         self.buckets.slots(&account, slots)
+    }
+
+    /// Adds an entry of a key-value database ([`LeafKind::Entries`]), in any order of keys.
+    /// [`Self::finish`] rejects keys that were added twice.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongLeaf`] if the database is one of accounts, and as [`Loader::account`].
+    pub fn entry(&mut self, key: B256, value: &EntryValue) -> Result<(), StateError> {
+        self.check_leaf(key, LeafKind::Entries)?;
+        self.buckets.entry(&key, value)
+    }
+
+    /// Rejects a leaf of another kind than the database's.
+    fn check_leaf(&self, path: B256, kind: LeafKind) -> Result<(), StateError> {
+        let leaves = match self.options.leaves {
+            own if own == kind => return Ok(()),
+            LeafKind::Accounts => "accounts",
+            LeafKind::Entries => "entries",
+        };
+        Err(StateError::WrongLeaf { path, leaves })
     }
 
     /// Adds the code of an account.
@@ -140,7 +162,11 @@ impl Loader {
         let (segments, _) = Segments::open(disk.clone(), sizes, self.salt, None, &[])?;
         segments.settle()?;
         let pages = assemble::pages(segments, &self.options, &counters);
-        let parts = PartCache::new(self.options.index_bytes_max(), counters.clone());
+        let parts = PartCache::new(
+            self.options.index_bytes_max(),
+            self.options.commitment,
+            counters.clone(),
+        );
         let parts = Arc::new(parts);
         let index = IndexWriter::whole(disk.clone(), Arc::default(), parts.clone(), None, false)?;
         let to = Some((&*pages, &index));

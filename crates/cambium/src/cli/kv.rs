@@ -1,0 +1,403 @@
+//! Commands on a key-value store.
+
+use super::{
+    db_args::DbArgs,
+    error::Failure,
+    kv_args::{
+        KvCommand, KvDeleteArgs, KvGetArgs, KvInitArgs, KvListArgs, KvLoadArgs, KvProveArgs,
+        KvPutArgs, KvRangeArgs, KvReadArgs, KvRollbackArgs, KvRootArgs, KvVerifyArgs, KvWriteArgs,
+        commitment_named, parse_key, parse_value,
+    },
+    open,
+    output::{Output, Report, Table, count},
+    proof::read_json,
+};
+use cambium::{
+    B256, Bytes,
+    kv::{
+        Commit, EntryProof, KeyRange, KvOptions, ProvedEntries, ProvedKeys, Store, Transaction,
+        VerifyError, WriteBatch, verify, verify_range,
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+pub(crate) fn run(command: &KvCommand, out: &Output) -> Result<Report, Failure> {
+    match command {
+        KvCommand::Init(args) => init(args),
+        KvCommand::Get(args) => get(args, out),
+        KvCommand::Put(args) => put(args, out),
+        KvCommand::Delete(args) => delete(args, out),
+        KvCommand::List(args) => list(args, out),
+        KvCommand::Prove(args) => prove(args, out),
+        KvCommand::Verify(args) => verify_proof(args),
+        KvCommand::Root(args) => root(args, out),
+        KvCommand::Rollback(args) => roll_back(args, out),
+        KvCommand::Load(args) => load(args, out),
+    }
+}
+
+/// A proof of values, or of a range if it has ends.
+#[derive(Serialize, Deserialize)]
+struct JsonProof {
+    /// Name of the commitment under which the root is.
+    commitment: String,
+    /// First and last key of the range that is proved; absent for keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<B256>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<B256>,
+    entries: Vec<JsonEntry>,
+    proof: Bytes,
+}
+
+/// An entry, or a key without one.
+#[derive(Clone, Serialize, Deserialize)]
+struct JsonEntry {
+    key: B256,
+    value: Option<Bytes>,
+}
+
+impl JsonEntry {
+    fn list(entries: impl IntoIterator<Item = (B256, Option<Bytes>)>) -> Vec<Self> {
+        let entry = |(key, value)| Self { key, value };
+        entries.into_iter().map(entry).collect()
+    }
+}
+
+fn options(args: &DbArgs) -> KvOptions {
+    let engine = open::options(args);
+    KvOptions {
+        memory_bytes: engine.memory_bytes,
+        files: engine.files,
+        ..KvOptions::default()
+    }
+}
+
+fn open_to_write(args: &KvWriteArgs, out: &Output) -> Result<Store, Failure> {
+    let options = KvOptions {
+        keep_commits: args.keep_commits,
+        ..options(&args.db)
+    };
+    Ok(noted(Store::open(existing(&args.db)?, options)?, out))
+}
+
+fn open_to_read(args: &DbArgs, out: &Output) -> Result<Store, Failure> {
+    existing(args)?;
+    let store = Store::open_read_only(open::disk_to_read(args)?, options(args))?;
+    Ok(noted(store, out))
+}
+
+fn existing(args: &DbArgs) -> Result<std::sync::Arc<dyn cambium::Disk>, Failure> {
+    match open::exists(args)? {
+        true => open::existing(args),
+        false => Err(Failure::NoStore(args.datadir.clone())),
+    }
+}
+
+fn noted(store: Store, out: &Output) -> Store {
+    for note in &store.recovery().notes {
+        out.note(note);
+    }
+    store
+}
+
+/// A transaction at the commit that the arguments name.
+fn begin(args: &KvReadArgs, out: &Output) -> Result<(Store, Transaction), Failure> {
+    let store = open_to_read(&args.db, out)?;
+    let number = match args.root {
+        Some(root) => Some(store.commit_with_root(root)?.number()),
+        None => args.commit,
+    };
+    let transaction = match number {
+        Some(number) => store.begin_at(number)?,
+        None => store.begin()?,
+    };
+    Ok((store, transaction))
+}
+
+fn init(args: &KvInitArgs) -> Result<Report, Failure> {
+    let options = KvOptions {
+        commitment: args.commitment(),
+        ..options(&args.db)
+    };
+    let store = Store::create(open::disk(&args.db.datadir), options)?;
+    let commit = store.newest()?;
+    let mut json = of_commit(&commit);
+    json["commitment"] = json!(store.commitment().name().to_string());
+    let table = table_of(&commit).row("commitment", store.commitment().name());
+    Ok(Report::new(format!("Created a store.\n{table}"), json))
+}
+
+fn get(args: &KvGetArgs, out: &Output) -> Result<Report, Failure> {
+    let (_store, transaction) = begin(&args.at, out)?;
+    let values = transaction.get_many(&args.keys)?;
+    let entries = JsonEntry::list(args.keys.iter().copied().zip(values));
+    let text = match &entries[..] {
+        [one] => one.value.as_ref().map_or("(none)".to_owned(), text_of),
+        _ => lines(&entries),
+    };
+    let mut json = of_commit(&transaction.snapshot());
+    json["entries"] = json!(entries);
+    Ok(Report::new(text, json))
+}
+
+fn put(args: &KvPutArgs, out: &Output) -> Result<Report, Failure> {
+    let mut batch = WriteBatch::new();
+    let bad = |why| Failure::BadEntry { why };
+    for pair in args.entries.chunks(2) {
+        let [key, value] = pair else {
+            let why = format!("the key {} has no value: give pairs of both", pair[0]);
+            return Err(bad(why));
+        };
+        let key = parse_key(key).map_err(bad)?;
+        batch.put(key, parse_value(value).map_err(bad)?)?;
+    }
+    write(&args.store, batch, out)
+}
+
+fn delete(args: &KvDeleteArgs, out: &Output) -> Result<Report, Failure> {
+    let mut batch = WriteBatch::new();
+    for key in &args.keys {
+        batch.delete(*key);
+    }
+    write(&args.store, batch, out)
+}
+
+fn write(args: &KvWriteArgs, batch: WriteBatch, out: &Output) -> Result<Report, Failure> {
+    let commit = open_to_write(args, out)?.write(batch)?;
+    Ok(committed("Committed.", &commit))
+}
+
+fn list(args: &KvListArgs, out: &Output) -> Result<Report, Failure> {
+    let range = range_of(&args.range)?;
+    let (_store, transaction) = begin(&args.at, out)?;
+    let mut found = transaction.range(range.from()..=range.through());
+    let mut entries = Vec::new();
+    for entry in found.by_ref().take(args.range.limit.get()) {
+        let (key, value) = entry?;
+        entries.push((key, Some(value)));
+    }
+    let next = found.next().transpose()?.map(|(key, _)| key);
+    let entries = JsonEntry::list(entries);
+    let mut text = lines(&entries);
+    if let Some(next) = next {
+        text += &format!("\nThere are more: go on with --from {next:#x}");
+    }
+    let mut json = of_commit(&transaction.snapshot());
+    json["entries"] = json!(entries);
+    json["next"] = json!(next);
+    Ok(Report::new(text, json))
+}
+
+fn prove(args: &KvProveArgs, out: &Output) -> Result<Report, Failure> {
+    let range = range_of(&args.of)?;
+    let (store, transaction) = begin(&args.at, out)?;
+    let commitment = store.commitment().name().to_string();
+    let (proof, next) = if args.range {
+        let proved = transaction.prove_range(range, args.of.limit)?;
+        let entries = proved.entries.into_iter();
+        let proof = JsonProof {
+            commitment,
+            first: Some(proved.range.from()),
+            last: Some(proved.range.through()),
+            entries: JsonEntry::list(entries.map(|(key, value)| (key, Some(value)))),
+            proof: proved.proof.encode().into(),
+        };
+        (proof, Some(proved.next))
+    } else {
+        let proved = transaction.prove(&args.keys)?;
+        let proof = JsonProof {
+            commitment,
+            first: None,
+            last: None,
+            entries: JsonEntry::list(proved.values),
+            proof: proved.proof.encode().into(),
+        };
+        (proof, None)
+    };
+    let mut json = json!(proof);
+    let snapshot = transaction.snapshot();
+    json["number"] = json!(snapshot.number());
+    json["root"] = json!(snapshot.root);
+    if let Some(next) = next {
+        json["next"] = json!(next);
+    }
+    Ok(Report::of_json(json))
+}
+
+fn verify_proof(args: &KvVerifyArgs) -> Result<Report, Failure> {
+    let root = args.root;
+    let given: JsonProof = read_json(&args.proof, "proof of entries", |text| {
+        serde_json::from_str(text)
+    })?;
+    let fails = |why: String| Failure::BadEntries { root, why };
+    let commitment = commitment_named(&given.commitment)
+        .ok_or_else(|| fails(format!("the commitment {:?} is unknown", given.commitment)))?;
+    let proof = EntryProof::decode(&given.proof).map_err(|error| fails(error.to_string()))?;
+    let wrong = |error: VerifyError| {
+        let error = Box::new(error);
+        Failure::Entries { root, error }
+    };
+    let mut table = Table::default()
+        .row("root", root)
+        .row("commitment", commitment.name());
+    let entries = given.entries.clone().into_iter();
+    if let (Some(first), Some(last)) = (given.first, given.last) {
+        let range = KeyRange::new(first, last)
+            .ok_or_else(|| fails("its range ends before it begins".to_owned()))?;
+        let absent = || fails("it lists a key without a value in a range".to_owned());
+        let entries = entries.map(|entry| Some((entry.key, entry.value?)));
+        let proved = ProvedEntries {
+            range,
+            entries: entries.collect::<Option<_>>().ok_or_else(absent)?,
+            next: None,
+            proof,
+        };
+        verify_range(root, commitment, &proved).map_err(wrong)?;
+        table = table.row("first key", first).row("last key", last);
+    } else {
+        let values = entries.map(|entry| (entry.key, entry.value)).collect();
+        verify(root, commitment, &ProvedKeys { values, proof }).map_err(wrong)?;
+    }
+    let there = given.entries.iter().filter(|entry| entry.value.is_some());
+    let there = there.count();
+    let absent = given.entries.len() - there;
+    let table = table
+        .row("entries", count(there as u64))
+        .row("absent keys", count(absent as u64));
+    let json = json!({
+        "holds": true,
+        "root": root,
+        "commitment": given.commitment,
+        "first": given.first,
+        "last": given.last,
+        "entries": given.entries,
+    });
+    Ok(Report::new(format!("The proof holds.\n{table}"), json))
+}
+
+fn root(args: &KvRootArgs, out: &Output) -> Result<Report, Failure> {
+    let store = open_to_read(&args.db, out)?;
+    let commit = match args.commit {
+        Some(number) => store.begin_at(number)?.snapshot(),
+        None => store.newest()?,
+    };
+    Ok(Report::new(commit.root.to_string(), of_commit(&commit)))
+}
+
+fn roll_back(args: &KvRollbackArgs, out: &Output) -> Result<Report, Failure> {
+    let commit = open_to_write(&args.store, out)?.roll_back(args.commits)?;
+    Ok(committed("Rolled back.", &commit))
+}
+
+fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
+    let (name, reader) = open_lines(&args.file)?;
+    let store = open_to_write(&args.store, out)?;
+    let (mut batch, mut lines) = (WriteBatch::new(), 0);
+    let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);
+    for (at, line) in (1..).zip(reader.lines()) {
+        let bad = |why: String| Failure::BadLine {
+            file: name.clone(),
+            line: at,
+            why,
+        };
+        let line = line.map_err(|error| bad(error.to_string()))?;
+        if line.is_empty() {
+            continue;
+        }
+        match line.split_once(['\t', ' ']) {
+            Some((key, value)) => {
+                let key = parse_key(key).map_err(bad)?;
+                let value = parse_value(value).map_err(bad)?;
+                batch
+                    .put(key, value)
+                    .map_err(|error| bad(error.to_string()))?;
+                entries += 1;
+            }
+            None => {
+                batch.delete(parse_key(&line).map_err(bad)?);
+                deleted += 1;
+            }
+        }
+        lines += 1;
+        if lines == args.batch.get() {
+            store.write(std::mem::take(&mut batch))?;
+            (lines, commits) = (0, commits + 1);
+        }
+    }
+    if !batch.is_empty() {
+        store.write(batch)?;
+        commits += 1;
+    }
+    let commit = store.newest()?;
+    let mut json = of_commit(&commit);
+    json["commits"] = json!(commits);
+    json["entries"] = json!(entries);
+    json["deleted"] = json!(deleted);
+    let table = table_of(&commit)
+        .row("commits", count(commits))
+        .row("entries", count(entries))
+        .row("deleted", count(deleted));
+    Ok(Report::new(format!("Loaded.\n{table}"), json))
+}
+
+/// Opens a file of lines, or standard input for `-`, with its name for messages.
+fn open_lines(path: &Path) -> Result<(String, Box<dyn BufRead>), Failure> {
+    if path == Path::new("-") {
+        return Ok(("standard input".to_owned(), Box::new(io::stdin().lock())));
+    }
+    let file = File::open(path).map_err(Failure::io(path, "read"))?;
+    Ok((path.display().to_string(), Box::new(BufReader::new(file))))
+}
+
+fn range_of(args: &KvRangeArgs) -> Result<KeyRange, Failure> {
+    let first = args.from.unwrap_or(KeyRange::ALL.from());
+    let last = args.to.unwrap_or(KeyRange::ALL.through());
+    KeyRange::new(first, last).ok_or(Failure::EmptyRange { first, last })
+}
+
+fn of_commit(commit: &Commit) -> Value {
+    json!({
+        "number": commit.number(),
+        "hash": commit.id.hash,
+        "root": commit.root,
+    })
+}
+
+fn table_of(commit: &Commit) -> Table {
+    Table::default()
+        .row("commit", commit.id)
+        .row("root", commit.root)
+}
+
+fn committed(title: &str, commit: &Commit) -> Report {
+    Report::new(format!("{title}\n{}", table_of(commit)), of_commit(commit))
+}
+
+/// One line for each key: the key and its value.
+fn lines(entries: &[JsonEntry]) -> String {
+    let line = |entry: &JsonEntry| {
+        let value = entry.value.as_ref().map_or("(none)".to_owned(), text_of);
+        format!("{:#x}  {value}", entry.key)
+    };
+    let lines: Vec<_> = entries.iter().map(line).collect();
+    lines.join("\n")
+}
+
+/// A value as text, if it is printable and not mistaken for anything else; else as hexadecimal digits.
+fn text_of(value: &Bytes) -> String {
+    let is_plain = |text: &&str| {
+        let is_special = text.starts_with("0x") || text.starts_with('@') || *text == "(none)";
+        !is_special && !text.chars().any(char::is_control)
+    };
+    match std::str::from_utf8(value).ok().filter(is_plain) {
+        Some(text) => text.to_owned(),
+        None => value.to_string(),
+    }
+}

@@ -1,0 +1,257 @@
+//! Copying a database with its history, while others import blocks, follow them, and merge and remove files
+//! of the history.
+//!
+//! ```text
+//! a reader opens the database     at the block that is going to be the copy's head
+//! the list of runs is read        its files are linked or opened: whatever goes now, they stay
+//! the database is copied
+//! the files are copied, and the list, which names nothing that the copy's chain does not have
+//! ```
+//!
+//! The list is read after the head is known. What it had in files before that moment the log may have
+//! lost, and the copy has it from the files; what came later the log of the copy has. The other way round
+//! blocks between might be in neither. So the list may name blocks above the copy's head, or of a branch
+//! that the chain has taken since: these are cut off where both chains part, as if they had been taken
+//! back.
+
+use crate::{
+    HistoryError,
+    keeper::{HistoryOptions, canonical_ancestor, open_runs},
+    list::{DIR, RunList, run_name},
+};
+use cambium_disk::{Access, Disk, DiskFile};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{
+    BackupPart, BackupReport, BackupSizes, Db, Options, StateError, StoreError, backup_with,
+};
+use cambium_store::FileCopier;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Attempts to take hold of the files of a list beside a process that merges them. What an attempt has
+/// got it keeps, so each needs only what has been merged since.
+const ATTEMPTS: usize = 64;
+
+/// The copy of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryCopy {
+    /// The oldest block whose state it has.
+    pub first: BlockId,
+    /// The newest block that is in its files.
+    pub upto: BlockId,
+    /// Bytes that are shared with the original, and bytes that were copied.
+    pub sizes: BackupSizes,
+}
+
+/// Copies a database as [`backup`](cambium_state::backup) does, and its history, if it has one. Others
+/// may import, follow, merge and prune meanwhile. The copy of the history has no block that the copy of the
+/// database does not have, and an import that follows it goes on from there. Files of the history are
+/// linked if both disks are in one file system. The list of its files is written last; the copied files are
+/// opened before.
+///
+/// A history that begins above the copy's head, because it was begun meanwhile, is left out.
+///
+/// # Errors
+///
+/// The errors of [`backup`](cambium_state::backup). [`HistoryError::OtherDatabase`],
+/// [`HistoryError::Damaged`] and [`HistoryError::Missing`] if the history can't be opened. The copied files
+/// are removed then, as far as possible.
+pub fn backup_with_history(
+    from: &Arc<dyn Disk>,
+    to: &Arc<dyn Disk>,
+    options: Options,
+    progress: &mut dyn FnMut(&BackupSizes),
+) -> Result<(BackupReport, Option<HistoryCopy>), HistoryError> {
+    let mut part = HistoryPart {
+        from,
+        to,
+        held: None,
+        copy: None,
+    };
+    let report = backup_with(from, to, options, &mut part, progress)?;
+    Ok((report, part.copy))
+}
+
+/// The history, as a part of a backup.
+struct HistoryPart<'a> {
+    from: &'a Arc<dyn Disk>,
+    to: &'a Arc<dyn Disk>,
+    held: Option<Held>,
+    copy: Option<HistoryCopy>,
+}
+
+/// A list, and its files, which can be removed now.
+struct Held {
+    list: RunList,
+    files: HeldFiles,
+    linked: BackupSizes,
+}
+
+/// Files of runs by their numbers.
+type HeldFiles = BTreeMap<u64, HeldFile>;
+
+enum HeldFile {
+    /// It is linked already.
+    Linked,
+    /// It is open, and is going to be copied.
+    Open(Arc<dyn DiskFile>),
+}
+
+impl BackupPart for HistoryPart<'_> {
+    type Error = HistoryError;
+
+    fn begin(&mut self, db: &Db) -> Result<(), HistoryError> {
+        self.held = None;
+        if !RunList::exists(&**self.from)? {
+            return Ok(());
+        }
+        self.to.create_dir(DIR)?;
+        let (mut files, mut ignore) = (HeldFiles::new(), |_: &BackupSizes| {});
+        let mut copier = FileCopier::new(&**self.from, &**self.to, &mut ignore);
+        let mut attempt = 1;
+        while let Some(list) = RunList::read(&**self.from)? {
+            list.check_genesis(&**self.from, db.genesis().hash)?;
+            match hold(&**self.from, &mut copier, &list, &mut files) {
+                // The other process has merged it meanwhile.
+                Err(HistoryError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
+                held => {
+                    held?;
+                    let linked = copier.sizes();
+                    self.held = Some(Held {
+                        list,
+                        files,
+                        linked,
+                    });
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        db: Db,
+        copy: &Db,
+        progress: &mut dyn FnMut(&BackupSizes),
+    ) -> Result<(), HistoryError> {
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        let Held {
+            mut list,
+            files,
+            linked,
+        } = held;
+        if let Some(fork) = newest_shared(db, copy, list.upto())? {
+            if fork.number < list.first.number {
+                return self.remove_all_but(&files, &BTreeSet::new());
+            }
+            list.cut(fork);
+        }
+        let listed: BTreeSet<_> = list.files().collect();
+        let mut progress = |sizes: &BackupSizes| progress(&(linked + *sizes));
+        let mut copier = FileCopier::new(&**self.from, &**self.to, &mut progress);
+        for (file, held) in &files {
+            if let HeldFile::Open(open) = held
+                && listed.contains(file)
+            {
+                let copied = copier.copy(&**open, &run_name(*file), open.len()?);
+                copied.map_err(StateError::from)?;
+            }
+        }
+        let sizes = linked + copier.sizes();
+        self.remove_all_but(&files, &listed)?;
+        let no_memory = HistoryOptions {
+            memory_bytes: 0,
+            cache_bytes: 0,
+            ..HistoryOptions::default()
+        };
+        open_runs(self.to, &list, &no_memory)?;
+        list.write(&**self.to)?;
+        self.copy = Some(HistoryCopy {
+            first: list.first,
+            upto: list.upto(),
+            sizes,
+        });
+        Ok(())
+    }
+}
+
+impl HistoryPart<'_> {
+    /// Removes links to files that are not listed.
+    fn remove_all_but(
+        &self,
+        files: &HeldFiles,
+        listed: &BTreeSet<u64>,
+    ) -> Result<(), HistoryError> {
+        for (file, held) in files {
+            if matches!(held, HeldFile::Linked) && !listed.contains(file) {
+                self.to.remove(&run_name(*file))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Links or opens the files of a list that are not held yet.
+fn hold(
+    from: &dyn Disk,
+    copier: &mut FileCopier<'_>,
+    list: &RunList,
+    files: &mut HeldFiles,
+) -> Result<(), HistoryError> {
+    for file in list.files() {
+        if files.contains_key(&file) {
+            continue;
+        }
+        let name = run_name(file);
+        let held = match copier.link(&name, &name) {
+            Ok(true) => Ok(HeldFile::Linked),
+            Ok(false) => from
+                .open_with(&name, Access::Cached)
+                .map(HeldFile::Open)
+                .map_err(StoreError::from),
+            Err(error) => Err(error),
+        };
+        let held = held.map_err(|error| match error {
+            StoreError::Disk(error) if error.is_not_found() => HistoryError::Missing {
+                file: from.display_path(&name),
+            },
+            error => StateError::from(error).into(),
+        })?;
+        files.insert(file, held);
+    }
+    Ok(())
+}
+
+/// The newest block below `upto`, or `upto` itself, that the copy's chain has. `db` is a reader of the
+/// original. `None` if it does not know the branch of `upto`: where it parts from the chain is found when
+/// the history is opened, then.
+fn newest_shared(mut db: Db, copy: &Db, upto: BlockId) -> Result<Option<BlockId>, HistoryError> {
+    if copy.block_id(upto.number)? == Some(upto) {
+        return Ok(Some(upto));
+    }
+    db.catch_up()?;
+    match canonical_ancestor(&db, upto)? {
+        Some(fork) => newest_of_both(&db, copy, fork.number),
+        None => Ok(None),
+    }
+}
+
+/// The newest block up to `number` that is canonical in both.
+fn newest_of_both(
+    db: &Db,
+    copy: &Db,
+    number: BlockNumber,
+) -> Result<Option<BlockId>, HistoryError> {
+    for number in (0..=number.min(copy.head().number)).rev() {
+        let id = copy.block_id(number)?;
+        if id.is_some() && id == db.block_id(number)? {
+            return Ok(id);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,345 @@
+//! Transactions: reads of one snapshot, and writes that only the transaction sees until it is
+//! committed.
+//!
+//! ```text
+//!   begin            get, range         put, delete        commit
+//!   snapshot 41  ->  recorded as read   kept in memory  ->  validated against 42, 43, 44;
+//!                                                           written as 45, or Conflict
+//! ```
+//!
+//! A commit succeeds only if everything that the transaction read would read the same at the newest
+//! commit. So committed transactions are *serializable* in the order of their commits: each acts
+//! as if it had run alone, at the moment of its commit. A transaction without writes acts as if it
+//! had run at its snapshot, and never fails.
+
+use crate::{
+    batch::WriteBatch,
+    error::KvError,
+    prepared::Prepared,
+    proof::{ProvedEntries, ProvedKeys, prove_keys, prove_range},
+    range::{KeyRange, successor},
+    reads::ReadSet,
+    shared::{Commit, MakeWitness, Shared, Work},
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_state::View;
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    iter::Peekable,
+    num::NonZeroUsize,
+    ops::{ControlFlow, RangeBounds},
+    sync::Arc,
+};
+
+/// A transaction. Dropping it aborts it.
+///
+/// Threads may share a transaction for its reads.
+pub struct Transaction {
+    pub(crate) shared: Arc<Shared>,
+    snapshot: View,
+    reads: Mutex<ReadSet>,
+    writes: WriteBatch,
+}
+
+impl Transaction {
+    pub(crate) fn new(shared: Arc<Shared>, snapshot: View) -> Self {
+        Self {
+            shared,
+            snapshot,
+            reads: Mutex::new(ReadSet::default()),
+            writes: WriteBatch::new(),
+        }
+    }
+
+    /// The commit whose entries it reads: committed, or prepared.
+    pub fn snapshot(&self) -> Commit {
+        Commit::of(&self.snapshot)
+    }
+
+    /// The root of the entries that it reads, without its own writes.
+    pub fn root(&self) -> B256 {
+        self.snapshot.state_root()
+    }
+
+    /// Reads the value at `key`: the transaction's own, if it has written one.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::State`] if the disk fails or is damaged.
+    pub fn get(&self, key: &B256) -> Result<Option<Bytes>, KvError> {
+        if let Some(own) = self.writes.get(key) {
+            return Ok(own.clone());
+        }
+        self.reads.lock().add_keys(&[*key]);
+        Ok(self.snapshot.entry(key)?)
+    }
+
+    /// Whether there is a value at `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn contains(&self, key: &B256) -> Result<bool, KvError> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Reads the values at `keys`, in their order, with all reads of the disk in flight at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn get_many(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, KvError> {
+        let is_foreign = |key: &&B256| self.writes.get(key).is_none();
+        let foreign: Vec<B256> = keys.iter().filter(is_foreign).copied().collect();
+        self.reads.lock().add_keys(&foreign);
+        let mut read = self.snapshot.entries(&foreign)?.into_iter();
+        let value = |key| match self.writes.get(key) {
+            Some(own) => own.clone(),
+            None => read.next().flatten(),
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
+    /// Iterates over the entries within `bounds` in the order of their keys, the transaction's own
+    /// writes among them. As far as the iteration gets, the range counts as read: an entry that
+    /// another transaction adds there before the commit is a conflict.
+    pub fn range(&self, bounds: impl RangeBounds<B256>) -> Entries<'_> {
+        Entries::new(self, KeyRange::within(bounds))
+    }
+
+    /// Sets the value at `key`. The empty value is a value.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::ValueTooLarge`] above [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
+    pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<(), KvError> {
+        self.writes.put(key, value)?;
+        Ok(())
+    }
+
+    /// Removes the entry at `key`, if there is one. That it is there is not read: see
+    /// [`Transaction::contains`].
+    pub fn delete(&mut self, key: B256) {
+        self.writes.delete(key);
+    }
+
+    /// Adds the writes of a batch.
+    pub fn write(&mut self, batch: WriteBatch) {
+        self.writes.append(batch);
+    }
+
+    /// What it has written so far.
+    pub const fn writes(&self) -> &WriteBatch {
+        &self.writes
+    }
+
+    /// Proves the values at `keys` against [`Transaction::root`], or that there are none. The keys count
+    /// as read. The transaction's own writes have no root, and are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn prove(&self, keys: &[B256]) -> Result<ProvedKeys, KvError> {
+        self.reads.lock().add_keys(keys);
+        Ok(prove_keys(&self.snapshot, keys)?)
+    }
+
+    /// Proves the entries of a range against [`Transaction::root`], `limit` of them at most, and that
+    /// there are no others. What is proved counts as read. The transaction's own writes have no root,
+    /// and are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn prove_range(
+        &self,
+        range: KeyRange,
+        limit: NonZeroUsize,
+    ) -> Result<ProvedEntries, KvError> {
+        let proved = prove_range(&self.snapshot, range, limit)?;
+        self.reads.lock().add_range(proved.range);
+        Ok(proved)
+    }
+
+    /// Loads what reading and writing `keys` needs, so that both find it in memory: a hint, which
+    /// counts as no read. It returns when everything is there; call it on a thread of its own to go
+    /// on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn warm_up(&self, keys: &[B256]) -> Result<(), KvError> {
+        self.snapshot.clone().session().entries(keys)?;
+        Ok(())
+    }
+
+    /// Commits it: validates what it read, and makes its writes durable. A transaction without
+    /// writes makes no commit, and returns its snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::Conflict`] if what it read was written since its snapshot, and
+    /// [`KvError::SnapshotTooOld`] if that is not known any more: it can be run again. In both cases
+    /// nothing was written. [`KvError::NotNext`] if it began on a prepared commit that is not
+    /// committed, and [`KvError::SnapshotNotCommitted`] if its snapshot was rolled back. After a
+    /// failed write or sync ([`KvError::State`]) the store refuses further commits.
+    pub fn commit(self) -> Result<Commit, KvError> {
+        let (shared, snapshot) = (self.shared.clone(), self.snapshot());
+        let mut committing = shared.committing();
+        let group = committing.prepare(vec![self.into_work()], MakeWitness::No)?;
+        group.outcomes.into_iter().collect::<Result<(), _>>()?;
+        let commit = committing.commit(group.prepared.into_iter().collect())?;
+        Ok(commit.unwrap_or(snapshot))
+    }
+
+    /// Validates it and computes its root, but makes nothing durable: `None` if it has no writes.
+    /// Begun on a committed snapshot, it is built on the newest commit; begun on a prepared commit,
+    /// on that one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::commit`].
+    pub fn prepare(self) -> Result<Option<Prepared>, KvError> {
+        self.prepared(MakeWitness::No)
+    }
+
+    /// Prepares it as [`Transaction::prepare`] does, with a witness of what it read and wrote.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::commit`].
+    pub fn prepare_with_witness(self) -> Result<Option<Prepared>, KvError> {
+        self.prepared(MakeWitness::Yes)
+    }
+
+    fn prepared(self, make_witness: MakeWitness) -> Result<Option<Prepared>, KvError> {
+        let shared = self.shared.clone();
+        let works = vec![self.into_work()];
+        let group = shared.committing().prepare(works, make_witness)?;
+        group.outcomes.into_iter().collect::<Result<(), _>>()?;
+        Ok(group.prepared.map(|commit| Prepared { shared, commit }))
+    }
+
+    /// Aborts it, as dropping it does.
+    pub fn abort(self) {}
+
+    pub(crate) fn into_work(self) -> Work {
+        Work {
+            snapshot: self.snapshot,
+            reads: self.reads.into_inner(),
+            writes: self.writes,
+        }
+    }
+}
+
+/// Entries that are read from the snapshot at once: at first, and at most.
+const BATCH: (usize, usize) = (16, 1024);
+/// A batch ends when its values have this many bytes.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What a transaction writes in a range.
+type OwnWrites<'a> = Box<dyn Iterator<Item = (&'a B256, &'a Option<Bytes>)> + Send + 'a>;
+
+/// Entries of a transaction in the order of their keys: see [`Transaction::range`].
+pub struct Entries<'a> {
+    transaction: &'a Transaction,
+    /// `None` if there are no keys in the range, and once all are visited.
+    range: Option<KeyRange>,
+    own: Peekable<OwnWrites<'a>>,
+    /// Entries of the snapshot that were read and not visited yet.
+    below: VecDeque<(B256, Bytes)>,
+    /// Where to read on in the snapshot; `None` if there is nothing left.
+    below_next: Option<B256>,
+    batch: usize,
+}
+
+impl<'a> Entries<'a> {
+    fn new(transaction: &'a Transaction, range: Option<KeyRange>) -> Self {
+        let own: Box<dyn Iterator<Item = _> + Send> = match range {
+            Some(range) => Box::new(transaction.writes.range(range)),
+            None => Box::new(std::iter::empty()),
+        };
+        Self {
+            transaction,
+            range,
+            own: own.peekable(),
+            below: VecDeque::new(),
+            below_next: range.map(|range| range.from()),
+            batch: BATCH.0,
+        }
+    }
+
+    /// Reads the next entries of the snapshot, unless there are some.
+    fn fill(&mut self, range: KeyRange) -> Result<(), KvError> {
+        let Some(from) = self.below_next.filter(|_| self.below.is_empty()) else {
+            return Ok(());
+        };
+        let (mut bytes, mut last) = (0, None);
+        let (batch, below) = (self.batch, &mut self.below);
+        self.transaction.snapshot.each_entry(&from, |key, value| {
+            if !range.contains(&key) {
+                return ControlFlow::Break(());
+            }
+            bytes += value.len();
+            below.push_back((key, value));
+            if below.len() < batch && bytes < BATCH_BYTES {
+                return ControlFlow::Continue(());
+            }
+            last = Some(key);
+            ControlFlow::Break(())
+        })?;
+        self.below_next = last
+            .and_then(|last| successor(&last))
+            .filter(|next| range.contains(next));
+        self.batch = (2 * batch).min(BATCH.1);
+        Ok(())
+    }
+
+    /// The next entry, of the transaction's own writes or of the snapshot; deletions are skipped.
+    fn merged(&mut self, range: KeyRange) -> Result<Option<(B256, Bytes)>, KvError> {
+        loop {
+            self.fill(range)?;
+            let below = self.below.front().map(|(key, _)| *key);
+            let own = self.own.peek().map(|(key, _)| **key);
+            let is_own = match (own, below) {
+                (None, None) => return Ok(None),
+                (None, Some(_)) => false,
+                (Some(_), None) => true,
+                (Some(own), Some(below)) => own <= below,
+            };
+            if !is_own {
+                return Ok(self.below.pop_front());
+            }
+            if own == below {
+                self.below.pop_front();
+            }
+            if let Some((key, Some(value))) = self.own.next() {
+                return Ok(Some((*key, value.clone())));
+            }
+        }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<(B256, Bytes), KvError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let range = self.range?;
+        let next = self.merged(range);
+        let read = match &next {
+            Ok(Some((key, _))) => KeyRange::new(range.from(), *key),
+            Ok(None) => Some(range),
+            Err(_) => None,
+        };
+        if let Some(read) = read {
+            self.transaction.reads.lock().add_range(read);
+        }
+        if !matches!(next, Ok(Some(_))) {
+            self.range = None;
+        }
+        next.transpose()
+    }
+}
+
+impl std::iter::FusedIterator for Entries<'_> {}

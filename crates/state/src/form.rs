@@ -1,0 +1,89 @@
+//! What a database was made as: its commitment and the kind of its leaves, in the manifest.
+
+use crate::{
+    layered::intervals::Intervals,
+    options::{LeafKind, Options},
+};
+use cambium_primitives::DecodeError;
+use cambium_snapshot::StateError;
+use cambium_store::Manifest;
+use cambium_trie::{Blake3, Commitment, Sha256};
+
+/// Property with the name of the commitment. A database without it has [`Commitment::Mpt`].
+pub(crate) const COMMITMENT: &str = "commitment";
+/// Property with the kind of leaves. A database without it has accounts.
+pub(crate) const LEAVES: &str = "leaves";
+/// Property with the number of blocks of an interval, little-endian in eight bytes. A database
+/// without it does not have the `layered` commitment.
+pub(crate) const MERGE_INTERVAL: &str = "merge_interval_blocks";
+const ENTRIES: &[u8] = b"entries";
+
+/// Commitments of binary tries that every database of this library can be opened with.
+const KNOWN: [Commitment; 2] = [Commitment::Binary(&Blake3), Commitment::Binary(&Sha256)];
+
+/// Returns the properties that the manifest of a new database needs.
+pub(crate) fn properties(options: &Options) -> Vec<(String, Vec<u8>)> {
+    let mut properties = Vec::new();
+    if options.commitment != Commitment::Mpt {
+        let name = options.commitment.name().to_string();
+        properties.push((COMMITMENT.to_owned(), name.into_bytes()));
+    }
+    if options.leaves == LeafKind::Entries {
+        properties.push((LEAVES.to_owned(), ENTRIES.to_vec()));
+    }
+    if let Some(blocks) = options.merge_interval_blocks {
+        properties.push((MERGE_INTERVAL.to_owned(), blocks.to_le_bytes().to_vec()));
+    }
+    properties
+}
+
+/// Returns `options` with what the database was made as.
+///
+/// # Errors
+///
+/// [`StateError::BadOptions`] if its commitment is neither known nor given in `options`, or if its
+/// leaves are of an unknown kind.
+pub(crate) fn of(manifest: &Manifest, options: Options) -> Result<Options, StateError> {
+    let leaves = match manifest.property(LEAVES) {
+        None => LeafKind::Accounts,
+        Some(ENTRIES) => LeafKind::Entries,
+        Some(other) => {
+            let what = String::from_utf8_lossy(other);
+            let what = format!("the database has leaves of the kind \"{what}\", which is unknown");
+            return Err(StateError::BadOptions(what));
+        }
+    };
+    let commitment = match manifest.property(COMMITMENT) {
+        None => Commitment::Mpt,
+        Some(name) => {
+            let is_it = |known: &Commitment| known.name().to_string().as_bytes() == name;
+            let known = KNOWN.into_iter().chain([options.commitment]).find(is_it);
+            known.ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let what =
+                    format!("the database has the commitment \"{name}\": open it with that one");
+                StateError::BadOptions(what)
+            })?
+        }
+    };
+    let merge_interval_blocks = match manifest.property(MERGE_INTERVAL) {
+        None => None,
+        Some(bytes) => {
+            let blocks = bytes.try_into().map(u64::from_le_bytes).ok();
+            let blocks = blocks.filter(|blocks| Intervals::new(0, *blocks).is_some());
+            Some(blocks.ok_or_else(|| StateError::Damaged {
+                what: "the manifest".to_owned(),
+                source: DecodeError {
+                    what: "a merge interval of no or too many blocks",
+                    offset: 0,
+                },
+            })?)
+        }
+    };
+    Ok(Options {
+        commitment,
+        leaves,
+        merge_interval_blocks,
+        ..options
+    })
+}

@@ -1,0 +1,154 @@
+//! A reference model of the `layered` commitment: three sorted maps, whose roots are computed from
+//! scratch. It compares whole states, and shares no code with the engine.
+
+use crate::Model;
+use alloy_primitives::{B256, U256, keccak256};
+use alloy_rlp::Encodable;
+use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles};
+use cambium_primitives::{Account, Changes};
+use std::collections::BTreeMap;
+
+/// A block of the model: the states before and after it.
+pub struct LayeredBlock<'a> {
+    /// The state before the block.
+    pub before: &'a Model,
+    /// The state after it.
+    pub after: &'a Model,
+    /// Accounts whose storage the block wiped: see [`wiped_by`].
+    pub wiped: &'a [B256],
+}
+
+/// Returns the accounts whose storage `changes` wipe.
+pub fn wiped_by(changes: &Changes) -> Vec<B256> {
+    let wiped = changes.accounts().iter().filter(|change| change.wipe);
+    wiped.map(|change| change.path).collect()
+}
+
+/// What the blocks of an interval did to an account.
+#[derive(Clone, Default)]
+struct Leaf {
+    /// `None` if the fields are kept, `Some(None)` if the account is deleted.
+    fields: Option<Option<Account>>,
+    wiped: bool,
+    slots: BTreeMap<B256, U256>,
+}
+
+/// The net changes of consecutive blocks.
+#[derive(Clone, Default)]
+struct Upper(BTreeMap<B256, Leaf>);
+
+impl Upper {
+    fn merge(&mut self, block: &LayeredBlock<'_>) {
+        let paths = block.before.accounts().chain(block.after.accounts());
+        let paths: std::collections::BTreeSet<_> = paths.map(|(path, _)| *path).collect();
+        for path in paths {
+            let (old, new) = (block.before.account(&path), block.after.account(&path));
+            let is_wiped =
+                block.wiped.contains(&path) && old.is_some_and(|old| !old.slots.is_empty());
+            if old == new && !is_wiped {
+                continue;
+            }
+            let fields = (old.map(|old| old.account) != new.map(|new| new.account))
+                .then(|| new.map(|new| new.account));
+            let mut slots = BTreeMap::new();
+            if let Some(new) = new {
+                let none = BTreeMap::new();
+                let old = old.map_or(&none, |old| &old.slots);
+                for slot in old.keys().chain(new.slots.keys()) {
+                    let value = new.slots.get(slot).copied().unwrap_or_default();
+                    let is_member = match is_wiped {
+                        true => !value.is_zero(),
+                        false => old.get(slot).copied().unwrap_or_default() != value,
+                    };
+                    if is_member {
+                        slots.insert(*slot, value);
+                    }
+                }
+            }
+            let leaf = self.0.entry(path).or_default();
+            if is_wiped || fields == Some(None) {
+                leaf.wiped = true;
+                leaf.slots.clear();
+            }
+            leaf.fields = fields.or(leaf.fields);
+            leaf.slots.extend(slots);
+        }
+    }
+
+    fn root(&self) -> B256 {
+        let leaves = self.0.iter().map(|(path, leaf)| (path, leaf.rlp()));
+        root(leaves)
+    }
+}
+
+impl Leaf {
+    fn rlp(&self) -> Vec<u8> {
+        let slots = self.slots.iter();
+        let slots = root(slots.map(|(slot, value)| (slot, alloy_rlp::encode(value))));
+        let wiped = if self.wiped { 4u8 } else { 0 };
+        let mut items = Vec::new();
+        match self.fields {
+            None => {
+                (1 + wiped).encode(&mut items);
+                slots.encode(&mut items);
+            }
+            Some(Some(account)) => {
+                (2 + wiped).encode(&mut items);
+                account.nonce.encode(&mut items);
+                account.balance.encode(&mut items);
+                slots.encode(&mut items);
+                account.code_hash.encode(&mut items);
+            }
+            Some(None) => (3 + wiped).encode(&mut items),
+        }
+        let mut rlp = Vec::new();
+        alloy_rlp::Header {
+            list: true,
+            payload_length: items.len(),
+        }
+        .encode(&mut rlp);
+        rlp.extend(items);
+        rlp
+    }
+}
+
+fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
+    let mut leaves = leaves.peekable();
+    if leaves.peek().is_none() {
+        return EMPTY_ROOT_HASH;
+    }
+    let mut builder = HashBuilder::default();
+    for (path, value) in leaves {
+        builder.add_leaf(Nibbles::unpack(path), &value);
+    }
+    builder.root()
+}
+
+/// Computes the root after the last of `blocks`, which are all blocks of a chain since its first
+/// state, or at least those of two intervals of `interval` blocks. The newest has the height
+/// `height` above the first state, which is `first` if there are no blocks.
+///
+/// # Panics
+///
+/// Panics if there are too few blocks.
+pub fn layered_model_root(
+    interval: u64,
+    height: u64,
+    blocks: &[LayeredBlock<'_>],
+    first: &Model,
+) -> B256 {
+    let q = height.saturating_sub(1) / interval;
+    let (start, below) = (q * interval, q.saturating_sub(1) * interval);
+    // The block of height `height` is the last one.
+    let index = |height_of: u64| blocks.len() - (height - height_of) as usize;
+    let upper = |from: u64, to: u64| {
+        let mut upper = Upper::default();
+        blocks[index(from)..index(to)]
+            .iter()
+            .for_each(|block| upper.merge(block));
+        upper.root()
+    };
+    let snapshot = blocks.get(index(below)).map_or(first, |block| block.before);
+    let roots = [upper(start, height), upper(below, start), snapshot.root()];
+    keccak256(roots.map(|root| root.0).concat())
+}

@@ -1,0 +1,84 @@
+//! Commitments: how a trie's nodes are hashed.
+//!
+//! The structure of a trie does not depend on its commitment, and neither do pages, merges and
+//! reads. A [`Commitment`] matters where nodes are hashed and proved, and for which values leaves
+//! commit to.
+
+use crate::hasher::Hasher;
+use alloy_primitives::B256;
+use cambium_keccak::keccak256;
+use cambium_primitives::EntryValue;
+use core::fmt;
+
+/// How the nodes of a trie are hashed.
+#[derive(Clone, Copy, Default)]
+pub enum Commitment {
+    /// Ethereum's Merkle Patricia trie: Keccak-256 of RLP (Yellow Paper, appendix D).
+    #[default]
+    Mpt,
+    /// A binary trie over keys of 32 bytes, with any hash function. Its roots are those of
+    /// nomt-core 1.0; see `binary.rs` for the rules.
+    Binary(&'static dyn Hasher),
+}
+
+impl Commitment {
+    /// Returns the name: `mpt`, or `binary-` and the name of the hash function.
+    pub const fn name(&self) -> CommitmentName {
+        CommitmentName(*self)
+    }
+
+    /// Returns the root of a trie without leaves.
+    pub const fn empty_root(&self) -> B256 {
+        match self {
+            Self::Mpt => crate::EMPTY_ROOT,
+            Self::Binary(_) => B256::ZERO,
+        }
+    }
+
+    /// Returns the hash of an entry's value, to which its leaf commits.
+    pub fn value_hash(&self, value: &[u8]) -> B256 {
+        match self {
+            Self::Mpt => keccak256(value),
+            Self::Binary(hasher) => hasher.hash(value),
+        }
+    }
+
+    /// Returns the hash of an entry's value, stored or not.
+    pub fn entry_hash(&self, value: &EntryValue) -> B256 {
+        match value {
+            EntryValue::Inline(bytes) => self.value_hash(bytes),
+            EntryValue::Stored(stored) => stored.hash,
+        }
+    }
+}
+
+impl PartialEq for Commitment {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Mpt, Self::Mpt) => true,
+            (Self::Binary(one), Self::Binary(other)) => one.name() == other.name(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Commitment {}
+
+impl fmt::Debug for Commitment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Commitment({})", self.name())
+    }
+}
+
+/// Displays the name of a commitment.
+#[derive(Clone, Copy)]
+pub struct CommitmentName(Commitment);
+
+impl fmt::Display for CommitmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Commitment::Mpt => f.write_str("mpt"),
+            Commitment::Binary(hasher) => write!(f, "binary-{}", hasher.name()),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Proofs of entries, the leaves of a key-value database, under any commitment.
+//!
+//! ```text
+//!                 prove_entries  prove_entry_range  prove_entry_update      PartialTrie
+//! EntryProof  -> verify_entries  verify_entry_range  verify_entry_update     a root and keys alone
+//! ```
+//!
+//! A proof shows what a leaf commits to ([`ValueCommitment`](crate::ValueCommitment)), not the value.
+//! Whoever has the value compares the two. A proof has nothing that its keys, range or writes do not
+//! need: it is refused for any others.
+
+mod error;
+mod proof;
+mod mpt;
+mod prove;
+mod verify;
+
+pub use error::EntryProofError;
+pub use proof::{ENTRY_PROOF_BYTES_MAX, EntryProof};
+pub use prove::ProvedRange;
+pub use verify::{
+    EntryWrite, ProvedUpdate, verify_entries, verify_entry_range, verify_entry_update,
+};

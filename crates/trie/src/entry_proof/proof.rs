@@ -1,0 +1,118 @@
+//! A proof of entries, and its encoding.
+
+use crate::{binary_proof::BinaryProof, multiproof::MultiProof};
+use alloc::vec::Vec;
+use alloy_primitives::Bytes;
+use cambium_keccak::Batch;
+use cambium_primitives::{DecodeError, Reader, put_varint};
+
+/// Largest encoded proof, in bytes.
+pub const ENTRY_PROOF_BYTES_MAX: usize = 1 << 30;
+
+/// A proof of entries of a key-value database, of a range of them, or of reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryProof {
+    /// Nodes of a Merkle Patricia trie.
+    Mpt(MultiProof),
+    /// Part of a binary trie.
+    Binary(BinaryProof),
+}
+
+/// First byte of an encoded proof.
+const MPT: u8 = 1;
+const BINARY: u8 = 2;
+/// Nodes that are hashed at once to check their order.
+const BATCH_NODES: usize = 512;
+
+impl EntryProof {
+    /// Returns the encoding.
+    ///
+    /// | offset | size | meaning |
+    /// |---|---|---|
+    /// | 0 | 1 | 1: nodes of a Merkle Patricia trie |
+    /// | 1 | V | number of nodes, LEB128 |
+    /// | ... | V + L each | length in LEB128, and RLP, of each node; sorted by Keccak-256 hash, unique |
+    ///
+    /// | offset | size | meaning |
+    /// |---|---|---|
+    /// | 0 | 1 | 2: part of a binary trie |
+    /// | 1 | L | the part, as [`BinaryProof::encode_to`] encodes it |
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Mpt(proof) => {
+                out.push(MPT);
+                put_varint(&mut out, proof.nodes.len() as u64);
+                for node in &proof.nodes {
+                    put_varint(&mut out, node.len() as u64);
+                    out.extend_from_slice(node);
+                }
+            }
+            Self::Binary(proof) => {
+                out.push(BINARY);
+                proof.encode_to(&mut out);
+            }
+        }
+        out
+    }
+
+    /// Decodes a proof from exactly `bytes`, which are untrusted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `bytes` are not the encoding of a proof, or are over [`ENTRY_PROOF_BYTES_MAX`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if bytes.len() > ENTRY_PROOF_BYTES_MAX {
+            return Err(reader.error("a proof over 1 GiB"));
+        }
+        match reader.u8()? {
+            MPT => {
+                let nodes = decode_nodes(&mut reader)?;
+                reader.finish()?;
+                Ok(Self::Mpt(MultiProof { nodes }))
+            }
+            BINARY => BinaryProof::decode(&bytes[1..])
+                .map(Self::Binary)
+                .map_err(|error| DecodeError {
+                    offset: error.offset + 1,
+                    ..error
+                }),
+            _ => Err(reader.error("unknown kind of proof")),
+        }
+    }
+
+    /// Returns `mpt` or `binary`.
+    pub(super) const fn commitment_name(&self) -> &'static str {
+        match self {
+            Self::Mpt(_) => "mpt",
+            Self::Binary(_) => "binary",
+        }
+    }
+}
+
+fn decode_nodes(reader: &mut Reader<'_>) -> Result<Vec<Bytes>, DecodeError> {
+    let count = reader.count(2)?;
+    let mut nodes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let len = reader.count(1)?;
+        if len == 0 {
+            return Err(reader.error("a node without bytes"));
+        }
+        nodes.push(Bytes::copy_from_slice(reader.take(len)?));
+    }
+    let (mut batch, mut before) = (Batch::new(), None);
+    for group in nodes.chunks(BATCH_NODES) {
+        batch.clear();
+        for node in group {
+            batch.push(node);
+        }
+        for hash in batch.run() {
+            if before >= Some(*hash) {
+                return Err(reader.error("nodes are not sorted by hash and unique"));
+            }
+            before = Some(*hash);
+        }
+    }
+    Ok(nodes)
+}

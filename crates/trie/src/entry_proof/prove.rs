@@ -1,0 +1,134 @@
+//! Proving entries of a trie.
+
+use super::{mpt::targets, proof::EntryProof};
+use crate::{
+    binary_proof::BinaryProof,
+    commitment::Commitment,
+    error::{TrieError, UpdateError},
+    multiproof::MultiProof,
+    partial::PartialTrie,
+    range::LeafRange,
+    resolve::Resolve,
+};
+use alloc::{boxed::Box, vec::Vec};
+use alloy_primitives::B256;
+use cambium_primitives::{AccountDiff, Path};
+use core::num::NonZeroUsize;
+
+/// A proof of all entries of a range.
+#[derive(Clone, Debug)]
+pub struct ProvedRange {
+    /// The proof.
+    pub proof: EntryProof,
+    /// First key of the range.
+    pub first: B256,
+    /// Last key of what is proved: the end that was asked for, or as far as the limit allows.
+    pub last: B256,
+    /// The first entry beyond, within what was asked for: `None` if there is none.
+    pub next: Option<B256>,
+}
+
+impl PartialTrie {
+    /// Proves what the leaves of `keys`, in any order, commit to, or that there are none. Loads
+    /// absent subtries. [`verify_entries`](crate::verify_entries) verifies the proof.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the trie is not based at the empty path or loading fails.
+    pub fn prove_entries<R: Resolve>(
+        &mut self,
+        keys: &[B256],
+        resolver: &mut R,
+    ) -> Result<EntryProof, UpdateError<R::Error>> {
+        self.check_base()?;
+        let keys = targets(keys.iter().copied());
+        let part = self.extract(&keys, resolver)?;
+        Ok(part.entry_proof(keys.accounts().iter().map(|(key, _)| *key))?)
+    }
+
+    /// Proves the entries from `first` to `last`, both included, `limit` of them at most, and that
+    /// there are no others. Loads absent subtries. [`verify_entry_range`](crate::verify_entry_range)
+    /// verifies the proof.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `last` is before `first`, if the trie is not based at the empty path or loading
+    /// fails.
+    pub fn prove_entry_range<R: Resolve>(
+        &mut self,
+        first: B256,
+        last: B256,
+        limit: NonZeroUsize,
+        resolver: &mut R,
+    ) -> Result<ProvedRange, UpdateError<R::Error>> {
+        self.check_base()?;
+        let asked = LeafRange::accounts(first, last);
+        let part = self.extract_range(&asked, limit, resolver)?;
+        let leaves = part.trie.leaves(&part.range);
+        let leaves = leaves.map_err(|missing| TrieError::NoNode { path: missing.path })?;
+        let ends = [part.range.first, part.range.last];
+        let keys = ends
+            .into_iter()
+            .chain(leaves.into_iter().map(|(key, _)| key));
+        Ok(ProvedRange {
+            proof: part.trie.entry_proof(keys)?,
+            first,
+            last: part.range.last,
+            next: part.next,
+        })
+    }
+
+    /// Proves what the leaves of `reads` commit to, and what is needed to compute the root after `writes`,
+    /// which are sorted and unique. Loads absent subtries.
+    /// [`verify_entry_update`](crate::verify_entry_update) verifies the proof and computes the root.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `writes` cannot be applied, if the trie is not based at the empty path or
+    /// loading fails.
+    pub fn prove_entry_update<R: Resolve>(
+        &mut self,
+        reads: &[B256],
+        writes: &[AccountDiff],
+        resolver: &mut R,
+    ) -> Result<EntryProof, UpdateError<R::Error>> {
+        let keys = reads.iter().copied();
+        match self.commitment {
+            Commitment::Mpt => {
+                self.check_base()?;
+                let part = self.extract_for_changes(&targets(keys), writes, resolver)?;
+                Ok(part.entry_proof([])?)
+            }
+            Commitment::Binary(_) => {
+                let keys = keys.chain(writes.iter().map(|write| write.path));
+                self.prove_entries(&keys.collect::<Vec<_>>(), resolver)
+            }
+        }
+    }
+
+    /// Proves entries from an extracted part. Under [`Commitment::Mpt`] all of its nodes are the proof.
+    fn entry_proof(&self, keys: impl IntoIterator<Item = B256>) -> Result<EntryProof, TrieError> {
+        let Commitment::Binary(hasher) = self.commitment else {
+            return Ok(EntryProof::Mpt(MultiProof {
+                nodes: self.witness_nodes(),
+            }));
+        };
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let proof = BinaryProof::of(self, hasher, &keys);
+        let proof = proof.map_err(|missing| TrieError::NoNode { path: missing.path })?;
+        Ok(EntryProof::Binary(proof))
+    }
+
+    /// A proof begins at the root of the whole trie.
+    fn check_base(&self) -> Result<(), TrieError> {
+        match self.base.is_empty() {
+            true => Ok(()),
+            false => Err(TrieError::Outside {
+                path: Path::EMPTY,
+                under: Box::new(self.base),
+            }),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Upper tries: net changes of blocks are merged into them and taken out again.
+
+use super::leaf::{Fields, Leaf, LeafEdit, SlotEdit};
+use crate::{
+    apply::Context,
+    arena::{Link, NodeId},
+    error::{Missing, TrieError, UpdateError},
+    extract::ProofTargets,
+    hash::{Spread, commit_with},
+    partial::PartialTrie,
+    resolve::NoResolve,
+};
+use alloc::vec::Vec;
+use alloy_primitives::{B256, U256};
+use cambium_keccak::Batch;
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Path};
+
+/// The net changes of consecutive blocks, as a trie: the delta or the intermediate trie of the
+/// `layered` commitment.
+///
+/// ```
+/// use alloy_primitives::B256;
+/// use cambium_primitives::{Account, AccountDiff, AccountUpdate};
+/// use cambium_trie::{Alone, EMPTY_ROOT, UpperTrie};
+///
+/// let put = AccountDiff {
+///     path: B256::repeat_byte(1),
+///     account: AccountUpdate::Put(Account::default()),
+///     wipe: false,
+///     slots: vec![],
+/// };
+/// let mut delta = UpperTrie::new();
+/// let reverts = delta.apply(&[put]).unwrap();
+/// assert_ne!(delta.hash(&Alone), EMPTY_ROOT);
+/// delta.revert(&reverts);
+/// assert_eq!(delta.hash(&Alone), EMPTY_ROOT);
+/// ```
+#[derive(Clone, Debug)]
+pub struct UpperTrie {
+    trie: PartialTrie,
+}
+
+/// Takes the changes of a block out of an upper trie: see [`UpperTrie::apply`].
+#[derive(Clone, Debug, Default)]
+pub struct UpperReverts(Vec<LeafEdit>);
+
+impl UpperReverts {
+    /// Memory of the reverts, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let slots = self.0.iter().map(|edit| edit.slots.capacity());
+        self.0.capacity() * size_of::<LeafEdit>() + slots.sum::<usize>() * size_of::<SlotEdit>()
+    }
+}
+
+impl Default for UpperTrie {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl UpperTrie {
+    /// Creates the trie of no changes.
+    pub fn new() -> Self {
+        Self {
+            trie: PartialTrie::new(Path::EMPTY),
+        }
+    }
+
+    /// An upper trie that may be blinded in part, whose leaves were checked.
+    pub(crate) const fn from_trie(trie: PartialTrie) -> Self {
+        Self { trie }
+    }
+
+    /// The trie.
+    pub(crate) const fn trie(&self) -> &PartialTrie {
+        &self.trie
+    }
+
+    /// Returns whether nothing has changed.
+    pub const fn is_empty(&self) -> bool {
+        self.trie.is_empty()
+    }
+
+    /// Memory of the trie, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.trie.memory_bytes()
+    }
+
+    /// Merges the net changes of the next block, which are sorted by path: see
+    /// [`net_changes`](crate::net_changes). Returns what takes them out again.
+    ///
+    /// # Errors
+    ///
+    /// An error if the changes are not sorted and unique, or set slots of an account that the layer
+    /// has deleted. The trie is unchanged.
+    ///
+    /// # Panics
+    ///
+    /// If a part of the trie is blinded.
+    pub fn apply(&mut self, net: &[AccountDiff]) -> Result<UpperReverts, TrieError> {
+        self.trie.check_changes(net)?;
+        let mut edits = Vec::with_capacity(net.len());
+        let mut reverts = Vec::with_capacity(net.len());
+        for change in net {
+            let found = self.leaf(&change.path);
+            let before = found.map(|(leaf, _)| leaf);
+            let slots = found.map_or(Link::EMPTY, |(_, slots)| slots);
+            let after = Leaf::after(before.as_ref(), change).ok_or(TrieError::NoAccount {
+                path: Path::account(&change.path),
+            })?;
+            let clear = change.wipe || change.account == AccountUpdate::Delete;
+            let old_slots = match (before, clear) {
+                (None, _) => Vec::new(),
+                (Some(_), true) => self.slots_at(slots),
+                (Some(_), false) => {
+                    let old = |slot: &B256| (*slot, self.slot_at(slots, slot));
+                    change.slots.iter().map(|(slot, _)| old(slot)).collect()
+                }
+            };
+            reverts.push(LeafEdit {
+                path: change.path,
+                leaf: before,
+                clear,
+                slots: old_slots,
+            });
+            let set = change
+                .slots
+                .iter()
+                .map(|(slot, value)| (*slot, Some(*value)));
+            edits.push(LeafEdit {
+                path: change.path,
+                leaf: Some(after),
+                clear,
+                slots: set.collect(),
+            });
+        }
+        self.edit(&edits);
+        Ok(UpperReverts(reverts))
+    }
+
+    /// Takes the changes of the block that was merged last out of the trie. Leaves and slots that
+    /// the block added leave the trie.
+    pub fn revert(&mut self, reverts: &UpperReverts) {
+        self.edit(&reverts.0);
+    }
+
+    fn edit(&mut self, edits: &[LeafEdit]) {
+        let Some(first) = edits.first() else {
+            return;
+        };
+        let mut cx = Context {
+            resolver: &mut NoResolve,
+            account: first.path,
+        };
+        let root = self.trie.root;
+        let edited = self.trie.edit(&mut cx, root, 0, edits);
+        self.trie.root = edited.expect("a trie without blinded nodes, and sorted edits");
+    }
+
+    /// Hashes what has changed, on the threads of `spread`, and returns the root: that of an empty
+    /// trie if there are no changes.
+    pub fn hash(&mut self, spread: &dyn Spread) -> B256 {
+        self.commit(spread);
+        self.trie.state_root().expect("just hashed")
+    }
+
+    /// Does the same as [`Self::hash`], and returns the number of nodes hashed.
+    pub fn commit(&mut self, spread: &dyn Spread) -> usize {
+        commit_with(&mut [&mut self.trie], &mut Batch::new(), spread)
+    }
+
+    /// Returns a copy without the memory of freed nodes, if that is more than that of all others.
+    pub fn compacted(&self) -> Option<Self> {
+        self.trie.compacted().map(Self::from_trie)
+    }
+
+    /// Returns what the layer says about the fields of an account: `None` if nothing,
+    /// `Some(None)` if the account does not exist.
+    ///
+    /// # Panics
+    ///
+    /// If that part of the trie is blinded.
+    pub fn account(&self, path: &B256) -> Option<Option<Account>> {
+        match self.leaf(path)?.0.fields() {
+            Fields::Kept => None,
+            Fields::Put(account) => Some(Some(account)),
+            Fields::Deleted => Some(None),
+        }
+    }
+
+    /// Returns what the layer says about a slot: `None` if nothing. Tombstones, and slots of an
+    /// account whose storage was wiped, are zero.
+    ///
+    /// # Panics
+    ///
+    /// If that part of the trie is blinded.
+    pub fn slot(&self, account: &B256, slot: &B256) -> Option<U256> {
+        let (leaf, slots) = self.leaf(account)?;
+        let set = self.slot_at(slots, slot);
+        set.or_else(|| leaf.is_wiped().then_some(U256::ZERO))
+    }
+
+    /// The leaf of an account, with the link of its slots.
+    fn leaf(&self, path: &B256) -> Option<(Leaf, Link)> {
+        let found = self.find_leaf(path);
+        found.expect("a trie without blinded nodes")
+    }
+
+    fn slot_at(&self, slots: Link, slot: &B256) -> Option<U256> {
+        let found = self.find_slot(slots, slot);
+        found.expect("a trie without blinded nodes")
+    }
+
+    /// The leaf of an account, with the link of its slots. Fails with the depth of the blinded node
+    /// that hides it.
+    pub(crate) fn find_leaf(&self, path: &B256) -> Result<Option<(Leaf, Link)>, usize> {
+        match self.trie.walk(self.trie.root, &path.0, 0) {
+            (NodeId::Account(index), _) => {
+                let slots = self.trie.arena.accounts[index].storage;
+                Ok(Some((Leaf::at(&self.trie, index), slots)))
+            }
+            (NodeId::Stub(_), depth) => Err(depth),
+            _ => Ok(None),
+        }
+    }
+
+    /// The slot in the storage at `slots`: see [`UpperTrie::find_leaf`].
+    pub(crate) fn find_slot(&self, slots: Link, slot: &B256) -> Result<Option<U256>, usize> {
+        match self.trie.walk(slots, &slot.0, 0) {
+            (NodeId::Storage(index), _) => {
+                let value = self.trie.arena.slots[index].value;
+                Ok(Some(U256::from_be_bytes(value)))
+            }
+            (NodeId::Stub(_), depth) => Err(64 + depth),
+            _ => Ok(None),
+        }
+    }
+
+    /// All slots of the storage at `slots`, in the order of their paths. Recursion is bounded by
+    /// the 64 nibbles of a slot's path.
+    fn slots_at(&self, slots: Link) -> Vec<SlotEdit> {
+        fn list(trie: &PartialTrie, link: Link, out: &mut Vec<SlotEdit>) {
+            match link.id() {
+                NodeId::Storage(index) => {
+                    let node = &trie.arena.slots[index];
+                    out.push((node.key.into(), Some(U256::from_be_bytes(node.value))));
+                }
+                NodeId::Empty => {}
+                _ => {
+                    for child in trie.children(link) {
+                        list(trie, child, out);
+                    }
+                }
+            }
+        }
+        let mut all = Vec::new();
+        list(&self.trie, slots, &mut all);
+        all
+    }
+
+    /// Returns the part on the paths to `keys`, with everything else blinded.
+    pub(crate) fn extract(&mut self, keys: &ProofTargets) -> Result<Self, UpdateError<Missing>> {
+        self.trie.extract(keys, &mut NoResolve).map(Self::from_trie)
+    }
+}

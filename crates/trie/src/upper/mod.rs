@@ -1,0 +1,32 @@
+//! The `layered` commitment: a root that is computed from what recent blocks changed.
+//!
+//! ```text
+//!   delta          what blocks (qI, n] changed         an upper trie   q = floor((n - 1) / I)
+//!   intermediate   what blocks ((q-1)I, qI] changed    an upper trie
+//!   snapshot       the state after block (q-1)I        an ordinary trie of accounts and slots
+//!
+//!   root(n) = keccak(root(delta) ++ root(intermediate) ++ root(snapshot))
+//! ```
+//!
+//! An *upper trie* has a leaf for each account that its blocks changed, and a slot for each slot
+//! that they changed. It says nothing about anything else, so that nothing below it has to be read
+//! for its root:
+//!
+//! - A leaf has a *mark*. The account's fields are *kept* (only slots changed), *put* or *deleted*.
+//! - A *wipe* voids the slots of lower layers without listing them.
+//! - A slot of value zero is a *tombstone*: the slot was removed.
+//! - The leaf commits to the slots of its own layer.
+//!
+//! A key that returns to the value that it had before stays in the trie: membership is part of what
+//! the root commits to, and [`UpperTrie::revert`] restores it.
+
+mod net;
+mod leaf;
+mod layer;
+mod compact;
+mod descent;
+mod proof;
+
+pub use layer::{UpperReverts, UpperTrie};
+pub use net::net_changes;
+pub use proof::{LayeredProof, LayeredProofError, LayeredProver, layered_root};

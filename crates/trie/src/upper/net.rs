@@ -1,0 +1,66 @@
+//! Net changes of a block: what remains of its changes once those that change nothing are dropped.
+//!
+//! The roots of upper tries depend on which keys a block changed, so two nodes must agree on them
+//! whatever their executors list. A change is compared with the parent's state, which the block's
+//! reverts describe.
+
+use alloc::vec::Vec;
+use cambium_primitives::{AccountDiff, AccountUpdate, Changes};
+
+/// Returns the net changes of a block, sorted by path. `reverts` undo `changes`: for each changed
+/// account they have its fields and the old values of the changed slots, and all old slots where
+/// the storage is wiped. Returns `None` if they do not.
+///
+/// | in `changes` | net |
+/// |---|---|
+/// | fields that are the parent's | kept |
+/// | a deletion of an account that did not exist | nothing |
+/// | a wipe of an account without slots | no wipe |
+/// | slots beside a wipe, or of an account that did not exist | those that are not zero |
+/// | other slots | those whose value is not the parent's |
+pub fn net_changes(changes: &Changes, reverts: &Changes) -> Option<Vec<AccountDiff>> {
+    let mut net = Vec::with_capacity(changes.accounts().len());
+    for change in changes.accounts() {
+        let change = net_change(change, reverts.account(&change.path)?)?;
+        if change.wipe || !change.slots.is_empty() || change.account != AccountUpdate::Keep {
+            net.push(change);
+        }
+    }
+    Some(net)
+}
+
+fn net_change(change: &AccountDiff, before: &AccountDiff) -> Option<AccountDiff> {
+    let existed = before.account != AccountUpdate::Delete;
+    if change.account == AccountUpdate::Delete {
+        return Some(AccountDiff {
+            path: change.path,
+            account: match existed {
+                true => AccountUpdate::Delete,
+                false => AccountUpdate::Keep,
+            },
+            wipe: existed,
+            slots: Vec::new(),
+        });
+    }
+    let mut net = change.clone();
+    if net.account == before.account {
+        net.account = AccountUpdate::Keep;
+    }
+    let had_slots = before.slots.iter().any(|(_, value)| !value.is_zero());
+    net.wipe = change.wipe && existed && had_slots;
+    if change.wipe || !existed {
+        net.slots.retain(|(_, value)| !value.is_zero());
+        return Some(net);
+    }
+    if net.slots.len() != before.slots.len() {
+        return None;
+    }
+    let mut old = before.slots.iter();
+    let mut fits = true;
+    net.slots.retain(|(slot, value)| {
+        let old = old.next().filter(|(path, _)| path == slot);
+        fits &= old.is_some();
+        old.is_some_and(|(_, old)| old != value)
+    });
+    fits.then_some(net)
+}
