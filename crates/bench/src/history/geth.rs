@@ -32,6 +32,7 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{BufRead as _, BufReader, BufWriter, Write as _},
+    iter,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -75,14 +76,14 @@ pub(super) fn measure(
         notes,
     };
     geth.finish("init", &[], &chain.genesis)?;
-    let first_bytes = system::disk_bytes(&geth.data)?;
+    let first_bytes = geth.compacted_bytes()?;
     let mut options = archive(memory);
     options.push("--nocompaction".into());
     let log = geth.finish("import", &options, &chain.blocks)?;
     let seconds = import_seconds(&log)
         .filter(|_| has_imported(&log, plan.blocks))
         .ok_or_else(|| format!("geth has not imported the chain: {log}"))?;
-    let bytes = system::disk_bytes(&geth.data)?.saturating_sub(first_bytes);
+    let bytes = geth.compacted_bytes()?.saturating_sub(first_bytes);
     let changes = chain.changes.max(1) as f64;
     let mut figures = json!({
         "history": NAME,
@@ -191,16 +192,29 @@ struct Geth<'a> {
 }
 
 impl Geth<'_> {
-    /// Runs a command to its end. Returns its log.
+    /// Has it import a file, or begin with one. Returns its log.
     fn finish(&mut self, name: &str, options: &[OsString], file: &Path) -> Result<String, Failure> {
         let mut args = command(name, SCHEME, &self.data);
         args.extend_from_slice(options);
         args.push(file.into());
+        self.run(name, &args)
+    }
+
+    /// The size of its data after a compaction: without one, what `init` wrote outweighs what comes later.
+    fn compacted_bytes(&mut self) -> Result<u64, Failure> {
+        let compact = command("compact", SCHEME, &self.data);
+        let args: Vec<_> = iter::once("db".into()).chain(compact).collect();
+        self.run("db compact", &args)?;
+        Ok(system::disk_bytes(&self.data)?)
+    }
+
+    /// Runs a command to its end. Returns its log.
+    fn run(&mut self, name: &str, args: &[OsString]) -> Result<String, Failure> {
         // What is made is not measured in little memory.
         let limit = system::memory_available_bytes();
         let ended = self
             .program
-            .run(&args, limit, TIME_MAX, &self.log, self.notes)?;
+            .run(args, limit, TIME_MAX, &self.log, self.notes)?;
         let log = fs::read_to_string(&self.log)?;
         match ended.status.success() {
             true => Ok(log),
