@@ -4,10 +4,9 @@
 use crate::{
     memory::{
         CambiumBytes, check_result, free, handle, handle_mut, read_address, read_key, read_keys,
-        read_path, read_values, results, write,
+        read_path, read_values, results, write, write_unless_null,
     },
     status::{CambiumError, CambiumStatus, Failure, run},
-    store::write_unless_null,
 };
 use cambium::{
     Account, AccountProof, B256, BlockId, ChainReader, HistoryError, HistoryView, StorageKey, U256,

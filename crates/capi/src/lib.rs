@@ -7,11 +7,12 @@
 //! | status codes, messages, and the one place where panics are caught | `status` |
 //! | memory that crosses the boundary, and how pointers are read | `memory` |
 //! | how a store is created or opened | `options` |
+//! | commits | `commit` |
 //! | writes that are gathered first | `batch` |
-//! | the store | `store` |
 //! | reads and writes of one snapshot | `transaction` |
 //! | entries in order | `cursor` |
 //! | proofs of entries, verified without a store | `proof` |
+//! | the store | `store` |
 //! | blocks, accounts, slots, codes and proofs of a chain | `chain` |
 //!
 //! Rules that hold for every function:
@@ -26,11 +27,12 @@
 mod status;
 mod memory;
 mod options;
+mod commit;
 mod batch;
-mod store;
 mod transaction;
 mod cursor;
 mod proof;
+mod store;
 mod chain;
 
 pub use batch::{
@@ -44,6 +46,7 @@ pub use chain::{
     cambium_state_free, cambium_state_prove, cambium_state_root, cambium_state_slot,
     cambium_verify_account,
 };
+pub use commit::CambiumCommit;
 pub use cursor::{CambiumCursor, cambium_cursor_free, cambium_cursor_new, cambium_cursor_next};
 pub use memory::{CambiumBytes, cambium_bytes_free, cambium_bytes_free_many};
 pub use options::{CambiumCommitment, CambiumOptions};
@@ -54,7 +57,7 @@ pub use proof::{
 };
 pub use status::{CAMBIUM_MESSAGE_BYTES, CambiumError, CambiumStatus, cambium_status_name};
 pub use store::{
-    CambiumCommit, CambiumStore, cambium_store_begin, cambium_store_begin_at, cambium_store_close,
+    CambiumStore, cambium_store_begin, cambium_store_begin_at, cambium_store_close,
     cambium_store_commit_with_root, cambium_store_commitment, cambium_store_create,
     cambium_store_create_in_memory, cambium_store_flush, cambium_store_get, cambium_store_newest,
     cambium_store_open, cambium_store_open_read_only, cambium_store_roll_back, cambium_store_write,

@@ -1,7 +1,7 @@
 //! Memory that crosses the boundary, and how pointers are read. A pointer is checked for null here
 //! and nowhere else.
 
-use crate::status::{Failure, run_infallible};
+use crate::status::{CambiumStatus, Failure, run_infallible};
 use cambium::{Address, B256, Bytes};
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -186,6 +186,37 @@ pub(crate) unsafe fn write<T>(to: *mut T, value: T) -> Result<(), Failure> {
     // SAFETY: not null, and as the caller promises.
     unsafe { to.write(value) };
     Ok(())
+}
+
+/// Writes a result that the caller may leave out.
+///
+/// # Safety
+///
+/// The pointer is as the header asks of the caller.
+pub(crate) unsafe fn write_unless_null<T>(to: *mut T, value: T) -> Result<CambiumStatus, Failure> {
+    if !to.is_null() {
+        // SAFETY: the pointer is as the header asks of the caller.
+        unsafe { write(to, value) }?;
+    }
+    Ok(CambiumStatus::Ok)
+}
+
+/// Writes a value, and says whether there is one.
+///
+/// # Safety
+///
+/// The pointer is as the header asks of the caller.
+pub(crate) unsafe fn found_value(
+    to: *mut CambiumBytes,
+    found: Option<Bytes>,
+) -> Result<CambiumStatus, Failure> {
+    let status = match found {
+        Some(_) => CambiumStatus::Ok,
+        None => CambiumStatus::NotFound,
+    };
+    // SAFETY: the pointer is as the header asks of the caller.
+    unsafe { write(to, CambiumBytes::of_option(found)) }?;
+    Ok(status)
 }
 
 /// Refuses a null pointer to a result before any work is done for it.

@@ -2,13 +2,17 @@
 
 use crate::{
     batch::CambiumBatch,
-    memory::{CambiumBytes, check_result, free, handle, handle_mut, read_key, read_path, write},
+    commit::CambiumCommit,
+    memory::{
+        CambiumBytes, check_result, found_value, free, handle, handle_mut, read_key, read_path,
+        write, write_unless_null,
+    },
     options::{CambiumOptions, number_of},
     status::{CambiumError, CambiumStatus, Failure, run},
     transaction::CambiumTransaction,
 };
 use cambium::{FaultyDisk, existing_disk};
-use cambium_kv::{Commit, KvError, KvOptions, Store, VALUE_BYTES_MAX};
+use cambium_kv::{KvError, KvOptions, Store, VALUE_BYTES_MAX};
 use std::{
     ffi::{CStr, c_char},
     path::Path,
@@ -17,28 +21,6 @@ use std::{
 
 /// An open store. Any number of threads may use one handle at the same time, until it is closed.
 pub struct CambiumStore(pub(crate) Store);
-
-/// A commit: a state of the store with its root.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CambiumCommit {
-    /// One more than the commit before. The empty store is commit 0.
-    pub number: u64,
-    /// Keccak-256 hash of number, parent and root, by which the commit is known.
-    pub hash: [u8; 32],
-    /// The root of all entries after it.
-    pub root: [u8; 32],
-}
-
-impl From<Commit> for CambiumCommit {
-    fn from(commit: Commit) -> Self {
-        Self {
-            number: commit.number(),
-            hash: commit.id.hash.0,
-            root: commit.root.0,
-        }
-    }
-}
 
 /// Returns the version of the library, as `0.1.0`. The string is static. Any thread may call it.
 #[unsafe(no_mangle)]
@@ -222,24 +204,6 @@ pub unsafe extern "C" fn cambium_store_get(
     })
 }
 
-/// Writes a value, and says whether there is one.
-///
-/// # Safety
-///
-/// The pointer is as the header asks of the caller.
-pub(crate) unsafe fn found_value(
-    to: *mut CambiumBytes,
-    found: Option<cambium::Bytes>,
-) -> Result<CambiumStatus, Failure> {
-    let status = match found {
-        Some(_) => CambiumStatus::Ok,
-        None => CambiumStatus::NotFound,
-    };
-    // SAFETY: the pointer is as the header asks of the caller.
-    unsafe { write(to, CambiumBytes::of_option(found)) }?;
-    Ok(status)
-}
-
 /// Writes the batch as one commit, whatever was there before, and empties it. When this returns, the
 /// commit survives a loss of power. An empty batch makes no commit. `commit` may be null.
 ///
@@ -259,19 +223,6 @@ pub unsafe extern "C" fn cambium_store_write(
         // SAFETY: the pointer is as the header asks of the caller.
         unsafe { write_unless_null(commit, done.into()) }
     })
-}
-
-/// Writes a result that the caller may leave out.
-///
-/// # Safety
-///
-/// The pointer is as the header asks of the caller.
-pub(crate) unsafe fn write_unless_null<T>(to: *mut T, value: T) -> Result<CambiumStatus, Failure> {
-    if !to.is_null() {
-        // SAFETY: the pointer is as the header asks of the caller.
-        unsafe { write(to, value) }?;
-    }
-    Ok(CambiumStatus::Ok)
 }
 
 /// Takes the newest `commits` commits back, durably, and writes what is the newest then. Transactions

@@ -2,12 +2,12 @@
 
 use crate::{
     batch::CambiumBatch,
+    commit::CambiumCommit,
     memory::{
-        CambiumBytes, check_result, free, handle, handle_mut, read_key, read_keys, read_values,
-        write,
+        CambiumBytes, check_result, found_value, free, handle, handle_mut, read_key, read_keys,
+        read_values, write, write_unless_null,
     },
     status::{CambiumError, CambiumStatus, Failure, run},
-    store::{CambiumCommit, found_value, write_unless_null},
 };
 use cambium::{B256, Bytes};
 use cambium_kv::Transaction;

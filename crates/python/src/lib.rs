@@ -7,10 +7,9 @@
 //! | exceptions, by what their catcher does | `errors` |
 //! | keys, addresses and numbers from Python and back | `convert` |
 //! | commits and blocks | `commit` |
-//! | entries in order | `entries` |
-//! | reads and writes of one snapshot | `transaction` |
-//! | the store | `store` |
 //! | proofs of entries, verified without a store | `proof` |
+//! | reads and writes of one snapshot, and its entries in order | `transaction` |
+//! | the store | `store` |
 //! | accounts, slots, codes and proofs of a chain | `chain` |
 //!
 //! Whatever may read the disk or wait does so without the interpreter's lock. No lock of this module is
@@ -21,7 +20,6 @@ mod convert;
 mod commit;
 mod proof;
 mod transaction;
-mod entries;
 mod store;
 mod chain;
 
@@ -35,8 +33,6 @@ mod _native {
     #[pymodule_export]
     use crate::commit::{Block, Commit};
     #[pymodule_export]
-    use crate::entries::EntryIterator;
-    #[pymodule_export]
     use crate::errors::{
         CambiumError, ConflictError, DamagedError, DiskError, NotKeptError, ProofError,
         ReadOnlyError, UnavailableError,
@@ -46,7 +42,7 @@ mod _native {
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]
-    use crate::transaction::Transaction;
+    use crate::transaction::{EntryIterator, Transaction};
 
     /// Longest value, in bytes.
     #[pymodule_export]
