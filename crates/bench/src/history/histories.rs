@@ -21,10 +21,8 @@ pub(super) struct Histories {
     db: Db,
     history: History,
     has_nodes: bool,
-    /// The blocks that were made.
-    blocks: u64,
     /// Follows the blocks that are imported, if there are any.
-    follower: Option<Follower>,
+    _follower: Option<Follower>,
     /// What all views share stays as long as there is one.
     _view: HistoryView,
 }
@@ -57,21 +55,9 @@ impl Histories {
             db,
             history,
             has_nodes,
-            blocks: plan.blocks,
-            follower,
+            _follower: follower,
             _view: view,
         })
-    }
-}
-
-impl Drop for Histories {
-    /// Takes back what was imported.
-    fn drop(&mut self) {
-        if self.follower.take().is_some()
-            && let Err(error) = self.db.unwind(self.blocks)
-        {
-            eprintln!("the imported blocks stay: {error}");
-        }
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, default_value_t = 512)]
     trie_memory: u64,
     /// Memory of a process that reads in MiB, page cache included
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 160)]
     process_memory: u64,
     /// Memory of geth in MiB, page cache included
     #[arg(long, default_value_t = 512)]
