@@ -12,6 +12,8 @@ use cambium_store::{Checkpoint, LogPosition};
 const RECENT: &str = "recent";
 /// Name of the section with the retention.
 const KEPT: &str = "kept";
+/// Name of the section with the table of value segments.
+const VALUES: &str = "values";
 /// Size of one block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 
@@ -32,6 +34,9 @@ pub(crate) struct LogState {
     pub(crate) recent: Vec<RecentBlock>,
     /// From where on blocks are kept.
     pub(crate) kept: Kept,
+    /// The table of value segments, as [`Values::encode_table`](cambium_store::Values::encode_table)
+    /// returned it. Empty in a database of accounts.
+    pub(crate) values: Vec<u8>,
 }
 
 /// The sections of a checkpoint:
@@ -43,6 +48,7 @@ pub(crate) struct LogState {
 /// | `kept` | 0 | 8 | the lowest block that can be the head again, little-endian; no section if all blocks are kept |
 /// | | 8 | 8 | the lowest canonical block whose record is in the log, little-endian |
 /// | | 16 | 8 | position from which on the log is complete, little-endian |
+/// | `values` | 0 | | table of value segments; no section in a database of accounts |
 impl AboveSnapshot for LogState {
     fn head(&self) -> BlockId {
         self.head
@@ -71,6 +77,9 @@ impl AboveSnapshot for LogState {
             let words = [number, lowest, position.to_u64()];
             sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
         }
+        if !self.values.is_empty() {
+            sections.push((VALUES, self.values.clone()));
+        }
         sections
     }
 
@@ -84,6 +93,11 @@ impl AboveSnapshot for LogState {
         let kept = match checkpoint.section_len(KEPT) {
             None => Kept::ALL,
             Some(_) => parse_section(checkpoint, KEPT, read_kept)?,
+        };
+        let all = |reader: &mut Reader<'_>| Ok(reader.take(reader.remaining())?.to_vec());
+        let values = match checkpoint.section_len(VALUES) {
+            None => Vec::new(),
+            Some(_) => parse_section(checkpoint, VALUES, all)?,
         };
         let Kept {
             number,
@@ -100,6 +114,7 @@ impl AboveSnapshot for LogState {
             replay,
             recent,
             kept,
+            values,
         })
     }
 }
