@@ -18,7 +18,7 @@ use crate::{
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
 use alloy_primitives::{B256, Bytes, Keccak256};
-use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes};
 use cambium_state::{BlockMeta, Db, Recovery, Sealed, View};
 use parking_lot::{Mutex, MutexGuard};
 use std::{collections::BTreeMap, sync::Arc};
@@ -226,10 +226,11 @@ impl Committing<'_> {
     ) -> Result<PreparedCommit, KvError> {
         let db = &self.shared.db;
         let (parent, keys) = (view.block(), writes.keys());
+        let session = view.session();
         let mut changes = Vec::with_capacity(writes.len());
         for (path, value) in writes {
             let account = match value {
-                Some(value) => AccountUpdate::Entry(EntryValue::Inline(value)),
+                Some(value) => AccountUpdate::Entry(session.value(&path, value)?),
                 None => AccountUpdate::Delete,
             };
             changes.push(AccountDiff {
@@ -239,7 +240,7 @@ impl Committing<'_> {
                 slots: Vec::new(),
             });
         }
-        let (session, changes) = (view.session(), Changes::new(changes));
+        let changes = Changes::new(changes);
         let mut witness = None;
         if let Some(mut read) = read {
             read.sort_unstable();

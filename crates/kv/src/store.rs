@@ -9,7 +9,7 @@ use crate::{
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{BlockNumber, EntryValue};
+use cambium_primitives::BlockNumber;
 use cambium_state::{
     CheckProgress, CheckReport, Db, LeafKind, Loader, Recovery, StateError, Stats, View,
 };
@@ -354,7 +354,8 @@ impl StoreLoader {
     pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<(), KvError> {
         let value = value.into();
         check_value(&key, &value)?;
-        Ok(self.loader.entry(key, &EntryValue::Inline(value))?)
+        let value = self.loader.value(&key, value)?;
+        Ok(self.loader.entry(key, &value)?)
     }
 
     /// Writes everything, as commit 0.

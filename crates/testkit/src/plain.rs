@@ -15,6 +15,7 @@ pub const TINY_FILES: FileSizes = FileSizes {
     log_file_bytes_max: 64 << 10,
     log_extend_bytes: 16 << 10,
     log_spare_blocks: 4,
+    value_segment_bytes_max: 64 << 10,
 };
 
 /// Returns options with [`TINY_FILES`] and enough memory for small tests.

@@ -4,15 +4,22 @@
 //!   each page   its leaves hash to the index's reference, and to the references cached in the page
 //!   each shard  its pages' references hash to its root, and the roots to the state root
 //!   each code   its bytes have its hash, and the codes of all accounts are there
+//!   each value  that is stored apart from its leaf: its bytes have its hash
 //!   each block  its record is whole, and follows the one before it
 //! ```
 
-use crate::db::handle::Db;
+use crate::{db::handle::Db, values::LongValues};
 use alloy_primitives::B256;
-use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
+use cambium_primitives::{EntryValue, StoredValue};
+use cambium_snapshot::{
+    CheckProgress, CheckReport, Snapshot, StateError, check_codes, check_state,
+};
+
+/// Bytes of values that are read in one batch; the last value may exceed them.
+const VALUE_BYTES_AT_ONCE: usize = 8 << 20;
 
 impl Db {
-    /// Reads every page, code and block, hashes the state from its leaves, and compares the root of
+    /// Reads every page, code, long value and block, hashes the state from its leaves, and compares the root of
     /// the snapshot, and the root of the head by the blocks above the snapshot. Damage is reported,
     /// not repaired. The whole database is read, with little memory; blocks can be committed
     /// meanwhile.
@@ -31,11 +38,65 @@ impl Db {
         check_state(&snapshot, codes, &mut report, progress);
         self.check_head(&mut report);
         check_codes(codes, &mut report, progress);
+        self.check_values(&snapshot, &mut report);
         self.check_blocks(&mut report, progress);
         if !report.damage.is_empty() {
             self.check_not_behind()?;
         }
         Ok(report)
+    }
+
+    /// Reads every value of the snapshot that is stored apart from its leaf, and compares its hash.
+    fn check_values(&self, snapshot: &Snapshot, report: &mut CheckReport) {
+        let Some(values) = &self.inner.store.values else {
+            return;
+        };
+        let mut entries = match snapshot.entries(&B256::ZERO) {
+            Ok(entries) => entries,
+            Err(error) => return report.damage(error),
+        };
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        loop {
+            let next = entries.next();
+            if let Ok(Some((key, EntryValue::Stored(stored)))) = &next {
+                bytes += stored.len as usize;
+                batch.push((*key, *stored));
+            }
+            let is_last = !matches!(next, Ok(Some(_)));
+            if is_last || bytes > VALUE_BYTES_AT_ONCE {
+                self.check_batch(values, &batch, report);
+                batch.clear();
+                bytes = 0;
+            }
+            match next {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    let what = "the values of entries from there on were not checked";
+                    return report.damage(format!("{error}; {what}"));
+                }
+            }
+        }
+    }
+
+    /// Reads values, and compares their hashes.
+    fn check_batch(
+        &self,
+        values: &LongValues,
+        batch: &[(B256, StoredValue)],
+        report: &mut CheckReport,
+    ) {
+        let commitment = self.inner.options.commitment;
+        for ((key, stored), read) in batch.iter().zip(values.read_batch(batch)) {
+            match read {
+                Ok(value) if commitment.value_hash(&value) == stored.hash => {}
+                Ok(_) => report.damage(format!(
+                    "the value of key {key} has another hash than {}: put it again",
+                    stored.hash
+                )),
+                Err(error) => report.damage(error),
+            }
+        }
     }
 
     /// Checks the head's root, from the snapshot and the changes of the blocks above it.

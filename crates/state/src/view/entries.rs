@@ -2,7 +2,6 @@
 
 use crate::view::state::View;
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::EntryValue;
 use cambium_snapshot::{EntryKey, StateError};
 use std::ops::ControlFlow;
 
@@ -14,7 +13,8 @@ impl View {
     /// As [`View::account`].
     pub fn entry(&self, key: &B256) -> Result<Option<Bytes>, StateError> {
         let value = self.read(&EntryKey(*key))?;
-        value.map(|value| self.whole_value(value)).transpose()
+        let whole = |value| self.inner.store.whole_value(key, value);
+        value.map(whole).transpose()
     }
 
     /// Reads the values of many entries, with all device reads in flight at once. The result is in the
@@ -24,8 +24,9 @@ impl View {
     ///
     /// As [`View::account`].
     pub fn entries(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, StateError> {
-        let keys: Vec<_> = keys.iter().copied().map(EntryKey).collect();
-        self.whole_values(self.entry_values(&keys)?)
+        let read: Vec<_> = keys.iter().copied().map(EntryKey).collect();
+        let values = self.entry_values(&read)?;
+        self.inner.store.whole_values(keys, values)
     }
 
     /// Visits the entries from key `from` on, in the order of their keys, until `visit` breaks.
@@ -69,26 +70,10 @@ impl View {
                 }
             };
             if let Some(value) = value
-                && visit(key, self.whole_value(value)?).is_break()
+                && visit(key, self.inner.store.whole_value(&key, value)?).is_break()
             {
                 return Ok(());
             }
         }
-    }
-
-    /// Returns the bytes of a value, read from where it is stored if it is not in its leaf.
-    pub(crate) fn whole_value(&self, value: EntryValue) -> Result<Bytes, StateError> {
-        match value {
-            EntryValue::Inline(bytes) => Ok(bytes),
-            EntryValue::Stored(stored) => self.inner.store.stored_value(&stored),
-        }
-    }
-
-    fn whole_values(
-        &self,
-        values: Vec<Option<EntryValue>>,
-    ) -> Result<Vec<Option<Bytes>>, StateError> {
-        let whole = |value: Option<EntryValue>| value.map(|one| self.whole_value(one)).transpose();
-        values.into_iter().map(whole).collect()
     }
 }

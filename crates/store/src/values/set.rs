@@ -34,8 +34,9 @@ pub struct ValueOptions {
 impl Default for ValueOptions {
     fn default() -> Self {
         Self {
-            // Small, because dead space is reclaimed by whole segments.
-            segment_bytes_max: 64 << 20,
+            // Small enough that whole segments die, since dead space is reclaimed by segments, and
+            // large enough that a terabyte has few thousand files, which are open all the time.
+            segment_bytes_max: 256 << 20,
         }
     }
 }
@@ -49,6 +50,8 @@ pub struct ValuesRecovery {
     pub later_bytes: u64,
     /// Number of files of removed segments, which [`Values::settle`] removes again.
     pub removed_segments: usize,
+    /// The first segment to which blocks after the checkpoint may refer.
+    pub pinned_from: u32,
     /// Errors for headers that are damaged. The values are read without them.
     pub damage: Vec<StoreError>,
 }
@@ -129,7 +132,10 @@ impl Values {
         let last_row = table.rows.last().map_or(0, |row| row.number);
         let newest = found.last().copied().unwrap_or(0).max(last_row);
         let mut segments = SegmentMap::new();
-        let mut recovery = ValuesRecovery::default();
+        let mut recovery = ValuesRecovery {
+            pinned_from: table.pinned_from,
+            ..ValuesRecovery::default()
+        };
         for row in &table.rows {
             let is_pinned = row.number >= table.pinned_from;
             let Some(segment) = open_listed(&*disk, salt, row, is_pinned, newest)? else {
