@@ -554,6 +554,23 @@ fn changes_of_a_block_that_change_nothing_leave_no_trace() {
     assert_eq!(net_changes(&created.changes, &Changes::default()), None);
 }
 
+/// Other nodes compute these roots, and read these proofs: changing either is an explicit act.
+#[test]
+fn the_root_and_the_proof_of_a_fixed_chain_have_golden_hashes() {
+    let case = case(8);
+    let all = case.world.accounts.iter();
+    let targets = ProofTargets::new(all.map(|path| (*path, case.world.slots.clone())).collect());
+    let proof = case.prove(&targets);
+    let golden = [case.root, keccak256(&proof.bytes)].map(|hash| hash.to_string());
+    assert_eq!(
+        golden,
+        [
+            "0x214a722574f8a2e12bcb173ddc2831796cbc3259e7d6754bafc3b98cf19ce277",
+            "0xa33e8bd5b6e04e8d477469090b5fc9dd894f98fa422d17a9d4085fca8992b454",
+        ]
+    );
+}
+
 #[test]
 fn random_bytes_are_no_proof_and_make_no_panic() {
     let mut random = Random(3);
