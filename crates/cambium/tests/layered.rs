@@ -51,7 +51,7 @@ fn a_chain_of_the_layered_commitment_is_generated_imported_unwound_and_checked()
     assert_eq!(imported["head_hash"], head);
     assert_eq!(imported["counters"]["page_reads_trie"], 0);
     // Opening needs no option, and an interval that ended is gone back over.
-    cambium!["unwind", "4", "-d", db].done();
+    cambium!["unwind", "--to", "4", "-d", db].done();
     let imported = cambium!["import", blocks, "-d", db, "--json"].done().json();
     assert_eq!(imported["head_hash"], head);
     assert_eq!(imported["blocks"], 10);

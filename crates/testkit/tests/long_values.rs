@@ -228,13 +228,13 @@ impl World {
                     for _ in 0..self.random.below(3) {
                         self.block(db, head)?.commit()?;
                     }
-                    db.set_head(id)?;
+                    unless_removed(db.set_head(id))?;
                 }
             }
             4 => {
                 let kept = db.stats()?.kept_from;
                 let to = head.number.saturating_sub(1 + self.random.below(12));
-                db.unwind(to.max(kept))?;
+                unless_removed(db.unwind(to.max(kept)))?;
             }
             5 => db.flush(self.random.below(3) as usize)?,
             _ => _ = self.block(db, head)?.commit()?,
@@ -356,6 +356,14 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
     );
 }
 
+/// Passes over that a merge has removed what the head would go back to.
+fn unless_removed<T>(moved: Result<T, StateError>) -> Result<(), StateError> {
+    match moved {
+        Ok(_) | Err(StateError::NotKept { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Overwrites one value `times` times, with blocks of one write.
 fn overwrite(db: &Db, len: usize, times: u64) {
     for name in 0..times {
@@ -388,6 +396,12 @@ fn a_value_that_is_overwritten_leaves_three_windows_of_it_at_most() {
         names * (record + HEADER_BYTES),
         "each value has a segment of its own"
     );
+    // The checkpoint before the newest one may still need what that one does not.
+    db.flush(0).unwrap();
+    names += 1;
+    let writes = [(key(1), Some(value_of(names, len)))].into();
+    let sealed = seal(db.view().unwrap(), names, &writes).unwrap();
+    sealed.commit().unwrap();
     db.flush(0).unwrap();
     let window = KEEP_BLOCKS * len as u64;
     let left = value_bytes_on_disk(&disk);

@@ -222,6 +222,10 @@ impl<'a> Merger<'a> {
     /// dirty trie has expanded for a block which is not in the merge, or for a change to the same
     /// values, stay what they are.
     fn same_as_before(&self, link: Link, old: OldNode, path: &Path) -> Option<Outcome> {
+        // A leaf commits to the hash of its value, and not to where that is stored.
+        if self.trie.has_stored_values() {
+            return None;
+        }
         let before = old.exactly_at(path)?;
         let is_same = !link.is_stub()
             && self.trie.cached_ref(link)? == self.index.old().as_stub(before)?.node;
