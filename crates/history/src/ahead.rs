@@ -1,4 +1,7 @@
 //! Reading pages of runs in one batch, before anybody asks for them.
+//!
+//! Where a look-up ends shows only when a page has been read: entries of a node may go on in the next page,
+//! or in the next run. So a batch is followed by another one for the look-ups that were not through.
 
 use crate::{
     entry::Key,
@@ -8,8 +11,8 @@ use cambium_disk::ReadRequest;
 use cambium_primitives::BlockNumber;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Pages that are read ahead for one proof, at most; the rest is read when it is asked for.
-const PAGES_MAX: usize = 8_192;
+/// Pages that are read in one batch, at most; the rest is read when it is asked for.
+pub(crate) const PAGES_MAX: usize = 8_192;
 
 /// Pages that are to be read.
 #[derive(Default)]
@@ -25,6 +28,11 @@ impl WantedPages {
     /// Adds the pages in which the look-up of `key` begins.
     pub(crate) fn add(&mut self, run: &Arc<RunFile>, key: &Key, from: BlockNumber) {
         let (first, count) = run.pages_of(key, from);
+        self.add_pages(run, first, count);
+    }
+
+    /// Adds pages that follow each other.
+    pub(crate) fn add_pages(&mut self, run: &Arc<RunFile>, first: u64, count: usize) {
         let place = (run.identity(), first);
         if self.pages + count > PAGES_MAX || self.cached.find(place).is_some() {
             return;

@@ -68,6 +68,15 @@ impl Key {
         Self::of(&[&[VALUES], &account.0, &[SLOT], &slot.0])
     }
 
+    /// The account or slot at the path of a leaf; `None` if it is no such path.
+    pub(crate) fn of_leaf(path: &Path) -> Option<Self> {
+        match (path.account_part(), path.slot_part()) {
+            (Some(account), Some(slot)) => Some(Self::slot(&account, &slot)),
+            (Some(account), None) if path.len() == ACCOUNT_NIBBLES => Some(Self::account(&account)),
+            _ => None,
+        }
+    }
+
     /// The branch at a path, or the root of a trie.
     pub(crate) fn node(path: &Path) -> Self {
         let packed = path.packed();

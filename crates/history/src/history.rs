@@ -29,7 +29,8 @@ const OPEN_ATTEMPTS: usize = 8;
 /// How far a history has got.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUp {
-    /// The newest block that it has. If it has nodes, all blocks up to the head are added at once.
+    /// The newest block that it has. If it has nodes, all blocks up to the head count at once, when the oldest
+    /// of them has been made.
     pub upto: BlockId,
     /// The block that was read, or is about to be.
     pub at: BlockNumber,
@@ -331,7 +332,8 @@ impl History {
     /// Adds the blocks up to the head, which it reads from the block log, and takes back those that
     /// are not canonical any more. Calls `goes_on` after each block, and stops if it returns false: it
     /// must not ask for old states, or catch up itself. Returns the newest block then. If the history is
-    /// open for writing, its entries go to a file whenever they fill their memory.
+    /// open for writing, its entries go to a file whenever they fill their memory. With nodes, blocks are made
+    /// from the head backwards; after an interruption the next call goes on below the files written before.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@
 
 use crate::{
     HistoryError,
+    ahead::{PAGES_MAX, WantedPages},
     entry::{Key, decode_account, decode_slot},
     node::{OldBranch, OldChild, OldNode, OldRoot},
     old::Old,
@@ -14,7 +15,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, Path, SLOT_NIBBLES};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, DecodeError, Path, SLOT_NIBBLES};
 use cambium_state::{StateTrie, TrieReader, View};
 use cambium_trie::{
     EMPTY_ROOT, Link, NodeKind, NodeRef, NodeView, PartialTrie, Place, ProofTargets, Resolve, Stub,
@@ -34,6 +35,10 @@ const AS_AT_PRESENT: Place = match Place::new(1) {
 /// read again.
 const ROOT_BRANCHES_MAX: usize = 1_024;
 
+/// Batches that are read ahead for nodes of one level, at most. Of what is still open then each look-up reads
+/// its own pages.
+const ROUNDS_MAX: usize = 8;
+
 /// Resolves the blinded nodes of the state trie at an old block.
 pub(crate) struct NodeReader<'a> {
     old: &'a Old,
@@ -44,6 +49,8 @@ pub(crate) struct NodeReader<'a> {
     own_paths: HashMap<Path, (NodeKind, Path)>,
     /// Roots that are branches, by their paths: of these that the entry of a root told of, some.
     root_branches: HashMap<Path, OldBranch>,
+    /// What entries tell of the branches that are asked for next, by their paths.
+    branches_ahead: HashMap<Path, OldBranch>,
     /// Subtries that are as at present. None is below another.
     unchanged: BTreeSet<Path>,
     ahead: PagesAhead,
@@ -60,6 +67,7 @@ impl<'a> NodeReader<'a> {
             reader: present.reader(),
             own_paths: HashMap::new(),
             root_branches: HashMap::new(),
+            branches_ahead: HashMap::new(),
             unchanged: BTreeSet::new(),
             ahead: PagesAhead::default(),
             batch: Batch::new(),
@@ -67,7 +75,7 @@ impl<'a> NodeReader<'a> {
     }
 
     /// Reads what the paths to `keys` need of the runs, in one batch, as far as it shows from here.
-    pub(crate) fn read_ahead(&mut self, keys: &ProofTargets) {
+    pub(crate) fn read_paths_ahead(&mut self, keys: &ProofTargets) {
         self.ahead = self.old.read_ahead(keys);
     }
 
@@ -100,29 +108,100 @@ impl<'a> NodeReader<'a> {
         path: &Path,
         root: &mut Option<OldChild>,
     ) -> Result<OldBranch, HistoryError> {
-        let is_root = path.is_empty() || path.len() == ACCOUNT_NIBBLES;
         let mut branch = OldBranch::default();
         let key = Key::node(path);
         self.old.each(&key, &self.ahead, &mut |bytes| {
-            let more = match is_root {
-                false => Some(OldBranch::decode(bytes)?),
-                true => {
-                    let older = OldRoot::decode(bytes)?;
-                    root.get_or_insert(older.child);
-                    older.branch
-                }
-            };
-            // While a root is a branch, all its entries have children, from that on which made it one.
-            let Some(more) = more else {
-                return Ok(ControlFlow::Break(()));
-            };
-            branch.complete(&more);
-            Ok(match branch.is_whole() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
+            complete(path, &mut branch, root, bytes)
         })?;
         Ok(branch)
+    }
+
+    /// Reads the pages of runs that are needed, in batches: a look-up that is not through in the first run wants
+    /// the next one, then two more, then four. Returns the paths of leaves that the present state has, or whose
+    /// pages have what no entry tells.
+    fn read_needed(&mut self, mut needs: Vec<Need>) -> Result<Vec<Path>, HistoryError> {
+        let mut of_present = Vec::new();
+        for round in 0..ROUNDS_MAX {
+            let (mut wanted, mut open) = (WantedPages::default(), Vec::new());
+            for need in needs {
+                match self.meet(&need, (&mut wanted, (1 << round) - 1))? {
+                    Met::ByRuns => {}
+                    Met::ByPresent(leaf) => of_present.push(leaf),
+                    Met::NotYet => open.push(need),
+                }
+            }
+            let before = self.ahead.len();
+            self.ahead.append(wanted.read());
+            needs = open;
+            // What could not be read is read again by whoever asks for it.
+            if needs.is_empty() || self.ahead.len() == before {
+                break;
+            }
+        }
+        Ok(of_present)
+    }
+
+    /// Looks up what is needed in the pages at hand. See [`Old::each_at_hand`].
+    fn meet(
+        &mut self,
+        need: &Need,
+        wanted: (&mut WantedPages, usize),
+    ) -> Result<Met, HistoryError> {
+        let (mut branch, mut root, mut has_value) = (OldBranch::default(), None, false);
+        let key = match need {
+            Need::Branch(path) | Need::Root(path) => Some(Key::node(path)),
+            Need::Value(leaf) => Key::of_leaf(leaf),
+        };
+        let Some(key) = key else {
+            return Ok(Met::ByRuns);
+        };
+        let is_through =
+            self.old
+                .each_at_hand(&key, &self.ahead, wanted, &mut |bytes| match need {
+                    Need::Branch(path) | Need::Root(path) => {
+                        complete(path, &mut branch, &mut root, bytes)
+                    }
+                    Need::Value(_) => {
+                        has_value = true;
+                        Ok(ControlFlow::Break(()))
+                    }
+                })?;
+        let is_met = match need {
+            Need::Branch(_) => branch.is_whole(),
+            Need::Root(_) => root.is_some(),
+            Need::Value(_) => has_value,
+        };
+        if !is_through {
+            return Ok(Met::NotYet);
+        }
+        if let Need::Branch(path) = need {
+            self.branches_ahead.insert(*path, branch);
+        }
+        Ok(match (is_met, need) {
+            (true, _) => Met::ByRuns,
+            (false, Need::Branch(path)) => Met::ByPresent(path.first_leaf()),
+            (false, Need::Value(leaf) | Need::Root(leaf)) => Met::ByPresent(*leaf),
+        })
+    }
+
+    /// The accounts among leaves that are not what their parents say as long as they have no storage. The pages
+    /// of all are at hand.
+    fn with_storage(&mut self, leaves: &[OldLeaf]) -> Result<Vec<Need>, HistoryError> {
+        let mut trie = PartialTrie::new(Path::EMPTY);
+        let mut links = Vec::new();
+        for leaf in leaves {
+            let (Some(key), None) = (leaf.whole.account_part(), leaf.whole.slot_part()) else {
+                continue;
+            };
+            if let Some(account) = self.old_account(&key)? {
+                let link = trie.push_account(leaf.depth, &key, &account, Link::EMPTY);
+                links.push((link, leaf));
+            }
+        }
+        trie.hash_nodes(links.iter().map(|(link, _)| *link), &mut self.batch);
+        let differs = |(link, leaf): &&(Link, &OldLeaf)| trie.cached_ref(*link) != Some(leaf.node);
+        let differing = links.iter().filter(differs);
+        Ok(differing.map(|(_, leaf)| Need::Root(leaf.whole)).collect())
     }
 
     /// A blinded node at `path`, of which an entry tells.
@@ -152,7 +231,8 @@ impl<'a> NodeReader<'a> {
 
     /// Adds the branch at `path`.
     fn branch(&mut self, path: &Path, into: &mut PartialTrie) -> Result<Link, HistoryError> {
-        let branch = match self.root_branches.remove(path) {
+        let known = self.branches_ahead.remove(path);
+        let branch = match known.or_else(|| self.root_branches.remove(path)) {
             Some(branch) => branch,
             None => self.old_branch(path, &mut None)?,
         };
@@ -254,13 +334,7 @@ impl<'a> NodeReader<'a> {
         node: &NodeRef,
         into: &mut PartialTrie,
     ) -> Result<Link, HistoryError> {
-        let account = match self
-            .old
-            .find(&Key::account(key), &self.ahead, decode_account)?
-        {
-            Some(account) => account,
-            None => self.view.account(key)?,
-        };
+        let account = self.old_account(key)?;
         let account = account.ok_or_else(|| self.broken(path))?;
         // Most accounts have no storage, and the leaf's hash shows it.
         let leaf = into.push_account(path.len(), key, &account, Link::EMPTY);
@@ -276,6 +350,17 @@ impl<'a> NodeReader<'a> {
         };
         let storage = storage.map_or(Link::EMPTY, |stub| into.push_stub(stub));
         Ok(into.push_account(path.len(), key, &account, storage))
+    }
+
+    /// The account at a path, as it was.
+    fn old_account(&self, key: &B256) -> Result<Option<Account>, HistoryError> {
+        let old = self
+            .old
+            .find(&Key::account(key), &self.ahead, decode_account)?;
+        match old {
+            Some(account) => Ok(account),
+            None => Ok(self.view.account(key)?),
+        }
     }
 
     /// The storage root that an account has at present.
@@ -345,6 +430,99 @@ impl Resolve for NodeReader<'_> {
             false => Err(self.broken(path)),
         }
     }
+
+    /// Reads pages of the runs in batches, and then those of the present state.
+    fn read_ahead(&mut self, nodes: &[(Path, Stub)]) -> Result<(), HistoryError> {
+        self.branches_ahead.clear();
+        if self.ahead.len() > PAGES_MAX {
+            self.ahead = PagesAhead::default();
+        }
+        let (mut needs, mut leaves, mut of_present) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, stub) in nodes {
+            if self.is_unchanged(path, stub) {
+                of_present.push(path.first_leaf());
+                continue;
+            }
+            match self.own_paths.get(path).copied() {
+                None => needs.push(Need::Branch(*path)),
+                Some((NodeKind::Leaf, own)) => {
+                    let whole = self.below(path, &own, NodeKind::Leaf)?;
+                    needs.push(Need::Value(whole));
+                    leaves.push(OldLeaf {
+                        whole,
+                        depth: path.len(),
+                        node: stub.node,
+                    });
+                }
+                Some((kind, own)) => needs.push(Need::Branch(self.below(path, &own, kind)?)),
+            }
+        }
+        of_present.extend(self.read_needed(needs)?);
+        if nodes.len() > 1 {
+            // Whoever needs a page that can't be read meets the error.
+            _ = self.present.prefetch(of_present.into_iter());
+        }
+        let roots = self.with_storage(&leaves)?;
+        let of_present = self.read_needed(roots)?;
+        if of_present.len() > 1 {
+            _ = self.present.prefetch(of_present.into_iter());
+        }
+        Ok(())
+    }
+}
+
+/// What is needed of the runs to resolve a node.
+enum Need {
+    /// The children of the branch at a path.
+    Branch(Path),
+    /// The value of a leaf.
+    Value(Path),
+    /// The root of an account's storage trie.
+    Root(Path),
+}
+
+/// Where what is needed was found.
+enum Met {
+    ByRuns,
+    /// In the present state, below or at the path of a leaf.
+    ByPresent(Path),
+    /// A page has to be read before.
+    NotYet,
+}
+
+/// A leaf of which its parent is known.
+struct OldLeaf {
+    whole: Path,
+    depth: usize,
+    node: NodeRef,
+}
+
+/// Completes the branch at `path` with what an entry tells. If that is where a trie begins, `root` becomes what
+/// the first entry tells of its root. Breaks when no later entry is needed.
+fn complete(
+    path: &Path,
+    branch: &mut OldBranch,
+    root: &mut Option<OldChild>,
+    bytes: &[u8],
+) -> Result<ControlFlow<()>, DecodeError> {
+    let is_root = path.is_empty() || path.len() == ACCOUNT_NIBBLES;
+    let more = match is_root {
+        false => Some(OldBranch::decode(bytes)?),
+        true => {
+            let older = OldRoot::decode(bytes)?;
+            root.get_or_insert(older.child);
+            older.branch
+        }
+    };
+    // While a root is a branch, all its entries have children, from that on which made it one.
+    let Some(more) = more else {
+        return Ok(ControlFlow::Break(()));
+    };
+    branch.complete(&more);
+    Ok(match branch.is_whole() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })
 }
 
 /// A blinded node that is as at present, with all below it.

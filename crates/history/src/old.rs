@@ -4,7 +4,7 @@ use crate::{
     HistoryError,
     ahead::WantedPages,
     entry::{Key, ValueVisitor},
-    run::PagesAhead,
+    run::{PagesAhead, reader::AtHand},
     runs::{LiveRun, Run, Runs},
 };
 use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, DecodeError, Path};
@@ -83,6 +83,45 @@ impl Old {
             }
         }
         Ok(())
+    }
+
+    /// As [`Old::each`], with pages at hand. False if one is missing: what was visited is not all, and that page
+    /// is wanted, and those in which `more` further runs would be looked up.
+    pub(crate) fn each_at_hand(
+        &self,
+        key: &Key,
+        ahead: &PagesAhead,
+        (wanted, more): (&mut WantedPages, usize),
+        visit: ValueVisitor<'_>,
+    ) -> Result<bool, HistoryError> {
+        let from = self.block.number + 1;
+        let mut runs = self.runs();
+        while let Some(LiveRun { run, .. }) = runs.next() {
+            match &run {
+                Run::Memory(run) => {
+                    for value in run.find_all(key, from) {
+                        let outcome = visit(value).map_err(|error| bad_value(None, &error))?;
+                        if outcome.is_break() {
+                            return Ok(true);
+                        }
+                    }
+                }
+                Run::File(run) => match run.each_at_hand(key, from, ahead, visit)? {
+                    AtHand::Broken => return Ok(true),
+                    AtHand::Continued => {}
+                    AtHand::Missing(page, count) => {
+                        wanted.add_pages(run, page, count);
+                        let later = runs.filter_map(|run| match run.run {
+                            Run::File(run) => run.may_have(key).then_some(run),
+                            Run::Memory(_) => None,
+                        });
+                        later.take(more).for_each(|run| wanted.add(&run, key, from));
+                        return Ok(false);
+                    }
+                },
+            }
+        }
+        Ok(true)
     }
 
     /// Reads the pages in which look-ups on the paths to `keys` begin, in one batch.

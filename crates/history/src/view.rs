@@ -231,7 +231,7 @@ impl HistoryView {
             return Ok(self.present.view.extract(keys)?);
         };
         let mut nodes = self.nodes(old)?;
-        nodes.read_ahead(keys);
+        nodes.read_paths_ahead(keys);
         let mut trie = nodes.root()?;
         trie.extract(keys, &mut nodes).map_err(trie_error)
     }
@@ -250,7 +250,7 @@ impl HistoryView {
             return Ok(self.present.view.extract_for_changes(keys, changes)?);
         };
         let mut nodes = self.nodes(old)?;
-        nodes.read_ahead(
+        nodes.read_paths_ahead(
             &keys
                 .clone()
                 .and(&ProofTargets::of_changes(changes.accounts())),
@@ -275,6 +275,11 @@ impl HistoryView {
             return Ok(self.present.view.extract_range(range, limit)?);
         };
         let mut nodes = self.nodes(old)?;
+        let first = match range.account {
+            None => (range.first, Vec::new()),
+            Some(account) => (account, vec![range.first]),
+        };
+        nodes.read_paths_ahead(&ProofTargets::new(vec![first]));
         let mut trie = nodes.root()?;
         trie.extract_range(range, limit, &mut nodes)
             .map_err(trie_error)

@@ -25,7 +25,7 @@ impl WriteBatch {
     ///
     /// # Errors
     ///
-    /// [`KvError::ValueTooLarge`] above 16 MiB.
+    /// [`KvError::ValueTooLarge`] above [`VALUE_BYTES_MAX`].
     pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<&mut Self, KvError> {
         let value = value.into();
         check_value(&key, &value)?;

@@ -114,7 +114,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`KvError::ValueTooLarge`] above 16 MiB.
+    /// [`KvError::ValueTooLarge`] above [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
     pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<(), KvError> {
         self.writes.put(key, value)?;
         Ok(())

@@ -230,6 +230,20 @@ impl Path {
         path
     }
 
+    /// Returns the first path of a leaf below this prefix, filled up with zeros: that of an account, or below
+    /// an account that of a slot.
+    #[must_use]
+    pub const fn first_leaf(&self) -> Self {
+        let len = match self.len() < ACCOUNT_NIBBLES {
+            true => ACCOUNT_NIBBLES,
+            false => SLOT_NIBBLES,
+        };
+        Self {
+            len: len as u8,
+            bytes: self.bytes,
+        }
+    }
+
     /// Returns whether the path begins with `prefix`.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.common_prefix_len(prefix) == prefix.len()

@@ -24,6 +24,9 @@ type ReadFile<'a> = &'a dyn Fn(&Path) -> Option<String>;
 /// Index of a module in [`Modules`]. The root has index 0.
 type ModuleId = usize;
 
+/// Longest path that is followed.
+const SEGMENTS_MAX: usize = 12;
+
 /// A path as it is written, with its keywords: `super::a::B` is `["super", "a", "B"]`.
 type Segments = Vec<String>;
 
@@ -367,7 +370,9 @@ impl Modules {
             targets.insert(module);
             return;
         };
-        if !seen.insert((module, path.to_vec())) {
+        // A path that grows without end comes from an import whose first name is another crate's,
+        // though a module has it, too.
+        if path.len() > SEGMENTS_MAX || !seen.insert((module, path.to_vec())) {
             return;
         }
         let here = &self.0[module];

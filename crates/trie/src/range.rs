@@ -8,6 +8,7 @@ use crate::{
     error::{Missing, TrieError, UpdateError},
     extract::ProofTargets,
     graft::LeafValue,
+    node_ref::Stub,
     partial::{Lookup, NodeView, PartialTrie},
     resolve::Resolve,
 };
@@ -15,6 +16,11 @@ use alloc::{vec, vec::Vec};
 use alloy_primitives::B256;
 use cambium_primitives::{ACCOUNT_NIBBLES, Path};
 use core::{num::NonZeroUsize, ops::ControlFlow};
+
+/// Blinded nodes that are loaded at once, at most.
+const NODES_AT_ONCE: usize = 1_024;
+/// For each leaf that was found so many are expected to be as dense.
+const DENSITY_TRUST: usize = 8;
 
 /// Accounts from one path to another, or slots of one account, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,36 @@ impl LeafRange {
     fn reaches(&self, path: &Path) -> bool {
         let (first, last) = (self.path(&self.first), self.path(&self.last));
         (first.prefix(path.len())..=last.prefix(path.len())).contains(path)
+    }
+
+    /// The key at which the leaves below a path of the range's trie begin.
+    fn first_below(&self, path: &Path) -> B256 {
+        let leaf = path.first_leaf();
+        let key = match self.account {
+            None => leaf.account_part(),
+            Some(_) => leaf.slot_part(),
+        };
+        key.unwrap_or(self.first)
+    }
+
+    /// The part that begins at `from` and probably has `wanted` more leaves, if the part before has `found`.
+    fn ahead(&self, from: B256, found: usize, wanted: usize) -> Self {
+        // A few leaves tell little of how dense they are.
+        let wanted = wanted.min(DENSITY_TRUST * found);
+        let lead = |key: &B256| u64::from_be_bytes(key[..8].try_into().expect("eight bytes"));
+        let before = u128::from(lead(&from).saturating_sub(lead(&self.first)));
+        let ahead = before * wanted as u128 / found.max(1) as u128;
+        let last = u128::from(lead(&from)) + ahead + ahead / 4;
+        let mut end = B256::repeat_byte(u8::MAX);
+        end[..8].copy_from_slice(&u64::try_from(last).unwrap_or(u64::MAX).to_be_bytes());
+        Self {
+            first: from,
+            last: match found {
+                0 => from,
+                _ => end.min(self.last),
+            },
+            ..*self
+        }
     }
 
     fn targets(&self, mut keys: Vec<B256>) -> ProofTargets {
@@ -163,8 +199,61 @@ impl PartialTrie {
         })
     }
 
+    /// Lists the blinded nodes of a range that nodes above are known of, in the order of their paths, up to
+    /// `max`.
+    fn absent(
+        &self,
+        link: Link,
+        path: Path,
+        range: &LeafRange,
+        max: usize,
+        out: &mut Vec<(Path, Stub)>,
+    ) {
+        if out.len() == max || !range.reaches(&path) {
+            return;
+        }
+        match self.visit(link) {
+            NodeView::Stub(stub) => out.push((path, *stub)),
+            NodeView::Extension { path: own, child } => {
+                self.absent(child, path.join(&own), range, max, out);
+            }
+            NodeView::Branch { children } => {
+                for (nibble, child) in (0..).zip(children) {
+                    self.absent(*child, path.child(nibble), range, max, out);
+                }
+            }
+            NodeView::Empty
+            | NodeView::Account { .. }
+            | NodeView::Entry { .. }
+            | NodeView::Slot { .. } => {}
+        }
+    }
+
+    /// Loads the blinded nodes of a range whose parents are there, up to `max`.
+    fn load_absent<R: Resolve>(
+        &mut self,
+        range: &LeafRange,
+        max: usize,
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        let (root, path) = match &range.account {
+            None => (self.root, self.base),
+            Some(account) => {
+                let path = Path::account(account);
+                (self.find(&path).unwrap_or(Link::EMPTY), path)
+            }
+        };
+        let mut nodes = Vec::new();
+        self.absent(root, path, range, max, &mut nodes);
+        resolver.read_ahead(&nodes).map_err(UpdateError::Resolve)?;
+        for (path, _) in &nodes {
+            _ = self.load_node(path, resolver)?;
+        }
+        Ok(())
+    }
+
     /// Extracts the leaves of a range, `limit` of them at most, and the nodes that prove that there are no
-    /// others. Loads absent subtries.
+    /// others. Loads absent subtries, level by level: as far as the leaves probably are.
     ///
     /// # Errors
     ///
@@ -202,7 +291,13 @@ impl PartialTrie {
                 (Some(account), true) => {
                     _ = self.load_leaf(&Path::account(account), resolver)?;
                 }
-                _ => _ = self.load_node(&missing, resolver)?,
+                _ => {
+                    let from = range.first_below(&missing).max(rest.first);
+                    let wanted = limit.get() - keys.len();
+                    let ahead = range.ahead(from, keys.len(), wanted.saturating_add(1));
+                    let max = wanted.saturating_add(1).min(NODES_AT_ONCE);
+                    self.load_absent(&ahead, max, resolver)?;
+                }
             }
         };
         let extracted = match next {

@@ -23,6 +23,17 @@ pub trait Resolve {
         stub: &Stub,
         into: &mut PartialTrie,
     ) -> Result<Link, Self::Error>;
+
+    /// Reads what resolving these blinded nodes needs, all at once. Each is resolved next. Does nothing by
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// As [`Resolve::resolve`].
+    fn read_ahead(&mut self, nodes: &[(Path, Stub)]) -> Result<(), Self::Error> {
+        let _ = nodes;
+        Ok(())
+    }
 }
 
 /// A resolver that always fails, for tries that must hold every node needed, such as witnesses.

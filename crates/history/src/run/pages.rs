@@ -141,4 +141,14 @@ impl PagesAhead {
     pub(crate) fn find(&self, place: Place) -> Option<ReadPage> {
         self.pages.get(&place).cloned()
     }
+
+    /// Adds the pages of another batch.
+    pub(crate) fn append(&mut self, mut more: Self) {
+        self.pages.append(&mut more.pages);
+    }
+
+    /// Number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
 }

@@ -294,6 +294,33 @@ impl RunFile {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// As [`RunFile::each`], with the pages that were read ahead or are in the cache, and no others.
+    pub(crate) fn each_at_hand(
+        &self,
+        key: &Key,
+        from: BlockNumber,
+        ahead: &PagesAhead,
+        visit: ValueVisitor<'_>,
+    ) -> Result<AtHand, HistoryError> {
+        if !self.may_have(key) {
+            return Ok(AtHand::Continued);
+        }
+        let position = key.at(from);
+        let (first, mut count) = self.pages_of(key, from);
+        for number in first..self.trailer.pages {
+            let place = (self.identity(), number);
+            let Some(page) = ahead.find(place).or_else(|| self.reads.cached(place)) else {
+                return Ok(AtHand::Missing(number, count));
+            };
+            match self.with_page(number, &page, |page| page.each(&position, visit))? {
+                EndOfPage::Broken => return Ok(AtHand::Broken),
+                EndOfPage::OtherKey => break,
+                EndOfPage::GoesOn => count = (self.trailer.pages - number - 1).min(2) as usize,
+            }
+        }
+        Ok(AtHand::Continued)
+    }
+
     /// Reads all entries from `position` on.
     pub(crate) fn cursor(self: &Arc<Self>, position: &[u8]) -> Result<FileCursor, HistoryError> {
         let mut cursor = FileCursor {
@@ -313,6 +340,16 @@ impl RunFile {
         }
         Ok(cursor)
     }
+}
+
+/// How a visit of the pages at hand ended.
+pub(crate) enum AtHand {
+    /// The visitor broke off.
+    Broken,
+    /// There are no more entries of the key.
+    Continued,
+    /// A page is not there, the one of this number. So many should be read from there on.
+    Missing(u64, usize),
 }
 
 /// Reads the entries of a run in order.

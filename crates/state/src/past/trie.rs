@@ -85,6 +85,14 @@ impl<'a> TrieReader<'a> {
         let base = Resolver::new(base, ReadCause::Proof);
         Self { tries, base }
     }
+
+    /// Whether a node is in the tries in memory.
+    fn is_in_memory(&self, path: &Path) -> bool {
+        path.len() < SHARD_NIBBLES || {
+            let trie = self.tries.shard(shard_of(path));
+            trie.find(path).is_some_and(|link| !link.is_stub())
+        }
+    }
 }
 
 impl Resolve for TrieReader<'_> {
@@ -116,6 +124,12 @@ impl Resolve for TrieReader<'_> {
             return Ok(grafted);
         }
         self.base.resolve(path, stub, into)
+    }
+
+    fn read_ahead(&mut self, nodes: &[(Path, Stub)]) -> Result<(), StateError> {
+        let absent = nodes.iter().filter(|(path, _)| !self.is_in_memory(path));
+        self.base
+            .prefetch(absent.map(|(path, _)| path.first_leaf()))
     }
 }
 

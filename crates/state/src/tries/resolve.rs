@@ -53,6 +53,11 @@ impl<'a> Resolver<'a> {
         self.parts = parts;
     }
 
+    /// Reads the pages that the paths of leaves need, in one batch. They stay in the cache.
+    pub(crate) fn prefetch(&self, leaves: impl Iterator<Item = Path>) -> Result<(), StateError> {
+        self.base.snapshot.prefetch_pages(leaves, self.why)
+    }
+
     /// Drains the pages of which a part was grafted since the last call.
     pub(crate) fn taken(&mut self) -> impl Iterator<Item = PlacedPage> {
         self.taken.drain(..)

@@ -1,4 +1,5 @@
 //! Value segments: append-only files of the values that are too long for their leaves.
+//! The engine does not use them yet: no database has any.
 //!
 //! Leaves, log records, reverts and layers hold a reference of a value: its hash, its length and its
 //! *place* here. The value itself is written once, before the log record of the block that brings

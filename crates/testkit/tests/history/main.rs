@@ -10,5 +10,6 @@ mod limits;
 mod long_chain;
 mod odd_paths;
 mod public_chains;
+mod ranges;
 mod states;
 mod world;
