@@ -48,7 +48,7 @@
 //! | `options` | memory budget, retention of old blocks, sizes of files |
 //! | `form` | commitment and kind of leaves, in the manifest |
 //! | `health` | fail-stop after a failed write or sync |
-//! | `values` | values stored apart from their leaves: pins, accounting, removal |
+//! | `values` | values stored apart from their leaves: pins, accounting, cleaning, removal |
 //! | `store` | pages, parts of the index, codes and values, with their caches |
 //! | `log` | the block log: records, positions of blocks, block index, retention |
 //! | `layers` | blocks above the base: their values by key, and the tree that they form |

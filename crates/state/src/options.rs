@@ -17,10 +17,10 @@ pub struct Options {
     /// back, blocks that [`Options::keep_blocks`] has removed stay unavailable.
     pub unfinalized_blocks: usize,
     /// Number of blocks below the highest head so far that the head can go back to; a few hundred
-    /// more can be read. Older blocks leave the block log in whole files, with their changes and
-    /// access lists. `None` keeps all blocks, and with them every value of a key-value database that
-    /// was ever replaced, since a view of an old block may read it. The branches of the newest heights are kept even if
-    /// this number is smaller.
+    /// more can be read, unless it is a key-value database. Older blocks leave the block log in whole
+    /// files, with their changes and access lists. `None` keeps all blocks, and with them every value
+    /// of a key-value database that was ever replaced, since a view of an old block may read it. The
+    /// branches of the newest heights are kept even if this number is smaller.
     pub keep_blocks: Option<u64>,
     /// Share of [`Options::memory_bytes`] for the index, in bytes; `None` for a quarter. The lower
     /// levels of a larger index stay on disk, and a cold read then takes two device reads.

@@ -145,6 +145,10 @@ counters! {
         pages_moved,
         /// Bytes of pages moved unchanged out of segments with much dead space.
         page_bytes_moved,
+        /// Long values that blocks have moved out of segments with much dead space.
+        values_moved,
+        /// Bytes of long values that blocks have moved out of segments with much dead space.
+        value_bytes_moved,
         /// Pages that merges made unreachable from the newest snapshot.
         pages_dead,
         /// Bytes written to checkpoints.

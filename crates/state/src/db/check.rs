@@ -11,18 +11,17 @@
 use crate::{db::handle::Db, values::LongValues};
 use alloy_primitives::B256;
 use cambium_primitives::{EntryValue, StoredValue};
-use cambium_snapshot::{
-    CheckProgress, CheckReport, Snapshot, StateError, check_codes, check_state,
-};
+use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
+use std::ops::ControlFlow;
 
 /// Bytes of values that are read in one batch; the last value may exceed them.
 const VALUE_BYTES_AT_ONCE: usize = 8 << 20;
 
 impl Db {
-    /// Reads every page, code, long value and block, hashes the state from its leaves, and compares the root of
-    /// the snapshot, and the root of the head by the blocks above the snapshot. Damage is reported,
-    /// not repaired. The whole database is read, with little memory; blocks can be committed
-    /// meanwhile.
+    /// Reads every page, code, block and long value of the head's state, hashes the state from its
+    /// leaves, and compares the root of the snapshot, and the root of the head by the blocks above the
+    /// snapshot. Damage is reported, not repaired. The whole database is read, with little memory;
+    /// blocks can be committed meanwhile.
     ///
     /// # Errors
     ///
@@ -38,7 +37,7 @@ impl Db {
         check_state(&snapshot, codes, &mut report, progress);
         self.check_head(&mut report);
         check_codes(codes, &mut report, progress);
-        self.check_values(&snapshot, &mut report);
+        self.check_values(&mut report);
         self.check_blocks(&mut report, progress);
         if !report.damage.is_empty() {
             self.check_not_behind()?;
@@ -46,36 +45,31 @@ impl Db {
         Ok(report)
     }
 
-    /// Reads every value of the snapshot that is stored apart from its leaf, and compares its hash.
-    fn check_values(&self, snapshot: &Snapshot, report: &mut CheckReport) {
+    /// Reads every value of the head's state that is stored apart from its leaf, and compares its hash.
+    /// Values that only older blocks have are verified when they are read.
+    fn check_values(&self, report: &mut CheckReport) {
         let Some(values) = &self.inner.store.values else {
             return;
         };
-        let mut entries = match snapshot.entries(&B256::ZERO) {
-            Ok(entries) => entries,
-            Err(error) => return report.damage(error),
-        };
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        loop {
-            let next = entries.next();
-            if let Ok(Some((key, EntryValue::Stored(stored)))) = &next {
-                bytes += stored.len as usize;
-                batch.push((*key, *stored));
-            }
-            let is_last = !matches!(next, Ok(Some(_)));
-            if is_last || bytes > VALUE_BYTES_AT_ONCE {
-                self.check_batch(values, &batch, report);
-                batch.clear();
-                bytes = 0;
-            }
-            match next {
-                Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(error) => {
-                    let what = "the values of entries from there on were not checked";
-                    return report.damage(format!("{error}; {what}"));
+        let visited = self.view().and_then(|view| {
+            view.each_value(&B256::ZERO, |key, value| {
+                if let EntryValue::Stored(stored) = value {
+                    bytes += stored.len as usize;
+                    batch.push((key, stored));
                 }
-            }
+                if bytes > VALUE_BYTES_AT_ONCE {
+                    self.check_batch(values, &batch, report);
+                    batch.clear();
+                    bytes = 0;
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        });
+        self.check_batch(values, &batch, report);
+        if let Err(error) = visited {
+            let what = "the values of entries from there on were not checked";
+            report.damage(format!("{error}; {what}"));
         }
     }
 
@@ -88,6 +82,7 @@ impl Db {
     ) {
         let commitment = self.inner.options.commitment;
         for ((key, stored), read) in batch.iter().zip(values.read_batch(batch)) {
+            report.values += 1;
             match read {
                 Ok(value) if commitment.value_hash(&value) == stored.hash => {}
                 Ok(_) => report.damage(format!(

@@ -15,6 +15,10 @@
 //! once every snapshot is dropped that was there when this was found out: a view of it may read
 //! there.
 
+mod cleaning;
+
+pub(crate) use cleaning::{Candidate, Victims};
+
 use crate::health::Health;
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::Disk;
@@ -23,6 +27,7 @@ use cambium_primitives::{
 };
 use cambium_snapshot::{Snapshot, StateError};
 use cambium_store::{RemovedValues, StoreError, ValueOptions, Values, ValuesRecovery};
+use cleaning::Cleaning;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -36,6 +41,7 @@ use std::{
 /// The values of a database of entries that are stored apart from their leaves.
 pub(crate) struct LongValues {
     pub(crate) segments: Values,
+    pub(crate) cleaning: Cleaning,
     pins: Arc<Pins>,
     retention: Mutex<Retention>,
     /// Bytes written when the newest merge began.
@@ -87,6 +93,7 @@ impl LongValues {
         let (segments, found) = Values::open(disk, salt, options, table)?;
         let values = Self {
             segments,
+            cleaning: Cleaning::default(),
             pins: Arc::default(),
             retention: Mutex::new(Retention {
                 pinned_from: found.pinned_from,

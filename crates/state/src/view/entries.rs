@@ -2,6 +2,7 @@
 
 use crate::view::state::View;
 use alloy_primitives::{B256, Bytes};
+use cambium_primitives::EntryValue;
 use cambium_snapshot::{EntryKey, StateError};
 use std::ops::ControlFlow;
 
@@ -40,6 +41,19 @@ impl View {
         from: &B256,
         mut visit: impl FnMut(B256, Bytes) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
+        self.each_value(from, |key, value| {
+            let value = self.inner.store.whole_value(&key, value)?;
+            Ok(visit(key, value))
+        })
+    }
+
+    /// Visits entries as [`View::each_entry`] does, without reading the values that are stored apart
+    /// from their leaves.
+    pub(crate) fn each_value(
+        &self,
+        from: &B256,
+        mut visit: impl FnMut(B256, EntryValue) -> Result<ControlFlow<()>, StateError>,
+    ) -> Result<(), StateError> {
         let mut above = Default::default();
         if let Some(middle) = &self.base.intermediate {
             above = middle.overlay.entries_from(from, &middle.ancestors);
@@ -70,7 +84,7 @@ impl View {
                 }
             };
             if let Some(value) = value
-                && visit(key, self.inner.store.whole_value(&key, value)?).is_break()
+                && visit(key, value)?.is_break()
             {
                 return Ok(());
             }

@@ -226,7 +226,13 @@ impl Engine {
         if let Some(values) = &self.store.values {
             let way = old.tree.chain(target.id).collect();
             self.merge_values(values, &old.tree, way);
-            log.values = values.plan_checkpoint(self.values_pinned_from(values));
+            let pinned_from = self.values_pinned_from(values);
+            log.values = values.plan_checkpoint(pinned_from);
+            // If all blocks are kept, their reverts need every value.
+            if self.options.keep_blocks.is_some() {
+                let (segments, unkept) = (&values.segments, log.kept.number);
+                values.cleaning.choose(segments, unkept, pinned_from);
+            }
         }
         drop((writer, delta));
         self.merging.set(Phase::Merging(MergeJob {

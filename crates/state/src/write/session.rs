@@ -11,7 +11,7 @@
 use crate::write::sealed::Sealed;
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
-    values::{ValuePin, is_long},
+    values::{LongValues, ValuePin, is_long},
     view::{
         batch::{LayeredKey, ValueCacheUse},
         state::View,
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Reads keys in any order, and loads the trie nodes on the paths to them.
-    fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    pub(super) fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         if !self.applied.is_empty() || self.view.inner.layered.is_some() {
             // The tries are past the state before the block, or no root needs them.
             return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
@@ -137,13 +137,23 @@ impl Session {
             return Err(StateError::WrongLeaf { path, leaves });
         };
         let hash = inner.options.commitment.value_hash(&value);
-        self.pin.get_or_init(|| values.pin_newest());
+        self.pin_values(values);
         let place = values.append(&inner.health, key, &value)?;
         Ok(EntryValue::Stored(StoredValue {
             hash,
             len: value.len() as u32,
             place,
         }))
+    }
+
+    /// Keeps all values that are appended from now on, for as long as the session is not finished.
+    pub(super) fn pin_values(&self, values: &LongValues) {
+        self.pin.get_or_init(|| values.pin_newest());
+    }
+
+    /// Whether an intermediate root has changed `key`.
+    pub(super) fn has_changed(&self, key: &B256) -> bool {
+        self.applied.account(key).is_some()
     }
 
     /// Extracts the same partial trie as [`View::extract_for_changes`] from the state before the
@@ -191,7 +201,9 @@ impl Session {
     }
 
     /// Computes the state root from all changes of the block, including those of earlier calls of
-    /// [`Session::intermediate_root`]. `codes` are the created codes with their hashes.
+    /// [`Session::intermediate_root`]. `codes` are the created codes with their hashes. In a database
+    /// of entries the block may also move long values out of segments with much dead space: it puts
+    /// them again with the same bytes, which changes no root.
     ///
     /// # Errors
     ///
@@ -203,6 +215,7 @@ impl Session {
         let inner = &self.view.inner;
         inner.check_leaves(&changes)?;
         inner.store.check_codes(&changes, &codes)?;
+        let changes = self.with_moved_values(changes)?;
         let pin = match &inner.store.values {
             Some(values) => values.pin_changes(&changes)?,
             None => None,
@@ -256,7 +269,7 @@ impl Staged {
         self.root
     }
 
-    /// The changes of the block.
+    /// The changes of the block, with the values that it moves.
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }

@@ -360,6 +360,11 @@ impl Values {
         Place::from_word(place).segment
     }
 
+    /// Returns the size in bytes that a value of `len` bytes takes in its segment.
+    pub const fn stored_bytes(len: u32) -> u64 {
+        value_bytes(len)
+    }
+
     /// Returns the bytes written since the values were opened.
     pub fn bytes_written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
