@@ -7,7 +7,8 @@ use cambium_primitives::{
     AccountDiff, AccountUpdate, BlockId, Changes, EntryValue, Path, StoredValue,
 };
 use cambium_state::{
-    BlockMeta, Db, FaultyDisk, LeafKind, Loader, Options, Sealed, Session, StateError, View, backup,
+    BlockMeta, Db, Disk, FaultyDisk, LeafKind, Loader, Options, Sealed, Session, StateError,
+    StdDisk, StoreError, View, backup,
 };
 use cambium_testkit::{Random, TINY_FILES, plain::wait_until_closed, say};
 use cambium_trie::{Blake3, Commitment, LeafValue, PartialTrie, Sha256, commit};
@@ -25,6 +26,8 @@ const HEAD_BYTES: u64 = 80;
 /// Bytes of a segment's header.
 const HEADER_BYTES: u64 = 24;
 const KEEP_BLOCKS: u64 = 16;
+/// Few, so that segments are soon of no block that is kept.
+const MODEL_KEEP_BLOCKS: u64 = 8;
 
 fn options(commitment: Commitment) -> Options {
     Options {
@@ -172,7 +175,8 @@ impl World {
             1 => 512,
             2 => 513,
             3 | 4 => self.random.below(512),
-            _ => self.random.below(40 << 10),
+            5 => self.random.below(40 << 10),
+            _ => 513 + self.random.below(4 << 10),
         };
         self.names += 1;
         value_of(self.names, len as usize)
@@ -183,8 +187,18 @@ impl World {
         let mut state = self.states[&parent.hash].clone();
         let mut writes = BTreeMap::new();
         for _ in 0..1 + self.random.below(5) {
-            let key = self.keys[self.random.below(self.keys.len() as u64) as usize];
-            let value = (self.random.below(4) > 0).then(|| self.value());
+            // Most writes are of a few keys, so that values of the others stay among dead ones.
+            let keys = match self.random.below(8) {
+                0 => self.keys.len(),
+                _ => self.keys.len() / 8,
+            };
+            let key = self.keys[self.random.below(keys as u64) as usize];
+            let value = match (self.random.below(8), state.get(&key)) {
+                (0 | 1, _) => None,
+                // The same bytes, at another place.
+                (2, Some(value)) => Some(value.clone()),
+                _ => Some(self.value()),
+            };
             match &value {
                 Some(value) => _ = state.insert(key, value.clone()),
                 None => _ = state.remove(&key),
@@ -197,6 +211,17 @@ impl World {
         assert_eq!(root, root_of(self.options.commitment, &state));
         self.states.insert(sealed.id().hash, state);
         Ok(sealed)
+    }
+
+    /// Commits a side branch of two blocks, and returns the second one.
+    fn branch(&mut self, db: &Db, parent: BlockId) -> Result<BlockId, StateError> {
+        let first = self.block(db, parent)?;
+        let id = first.id();
+        first.commit_side_branch()?;
+        let second = self.block(db, id)?;
+        let id = second.id();
+        second.commit_side_branch()?;
+        Ok(id)
     }
 
     /// One random action. It may fail if the disk is losing power.
@@ -218,23 +243,20 @@ impl World {
                 let Some(parent) = db.block_id(below)? else {
                     return Ok(());
                 };
-                let first = self.block(db, parent)?;
-                let id = first.id();
-                first.commit_side_branch()?;
-                let second = self.block(db, id)?;
-                let id = second.id();
-                second.commit_side_branch()?;
+                let Some(id) = unless_removed(self.branch(db, parent))? else {
+                    return Ok(());
+                };
                 if self.random.below(2) == 0 {
                     for _ in 0..self.random.below(3) {
                         self.block(db, head)?.commit()?;
                     }
-                    unless_removed(db.set_head(id))?;
+                    _ = unless_removed(db.set_head(id))?;
                 }
             }
             4 => {
                 let kept = db.stats()?.kept_from;
                 let to = head.number.saturating_sub(1 + self.random.below(12));
-                unless_removed(db.unwind(to.max(kept)))?;
+                _ = unless_removed(db.unwind(to.max(kept)))?;
             }
             5 => db.flush(self.random.below(3) as usize)?,
             _ => _ = self.block(db, head)?.commit()?,
@@ -251,8 +273,13 @@ impl World {
             at,
         );
         let kept = db.stats().unwrap().kept_from;
-        let older = head.number.saturating_sub(self.random.below(KEEP_BLOCKS));
-        let view = db.view_at(older.max(kept)).unwrap();
+        let older = head
+            .number
+            .saturating_sub(self.random.below(MODEL_KEEP_BLOCKS));
+        // A merge that runs may have removed it since.
+        let Some(view) = unless_removed(db.view_at(older.max(kept))).unwrap() else {
+            return;
+        };
         let state = &self.states[&view.block().hash];
         assert_reads(&view, &self.keys, state, at);
     }
@@ -265,11 +292,19 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
         Commitment::Binary(&Blake3),
         Commitment::Binary(&Sha256),
     ];
-    let (mut merges, mut removed, mut losses) = (0, 0, 0);
-    for seed in 0..6 {
+    let (mut merges, mut moved, mut removed, mut losses) = (0, 0, 0, 0);
+    let seeds = match std::env::var_os("CAMBIUM_LONG") {
+        None => 6,
+        Some(_) => 60,
+    };
+    for seed in 0..seeds {
         let commitment = commitments[seed as usize % 3];
         let mut world = World {
-            options: options(commitment),
+            options: Options {
+                unfinalized_blocks: 4,
+                keep_blocks: Some(MODEL_KEEP_BLOCKS),
+                ..options(commitment)
+            },
             random: Random::new(seed),
             keys: (0..40).map(key).collect(),
             states: HashMap::new(),
@@ -284,7 +319,7 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
         let mut db = create(&disk, world.options, &first);
         world.states.insert(db.head().hash, first);
         let mut views: Vec<View> = Vec::new();
-        for round in 0..120 {
+        for round in 0..400 {
             let at = format!("seed {seed}, round {round}");
             let loses_power = world.random.below(12) == 0;
             if loses_power {
@@ -305,11 +340,11 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
             };
             if lost || world.random.below(10) == 0 {
                 merges += db.counters().merges;
+                moved += db.counters().values_moved;
                 views.clear();
                 drop(db);
-                if !disk.is_off() {
-                    wait_until_closed(&disk);
-                }
+                // A merge that goes on may lose the power that is to be lost.
+                wait_until_closed(&disk);
                 if lost || world.random.below(2) == 0 {
                     disk = disk.crash();
                     losses += 1;
@@ -329,15 +364,16 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
                 let one = world.random.below(views.len() as u64) as usize;
                 views.swap_remove(one);
             }
-            if round % 30 == 29 {
+            if round % 50 == 49 {
                 let report = db.check(&mut |_| {}).unwrap();
                 assert_eq!(report.damage, Vec::<String>::new(), "{at}");
             }
         }
         merges += db.counters().merges;
+        moved += db.counters().values_moved;
         let numbers = segments(&disk);
-        let first: u64 = numbers[0]["values/".len()..][..8].parse().unwrap();
-        removed += first - 1;
+        let number = |file: &String| file["values/".len()..][..8].parse::<usize>().unwrap();
+        removed += number(&numbers[numbers.len() - 1]) - numbers.len();
         views.clear();
 
         let copy = FaultyDisk::new(seed);
@@ -348,18 +384,20 @@ fn values_of_any_length_agree_with_the_model_through_merges_branches_and_losses_
         world.check(&copied, "the copy");
     }
     say(&format!(
-        "long values: {merges} merges, {losses} losses of power, {removed} first segments removed"
+        "long values: {merges} merges, {losses} losses of power, {moved} values moved, \
+         {removed} segments removed"
     ));
     assert!(
-        merges > 30 && removed > 10,
-        "{merges} merges, {removed} removed"
+        merges > 30 && removed > 200 && moved > 20,
+        "{merges} merges, {removed} removed, {moved} moved"
     );
 }
 
-/// Passes over that a merge has removed what the head would go back to.
-fn unless_removed<T>(moved: Result<T, StateError>) -> Result<(), StateError> {
-    match moved {
-        Ok(_) | Err(StateError::NotKept { .. }) => Ok(()),
+/// Passes over that a merge has removed what is needed to go back to a block, or to build on it.
+fn unless_removed<T>(done: Result<T, StateError>) -> Result<Option<T>, StateError> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(StateError::NotKept { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -403,6 +441,7 @@ fn a_value_that_is_overwritten_leaves_three_windows_of_it_at_most() {
     let sealed = seal(db.view().unwrap(), names, &writes).unwrap();
     sealed.commit().unwrap();
     db.flush(0).unwrap();
+    let written = db.counters().value_bytes_written;
     let window = KEEP_BLOCKS * len as u64;
     let left = value_bytes_on_disk(&disk);
     say(&format!(
@@ -421,6 +460,265 @@ fn a_value_that_is_overwritten_leaves_three_windows_of_it_at_most() {
     }
     assert_eq!(db.counters().value_bytes_written, written);
     assert_eq!(db.stats().unwrap().values.live_bytes, record);
+}
+
+/// Blocks between two merges that a test asks for.
+const BLOCKS_PER_MERGE: u64 = 60;
+
+/// Overwrites one key again and again, with a value of its own for another key from time to time, so
+/// that each segment keeps a live value among dead ones. Returns the state, and the most bytes on disk
+/// after a merge.
+fn leave_one_live_value_in_each_segment(
+    db: &Db,
+    disk: &FaultyDisk,
+    len: usize,
+    blocks: u64,
+) -> (Entries, u64) {
+    let (mut expected, mut most) = (Entries::new(), 0);
+    for name in 1..=blocks {
+        let hot = value_of(name, len);
+        let mut writes = BTreeMap::from([(key(0), Some(hot))]);
+        if name % 30 == 0 {
+            writes.insert(key(name), Some(value_of(name << 32, len)));
+        }
+        seal(db.view().unwrap(), name, &writes)
+            .unwrap()
+            .commit()
+            .unwrap();
+        if name % BLOCKS_PER_MERGE == 0 {
+            db.flush(0).unwrap();
+            most = most.max(value_bytes_on_disk(disk));
+        }
+        expected.extend(writes.into_iter().filter_map(|(key, it)| Some((key, it?))));
+    }
+    (expected, most)
+}
+
+#[test]
+fn segments_with_one_live_value_among_dead_ones_do_not_pile_up() {
+    let (len, blocks) = (2_000, 6_000);
+    let disk = FaultyDisk::new(7);
+    let mut db = create(&disk, options(Commitment::Binary(&Blake3)), &Entries::new());
+    let (expected, held) = leave_one_live_value_in_each_segment(&db, &disk, len, blocks);
+    db.flush(0).unwrap();
+    let counters = db.counters();
+    let (written, moved) = (counters.value_bytes_written, counters.value_bytes_moved);
+    let live = db.stats().unwrap().values.live_bytes;
+    say(&format!(
+        "one live value a segment: {written} bytes written, {moved} of them moved, {live} live, {held} on disk at most"
+    ));
+    assert_eq!(live, expected.len() as u64 * (HEAD_BYTES + len as u64));
+    // Without moves each of the 180 segments would stay.
+    let window = KEEP_BLOCKS * len as u64;
+    let merges = 3 * BLOCKS_PER_MERGE * len as u64;
+    assert!(held < 2 * live + 3 * window + merges, "{held}");
+    assert!(moved * 5 < written, "{moved} of {written} bytes moved");
+    let keys: Vec<_> = expected.keys().copied().collect();
+    assert_reads(&db.view().unwrap(), &keys, &expected, "after cleaning");
+    let kept = db.stats().unwrap().kept_from;
+    for number in kept..=blocks {
+        let view = db.view_at(number).unwrap();
+        assert!(view.entry(&key(0)).unwrap() == Some(value_of(number, len)));
+    }
+    assert_eq!(db.check(&mut |_| {}).unwrap().damage, Vec::<String>::new());
+    drop(db);
+    wait_until_closed(&disk);
+    db = open(&disk.crash(), options(Commitment::Binary(&Blake3)));
+    assert_reads(
+        &db.view().unwrap(),
+        &keys,
+        &expected,
+        "after a loss of power",
+    );
+}
+
+#[test]
+fn while_all_blocks_are_kept_no_value_is_moved_or_removed() {
+    let options = Options {
+        keep_blocks: None,
+        ..options(Commitment::Mpt)
+    };
+    let disk = FaultyDisk::new(8);
+    let db = create(&disk, options, &Entries::new());
+    leave_one_live_value_in_each_segment(&db, &disk, 2_000, 300);
+    db.flush(0).unwrap();
+    assert_eq!(db.counters().values_moved, 0);
+    for number in 1..=300 {
+        let view = db.view_at(number).unwrap();
+        assert!(view.entry(&key(0)).unwrap() == Some(value_of(number, 2_000)));
+    }
+}
+
+#[test]
+fn the_same_bytes_at_another_place_are_read_after_their_first_place_is_gone() {
+    for commitment in [Commitment::Mpt, Commitment::Binary(&Blake3)] {
+        let disk = FaultyDisk::new(9);
+        let entries: Entries = (0..5).map(|at| (key(at), value_of(at, 900))).collect();
+        let db = create(&disk, options(commitment), &entries);
+        let root = db.view().unwrap().state_root();
+        let writes = entries.iter().map(|(key, it)| (*key, Some(it.clone())));
+        let writes: BTreeMap<_, _> = writes.collect();
+        for name in 0..100 {
+            let sealed = seal(db.view().unwrap(), name, &writes).unwrap();
+            assert_eq!(sealed.view().unwrap().state_root(), root);
+            sealed.commit().unwrap();
+            if name % 10 == 9 {
+                db.flush(0).unwrap();
+            }
+        }
+        assert!(!segments(&disk)[0].contains("00000001"), "the first place");
+        let keys: Vec<_> = entries.keys().copied().collect();
+        assert_reads(&db.view().unwrap(), &keys, &entries, "written again");
+        assert_eq!(db.check(&mut |_| {}).unwrap().damage, Vec::<String>::new());
+        assert!(value_bytes_on_disk(&disk) < 300_000);
+    }
+}
+
+#[test]
+fn pages_whose_values_were_only_read_are_not_written_again() {
+    let disk = FaultyDisk::new(10);
+    let options = Options {
+        files: Options::default().files,
+        ..options(Commitment::Mpt)
+    };
+    let entries: Entries = (0..3_000).map(|at| (key(at), value_of(at, 520))).collect();
+    let db = create(&disk, options, &entries);
+    let keys: Vec<_> = entries.keys().copied().collect();
+    let session = db.view().unwrap().session();
+    assert_eq!(session.entries(&keys).unwrap().len(), keys.len());
+    let change = put(&session, keys[17], Some(&value_of(1 << 40, 520))).unwrap();
+    let staged = session.finish(Changes::new(vec![change]), vec![]).unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(1, B256::with_last_byte(2)),
+        parent: B256::with_last_byte(1),
+        state_root: staged.root(),
+        body: Bytes::new(),
+    };
+    staged.seal(meta).unwrap().commit().unwrap();
+    let before = db.counters().pages_written;
+    db.flush(0).unwrap();
+    assert_eq!(db.counters().pages_written - before, 1);
+}
+
+#[test]
+fn a_missing_or_short_value_file_is_named_with_the_way_back() {
+    let disk = FaultyDisk::new(11);
+    let entries: Entries = (0..20).map(|at| (key(at), value_of(at, 5_000))).collect();
+    let options = options(Commitment::Binary(&Sha256));
+    drop(create(&disk, options, &entries));
+    wait_until_closed(&disk);
+    let file = segments(&disk).remove(0);
+    let is_named = |damaged: &FaultyDisk| {
+        let error = Db::open(Arc::new(damaged.clone()), options).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            error.is_damage() && text.contains(&file) && text.contains("backup"),
+            "{text}"
+        );
+    };
+    let damaged = disk.duplicate();
+    damaged.remove(&file).unwrap();
+    is_named(&damaged);
+    let damaged = disk.duplicate();
+    damaged.open(&file).unwrap().set_len(20_000).unwrap();
+    is_named(&damaged);
+    // With the file put back, the directory is whole.
+    let put_back = damaged.open(&file).unwrap();
+    put_back
+        .write_at(&disk.contents(&file).unwrap(), 0)
+        .unwrap();
+    let db = open(&damaged, options);
+    assert_eq!(db.check(&mut |_| {}).unwrap().damage, Vec::<String>::new());
+}
+
+#[test]
+fn another_process_reads_values_while_they_are_replaced_and_moved() {
+    let disk = FaultyDisk::new(12);
+    let options = options(Commitment::Mpt);
+    let db = create(&disk, options, &Entries::new());
+    let mut name = 0;
+    let mut write = || {
+        for _ in 0..40 {
+            name += 1;
+            let mut writes = BTreeMap::from([(key(0), Some(value_of(name, 1_500)))]);
+            if name % 20 == 0 {
+                writes.insert(key(name), Some(value_of(name << 32, 1_500)));
+            }
+            let sealed = seal(db.view().unwrap(), name, &writes).unwrap();
+            sealed.commit().unwrap();
+        }
+        name
+    };
+    let mut newest = write();
+    let (mut reader, _) = Db::open_read_only(Arc::new(disk.clone()), options).unwrap();
+    for _ in 0..30 {
+        let expected = Some(value_of(newest, 1_500));
+        assert!(reader.view().unwrap().entry(&key(0)).unwrap() == expected);
+        let session = reader.view().unwrap().session();
+        let refused = session.value(&key(0), value_of(1, 600)).unwrap_err();
+        assert!(matches!(refused, StateError::ReadOnly(..)), "{refused}");
+        newest = write();
+        // What is gone for a reader that is behind is named as that.
+        match reader.view().unwrap().entry(&key(0)) {
+            Ok(value) => assert!(value == expected),
+            Err(error) => assert!(
+                matches!(error, StateError::Store(StoreError::ReaderBehind { .. })),
+                "{error}"
+            ),
+        }
+        reader.catch_up().unwrap();
+    }
+    assert!(db.counters().values_moved > 0);
+}
+
+/// Writes 10 GB to a directory: `cargo test --release -- --ignored`.
+#[test]
+#[ignore = "writes 10 GB"]
+fn ten_thousand_values_of_1_mib_leave_three_windows_of_them_at_most() {
+    let (len, times, keep) = (1 << 20, 10_000_u64, 256);
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        memory_bytes: 256 << 20,
+        unfinalized_blocks: 64,
+        keep_blocks: Some(keep),
+        leaves: LeafKind::Entries,
+        ..Options::default()
+    };
+    let disk = Arc::new(StdDisk::new(dir.path()));
+    let loaded = Loader::new(disk, options).unwrap().finish(&mut |_| {});
+    let loaded = loaded.unwrap();
+    let meta = BlockMeta {
+        id: BlockId::new(0, B256::with_last_byte(1)),
+        parent: B256::ZERO,
+        state_root: loaded.root(),
+        body: Bytes::new(),
+    };
+    let db = loaded.create(meta, vec![]).unwrap();
+    let on_disk = || -> u64 {
+        let files = std::fs::read_dir(dir.path().join("values")).unwrap();
+        files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    let (mut value, mut most) = (value_of(1, len).to_vec(), 0);
+    let start = std::time::Instant::now();
+    for name in 0..times {
+        value[..8].copy_from_slice(&name.to_le_bytes());
+        let writes = [(key(1), Some(value.clone().into()))].into();
+        let sealed = seal(db.view().unwrap(), name, &writes).unwrap();
+        sealed.commit().unwrap();
+        if name % 16 == 0 {
+            most = most.max(on_disk());
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let left = on_disk();
+    say(&format!(
+        "10,000 times 1 MiB: {seconds:.0} s, {} MiB on disk at most, {} MiB at the end",
+        most >> 20,
+        left >> 20
+    ));
+    assert!(left <= 3 * keep * len as u64, "{left}");
 }
 
 #[test]
