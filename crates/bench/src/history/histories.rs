@@ -12,7 +12,8 @@ use cambium_state::{Db, Options, StdDisk};
 use cambium_trie::{Lookup, ProofTargets};
 use std::{process, sync::Arc};
 
-/// Memory of the trie from which the nodes of imported blocks are made, in bytes.
+/// Memory of the trie from which the nodes of imported blocks are made, in bytes. The cache of pages has
+/// less by as much meanwhile: a process may use no more memory while it imports.
 const IMPORT_TRIE_BYTES: u64 = 16 << 20;
 
 /// A database and its history.
@@ -36,10 +37,13 @@ impl Histories {
             ..Options::default()
         };
         let (db, _) = Db::open(disk.clone(), options)?;
-        let options = HistoryOptions {
+        let mut options = HistoryOptions {
             trie_bytes: IMPORT_TRIE_BYTES,
             ..plan.history_options()
         };
+        if to_import {
+            options.cache_bytes = options.cache_bytes.saturating_sub(IMPORT_TRIE_BYTES);
+        }
         let history = match to_import {
             false => History::open_read_only(disk, &db, options)?,
             true => History::open(disk, &db, options)?,
