@@ -149,8 +149,9 @@ impl Engine {
         drop(old);
         self.run_merge(&base, &intermediate, log)?;
         drop((base, intermediate));
-        self.merging.set(Phase::Finishing);
+        // Before the next merge can begin, whose checkpoint lists the segments that are there.
         self.remove_values()?;
+        self.merging.set(Phase::Finishing);
         Ok(self
             .journal
             .log

@@ -303,14 +303,17 @@ impl Values {
             return Ok(());
         }
         self.poison.guard(|| {
-            for (segment, end) in &unsynced {
+            for (segment, _) in &unsynced {
                 segment.open_file().sync()?;
+            }
+            if has_new_names {
+                self.disk.sync_dir(DIR)?;
+            }
+            // A checkpoint that lists durable bytes relies on the name as well.
+            for (segment, end) in &unsynced {
                 segment.synced_bytes.store(*end, Ordering::Release);
             }
-            match has_new_names {
-                true => Ok(self.disk.sync_dir(DIR)?),
-                false => Ok(()),
-            }
+            Ok(())
         })?;
         self.seal_full();
         Ok(())
