@@ -78,4 +78,4 @@ pub use reads::ReadTarget;
 pub use recent::{Conflict, ConflictWriter};
 pub use shared::Commit;
 pub use store::{GroupCommit, GroupPrepared, Store, StoreLoader};
-pub use transaction::{Entries, Transaction};
+pub use transaction::{Cursor, Entries, Transaction};

@@ -92,6 +92,41 @@ fn write_skew_is_impossible() {
 }
 
 #[test]
+fn a_cursor_visits_what_is_written_ahead_of_it_and_nothing_that_is_written_behind_it() {
+    let store = store_of(&[(2, "two"), (4, "four"), (6, "six"), (8, "eight")]);
+    let mut transaction = store.begin().unwrap();
+    let mut cursor = transaction.cursor(key(2)..=key(8));
+    assert_eq!(
+        cursor.next(&transaction).unwrap(),
+        Some((key(2), value("two")))
+    );
+    transaction.put(key(1), value("behind")).unwrap();
+    transaction.put(key(2), value("behind")).unwrap();
+    transaction.put(key(3), value("ahead")).unwrap();
+    transaction.delete(key(4));
+    transaction.put(key(6), value("other")).unwrap();
+    transaction.put(key(9), value("outside")).unwrap();
+    let mut rest = Vec::new();
+    while let Some((at, text)) = cursor.next(&transaction).unwrap() {
+        rest.push((at, text));
+        transaction.put(key(5), value("behind or ahead")).unwrap();
+    }
+    let expected = [
+        (3, "ahead"),
+        (5, "behind or ahead"),
+        (6, "other"),
+        (8, "eight"),
+    ];
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(at, text)| (key(*at), value(text)))
+        .collect();
+    assert_eq!(rest, expected);
+    assert_eq!(cursor.next(&transaction).unwrap(), None);
+    assert_eq!(cursor.snapshot(), transaction.snapshot().id);
+}
+
+#[test]
 fn no_phantom_appears_in_a_range_that_was_iterated_over() {
     let store = store_of(&[(1, "a"), (9, "z")]);
     for (change, range) in [(5, 2..8), (9, 2..10), (1, 0..3)] {
