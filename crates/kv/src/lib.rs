@@ -1,7 +1,7 @@
 //! An authenticated key-value store with serializable transactions.
 //!
-//! Keys have 32 bytes, values up to [`VALUE_BYTES_MAX`], which is 512 for now. Each commit has a root
-//! that commits to all entries.
+//! Keys have 32 bytes, values up to [`VALUE_BYTES_MAX`], 16 MiB. Each commit has a root that commits to
+//! all entries.
 //! A [`Transaction`] reads one snapshot and keeps its writes to itself until it is committed. It is
 //! committed only if everything that it read, absent keys and ranges included, is still so.
 //!

@@ -10,7 +10,7 @@
 //! A commit succeeds only if everything that the transaction read would read the same at the newest
 //! commit. So committed transactions are *serializable* in the order of their commits: each acts
 //! as if it had run alone, at the moment of its commit. A transaction without writes acts as if it
-//! had run at its snapshot, and never fails.
+//! had run at its snapshot, and never fails for what others write.
 
 use crate::{
     batch::WriteBatch,
@@ -38,15 +38,17 @@ use std::{
 pub struct Transaction {
     pub(crate) shared: Arc<Shared>,
     snapshot: View,
+    on_prepared: bool,
     reads: Mutex<ReadSet>,
     writes: WriteBatch,
 }
 
 impl Transaction {
-    pub(crate) fn new(shared: Arc<Shared>, snapshot: View) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, snapshot: View, on_prepared: bool) -> Self {
         Self {
             shared,
             snapshot,
+            on_prepared,
             reads: Mutex::new(ReadSet::default()),
             writes: WriteBatch::new(),
         }
@@ -191,8 +193,9 @@ impl Transaction {
     /// [`KvError::Conflict`] if what it read was written since its snapshot, and
     /// [`KvError::SnapshotTooOld`] if that is not known any more: it can be run again. In both cases
     /// nothing was written. [`KvError::NotNext`] if it began on a prepared commit that is not
-    /// committed, and [`KvError::SnapshotNotCommitted`] if its snapshot was rolled back. After a
-    /// failed write or sync ([`KvError::State`]) the store refuses further commits.
+    /// committed, and [`KvError::SnapshotNotCommitted`] if that was dropped, or if its snapshot was
+    /// rolled back. One without writes fails only if it began on a prepared commit that is not
+    /// committed. After a failed write or sync ([`KvError::State`]) the store refuses further commits.
     pub fn commit(self) -> Result<Commit, KvError> {
         let (shared, snapshot) = (self.shared.clone(), self.snapshot());
         let mut committing = shared.committing();
@@ -223,6 +226,9 @@ impl Transaction {
     }
 
     fn prepared(self, make_witness: MakeWitness) -> Result<Option<Prepared>, KvError> {
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
         let shared = self.shared.clone();
         let works = vec![self.into_work()];
         let group = shared.committing().prepare(works, make_witness)?;
@@ -236,6 +242,7 @@ impl Transaction {
     pub(crate) fn into_work(self) -> Work {
         Work {
             snapshot: self.snapshot,
+            on_prepared: self.on_prepared,
             reads: self.reads.into_inner(),
             writes: self.writes,
         }

@@ -23,7 +23,8 @@ impl View {
     /// As [`View::account`].
     pub fn entry(&self, key: &B256) -> Result<Option<Bytes>, StateError> {
         let value = self.read(&EntryKey(*key))?;
-        value.map(|value| self.whole_value(value)).transpose()
+        let whole = |value| self.inner.store.whole_value(key, value);
+        value.map(whole).transpose()
     }
 
     /// Reads the values of many entries, with all device reads in flight at once. The result is in the
@@ -33,8 +34,9 @@ impl View {
     ///
     /// As [`View::account`].
     pub fn entries(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, StateError> {
-        let keys: Vec<_> = keys.iter().copied().map(EntryKey).collect();
-        self.whole_values(self.entry_values(&keys)?)
+        let read: Vec<_> = keys.iter().copied().map(EntryKey).collect();
+        let values = self.entry_values(&read)?;
+        self.inner.store.whole_values(keys, values)
     }
 
     /// Visits the entries from key `from` on, in the order of their keys, until `visit` breaks.
@@ -48,6 +50,19 @@ impl View {
         from: &B256,
         mut visit: impl FnMut(B256, Bytes) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
+        self.each_value(from, |key, value| {
+            let value = self.inner.store.whole_value(&key, value)?;
+            Ok(visit(key, value))
+        })
+    }
+
+    /// Visits entries as [`View::each_entry`] does, without reading the values that are stored apart
+    /// from their leaves.
+    pub(crate) fn each_value(
+        &self,
+        from: &B256,
+        mut visit: impl FnMut(B256, EntryValue) -> Result<ControlFlow<()>, StateError>,
+    ) -> Result<(), StateError> {
         let newest = EntriesAbove::new(&self.overlay, &self.layer.ancestors, *from);
         let middle = self.base.intermediate.as_ref();
         let middle = middle.map(|one| EntriesAbove::new(&one.overlay, &one.ancestors, *from));
@@ -55,28 +70,12 @@ impl View {
         let mut entries = Merged::new(newest, Merged::new(middle, below));
         while let Some((key, value)) = entries.next()? {
             if let Some(value) = value
-                && visit(key, self.whole_value(value)?).is_break()
+                && visit(key, value)?.is_break()
             {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Returns the bytes of a value, read from where it is stored if it is not in its leaf.
-    pub(crate) fn whole_value(&self, value: EntryValue) -> Result<Bytes, StateError> {
-        match value {
-            EntryValue::Inline(bytes) => Ok(bytes),
-            EntryValue::Stored(stored) => self.inner.store.stored_value(&stored),
-        }
-    }
-
-    fn whole_values(
-        &self,
-        values: Vec<Option<EntryValue>>,
-    ) -> Result<Vec<Option<Bytes>>, StateError> {
-        let whole = |value: Option<EntryValue>| value.map(|one| self.whole_value(one)).transpose();
-        values.into_iter().map(whole).collect()
     }
 }
 
