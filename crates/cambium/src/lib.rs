@@ -88,9 +88,10 @@ pub use cambium_state::{
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
-    AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, LeafValue, Missing, MultiProof, NoResolve,
-    PartialTrie, ProofError, ProofTargets, StorageKey, StorageProof, TrieError, UpdateError,
-    VerifiedAccount, Witness, WitnessError, verify_account_proof,
+    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
+    LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
+    StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, WitnessError,
+    verify_account_proof,
 };
 pub use revm;
 

@@ -4,13 +4,15 @@ use super::{
     args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
     chain::balance,
     error::Failure,
-    history, open,
+    history,
+    layered_proof::{self, LayeredAccountProof},
+    open,
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, HistoryView,
-    NoResolve, ProofTargets, StatelessReport, StatelessRules, StorageKey, keccak256,
-    verify_account_proof,
+    Account, AccountProof, Address, B256, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError,
+    HistoryView, NoResolve, ProofTargets, StatelessReport, StatelessRules, StorageKey, U256,
+    keccak256, verify_account_proof,
 };
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -21,6 +23,9 @@ use std::{
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(&args.state.db, out)?;
+    if db.merge_interval().is_some() {
+        return layered_proof::prove(args, &db, out);
+    }
     let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let proof = account_proof(&view, args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root()?);
@@ -51,44 +56,84 @@ pub(crate) fn account_proof(
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: AccountProof = read_json(&args.proof, "account proof", |text| {
-        serde_json::from_str(text)
-    })?;
+    let proof = read_json(
+        &args.proof,
+        "account proof",
+        |text| match serde_json::from_str::<Kind>(text)?.commitment {
+            None => serde_json::from_str(text).map(AnyProof::Mpt),
+            Some(_) => serde_json::from_str(text).map(AnyProof::Layered),
+        },
+    )?;
+    let proof = match proof {
+        AnyProof::Mpt(proof) => proof,
+        AnyProof::Layered(proof) => return layered_proof::verify(&proof, root),
+    };
     let verified =
         verify_account_proof(root, &proof).map_err(|error| Failure::proof(root, error))?;
-    let account = verified.account;
-    let slots: Vec<Value> = verified
-        .slots
+    let storage_root = [("storage_root", verified.storage_root)];
+    let (account, slots) = (verified.account, &verified.slots);
+    Ok(report_values(
+        root,
+        proof.address,
+        account,
+        slots,
+        &storage_root,
+    ))
+}
+
+/// An account proof of any commitment.
+enum AnyProof {
+    Mpt(AccountProof),
+    Layered(Box<LayeredAccountProof>),
+}
+
+/// What the JSON of a proof says of its commitment: nothing, for a proof as `eth_getProof` has it.
+#[derive(serde::Deserialize)]
+struct Kind {
+    commitment: Option<serde::de::IgnoredAny>,
+}
+
+/// The report on a proof that holds. `roots` are printed beside the account.
+pub(crate) fn report_values(
+    root: B256,
+    address: Address,
+    account: Option<Account>,
+    slots: &[(B256, U256)],
+    roots: &[(&'static str, B256)],
+) -> Report {
+    let values: Vec<Value> = slots
         .iter()
         .map(|(slot, value)| json!({ "slot": slot, "value": value }))
         .collect();
     let fields = account.unwrap_or_default();
-    let json = json!({
+    let mut json = json!({
         "holds": true,
         "root": root,
-        "address": proof.address,
+        "address": address,
         "exists": account.is_some(),
         "nonce": fields.nonce,
         "balance": fields.balance.to_string(),
         "code_hash": fields.code_hash,
-        "storage_root": verified.storage_root,
-        "slots": slots,
+        "slots": values,
     });
     let mut table = Table::default()
         .row("state root", root)
-        .row("address", proof.address);
+        .row("address", address);
     table = match account {
         None => table.row("account", "does not exist"),
         Some(account) => table
             .row("nonce", count(account.nonce))
             .row("balance", balance(account.balance))
-            .row("code hash", account.code_hash)
-            .row("storage root", verified.storage_root),
+            .row("code hash", account.code_hash),
     };
-    for (slot, value) in verified.slots {
+    for (name, root) in roots {
+        json[*name] = json!(root);
+        table = table.row(name.replace('_', " "), root);
+    }
+    for (slot, value) in slots {
         table = table.row(format!("slot {slot}"), format!("{value:#x} ({value})"));
     }
-    Ok(Report::new(format!("The proof holds.\n{table}"), json))
+    Report::new(format!("The proof holds.\n{table}"), json)
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {

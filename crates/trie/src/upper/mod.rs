@@ -29,4 +29,4 @@ mod proof;
 
 pub use layer::{UpperReverts, UpperTrie};
 pub use net::net_changes;
-pub use proof::{LayeredProof, LayeredProofError, LayeredProver, layered_root};
+pub use proof::{LayeredProof, LayeredProofError, LayeredProver, LayeredRoots, layered_root};

@@ -47,6 +47,24 @@ pub struct LayeredProof {
     pub bytes: Bytes,
 }
 
+/// Roots of the three tries that a root of the `layered` commitment is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayeredRoots {
+    /// Root of the delta.
+    pub delta: B256,
+    /// Root of the intermediate trie.
+    pub intermediate: B256,
+    /// Root of the snapshot.
+    pub snapshot: B256,
+}
+
+impl LayeredRoots {
+    /// The root of all three: see [`layered_root`].
+    pub fn root(&self) -> B256 {
+        layered_root(self.delta, self.intermediate, self.snapshot)
+    }
+}
+
 /// Error of [`LayeredProof::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayeredProofError {
@@ -106,6 +124,30 @@ impl LayeredProof {
         Ok(prover.finish(&part))
     }
 
+    /// Returns the roots of the three tries in the proof, which is not verified.
+    ///
+    /// # Errors
+    ///
+    /// An error if the proof does not consist of three tries.
+    pub fn roots(&self) -> Result<LayeredRoots, DecodeError> {
+        Ok(self.decode()?.1)
+    }
+
+    /// The tries of the proof, hashed, and their roots.
+    fn decode(&self) -> Result<([PartialTrie; 3], LayeredRoots), DecodeError> {
+        let mut reader = Reader::new(&self.bytes);
+        let mut delta = decode(&mut reader, Leaves::Upper)?;
+        let mut intermediate = decode(&mut reader, Leaves::Upper)?;
+        let mut snapshot = decode(&mut reader, Leaves::State)?;
+        reader.finish()?;
+        let roots = LayeredRoots {
+            delta: root_of(&mut delta),
+            intermediate: root_of(&mut intermediate),
+            snapshot: root_of(&mut snapshot),
+        };
+        Ok(([delta, intermediate, snapshot], roots))
+    }
+
     /// Verifies the proof against the root `root`. Returns the values at `targets`, in their order.
     ///
     /// # Errors
@@ -116,14 +158,8 @@ impl LayeredProof {
         root: B256,
         targets: &ProofTargets,
     ) -> Result<Vec<ProvedAccount>, LayeredProofError> {
-        let mut reader = Reader::new(&self.bytes);
-        let mut delta = decode(&mut reader, Leaves::Upper)?;
-        let mut intermediate = decode(&mut reader, Leaves::Upper)?;
-        let mut snapshot = decode(&mut reader, Leaves::State)?;
-        reader.finish()?;
-        let tries = [&mut delta, &mut intermediate, &mut snapshot];
-        let [one, two, three] = tries.map(root_of);
-        let got = layered_root(one, two, three);
+        let ([delta, intermediate, mut snapshot], roots) = self.decode()?;
+        let got = roots.root();
         if got != root {
             let expected = root;
             return Err(LayeredProofError::WrongRoot { expected, got });
