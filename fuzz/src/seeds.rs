@@ -721,6 +721,7 @@ fn witness_texts() -> Seeds {
             headers: vec![rlp, Bytes::from_static(&[0xc0])],
             ..Default::default()
         },
+        layered: None,
     };
     let geth = witness
         .to_json(cambium_chain::WitnessForm::Geth)

@@ -243,3 +243,82 @@ fn wrong_proofs_of_a_layered_chain_are_refused_with_what_is_wrong() {
     }
     cambium!["prove", token, "--block", "99", "-d", fixture.db()].fails(1, &["no block 99"]);
 }
+
+fn stateless(fixture: &Fixture, witness: &Value, interval: &str) -> support::Run {
+    let file = fixture.write("witness.json", witness.to_string().as_bytes());
+    let genesis = fixture.genesis();
+    cambium![
+        "stateless",
+        file,
+        "--genesis",
+        genesis,
+        "--merge-interval",
+        interval,
+        "--json"
+    ]
+}
+
+fn witness(fixture: &Fixture, block: u64) -> Value {
+    cambium!["witness", block.to_string(), "-d", fixture.db(), "--json"]
+        .done()
+        .json()
+}
+
+/// The first blocks of intervals of 3 are 4, 7 and 10. The snapshot of block 4 is the first state, as
+/// that of block 3 is; those of blocks 7 and 10 are states after blocks 3 and 6.
+#[test]
+fn blocks_of_a_layered_chain_are_executed_from_witnesses_alone() {
+    let fixture = imported();
+    for block in 1..=BLOCKS {
+        let witness = witness(&fixture, block);
+        let report = stateless(&fixture, &witness, "3").done().json();
+        assert_eq!(report["state_root"], root_at(&fixture, block));
+        assert_eq!(report["pre_root"], root_at(&fixture, block - 1));
+        let snapshot = &report["unproved_snapshot_root"];
+        match block {
+            7 | 10 => assert_eq!(*snapshot, witness["layered"]["nextSnapshot"]),
+            _ => assert!(snapshot.is_null(), "block {block}"),
+        }
+    }
+}
+
+#[test]
+fn wrong_witnesses_of_a_layered_chain_are_refused_with_what_is_wrong() {
+    let fixture = imported();
+    let (first, inner) = (witness(&fixture, 7), witness(&fixture, 8));
+    let forged = |witness: &Value, path: &str, value: Value| {
+        let mut witness = witness.clone();
+        *witness.pointer_mut(path).unwrap() = value;
+        witness
+    };
+    let other = json!(format!("0x{}", "11".repeat(32)));
+    let snapshot = "/layered/nextSnapshot";
+    let lie = forged(&first, snapshot, other.clone());
+    stateless(&fixture, &lie, "3").fails(3, &["block 7", "state"]);
+    let none = forged(&first, snapshot, Value::Null);
+    stateless(&fixture, &none, "3").fails(5, &["lacks the root of the interval's snapshot"]);
+    // Within an interval the snapshot stays, whatever is claimed.
+    stateless(&fixture, &forged(&inner, snapshot, other), "3").done();
+    let tries = inner["layered"]["tries"].clone();
+    let of_another = forged(&first, "/layered/tries", tries.clone());
+    stateless(&fixture, &of_another, "3").fails(5, &["the proof has the root"]);
+    let bytes: cambium::Bytes = tries.as_str().unwrap().parse().unwrap();
+    for at in (0..bytes.len()).step_by(1 + bytes.len() / 30) {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1 << (at % 8);
+        let bytes = json!(cambium::Bytes::from(bytes));
+        let flipped = forged(&inner, "/layered/tries", bytes);
+        stateless(&fixture, &flipped, "3").fails(5, &["the witness's state"]);
+    }
+    let nothing = forged(&inner, "/layered/tries", json!("0x"));
+    stateless(&fixture, &nothing, "3").fails(5, &["malformed"]);
+    // The interval is the verifier's, and so is the commitment.
+    stateless(&fixture, &inner, "7").fails(3, &["state"]);
+    let file = fixture.write("witness.json", inner.to_string().as_bytes());
+    let genesis = fixture.genesis();
+    cambium!["stateless", file, "--genesis", genesis].fails(5, &["`layered`"]);
+    let mut plain = inner.clone();
+    plain.as_object_mut().unwrap().remove("layered");
+    stateless(&fixture, &plain, "3").fails(5, &["`layered`"]);
+    cambium!["witness", "8", "--form", "reth", "-d", fixture.db()].fails(1, &["`layered`"]);
+}

@@ -514,7 +514,7 @@ pub(crate) struct WitnessArgs {
     pub(crate) db: DbArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WitnessFormArg {
     /// The block with its witness
     Own,
@@ -543,6 +543,9 @@ pub(crate) struct StatelessArgs {
     pub(crate) block: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
+    /// Number of blocks of an interval, if the chain has the layered commitment
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) merge_interval: Option<NonZeroU64>,
     /// Hash of the block's parent. Without it, execution shows only that the block follows from the
     /// parent in its header, which may not exist
     #[arg(long, value_name = "HASH")]

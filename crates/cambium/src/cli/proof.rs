@@ -1,7 +1,7 @@
 //! Proofs and witnesses: built from a database, verified without one.
 
 use super::{
-    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
+    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
     chain::balance,
     error::Failure,
     history,
@@ -11,8 +11,8 @@ use super::{
 };
 use cambium::{
     Account, AccountProof, Address, B256, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError,
-    HistoryView, NoResolve, ProofTargets, StatelessReport, StatelessRules, StorageKey, U256,
-    keccak256, verify_account_proof,
+    HistoryView, NoResolve, ProofTargets, StateError, StatelessReport, StatelessRules, StorageKey,
+    U256, keccak256, verify_account_proof,
 };
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -138,6 +138,10 @@ pub(crate) fn report_values(
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
+    if chain.db().merge_interval().is_some() && args.form != WitnessFormArg::Own {
+        let what = "a witness under the commitment `layered` has Cambium's own form alone";
+        return Err(StateError::BadOptions(what.to_owned()).into());
+    }
     let witness = chain.witness_on(args.block, |parent| {
         let view = history::of_archive(&args.db, chain.db(), parent.number)?;
         match view.filter(|view| view.block() == parent) {
@@ -157,6 +161,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
     let report = witness.execute(&StatelessRules {
         parent: args.parent,
         gas_limit_max: args.gas_limit_max,
+        merge_interval: args.merge_interval,
         ..StatelessRules::of(&spec)
     })?;
     let json = json!({
@@ -173,6 +178,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         "gas": report.gas_used,
         "receipts_checked": report.receipts_checked,
         "unused_nodes": report.unused_nodes,
+        "unproved_snapshot_root": report.snapshot_root,
     });
     let text = format!(
         "The block follows from its witness{}.\n{}",
@@ -190,7 +196,7 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         true => "checked",
         false => "not checked: before Byzantium a witness lacks nodes for them",
     };
-    Table::default()
+    let table = Table::default()
         .row("block", report.id)
         .row("parent", report.parent)
         .row(
@@ -201,7 +207,11 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         .row("gas", count(report.gas_used))
         .row("receipts", receipts)
         .row("root before", report.pre_root)
-        .row("root after", report.state_root)
+        .row("root after", report.state_root);
+    match report.snapshot_root {
+        None => table,
+        Some(root) => table.row("root of snapshot", format!("{root}, which is not proved")),
+    }
 }
 
 /// The fork rules that the arguments select.

@@ -16,6 +16,7 @@ use super::{
     compact::{Leaves, decode, encode, root_of},
     descent::{Descent, Hidden, hidden_by},
     layer::UpperTrie,
+    parts::LayeredParts,
 };
 use crate::{
     error::{Missing, UpdateError},
@@ -94,9 +95,9 @@ pub enum LayeredProofError {
     Surplus,
 }
 
-const DELTA: &str = "delta";
-const INTERMEDIATE: &str = "intermediate trie";
-const SNAPSHOT: &str = "snapshot";
+pub(super) const DELTA: &str = "delta";
+pub(super) const INTERMEDIATE: &str = "intermediate trie";
+pub(super) const SNAPSHOT: &str = "snapshot";
 
 fn incomplete(trie: &'static str) -> impl Fn(Hidden) -> LayeredProofError {
     move |Hidden { path, depth }| LayeredProofError::Incomplete { trie, path, depth }
@@ -148,6 +149,27 @@ impl LayeredProof {
         Ok(([delta, intermediate, snapshot], roots))
     }
 
+    /// Returns the three tries of a proof that is of the root `root`: for a verifier that learns only
+    /// while it reads which keys it needs. Other keys may be in it as well.
+    ///
+    /// # Errors
+    ///
+    /// An error if the proof is malformed or of another root.
+    pub fn parts(&self, root: B256) -> Result<LayeredParts, LayeredProofError> {
+        let (tries, roots) = self.decode_of(root)?;
+        Ok(LayeredParts::new(tries, roots))
+    }
+
+    /// The tries of the proof, which is of the root `root`.
+    fn decode_of(&self, root: B256) -> Result<([PartialTrie; 3], LayeredRoots), LayeredProofError> {
+        let (tries, roots) = self.decode()?;
+        let (expected, got) = (root, roots.root());
+        match got == expected {
+            true => Ok((tries, roots)),
+            false => Err(LayeredProofError::WrongRoot { expected, got }),
+        }
+    }
+
     /// Verifies the proof against the root `root`. Returns the values at `targets`, in their order.
     ///
     /// # Errors
@@ -158,12 +180,7 @@ impl LayeredProof {
         root: B256,
         targets: &ProofTargets,
     ) -> Result<Vec<ProvedAccount>, LayeredProofError> {
-        let ([delta, intermediate, mut snapshot], roots) = self.decode()?;
-        let got = roots.root();
-        if got != root {
-            let expected = root;
-            return Err(LayeredProofError::WrongRoot { expected, got });
-        }
+        let ([delta, intermediate, mut snapshot], _) = self.decode_of(root)?;
         let mut descent = Descent::new(targets);
         let mut needed = Vec::with_capacity(self.bytes.len());
         for (name, trie) in [(DELTA, delta), (INTERMEDIATE, intermediate)] {
@@ -190,6 +207,8 @@ impl LayeredProof {
 pub struct LayeredProver {
     bytes: Vec<u8>,
     descent: Descent,
+    /// Accounts whose slots in the snapshot are all needed.
+    whole: Vec<B256>,
 }
 
 impl LayeredProver {
@@ -203,16 +222,45 @@ impl LayeredProver {
         intermediate: &mut UpperTrie,
         targets: &ProofTargets,
     ) -> Self {
+        Self::for_witness(delta, intermediate, targets, &[])
+    }
+
+    /// Does the same, and puts all slots of the accounts `whole` into the proof, layer by layer as
+    /// far as they count: that an account has no slot but tombstones is seen from all of them.
+    ///
+    /// # Panics
+    ///
+    /// If a part of the upper tries is blinded.
+    pub fn for_witness(
+        delta: &mut UpperTrie,
+        intermediate: &mut UpperTrie,
+        targets: &ProofTargets,
+        whole: &[B256],
+    ) -> Self {
         let mut bytes = Vec::new();
         let mut descent = Descent::new(targets);
+        let mut whole = whole.to_vec();
         for layer in [delta, intermediate] {
-            let part = layer.extract(&descent.targets());
+            let slots = whole.iter().map(|path| (*path, layer.slots_of(path)));
+            let slots = ProofTargets::new(slots.collect());
+            let part = layer.extract(&descent.targets().and(&slots));
             let part = part.expect("an upper trie without blinded nodes");
             encode(part.trie(), Leaves::Upper, &mut bytes);
             let passed = descent.pass_upper(layer);
             passed.expect("an upper trie without blinded nodes");
+            whole.retain(|path| !layer.is_wiped(path));
         }
-        Self { bytes, descent }
+        Self {
+            bytes,
+            descent,
+            whole,
+        }
+    }
+
+    /// Accounts whose slots in the snapshot are all needed in the proof: [`Self::snapshot_targets`]
+    /// does not name them.
+    pub fn whole(&self) -> &[B256] {
+        &self.whole
     }
 
     /// Returns the targets that the upper tries say nothing about.
@@ -221,7 +269,7 @@ impl LayeredProver {
     }
 
     /// Returns the proof. `part` is what [`PartialTrie::extract`] returns for
-    /// [`Self::snapshot_targets`] from the trie of the snapshot.
+    /// [`Self::snapshot_targets`], and for all slots of [`Self::whole`], from the trie of the snapshot.
     pub fn finish(mut self, part: &PartialTrie) -> LayeredProof {
         encode(part, Leaves::State, &mut self.bytes);
         LayeredProof {
