@@ -38,6 +38,7 @@ mod access_list;
 mod files;
 mod proof;
 mod entry_proof;
+mod layered_proof;
 mod witness;
 mod witness_json;
 mod stateless;
@@ -52,6 +53,7 @@ pub use entry_proof::entry_proof;
 pub use files::{block_file, era1};
 pub use genesis::genesis;
 pub use index::index;
+pub use layered_proof::layered_proof;
 pub use log::log;
 pub use page::page;
 pub use proof::proof;
@@ -93,6 +95,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("proof", proof, 256 * KIB, 1024),
     // Nodes may refer to the same nodes repeatedly, as in a witness.
     Target::new("entry_proof", entry_proof, 512 * MIB, 64 * KIB),
+    // Ten worlds of tries are made, whatever the input.
+    Target::new("layered_proof", layered_proof, 4 * MIB, KIB),
     // Nodes may refer to the same nodes repeatedly: up to 2^20 of them are unfolded.
     Target::new("witness", witness, 512 * MIB, 64 * KIB),
     Target::new("stateless", stateless, 512 * MIB, 64 * KIB),

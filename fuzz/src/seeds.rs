@@ -6,6 +6,7 @@ use crate::{
     entry_proof::{commitment, database as entries, key},
     index::SECTIONS,
     input::Output,
+    layered_proof::World,
     links::unlinked,
     stateless::edit_of,
     witness::number_path,
@@ -20,7 +21,9 @@ use cambium_primitives::{
     SlotChanges, SlotValue, StorageChange, put_varint,
 };
 use cambium_store::{CheckpointWriter, PageBuilder};
-use cambium_trie::{AccountProof, EntryProof, NoResolve, PartialTrie, Place, StorageKey, commit};
+use cambium_trie::{
+    AccountProof, EntryProof, NoResolve, PartialTrie, Place, ProofTargets, StorageKey, commit,
+};
 use std::sync::Arc;
 
 /// Returns the seeds of a target, with their names. They are always the same.
@@ -38,6 +41,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "era1" => era1_files(),
         "proof" => proofs(),
         "entry_proof" => entry_proofs(),
+        "layered_proof" => layered_proofs(),
         "witness" => witnesses(),
         "stateless" => stateless(),
         "genesis" => genesis_files(),
@@ -614,6 +618,38 @@ fn entry_proofs() -> Seeds {
     ]
 }
 
+fn layered_proofs() -> Seeds {
+    // Accounts, each with slots.
+    let targets = [4, 1, 2, 0, 5, 4, 1, 1, 8, 0, 31, 2, 0, 3];
+    let asked = [(1, vec![0, 5]), (4, vec![1]), (8, vec![]), (31, vec![0, 3])];
+    let asked = asked.map(|(account, slots)| {
+        let slots = slots.into_iter().map(key).collect();
+        (key(account), slots)
+    });
+    let proof = World::new(0).prove(&ProofTargets::new(asked.to_vec()));
+    let seed = |kind: u8, rest: &[u8]| [&[kind], &targets[..], rest].concat();
+    vec![
+        ("whole", seed(0, &proof)),
+        (
+            "nothing_asked",
+            [&[0, 0], &World::new(0).prove(&ProofTargets::default())[..]].concat(),
+        ),
+        ("flipped", seed(1, &[0, 40, 0, 4])),
+        ("dropped", seed(2, &[0, 0, 0, 9, 0, 0, 0, 0])),
+        ("of_other_targets", seed(2, &[0, 1, 3, 0, 0, 3, 0, 3, 0, 3])),
+        (
+            "of_another_block",
+            seed(2, &[1, 2, 1, 1, 0, 0, 5, 0, 5, 0, 3]),
+        ),
+        ("swapped", seed(2, &[0, 0, 0, 3, 0, 7, 0, 4])),
+        ("forged_wipe", seed(3, &[0, 1, 0, 0, 4])),
+        ("forged_tombstone", seed(3, &[1, 1, 0, 1, 3])),
+        ("forged_deletion", seed(3, &[0, 8, 0, 0, 2])),
+        ("no_delta", seed(3, &[3])),
+        ("layers_swapped", seed(3, &[5])),
+    ]
+}
+
 fn witnesses() -> Seeds {
     let (trie, _) = tries();
     let root = trie.state_root().expect("hashed");
@@ -685,6 +721,7 @@ fn witness_texts() -> Seeds {
             headers: vec![rlp, Bytes::from_static(&[0xc0])],
             ..Default::default()
         },
+        layered: None,
     };
     let geth = witness
         .to_json(cambium_chain::WitnessForm::Geth)

@@ -85,6 +85,13 @@ enum Benchmark {
         #[command(flatten)]
         args: state::StateArgs,
     },
+    /// The commitment `layered` beside `mpt`, on transfers on a large state
+    Layered {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: state::LayeredArgs,
+    },
     /// Transfers on a large state, read and made durable, compared with other stores
     State {
         #[command(flatten)]
@@ -133,6 +140,9 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::SUCCESS);
         }
         Benchmark::Kv { common, args } => (state::run_entries(args, common.quick)?, common.json),
+        Benchmark::Layered { common, args } => {
+            (state::run_layered(args, common.quick)?, common.json)
+        }
         Benchmark::State { common, args } => (state::run(args, common.quick)?, common.json),
         Benchmark::StateChild { task } => {
             state::child(task).map_err(|error| error as Box<dyn Error>)?;

@@ -63,10 +63,10 @@ pub use cambium_chain::{
     BlockSealer, BlockSize, BlockSource, BlockWitness, Chain, ChainError, ChainSealer, ChainSpec,
     ChainWriter, ExecutionCounts, ExecutorKind, FileError, FileKind, FilePosition, Fork, Genesis,
     GenesisAccount, GenesisError, GenesisPart, ImportProgress, ImportSummary, InitProgress,
-    NoSpread, OPTIMISTIC_THREADS_MIN, Pool, Progress, READ_AHEAD_DEFAULT, ROUTER, RawBlock,
-    SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError, StatelessReport, StatelessRules,
-    TOKEN, Timings, Transaction, WithAccessLists, WitnessForm, WitnessGap, Workload, WorkloadError,
-    WorkloadParams, brief_json_error, token_balance_slot,
+    LayeredWitness, NoSpread, OPTIMISTIC_THREADS_MIN, Pool, Progress, READ_AHEAD_DEFAULT, ROUTER,
+    RawBlock, SLOT_READER, STATELESS_GAS_LIMIT_MAX, Spread, StatelessError, StatelessReport,
+    StatelessRules, TOKEN, Timings, Transaction, WithAccessLists, WitnessForm, WitnessGap,
+    Workload, WorkloadError, WorkloadParams, brief_json_error, token_balance_slot,
 };
 pub use cambium_disk::{
     Access, Disk, DiskDescription, DiskError, DiskFile, DiskLock, DiskStats, Fault, FaultyDisk,
@@ -92,9 +92,10 @@ pub use cambium_state::{
 };
 pub use cambium_store::{LogPosition, StoreError};
 pub use cambium_trie::{
-    AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, LeafValue, Missing, MultiProof, NoResolve,
-    PartialTrie, ProofError, ProofTargets, StorageKey, StorageProof, TrieError, UpdateError,
-    VerifiedAccount, Witness, WitnessError, verify_account_proof,
+    AccountProof, EMPTY_ROOT, ExtractedRange, LayeredProof, LayeredProofError, LayeredRoots,
+    LeafRange, LeafValue, Missing, MultiProof, NoResolve, PartialTrie, ProofError, ProofTargets,
+    StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, WitnessError,
+    verify_account_proof,
 };
 pub use reader::{ChainReader, existing_disk};
 pub use revm;

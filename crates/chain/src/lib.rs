@@ -56,8 +56,8 @@ pub use spec::{
     AmsterdamRules, BPO_FORKS, BlobSchedule, ChainSpec, Fork, MAINNET_DEPOSIT_CONTRACT,
 };
 pub use stateless::{
-    BlockWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport, StatelessRules,
-    WitnessGap,
+    BlockWitness, LayeredWitness, STATELESS_GAS_LIMIT_MAX, StatelessError, StatelessReport,
+    StatelessRules, WitnessGap,
 };
 pub use verify::{VerifiedOutcome, VerifyError, verify_outcome, verify_state_root};
 pub use witness_json::WitnessForm;

@@ -2,14 +2,14 @@
 //!
 //! | format | block | headers | keys |
 //! |---|---|---|---|
-//! | own | included, as RLP | RLP | yes |
+//! | own, the only one of the commitment `layered` | included, as RLP | RLP | yes |
 //! | reth's `debug_executionWitness`, EIP-8025's fixtures | separate | RLP | optional |
 //! | geth's `debug_executionWitness` | separate | objects | no |
 //!
 //! Reading recognizes the format by itself.
 
 use crate::{
-    BlockWitness,
+    BlockWitness, LayeredWitness,
     json::{Fields, Object, brief_json_error, named, object},
 };
 use alloy_consensus::Header;
@@ -41,6 +41,7 @@ pub enum WitnessForm {
 #[derive(Default)]
 struct WitnessFile {
     block: Option<Hex>,
+    layered: Option<LayeredWitness>,
     witness: Option<Lists>,
     lists: Lists,
 }
@@ -51,6 +52,7 @@ impl<'de> Fields<'de> for WitnessFile {
     fn take<M: MapAccess<'de>>(&mut self, key: &str, map: &mut M) -> Result<(), M::Error> {
         match key {
             "block" => take_once(&mut self.block, "block", map),
+            "layered" => take_once(&mut self.layered, "layered", map),
             "witness" if self.witness.is_some() => Err(M::Error::duplicate_field("witness")),
             "witness" => {
                 let mut lists = Lists::default();
@@ -208,6 +210,7 @@ impl BlockWitness {
                 keys: bytes(lists.keys.unwrap_or_default()),
                 headers: headers.map(|header| header.0).collect(),
             },
+            layered: file.layered,
         })
     }
 
@@ -251,6 +254,7 @@ mod tests {
                     headers: vec![Bytes::copy_from_slice(rlp)],
                     ..Witness::default()
                 },
+                layered: None,
             };
             for form in [WitnessForm::Own, WitnessForm::Reth, WitnessForm::Geth] {
                 let text = witness.to_json(form).to_string();

@@ -39,9 +39,13 @@ impl<DB> Recorder<DB> {
 
     /// Returns what was read.
     pub fn into_touched(self) -> Touched {
-        self.touched
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.into_parts().1
+    }
+
+    /// Returns the database, and what was read from it.
+    pub fn into_parts(self) -> (DB, Touched) {
+        let touched = self.touched.into_inner();
+        (self.db, touched.unwrap_or_else(PoisonError::into_inner))
     }
 
     fn note(&self, note: impl FnOnce(&mut Touched)) {

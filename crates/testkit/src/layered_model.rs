@@ -1,10 +1,9 @@
 //! A reference model of the `layered` commitment: three sorted maps, whose roots are computed from
 //! scratch. It compares whole states, and shares no code with the engine.
 
-use crate::Model;
+use crate::{Model, model::root};
 use alloy_primitives::{B256, U256, keccak256};
 use alloy_rlp::Encodable;
-use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles};
 use cambium_primitives::{Account, Changes};
 use std::collections::BTreeMap;
 
@@ -110,18 +109,6 @@ impl Leaf {
         rlp.extend(items);
         rlp
     }
-}
-
-fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
-    let mut leaves = leaves.peekable();
-    if leaves.peek().is_none() {
-        return EMPTY_ROOT_HASH;
-    }
-    let mut builder = HashBuilder::default();
-    for (path, value) in leaves {
-        builder.add_leaf(Nibbles::unpack(path), &value);
-    }
-    builder.root()
 }
 
 /// Computes the root after the last of `blocks`, which are all blocks of a chain since its first

@@ -39,7 +39,7 @@ pub use chain_file::{
     EXECUTION_APIS_BLOCKS, genesis_state, import_client_chains, import_execution_apis_chain,
 };
 pub use concurrent::{ConcurrentDriver, ConcurrentParams, RoundFaults};
-pub use engine::{EngineDriver, EngineParams, FaultKinds};
+pub use engine::{EngineDriver, EngineParams, FaultKinds, TestedCommitment};
 pub use engine_chain::EngineChain;
 pub use execution_witnesses::{ExecutionWitnessCase, ExecutionWitnesses, WitnessCounts};
 pub use fixtures::{Case, Pack, Report, Suite, Verdict, json_files, run_suite, say};

@@ -273,6 +273,7 @@ fn from_zeth(zeth: Zeth) -> Result<Input, String> {
             keys: vec![],
             headers: vec![encoded(&parent)],
         },
+        layered: None,
     };
     Ok(Input {
         witness,
@@ -342,6 +343,7 @@ fn from_keth(keth: Keth) -> Result<Input, String> {
             keys: vec![],
             headers: ancestors.iter().map(encoded).collect(),
         },
+        layered: None,
     };
     Ok(Input {
         witness,

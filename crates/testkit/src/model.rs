@@ -1,13 +1,14 @@
 //! A reference model of the state: sorted maps, with every root computed from scratch.
 //!
 //! It uses the tries of alloy-trie, so it shares no code with the engine that is compared with it.
-//! Like the engine, it is keyed by paths.
+//! Like the engine, it is keyed by paths. The model of a key-value database has entries instead of
+//! accounts.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy_rlp::Encodable;
 use alloy_trie::{EMPTY_ROOT_HASH, HashBuilder, Nibbles, TrieAccount};
 use cambium_evm::{StateRead, account_info};
-use cambium_primitives::{Account, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountUpdate, Changes, EntryValue};
 use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,6 +25,7 @@ pub struct ModelAccount {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     accounts: BTreeMap<B256, Arc<ModelAccount>>,
+    entries: BTreeMap<B256, Bytes>,
     codes: BTreeMap<B256, Bytes>,
     block_hashes: BTreeMap<u64, B256>,
 }
@@ -47,6 +49,11 @@ impl Model {
         for change in changes.accounts() {
             if change.account == AccountUpdate::Delete {
                 self.accounts.remove(&change.path);
+                self.entries.remove(&change.path);
+                continue;
+            }
+            if let AccountUpdate::Entry(EntryValue::Inline(value)) = &change.account {
+                self.entries.insert(change.path, value.clone());
                 continue;
             }
             let entry = Arc::make_mut(self.accounts.entry(change.path).or_default());
@@ -90,6 +97,11 @@ impl Model {
         self.accounts
             .iter()
             .map(|(path, account)| (path, account.as_ref()))
+    }
+
+    /// Returns all entries, sorted by key.
+    pub const fn entries(&self) -> &BTreeMap<B256, Bytes> {
+        &self.entries
     }
 
     /// Returns the code with this hash. The hash of empty code has empty code.
@@ -136,7 +148,7 @@ impl ModelAccount {
 }
 
 /// Returns the root of a trie of these leaves, which are sorted.
-fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
+pub(crate) fn root<'a>(leaves: impl Iterator<Item = (&'a B256, Vec<u8>)>) -> B256 {
     let mut leaves = leaves.peekable();
     if leaves.peek().is_none() {
         return EMPTY_ROOT_HASH;

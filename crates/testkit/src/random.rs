@@ -3,7 +3,8 @@
 use crate::Model;
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
-use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
+use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes, EntryValue};
+use cambium_state::LeafKind;
 use std::collections::HashMap;
 
 /// A random number generator (SplitMix64) with the same numbers on every machine.
@@ -39,8 +40,12 @@ impl Random {
 /// Storage of the large accounts is spread over pages of its own.
 pub(crate) const LARGE_ACCOUNTS: u64 = 3;
 
-/// The first state: `accounts` accounts, a few of them with storage.
-pub(crate) fn genesis(random: &mut Random, accounts: u64) -> Changes {
+/// The first state: `accounts` accounts, a few of them with storage, or as many entries.
+pub(crate) fn genesis(random: &mut Random, leaves: LeafKind, accounts: u64) -> Changes {
+    if leaves == LeafKind::Entries {
+        let put = |index| entry_change(entry_key(index), Some(entry_value(random)));
+        return Changes::new((0..accounts).map(put).collect());
+    }
     let mut genesis = Vec::new();
     for index in 0..accounts {
         let slots = match index {
@@ -63,6 +68,7 @@ pub(crate) fn genesis(random: &mut Random, accounts: u64) -> Changes {
 /// One to `changes_max` random changes to the state `before`, and the state after them.
 pub(crate) fn changes(
     random: &mut Random,
+    leaves: LeafKind,
     before: &Model,
     accounts: u64,
     changes_max: u64,
@@ -70,6 +76,12 @@ pub(crate) fn changes(
     let mut model = before.clone();
     let mut changes: HashMap<B256, AccountDiff> = HashMap::new();
     for _ in 0..random.below(changes_max) + 1 {
+        if leaves == LeafKind::Entries {
+            let key = entry_key(random.below(accounts * 5 / 4));
+            let value = (!random.percent(33)).then(|| entry_value(random));
+            changes.insert(key, entry_change(key, value));
+            continue;
+        }
         let path = any_account(random, accounts);
         let now = model.account(&path).map(|entry| entry.account);
         changes.insert(path, change(random, path, now));
@@ -130,6 +142,40 @@ pub(crate) fn account_path(index: u64) -> B256 {
         return path;
     }
     keccak256(index.to_le_bytes())
+}
+
+/// As [`account_path`]; but one key in eight differs from its neighbours in its last byte alone.
+pub(crate) fn entry_key(index: u64) -> B256 {
+    if index % 8 == 6 {
+        let mut key = B256::repeat_byte(0xa5);
+        key.0[8..16].copy_from_slice(&(index / 320).to_be_bytes());
+        key.0[31] = (index / 8 % 40) as u8;
+        return key;
+    }
+    account_path(index)
+}
+
+/// Of any length that a leaf takes.
+fn entry_value(random: &mut Random) -> Bytes {
+    let len = match random.below(8) {
+        0 => 0,
+        1 => 512,
+        2 => 33,
+        _ => random.below(120),
+    };
+    (0..len).map(|_| random.next() as u8).collect()
+}
+
+/// Sets an entry, or deletes it.
+pub(crate) fn entry_change(path: B256, value: Option<Bytes>) -> AccountDiff {
+    AccountDiff {
+        path,
+        wipe: value.is_none(),
+        account: value.map_or(AccountUpdate::Delete, |value| {
+            AccountUpdate::Entry(EntryValue::Inline(value))
+        }),
+        slots: vec![],
+    }
 }
 
 pub(crate) fn slot_path(index: u64) -> B256 {

@@ -1,132 +1,20 @@
-//! The `layered` commitment in the engine, beside a model of three maps: branches across the ends of
-//! intervals, unwinding, wipes, crashes and faults; nodes of different memory and speed; and what the
-//! commitment refuses. `CAMBIUM_SEED=21003` runs that seed alone.
+//! The `layered` commitment in the engine: nodes of different memory and speed, what a root reads and
+//! waits for, wipes in each of three tries, and what the commitment refuses. `tests/engine.rs` has the
+//! cases that it shares with other commitments.
 
 use alloy_primitives::{B256, U256};
 use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, Changes};
-use cambium_state::{
-    BlockMeta, Db, Disk, FaultyDisk, FileSizes, Loader, Options, StateError, StateTrie,
-};
+use cambium_state::{BlockMeta, Db, Disk, FaultyDisk, Loader, Options, StateError, StateTrie};
 use cambium_testkit::{
-    EngineDriver, EngineParams, FaultKinds, LayeredBlock, Model, Random, TINY_FILES,
-    layered_model_root,
+    LayeredBlock, Model, Random, is_long, layered_model_root,
     plain::{
         account, commit, first_block, path, put, random_puts, remove, seal, tiny_options,
         wait_until_closed,
     },
-    say, wiped_by,
+    wiped_by,
 };
 use cambium_trie::ProofTargets;
-use std::{collections::BTreeMap, sync::Arc};
-
-fn long() -> bool {
-    std::env::var_os("CAMBIUM_LONG").is_some()
-}
-
-/// Runs seeds under intervals of 1 to 9 blocks. Returns what was done, and how often.
-fn run(name: &str, seeds: u64, steps: u64, params: EngineParams) -> BTreeMap<&'static str, u64> {
-    let mut done = BTreeMap::new();
-    let only: Option<u64> = std::env::var("CAMBIUM_SEED").map_or(None, |seed| seed.parse().ok());
-    for at in 0..seeds {
-        let seed = params.seed + at;
-        if only.is_some_and(|only| seed != only) {
-            continue;
-        }
-        let merge_interval = Some([1, 2, 4, 9][at as usize % 4]);
-        let mut driver = EngineDriver::new(EngineParams {
-            seed,
-            merge_interval,
-            ..params
-        });
-        driver.run(steps);
-        for (name, count) in &driver.done {
-            *done.entry(*name).or_insert(0) += count;
-        }
-    }
-    say(&format!("{name}: {seeds} runs of {steps} steps: {done:?}"));
-    done
-}
-
-fn params(seed: u64, faults: FaultKinds) -> EngineParams {
-    EngineParams {
-        seed,
-        accounts: 300,
-        changes_max: 40,
-        memory_bytes: 64 << 20,
-        index_bytes_max: None,
-        merge_interval: None,
-        files: TINY_FILES,
-        keep_blocks: None,
-        faults,
-    }
-}
-
-#[test]
-fn the_engine_and_three_maps_agree_through_blocks_branches_and_merges() {
-    let (seeds, steps) = if long() { (200, 400) } else { (8, 120) };
-    let done = run("layered", seeds, steps, params(20_000, FaultKinds::NONE));
-    assert!(done["prove layered"] > 0 && done["unwind"] > 0);
-}
-
-#[test]
-fn small_states_agree_down_to_the_last_account() {
-    let small = EngineParams {
-        accounts: 6,
-        changes_max: 6,
-        ..params(21_000, FaultKinds::NONE)
-    };
-    let (seeds, steps) = if long() { (400, 400) } else { (16, 150) };
-    run("layered, small states", seeds, steps, small);
-}
-
-#[test]
-fn small_memory_makes_merges_run_beside_all_else() {
-    let small = EngineParams {
-        accounts: 2000,
-        changes_max: 300,
-        memory_bytes: 4 << 20,
-        ..params(22_000, FaultKinds::NONE)
-    };
-    let (seeds, steps) = if long() { (50, 400) } else { (4, 100) };
-    run("layered, small memory", seeds, steps, small);
-}
-
-#[test]
-fn roots_go_on_through_crashes_and_failures_of_the_disk() {
-    let faults = FaultKinds {
-        failures: true,
-        reads: true,
-        ..FaultKinds::NONE
-    };
-    let (seeds, steps) = if long() { (300, 400) } else { (12, 150) };
-    run("layered, failures", seeds, steps, params(23_000, faults));
-}
-
-#[test]
-fn what_two_intervals_need_is_kept_where_old_blocks_leave_the_log() {
-    let few = EngineParams {
-        keep_blocks: Some(12),
-        files: FileSizes {
-            log_file_bytes_max: 8 << 10,
-            log_extend_bytes: 4 << 10,
-            ..TINY_FILES
-        },
-        ..params(24_000, FaultKinds::NONE)
-    };
-    let (seeds, steps) = if long() { (200, 400) } else { (8, 250) };
-    let done = run("layered, few blocks kept", seeds, steps, few);
-    assert!(done["files have left the log"] > 0);
-}
-
-#[test]
-fn a_file_that_rots_is_named_and_brought_back() {
-    let faults = FaultKinds {
-        rot: true,
-        ..FaultKinds::NONE
-    };
-    let (seeds, steps) = if long() { (200, 400) } else { (4, 150) };
-    run("layered, rot", seeds, steps, params(25_000, faults));
-}
+use std::sync::Arc;
 
 /// A database of the first `accounts` accounts, each with one slot, with intervals of `blocks`.
 fn make(disk: &FaultyDisk, options: Options, accounts: u64, blocks: u64) -> Db {
@@ -197,6 +85,27 @@ fn nodes_of_different_memory_and_speed_have_equal_roots_at_every_height() {
         assert_eq!(fast.counters().merges, 0);
         assert!(fast.check(&mut |_| {}).unwrap().damage.is_empty());
         assert!(slow.check(&mut |_| {}).unwrap().damage.is_empty());
+    }
+}
+
+/// Blocks that replay has left are merged by whoever needs a root below them, which may be the job that
+/// computes the root of a snapshot.
+#[test]
+fn a_database_is_closed_once_a_merge_that_a_job_has_begun_has_ended() {
+    let disk = FaultyDisk::new(1);
+    let options = Options {
+        memory_bytes: 4 << 20,
+        ..tiny_options()
+    };
+    let mut random = Random::new(4);
+    make(&disk, options, 400, 3).close().unwrap();
+    for _ in 0..30 {
+        wait_until_closed(&disk);
+        let (db, _) = Db::open(Arc::new(disk.clone()), options).unwrap();
+        for changes in random_blocks(&mut random, 4, 400) {
+            commit(&db, changes, vec![]);
+        }
+        db.close().unwrap();
     }
 }
 
@@ -406,7 +315,7 @@ fn wipes_and_new_creations_in_each_of_three_tries_have_the_roots_of_the_model() 
     };
     for case in 0..4u64.pow(5) {
         // Thinned out, unless there is time.
-        if !long() && case % 7 != 3 {
+        if !is_long() && case % 7 != 3 {
             continue;
         }
         let disk = FaultyDisk::new(case);

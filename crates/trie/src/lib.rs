@@ -110,8 +110,8 @@ pub use rlp::{encode_branch, encode_extension, encode_leaf};
 pub use top_levels::{SHARD_NIBBLES, SHARDS, TopLevelsError, top_levels};
 pub use trace::Traced;
 pub use upper::{
-    LayeredProof, LayeredProofError, LayeredProver, UpperReverts, UpperTrie, layered_root,
-    net_changes,
+    LayeredGap, LayeredParts, LayeredProof, LayeredProofError, LayeredProver, LayeredRoots,
+    LayeredUpdateError, UpperReverts, UpperTrie, layered_root, net_changes,
 };
 pub use value_commitment::ValueCommitment;
 pub use witness::{Witness, WitnessError};

@@ -7,8 +7,8 @@ use alloy_primitives::{B256, Bytes, U256, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, Changes};
 use cambium_trie::{
-    Alone, EMPTY_ROOT, LayeredProof, LayeredProofError, NoResolve, ProofTargets, UpperReverts,
-    UpperTrie, layered_root, net_changes,
+    Alone, EMPTY_ROOT, LayeredProof, LayeredProofError, LayeredProver, NoResolve, ProofTargets,
+    UpperReverts, UpperTrie, layered_root, net_changes,
 };
 use common::{Model, Random, Slots, account_rlp, steps, storage_root, trie_of};
 use std::collections::BTreeMap;
@@ -454,6 +454,96 @@ fn forged_layers_have_another_root() {
         }
     }
     assert!(forged > 100);
+}
+
+/// A witness of a block: from the parent's root and the parts alone follow what the block reads, its net
+/// changes, and the root after it. What the parts lack is an error.
+#[test]
+fn the_delta_after_a_block_follows_from_the_parts_of_three_tries() {
+    let (mut blocks, mut wipes, mut bare, mut gaps) = (0, 0, 0, 0);
+    for seed in 0..steps(300, 6_000) as u64 {
+        let (case, mut random) = (case(seed), Random(seed + 1_000_000));
+        let mut chain = Vec::new();
+        let changes = random.changes(&case.last, &case.world.accounts, &case.world.slots);
+        chain.push(block(&case.last, changes));
+        let next = &chain[0];
+        let changes = next.changes.accounts();
+        // Of wiped accounts it is asked whether they have slots: one shows it, or all that there are.
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for path in changes
+            .iter()
+            .filter(|change| change.wipe)
+            .map(|change| change.path)
+        {
+            match case
+                .last
+                .0
+                .get(&path)
+                .and_then(|(_, slots)| slots.keys().next())
+            {
+                Some(slot) => with.push((path, vec![*slot])),
+                None => without.push(path),
+            }
+        }
+        wipes += with.len();
+        bare += without.len();
+        let read = case.targets(&mut random);
+        let targets = read.clone().and(&ProofTargets::of_changes(changes));
+        let targets = targets.and(&ProofTargets::new(with.clone()));
+        let (mut delta, mut intermediate) = (case.delta.clone(), case.intermediate.clone());
+        let prover = LayeredProver::for_witness(&mut delta, &mut intermediate, &targets, &without);
+        let whole = prover.whole().iter().map(|path| {
+            let slots = case
+                .snapshot
+                .0
+                .get(path)
+                .map(|(_, slots)| slots.keys().copied());
+            (*path, slots.into_iter().flatten().collect())
+        });
+        let needed = prover
+            .snapshot_targets()
+            .and(&ProofTargets::new(whole.collect()));
+        let part = trie_of(&case.snapshot).extract(&needed, &mut NoResolve);
+        let proof = prover.finish(&part.unwrap());
+        let mut parts = proof.parts(case.root).unwrap();
+        for (path, slots) in read.accounts() {
+            let there = case.last.0.get(path);
+            assert_eq!(parts.account(path), Ok(there.map(|(account, _)| *account)));
+            for slot in slots {
+                let value = there.and_then(|(_, slots)| slots.get(slot).copied());
+                assert_eq!(parts.slot(path, slot), Ok(value.unwrap_or_default()));
+            }
+            // It is known, or it is not said.
+            match parts.has_storage(path) {
+                Ok(has) => {
+                    assert_eq!(has, there.is_some_and(|(_, slots)| !slots.is_empty()));
+                }
+                Err(_) => gaps += 1,
+            }
+        }
+        for (path, has) in with
+            .iter()
+            .map(|(path, _)| (path, true))
+            .chain(without.iter().map(|path| (path, false)))
+        {
+            assert_eq!(parts.has_storage(path), Ok(has), "seed {seed}");
+        }
+        let net = net_changes(&next.changes, &next.reverts).unwrap();
+        assert_eq!(
+            parts.net_changes(&next.changes),
+            Ok(net.clone()),
+            "seed {seed}"
+        );
+        let mut expected = case.delta.clone();
+        expected.apply(&net).unwrap();
+        assert_eq!(parts.merge(&net), Ok(hash(&mut expected)), "seed {seed}");
+        blocks += 1;
+        // Without what the block changes, no root follows.
+        let less = case.prove(&ProofTargets::default());
+        let mut less = less.parts(case.root).unwrap();
+        assert!(net.is_empty() || case.delta.is_empty() || less.merge(&net).is_err());
+    }
+    assert!(blocks > 0 && wipes > 0 && bare > 0 && gaps > 0);
 }
 
 /// Two children of a branch are offered as one inlined node, so that all later ones would move by

@@ -7,6 +7,7 @@
 //!              with limited memory, cold                         ../process.rs, ../cgroup.rs
 //!   alone      what is measured of Cambium alone                alone.rs, probes.rs
 //!   report     figures, targets                                 summary.rs
+//!   layered    the same rounds over `mpt` and `layered`         layered.rs
 //! ```
 
 mod workload;
@@ -17,6 +18,7 @@ mod child;
 mod rounds;
 mod alone;
 mod summary;
+mod layered;
 
 use crate::{
     report::{Notes, Report, data_dir},
@@ -32,6 +34,7 @@ use workload::Workload;
 
 pub(crate) use alone::fio_reads_per_second;
 pub(crate) use child::run as child;
+pub(crate) use layered::{LayeredArgs, run as run_layered};
 
 /// Number of transfers per batch, as in NOMT's benchmark.
 const TRANSFERS: usize = 25_000;
@@ -172,6 +175,7 @@ fn plan(args: &StateArgs, quick: bool) -> Result<Plan, Box<dyn Error>> {
         batches: args.batches,
         witness: args.witness,
         rounds: args.rounds.unwrap_or(if quick { 2 } else { 3 }),
+        merge_interval: None,
     })
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) batches: u64,
     pub(crate) witness: bool,
     pub(crate) rounds: u64,
+    /// Blocks of an interval of [`Kind::Layered`].
+    pub(crate) merge_interval: Option<u64>,
 }
 
 /// What is known about a store on disk, in a file beside it.
@@ -101,7 +103,7 @@ impl StoreRun {
     /// Returns the bytes of the log, which a chain would keep as its blocks.
     pub(crate) fn log_bytes(&self) -> u64 {
         match self.kind {
-            Kind::Cambium | Kind::Binary => {
+            Kind::Cambium | Kind::Layered | Kind::Binary => {
                 system::disk_bytes(&self.dir().join("log")).unwrap_or(0)
             }
             _ => 0,
@@ -139,6 +141,7 @@ impl Plan {
             dir: run.dir(),
             workload: self.workload,
             memory_bytes: self.memory_bytes,
+            merge_interval: self.merge_interval,
         }
     }
 
@@ -374,6 +377,7 @@ impl Plan {
                 dir: dir.to_owned(),
                 workload: self.workload,
                 memory_bytes: self.memory_bytes,
+                merge_interval: None,
             },
             cgroup: group.as_ref().map(Cgroup::members),
             work,

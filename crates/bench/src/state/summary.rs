@@ -404,6 +404,36 @@ pub(crate) fn entry_targets(plan: &Plan, runs: &[StoreRun], stores: &[Figures]) 
     table.0
 }
 
+/// Returns the targets of `./bench layered`.
+pub(crate) fn layered_targets(runs: &[StoreRun], stores: &[Figures]) -> Vec<Target> {
+    let of = |kind: Kind, name: &str| {
+        let at = runs.iter().position(|run| run.kind == kind)?;
+        stores[at].get(name)?.as_f64()
+    };
+    let own = |name: &str| of(Kind::Layered, name);
+    let times = |name: &str| Some(own(name)? / of(Kind::Cambium, name)?);
+    let mut table = Table(Vec::new());
+    table.at_most(
+        "device reads for a root once its block is read",
+        own("lone_root_device_reads"),
+        "reads",
+        0.0,
+    );
+    table.at_most(
+        "root on the critical path, against mpt",
+        times("root_ms_median"),
+        "x",
+        0.6,
+    );
+    table.at_least(
+        "transfers/s cold, against mpt",
+        times("transfers_per_second"),
+        "x",
+        1.0,
+    );
+    table.0
+}
+
 struct Table(Vec<Target>);
 
 impl Table {

@@ -30,6 +30,11 @@ Environment:
 
 To get started: cambium demo";
 
+const PROVE_HELP: &str = "\
+Under the commitment `layered` the JSON has instead: commitment, the roots of the three tries (delta,
+intermediate, snapshot), address, account (null if it does not exist), storage (key and value of each
+slot), and proof, the parts of the three tries. `cambium verify` reads both.";
+
 const PROVE_RANGE_HELP: &str = "\
 The path of an account is keccak256 of its address, that of a slot keccak256 of its 32 bytes: a
 trie has no other order. The JSON has the block and its state root, the range that is proved
@@ -109,6 +114,7 @@ With --json: number, hash, kept, access_list_hash, counts, items, items_max (nul
 bytes (full, batched, parallel) and access_list, as eth_getBlockAccessList gives it.")]
     Bal(BalArgs),
     /// Print a proof of an account and its slots, in the format of `eth_getProof`
+    #[command(after_help = PROVE_HELP)]
     Prove(ProveArgs),
     /// Verify a proof against a state root, without a database
     Verify(VerifyArgs),
@@ -508,7 +514,7 @@ pub(crate) struct WitnessArgs {
     pub(crate) db: DbArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WitnessFormArg {
     /// The block with its witness
     Own,
@@ -537,6 +543,9 @@ pub(crate) struct StatelessArgs {
     pub(crate) block: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
+    /// Number of blocks of an interval, if the chain has the layered commitment
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) merge_interval: Option<NonZeroU64>,
     /// Hash of the block's parent. Without it, execution shows only that the block follows from the
     /// parent in its header, which may not exist
     #[arg(long, value_name = "HASH")]

@@ -42,6 +42,8 @@ pub(crate) enum Failure {
     },
     #[error("the proof does not hold for state root {root}: {error}")]
     Proof { root: B256, error: Box<ProofError> },
+    #[error("the proof does not hold for state root {root}: {why}")]
+    Layered { root: B256, why: String },
     #[error("the proof of the range does not hold for state root {root}: {why}")]
     Range { root: B256, why: String },
     #[error(transparent)]
@@ -188,6 +190,7 @@ impl Failure {
                 _ => Exit::DoesNotHold,
             },
             Self::Proof { .. }
+            | Self::Layered { .. }
             | Self::Range { .. }
             | Self::Entries { .. }
             | Self::BadEntries { .. }

@@ -1,15 +1,17 @@
 //! Proofs and witnesses: built from a database, verified without one.
 
 use super::{
-    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs},
+    args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
     chain::balance,
     error::Failure,
-    history, open,
+    history,
+    layered_proof::{self, LayeredAccountProof},
+    open,
     output::{Output, Report, Table, count},
 };
 use cambium::{
-    AccountProof, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, StatelessReport,
-    StatelessRules, verify_account_proof,
+    Account, AccountProof, Address, B256, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError,
+    StateError, StatelessReport, StatelessRules, U256, verify_account_proof,
 };
 use serde_json::{Value, json, value::RawValue};
 use std::{
@@ -20,6 +22,9 @@ use std::{
 
 pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
     let db = open::db_to_read(&args.state.db, out)?;
+    if db.merge_interval().is_some() {
+        return layered_proof::prove(args, &db, out);
+    }
     let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
     let proof = view.prove_account(args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root()?);
@@ -29,48 +34,92 @@ pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let root = args.root;
-    let proof: AccountProof = read_json(&args.proof, "account proof", |text| {
-        serde_json::from_str(text)
-    })?;
+    let proof = read_json(
+        &args.proof,
+        "account proof",
+        |text| match serde_json::from_str::<Kind>(text)?.commitment {
+            None => serde_json::from_str(text).map(AnyProof::Mpt),
+            Some(_) => serde_json::from_str(text).map(AnyProof::Layered),
+        },
+    )?;
+    let proof = match proof {
+        AnyProof::Mpt(proof) => proof,
+        AnyProof::Layered(proof) => return layered_proof::verify(&proof, root),
+    };
     let verified =
         verify_account_proof(root, &proof).map_err(|error| Failure::proof(root, error))?;
-    let account = verified.account;
-    let slots: Vec<Value> = verified
-        .slots
+    let storage_root = [("storage_root", verified.storage_root)];
+    let (account, slots) = (verified.account, &verified.slots);
+    Ok(report_values(
+        root,
+        proof.address,
+        account,
+        slots,
+        &storage_root,
+    ))
+}
+
+/// An account proof of any commitment.
+enum AnyProof {
+    Mpt(AccountProof),
+    Layered(Box<LayeredAccountProof>),
+}
+
+/// What the JSON of a proof says of its commitment: nothing, for a proof as `eth_getProof` has it.
+#[derive(serde::Deserialize)]
+struct Kind {
+    commitment: Option<serde::de::IgnoredAny>,
+}
+
+/// The report on a proof that holds. `roots` are printed beside the account.
+pub(crate) fn report_values(
+    root: B256,
+    address: Address,
+    account: Option<Account>,
+    slots: &[(B256, U256)],
+    roots: &[(&'static str, B256)],
+) -> Report {
+    let values: Vec<Value> = slots
         .iter()
         .map(|(slot, value)| json!({ "slot": slot, "value": value }))
         .collect();
     let fields = account.unwrap_or_default();
-    let json = json!({
+    let mut json = json!({
         "holds": true,
         "root": root,
-        "address": proof.address,
+        "address": address,
         "exists": account.is_some(),
         "nonce": fields.nonce,
         "balance": fields.balance.to_string(),
         "code_hash": fields.code_hash,
-        "storage_root": verified.storage_root,
-        "slots": slots,
+        "slots": values,
     });
     let mut table = Table::default()
         .row("state root", root)
-        .row("address", proof.address);
+        .row("address", address);
     table = match account {
         None => table.row("account", "does not exist"),
         Some(account) => table
             .row("nonce", count(account.nonce))
             .row("balance", balance(account.balance))
-            .row("code hash", account.code_hash)
-            .row("storage root", verified.storage_root),
+            .row("code hash", account.code_hash),
     };
-    for (slot, value) in verified.slots {
+    for (name, root) in roots {
+        json[*name] = json!(root);
+        table = table.row(name.replace('_', " "), root);
+    }
+    for (slot, value) in slots {
         table = table.row(format!("slot {slot}"), format!("{value:#x} ({value})"));
     }
-    Ok(Report::new(format!("The proof holds.\n{table}"), json))
+    Report::new(format!("The proof holds.\n{table}"), json)
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
+    if chain.db().merge_interval().is_some() && args.form != WitnessFormArg::Own {
+        let what = "a witness under the commitment `layered` has Cambium's own form alone";
+        return Err(StateError::BadOptions(what.to_owned()).into());
+    }
     let witness = chain.witness_on(args.block, |parent| {
         let view = history::of_archive(&args.db, chain.db(), parent.number)?;
         match view.filter(|view| view.block() == parent) {
@@ -90,6 +139,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
     let report = witness.execute(&StatelessRules {
         parent: args.parent,
         gas_limit_max: args.gas_limit_max,
+        merge_interval: args.merge_interval,
         ..StatelessRules::of(&spec)
     })?;
     let json = json!({
@@ -106,6 +156,7 @@ pub(crate) fn stateless(args: &StatelessArgs) -> Result<Report, Failure> {
         "gas": report.gas_used,
         "receipts_checked": report.receipts_checked,
         "unused_nodes": report.unused_nodes,
+        "unproved_snapshot_root": report.snapshot_root,
     });
     let text = format!(
         "The block follows from its witness{}.\n{}",
@@ -123,7 +174,7 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         true => "checked",
         false => "not checked: before Byzantium a witness lacks nodes for them",
     };
-    Table::default()
+    let table = Table::default()
         .row("block", report.id)
         .row("parent", report.parent)
         .row(
@@ -134,7 +185,11 @@ pub(crate) fn stateless_table(report: &StatelessReport) -> Table {
         .row("gas", count(report.gas_used))
         .row("receipts", receipts)
         .row("root before", report.pre_root)
-        .row("root after", report.state_root)
+        .row("root after", report.state_root);
+    match report.snapshot_root {
+        None => table,
+        Some(root) => table.row("root of snapshot", format!("{root}, which is not proved")),
+    }
 }
 
 /// The fork rules that the arguments select.

@@ -290,8 +290,9 @@ impl Db {
     /// database: it is closed when the last of them is dropped. Any other error reports an earlier
     /// failure of the engine, and the database is closed.
     pub fn close(self) -> Result<(), StateError> {
-        let sound = self.inner.wait_for_merge();
+        // The root of a snapshot may begin a merge, and no merge begins such a root.
         self.inner.wait_for_snapshot_roots();
+        let sound = self.inner.wait_for_merge();
         match Arc::try_unwrap(self.inner) {
             Ok(inner) => {
                 drop(inner);

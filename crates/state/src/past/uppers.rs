@@ -27,10 +27,34 @@ impl View {
     /// [`StateError::NotUnderMpt`] if the chain has another commitment, and the errors of
     /// [`Db::view_of`](crate::Db::view_of).
     pub fn prove_layered(&self, targets: &ProofTargets) -> Result<LayeredProof, StateError> {
+        self.layered_witness(targets, &[])
+    }
+
+    /// Makes the same proof, from which it is seen besides that the accounts `without_slots` have no slots:
+    /// all slots that the tries have of them are in it, tombstones and what they void.
+    /// [`LayeredProof::parts`] reads it.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::prove_layered`].
+    pub fn layered_witness(
+        &self,
+        targets: &ProofTargets,
+        without_slots: &[B256],
+    ) -> Result<LayeredProof, StateError> {
         let what = StateError::NotUnderMpt("a proof of three tries");
         let layered = self.inner.layered.as_ref().ok_or(what)?;
-        let (prover, snapshot) = self.upper_parts(layered, targets)?;
-        let targets = prover.snapshot_targets();
+        let (prover, snapshot) = self.upper_parts(layered, targets, without_slots)?;
+        let mut targets = prover.snapshot_targets();
+        if !prover.whole().is_empty() {
+            let view = self.inner.view_of(snapshot)?;
+            let slots = prover.whole().iter().map(|path| {
+                let slots = view.slots(path)?.into_iter().map(|(slot, _)| slot);
+                Ok((*path, slots.collect()))
+            });
+            let slots = slots.collect::<Result<_, StateError>>()?;
+            targets = targets.and(&ProofTargets::new(slots));
+        }
         let part = match targets.accounts().is_empty() {
             true => blinded(self.inner.snapshot_root(snapshot)?),
             false => self.inner.view_of(snapshot)?.extract_state(&targets)?,
@@ -38,17 +62,36 @@ impl View {
         Ok(prover.finish(&part))
     }
 
+    /// The root of the snapshot on which a child of the block stands, if that is another one than
+    /// that of the block itself: where an interval ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::prove_layered`].
+    pub fn next_snapshot_root(&self) -> Result<Option<B256>, StateError> {
+        let what = StateError::NotUnderMpt("the root of a snapshot");
+        let layered = self.inner.layered.as_ref().ok_or(what)?;
+        let (block, intervals) = (self.block(), layered.intervals);
+        if intervals.start_of(block.number) == intervals.start_of(block.number + 1) {
+            return Ok(None);
+        }
+        let number = intervals.snapshot_of(block.number + 1);
+        let (snapshot, _) = self.inner.chain_down(block, number)?;
+        Ok(Some(self.inner.snapshot_root(snapshot)?))
+    }
+
     /// The parts of a proof from the upper tries, and the block of the snapshot below them.
     fn upper_parts(
         &self,
         layered: &Layered,
         targets: &ProofTargets,
+        without_slots: &[B256],
     ) -> Result<(LayeredProver, BlockId), StateError> {
         let block = self.block();
         let start = layered.intervals.start_of(block.number);
         let prove = |tries: &mut UpperTries| {
             let (delta, intermediate) = tries.tries();
-            let prover = LayeredProver::new(delta, intermediate, targets);
+            let prover = LayeredProver::for_witness(delta, intermediate, targets, without_slots);
             (prover, tries.snapshot)
         };
         let mut uppers = layered.lock();

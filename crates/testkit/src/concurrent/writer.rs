@@ -8,7 +8,7 @@ use crate::{
 };
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::BlockId;
-use cambium_state::{Db, Sealed, StateError};
+use cambium_state::{Db, LeafKind, Sealed, StateError};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -144,8 +144,13 @@ impl Writer {
         let shared = self.shared.clone();
         let parent = shared.known(&parent);
         let (accounts, changes_max) = (shared.params.accounts, shared.params.changes_max);
-        let (changes, mut model): (_, Model) =
-            random::changes(&mut self.random, &parent.model, accounts, changes_max);
+        let (changes, mut model): (_, Model) = random::changes(
+            &mut self.random,
+            LeafKind::Accounts,
+            &parent.model,
+            accounts,
+            changes_max,
+        );
         let mut codes = random::codes(&changes);
         codes.retain(|(hash, _)| model.code(hash).is_none());
         model.add_codes(codes.iter().cloned());

@@ -1,6 +1,9 @@
 //! Comparisons of the engine with the model.
 
-use super::driver::{EngineDriver, Failed};
+use super::{
+    commitment::TestedCommitment,
+    driver::{EngineDriver, Failed},
+};
 use crate::random;
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, Path};
@@ -92,11 +95,16 @@ impl EngineDriver {
         let target = self.recent();
         let view = self.db().view_of(self.known[&target].id);
         let view = self.outcome_at(target, view, at)?;
-        let account = random::account_path(self.random.below(self.params.accounts * 5 / 4));
+        let index = self.random.below(self.params.accounts * 5 / 4);
+        let account = random::account_path(index);
         let slots = vec![random::slot_path(self.random.below(2000))];
         let keys = ProofTargets::new(vec![(account, slots)]);
-        if self.params.merge_interval.is_some() {
-            return self.prove_layered(&view, &keys, at);
+        match self.params.commitment {
+            TestedCommitment::Mpt => {}
+            TestedCommitment::Layered { .. } => return self.prove_layered(&view, &keys, at),
+            TestedCommitment::Entries(commitment) => {
+                return self.prove_entries(&view, commitment, random::entry_key(index), at);
+            }
         }
         let trie = view.extract(&keys);
         let trie = self.outcome(trie, at)?;
@@ -160,6 +168,9 @@ impl EngineDriver {
         at: &str,
     ) -> Result<(), Failed> {
         let model = self.known[&block].model.clone();
+        if let TestedCommitment::Entries(_) = self.params.commitment {
+            return self.compare_entries(view, &model, keys, at);
+        }
         for _ in 0..keys {
             let path = random::account_path(self.random.below(self.params.accounts * 5 / 4));
             let expected = model.account(&path);

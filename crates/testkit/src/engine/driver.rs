@@ -1,11 +1,12 @@
 //! The driver of random tests: the engine, and the model of each of its blocks.
 
 use super::{
+    commitment::TestedCommitment,
     fault_kinds::{FaultKinds, is_of_the_disk},
     first_state::FirstState,
     heights::WINDOW,
 };
-use crate::{LayeredBlock, Model, Random, layered_model_root};
+use crate::{LayeredBlock, Model, Random};
 use alloy_primitives::B256;
 use cambium_primitives::BlockId;
 use cambium_state::{
@@ -23,9 +24,11 @@ use std::{
 pub struct EngineParams {
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Number of accounts at genesis.
+    /// What the database commits to, and by what.
+    pub commitment: TestedCommitment,
+    /// Number of accounts, or entries, at genesis.
     pub accounts: u64,
-    /// Maximum number of accounts that a block changes.
+    /// Maximum number of accounts, or entries, that a block changes.
     pub changes_max: u64,
     /// Memory budget of the engine in bytes. A small one causes frequent merges.
     pub memory_bytes: u64,
@@ -35,8 +38,6 @@ pub struct EngineParams {
     pub files: FileSizes,
     /// Number of blocks below the head that are kept, or `None` for all.
     pub keep_blocks: Option<u64>,
-    /// Blocks of an interval of the `layered` commitment, or `None` for `mpt`.
-    pub merge_interval: Option<u64>,
     /// Kinds of faults of the disk.
     pub faults: FaultKinds,
 }
@@ -202,9 +203,7 @@ impl EngineDriver {
     /// The state root after a block on `parent` that leads to `after` and wipes the storage of the
     /// accounts `wiped`.
     pub(super) fn root_after(&self, parent: B256, after: &Model, wiped: &[B256]) -> B256 {
-        let Some(interval) = self.params.merge_interval else {
-            return after.root();
-        };
+        let commitment = self.params.commitment;
         let mut known = &self.known[&parent];
         let height = known.id.number + 1;
         let mut blocks = vec![LayeredBlock {
@@ -212,7 +211,7 @@ impl EngineDriver {
             after,
             wiped,
         }];
-        while known.id.number > 0 && (blocks.len() as u64) < 2 * interval {
+        while known.id.number > 0 && (blocks.len() as u64) < commitment.blocks() {
             let below = &self.known[&known.parent];
             blocks.push(LayeredBlock {
                 before: &below.model,
@@ -222,7 +221,7 @@ impl EngineDriver {
             known = below;
         }
         blocks.reverse();
-        layered_model_root(interval, height, &blocks, after)
+        commitment.root(height, &blocks, after)
     }
 
     pub(super) fn session(&self, parent: B256, at: &str) -> Result<Session, Failed> {
@@ -287,13 +286,12 @@ impl EngineDriver {
 }
 
 pub(super) fn options(params: &EngineParams) -> Options {
-    Options {
+    params.commitment.options(Options {
         memory_bytes: params.memory_bytes,
         unfinalized_blocks: WINDOW as usize,
         index_bytes_max: params.index_bytes_max,
         files: params.files,
         keep_blocks: params.keep_blocks,
-        merge_interval_blocks: params.merge_interval,
         ..Options::default()
-    }
+    })
 }

@@ -4,7 +4,10 @@
 //! file and how to repair it. If the device lost data that it had reported as durable, only a loss
 //! of the end of the log may go unnoticed.
 
-use super::driver::{EngineDriver, Failed, options};
+use super::{
+    commitment::TestedCommitment,
+    driver::{EngineDriver, Failed, options},
+};
 use crate::random;
 use alloy_primitives::B256;
 use cambium_state::{Db, Disk, Fault, FaultyDisk, RepairReport, StateError, View, repair};
@@ -278,6 +281,9 @@ impl EngineDriver {
     /// Checks that values are correct, or are reported as damaged.
     fn compare_where_readable(&mut self, view: &View, block: B256, at: &str) {
         let model = self.known[&block].model.clone();
+        if let TestedCommitment::Entries(_) = self.params.commitment {
+            return self.compare_readable_entries(view, &model, at);
+        }
         for _ in 0..60 {
             let path = random::account_path(self.random.below(self.params.accounts * 5 / 4));
             let slot = random::slot_path(self.random.below(40));
@@ -308,7 +314,7 @@ impl EngineDriver {
 }
 
 /// Checks that an error of damage names the remedy.
-fn assert_names_the_way_back(error: &StateError, at: &str) {
+pub(super) fn assert_names_the_way_back(error: &StateError, at: &str) {
     let told = error.to_string();
     let ways = [
         "cambium db repair",

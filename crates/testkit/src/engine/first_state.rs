@@ -1,7 +1,7 @@
 //! Creation of the database of a run.
 
-use super::heights::meta;
-use crate::{Model, Random, layered_model_root, random};
+use super::{commitment::TestedCommitment, heights::meta};
+use crate::{Model, Random, random};
 use alloy_primitives::{B256, keccak256};
 use cambium_primitives::{AccountUpdate, BlockId};
 use cambium_state::{Db, FaultyDisk, Loader, Options};
@@ -16,7 +16,7 @@ pub(crate) struct FirstState {
 }
 
 impl FirstState {
-    /// Loads `accounts` random accounts into a new database on `disk`. The genesis block's hash
+    /// Loads `accounts` random accounts, or entries, into a new database on `disk`. The genesis block's hash
     /// follows from `seed`.
     pub(crate) fn new(
         disk: &FaultyDisk,
@@ -26,27 +26,28 @@ impl FirstState {
         random: &mut Random,
     ) -> Self {
         let mut model = Model::default();
-        let genesis = random::genesis(random, accounts);
+        let genesis = random::genesis(random, options.leaves, accounts);
         model.apply(&genesis);
         let codes = random::codes(&genesis);
         let mut loader =
             Loader::new(Arc::new(disk.clone()), options).expect("a loader on a new disk");
         for change in genesis.accounts() {
-            if let AccountUpdate::Put(account) = change.account {
-                let slots = change.slots.iter().copied();
-                let taken = loader.account(change.path, &account, slots);
-                taken.expect("an account is taken");
-            }
+            let taken = match &change.account {
+                AccountUpdate::Put(account) => {
+                    let slots = change.slots.iter().copied();
+                    loader.account(change.path, account, slots)
+                }
+                AccountUpdate::Entry(value) => loader.entry(change.path, value),
+                AccountUpdate::Keep | AccountUpdate::Delete => Ok(()),
+            };
+            taken.expect("a leaf is taken");
         }
         for (hash, code) in &codes {
             loader.code(*hash, code).expect("code is taken");
         }
         model.add_codes(codes);
         let loaded = loader.finish(&mut |_| {}).expect("a state is loaded");
-        let root = match options.merge_interval_blocks {
-            None => model.root(),
-            Some(interval) => layered_model_root(interval, 0, &[], &model),
-        };
+        let root = TestedCommitment::of(&options).first_root(&model);
         assert_eq!(loaded.root(), root, "genesis root");
         let id = BlockId::new(0, keccak256(seed.to_le_bytes()));
         let db = loaded

@@ -98,6 +98,7 @@ impl EngineDriver {
             StateError::NotAChild { .. }
                 | StateError::BlockExists(_)
                 | StateError::WrongRoot { .. }
+                | StateError::WrongLeaf { .. }
                 | StateError::UnknownCode { .. }
                 | StateError::WrongCode { .. }
                 | StateError::ParentNotCommitted(_)

@@ -6,14 +6,17 @@
 
 mod fault_kinds;
 mod heights;
+mod commitment;
 mod first_state;
 mod driver;
 mod checks;
+mod entries;
 mod operations;
 mod mistakes;
 mod faults;
 mod run;
 
+pub use commitment::TestedCommitment;
 pub use driver::{EngineDriver, EngineParams};
 pub use fault_kinds::FaultKinds;
 

@@ -1,6 +1,7 @@
 //! Operations of a run on the engine.
 
 use super::{
+    commitment::TestedCommitment,
     driver::{Ahead, EngineDriver, Failed, Known},
     heights::{is_near, meta},
 };
@@ -164,10 +165,17 @@ impl EngineDriver {
             self.flush(at)?;
         }
         // Not at random: what seeds stand for is to stay.
-        if self.next_hash.is_multiple_of(8) && self.params.merge_interval.is_none() {
-            self.witness(&session, &changes, model.root(), at)?;
-        }
         let root = self.root_after(parent, &model, &wiped_by(&changes));
+        if self.next_hash.is_multiple_of(8) {
+            match self.params.commitment {
+                TestedCommitment::Mpt => self.witness(&session, &changes, root, at)?,
+                // It has no witness of nodes.
+                TestedCommitment::Layered { .. } => {}
+                TestedCommitment::Entries(commitment) => {
+                    self.entry_witness(&session, commitment, &changes, root, at)?;
+                }
+            }
+        }
         let staged = session.finish(changes, codes);
         let staged = self.outcome(staged, at)?;
         let id = self.known[&parent].id;
@@ -333,7 +341,9 @@ impl EngineDriver {
 
     fn changes_after(&mut self, model: &Model) -> (Changes, Model) {
         let params = self.params;
-        random::changes(&mut self.random, model, params.accounts, params.changes_max)
+        let leaves = params.commitment.leaves();
+        let (accounts, changes_max) = (params.accounts, params.changes_max);
+        random::changes(&mut self.random, leaves, model, accounts, changes_max)
     }
 
     pub(super) fn new_hash(&mut self) -> B256 {

@@ -40,6 +40,28 @@ pub struct UpperTrie {
     trie: PartialTrie,
 }
 
+/// Error of [`UpperTrie::merge`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum MergeError {
+    /// A blinded node hides a changed leaf.
+    #[error("no node at depth {depth} on the way to {path}")]
+    Hidden { path: Path, depth: usize },
+    /// The changes don't fit the trie.
+    #[error(transparent)]
+    Trie(#[from] TrieError),
+}
+
+/// The edit that merges a net change into a leaf, which becomes `after`.
+fn merge_edit(change: &AccountDiff, after: Leaf) -> LeafEdit {
+    let set = change.slots.iter();
+    LeafEdit {
+        path: change.path,
+        leaf: Some(after),
+        clear: change.wipe || change.account == AccountUpdate::Delete,
+        slots: set.map(|(slot, value)| (*slot, Some(*value))).collect(),
+    }
+}
+
 /// Takes the changes of a block out of an upper trie: see [`UpperTrie::apply`].
 #[derive(Clone, Debug, Default)]
 pub struct UpperReverts(Vec<LeafEdit>);
@@ -123,19 +145,40 @@ impl UpperTrie {
                 clear,
                 slots: old_slots,
             });
-            let set = change
-                .slots
-                .iter()
-                .map(|(slot, value)| (*slot, Some(*value)));
-            edits.push(LeafEdit {
-                path: change.path,
-                leaf: Some(after),
-                clear,
-                slots: set.collect(),
-            });
+            edits.push(merge_edit(change, after));
         }
         self.edit(&edits);
         Ok(UpperReverts(reverts))
+    }
+
+    /// Merges the same into a trie that may be blinded in part, and can't be taken out again.
+    pub(crate) fn merge(&mut self, net: &[AccountDiff]) -> Result<(), MergeError> {
+        self.trie.check_changes(net)?;
+        let mut edits = Vec::with_capacity(net.len());
+        for change in net {
+            let path = Path::account(&change.path);
+            let found = self.find_leaf(&change.path);
+            let found = found.map_err(|depth| MergeError::Hidden { path, depth })?;
+            let clear = change.wipe || change.account == AccountUpdate::Delete;
+            if let Some((_, slots)) = found
+                && !clear
+            {
+                for (slot, _) in &change.slots {
+                    let path = Path::slot(&change.path, slot);
+                    let slot = self.find_slot(slots, slot);
+                    slot.map_err(|depth| MergeError::Hidden { path, depth })?;
+                }
+            }
+            let before = found.map(|(leaf, _)| leaf);
+            let after = Leaf::after(before.as_ref(), change);
+            edits.push(merge_edit(
+                change,
+                after.ok_or(TrieError::NoAccount { path })?,
+            ));
+        }
+        // Nothing leaves the trie, and every leaf that is set was found or found absent.
+        self.edit(&edits);
+        Ok(())
     }
 
     /// Takes the changes of the block that was merged last out of the trie. Leaves and slots that
@@ -200,6 +243,18 @@ impl UpperTrie {
         set.or_else(|| leaf.is_wiped().then_some(U256::ZERO))
     }
 
+    /// All slots that the layer has of an account.
+    pub(crate) fn slots_of(&self, path: &B256) -> Vec<B256> {
+        let slots = self.leaf(path).map(|(_, slots)| self.slots_at(slots));
+        let slots = slots.unwrap_or_default().into_iter();
+        slots.map(|(slot, _)| slot).collect()
+    }
+
+    /// Whether the layer voids the slots that lower layers have of an account.
+    pub(crate) fn is_wiped(&self, path: &B256) -> bool {
+        self.leaf(path).is_some_and(|(leaf, _)| leaf.is_wiped())
+    }
+
     /// The leaf of an account, with the link of its slots.
     fn leaf(&self, path: &B256) -> Option<(Leaf, Link)> {
         let found = self.find_leaf(path);
@@ -236,30 +291,43 @@ impl UpperTrie {
         }
     }
 
-    /// All slots of the storage at `slots`, in the order of their paths. Recursion is bounded by
-    /// the 64 nibbles of a slot's path.
+    /// All slots of the storage at `slots`, in the order of their paths.
     fn slots_at(&self, slots: Link) -> Vec<SlotEdit> {
-        fn list(trie: &PartialTrie, link: Link, out: &mut Vec<SlotEdit>) {
-            match link.id() {
-                NodeId::Storage(index) => {
-                    let node = &trie.arena.slots[index];
-                    out.push((node.key.into(), Some(U256::from_be_bytes(node.value))));
-                }
-                NodeId::Empty => {}
-                _ => {
-                    for child in trie.children(link) {
-                        list(trie, child, out);
-                    }
-                }
-            }
-        }
         let mut all = Vec::new();
-        list(&self.trie, slots, &mut all);
+        let is_whole = each_slot(&self.trie, slots, &mut |slot, value| {
+            all.push((slot, Some(value)));
+        });
+        assert!(is_whole, "a trie without blinded nodes");
         all
     }
 
     /// Returns the part on the paths to `keys`, with everything else blinded.
     pub(crate) fn extract(&mut self, keys: &ProofTargets) -> Result<Self, UpdateError<Missing>> {
         self.trie.extract(keys, &mut NoResolve).map(Self::from_trie)
+    }
+}
+
+/// Visits the slots of the storage at `link`, in the order of their paths. Returns whether none is
+/// hidden by a blinded node. Recursion is bounded by the 64 nibbles of a slot's path.
+pub(crate) fn each_slot(
+    trie: &PartialTrie,
+    link: Link,
+    visit: &mut impl FnMut(B256, U256),
+) -> bool {
+    match link.id() {
+        NodeId::Storage(index) => {
+            let node = &trie.arena.slots[index];
+            visit(node.key.into(), U256::from_be_bytes(node.value));
+            true
+        }
+        NodeId::Empty => true,
+        NodeId::Stub(_) => false,
+        _ => {
+            let mut is_whole = true;
+            for child in trie.children(link) {
+                is_whole &= each_slot(trie, child, visit);
+            }
+            is_whole
+        }
     }
 }

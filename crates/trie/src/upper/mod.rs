@@ -25,8 +25,10 @@ mod leaf;
 mod layer;
 mod compact;
 mod descent;
+mod parts;
 mod proof;
 
 pub use layer::{UpperReverts, UpperTrie};
 pub use net::net_changes;
-pub use proof::{LayeredProof, LayeredProofError, LayeredProver, layered_root};
+pub use parts::{LayeredGap, LayeredParts, LayeredUpdateError};
+pub use proof::{LayeredProof, LayeredProofError, LayeredProver, LayeredRoots, layered_root};

@@ -16,6 +16,7 @@ use super::{
     compact::{Leaves, decode, encode, root_of},
     descent::{Descent, Hidden, hidden_by},
     layer::UpperTrie,
+    parts::LayeredParts,
 };
 use crate::{
     error::{Missing, UpdateError},
@@ -47,6 +48,24 @@ pub struct LayeredProof {
     pub bytes: Bytes,
 }
 
+/// Roots of the three tries that a root of the `layered` commitment is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayeredRoots {
+    /// Root of the delta.
+    pub delta: B256,
+    /// Root of the intermediate trie.
+    pub intermediate: B256,
+    /// Root of the snapshot.
+    pub snapshot: B256,
+}
+
+impl LayeredRoots {
+    /// The root of all three: see [`layered_root`].
+    pub fn root(&self) -> B256 {
+        layered_root(self.delta, self.intermediate, self.snapshot)
+    }
+}
+
 /// Error of [`LayeredProof::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayeredProofError {
@@ -76,9 +95,9 @@ pub enum LayeredProofError {
     Surplus,
 }
 
-const DELTA: &str = "delta";
-const INTERMEDIATE: &str = "intermediate trie";
-const SNAPSHOT: &str = "snapshot";
+pub(super) const DELTA: &str = "delta";
+pub(super) const INTERMEDIATE: &str = "intermediate trie";
+pub(super) const SNAPSHOT: &str = "snapshot";
 
 fn incomplete(trie: &'static str) -> impl Fn(Hidden) -> LayeredProofError {
     move |Hidden { path, depth }| LayeredProofError::Incomplete { trie, path, depth }
@@ -106,6 +125,51 @@ impl LayeredProof {
         Ok(prover.finish(&part))
     }
 
+    /// Returns the roots of the three tries in the proof, which is not verified.
+    ///
+    /// # Errors
+    ///
+    /// An error if the proof does not consist of three tries.
+    pub fn roots(&self) -> Result<LayeredRoots, DecodeError> {
+        Ok(self.decode()?.1)
+    }
+
+    /// The tries of the proof, hashed, and their roots.
+    fn decode(&self) -> Result<([PartialTrie; 3], LayeredRoots), DecodeError> {
+        let mut reader = Reader::new(&self.bytes);
+        let mut delta = decode(&mut reader, Leaves::Upper)?;
+        let mut intermediate = decode(&mut reader, Leaves::Upper)?;
+        let mut snapshot = decode(&mut reader, Leaves::State)?;
+        reader.finish()?;
+        let roots = LayeredRoots {
+            delta: root_of(&mut delta),
+            intermediate: root_of(&mut intermediate),
+            snapshot: root_of(&mut snapshot),
+        };
+        Ok(([delta, intermediate, snapshot], roots))
+    }
+
+    /// Returns the three tries of a proof that is of the root `root`: for a verifier that learns only
+    /// while it reads which keys it needs. Other keys may be in it as well.
+    ///
+    /// # Errors
+    ///
+    /// An error if the proof is malformed or of another root.
+    pub fn parts(&self, root: B256) -> Result<LayeredParts, LayeredProofError> {
+        let (tries, roots) = self.decode_of(root)?;
+        Ok(LayeredParts::new(tries, roots))
+    }
+
+    /// The tries of the proof, which is of the root `root`.
+    fn decode_of(&self, root: B256) -> Result<([PartialTrie; 3], LayeredRoots), LayeredProofError> {
+        let (tries, roots) = self.decode()?;
+        let (expected, got) = (root, roots.root());
+        match got == expected {
+            true => Ok((tries, roots)),
+            false => Err(LayeredProofError::WrongRoot { expected, got }),
+        }
+    }
+
     /// Verifies the proof against the root `root`. Returns the values at `targets`, in their order.
     ///
     /// # Errors
@@ -116,18 +180,7 @@ impl LayeredProof {
         root: B256,
         targets: &ProofTargets,
     ) -> Result<Vec<ProvedAccount>, LayeredProofError> {
-        let mut reader = Reader::new(&self.bytes);
-        let mut delta = decode(&mut reader, Leaves::Upper)?;
-        let mut intermediate = decode(&mut reader, Leaves::Upper)?;
-        let mut snapshot = decode(&mut reader, Leaves::State)?;
-        reader.finish()?;
-        let tries = [&mut delta, &mut intermediate, &mut snapshot];
-        let [one, two, three] = tries.map(root_of);
-        let got = layered_root(one, two, three);
-        if got != root {
-            let expected = root;
-            return Err(LayeredProofError::WrongRoot { expected, got });
-        }
+        let ([delta, intermediate, mut snapshot], _) = self.decode_of(root)?;
         let mut descent = Descent::new(targets);
         let mut needed = Vec::with_capacity(self.bytes.len());
         for (name, trie) in [(DELTA, delta), (INTERMEDIATE, intermediate)] {
@@ -154,6 +207,8 @@ impl LayeredProof {
 pub struct LayeredProver {
     bytes: Vec<u8>,
     descent: Descent,
+    /// Accounts whose slots in the snapshot are all needed.
+    whole: Vec<B256>,
 }
 
 impl LayeredProver {
@@ -167,16 +222,45 @@ impl LayeredProver {
         intermediate: &mut UpperTrie,
         targets: &ProofTargets,
     ) -> Self {
+        Self::for_witness(delta, intermediate, targets, &[])
+    }
+
+    /// Does the same, and puts all slots of the accounts `whole` into the proof, layer by layer as
+    /// far as they count: that an account has no slot but tombstones is seen from all of them.
+    ///
+    /// # Panics
+    ///
+    /// If a part of the upper tries is blinded.
+    pub fn for_witness(
+        delta: &mut UpperTrie,
+        intermediate: &mut UpperTrie,
+        targets: &ProofTargets,
+        whole: &[B256],
+    ) -> Self {
         let mut bytes = Vec::new();
         let mut descent = Descent::new(targets);
+        let mut whole = whole.to_vec();
         for layer in [delta, intermediate] {
-            let part = layer.extract(&descent.targets());
+            let slots = whole.iter().map(|path| (*path, layer.slots_of(path)));
+            let slots = ProofTargets::new(slots.collect());
+            let part = layer.extract(&descent.targets().and(&slots));
             let part = part.expect("an upper trie without blinded nodes");
             encode(part.trie(), Leaves::Upper, &mut bytes);
             let passed = descent.pass_upper(layer);
             passed.expect("an upper trie without blinded nodes");
+            whole.retain(|path| !layer.is_wiped(path));
         }
-        Self { bytes, descent }
+        Self {
+            bytes,
+            descent,
+            whole,
+        }
+    }
+
+    /// Accounts whose slots in the snapshot are all needed in the proof: [`Self::snapshot_targets`]
+    /// does not name them.
+    pub fn whole(&self) -> &[B256] {
+        &self.whole
     }
 
     /// Returns the targets that the upper tries say nothing about.
@@ -185,7 +269,7 @@ impl LayeredProver {
     }
 
     /// Returns the proof. `part` is what [`PartialTrie::extract`] returns for
-    /// [`Self::snapshot_targets`] from the trie of the snapshot.
+    /// [`Self::snapshot_targets`], and for all slots of [`Self::whole`], from the trie of the snapshot.
     pub fn finish(mut self, part: &PartialTrie) -> LayeredProof {
         encode(part, Leaves::State, &mut self.bytes);
         LayeredProof {

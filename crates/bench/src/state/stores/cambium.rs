@@ -14,6 +14,8 @@ const LOAD_CHUNK: u64 = 1 << 16;
 /// Percentage of the process's memory that is the engine's budget. The rest is for the program
 /// itself, the batch, and overhead of the allocator.
 const BUDGET_PERCENT: u64 = 85;
+/// Numbers of batches that are never committed begin here.
+const LONE_BATCHES: u64 = 1 << 30;
 
 pub(super) fn options(setup: &Setup) -> Options {
     Options {
@@ -42,8 +44,13 @@ pub(super) fn meta(batches: u64, state_root: B256) -> BlockMeta {
     }
 }
 
-pub(super) fn load(setup: &Setup) -> Result<(), Failure> {
-    let mut loader = Loader::new(disk(setup), options(setup))?;
+/// Creates a database of the commitment `mpt`, or of `layered` with intervals of so many blocks.
+pub(super) fn load(setup: &Setup, merge_interval_blocks: Option<u64>) -> Result<(), Failure> {
+    let options = Options {
+        merge_interval_blocks,
+        ..options(setup)
+    };
+    let mut loader = Loader::new(disk(setup), options)?;
     let accounts = setup.workload.accounts;
     for start in (0..accounts).step_by(LOAD_CHUNK as usize) {
         for key in setup.workload.keys(start..accounts.min(start + LOAD_CHUNK)) {
@@ -65,6 +72,9 @@ pub(crate) struct CambiumStore {
     session: Option<Session>,
     recovery: Recovery,
     options: Options,
+    workload: Workload,
+    /// Whether to measure a root beside which nothing runs.
+    measures_root: bool,
 }
 
 impl CambiumStore {
@@ -79,6 +89,8 @@ impl CambiumStore {
             session: None,
             recovery,
             options,
+            workload: setup.workload,
+            measures_root: setup.merge_interval.is_some(),
         })
     }
 
@@ -93,6 +105,24 @@ impl CambiumStore {
     /// Returns the state after the newest batch.
     pub(crate) const fn view(&self) -> &View {
         &self.view
+    }
+
+    /// Computes the root of a batch that is read and then given up, beside which no merge and no job
+    /// runs. Returns the device reads that it took, and its time in milliseconds.
+    fn lone_root(&mut self, batch: u64) -> Result<(u64, f64), Failure> {
+        self.db.flush(0)?;
+        self.view = self.db.view()?;
+        let batch = self.workload.batch(batch);
+        let session = self.view.clone().session();
+        let values = session.accounts(&batch.keys)?;
+        let changes = changes(&batch.keys, &batch.execute(&values)?);
+        let before = self.disk.stats().reads;
+        let start = Instant::now();
+        let staged = session.finish(changes, Vec::new())?;
+        let milliseconds = 1e3 * start.elapsed().as_secs_f64();
+        let reads = self.disk.stats().reads - before;
+        drop(staged);
+        Ok((reads, milliseconds))
     }
 
     /// Computes the root of a batch and makes it durable.
@@ -117,6 +147,16 @@ impl CambiumStore {
     }
 }
 
+fn changes(keys: &[B256], new: &[Account]) -> Changes {
+    let put = |(path, account): (&B256, &Account)| AccountDiff {
+        path: *path,
+        account: AccountUpdate::Put(*account),
+        wipe: false,
+        slots: Vec::new(),
+    };
+    Changes::new(keys.iter().zip(new).map(put).collect())
+}
+
 impl Store for CambiumStore {
     fn read(&mut self, keys: &[B256], _witness: bool) -> Result<Vec<Option<Account>>, Failure> {
         let session = self.view.clone().session();
@@ -126,13 +166,7 @@ impl Store for CambiumStore {
     }
 
     fn commit(&mut self, write: &Write<'_>) -> Result<Committed, Failure> {
-        let put = |(path, account): (&B256, &Account)| AccountDiff {
-            path: *path,
-            account: AccountUpdate::Put(*account),
-            wipe: false,
-            slots: Vec::new(),
-        };
-        let changes = Changes::new(write.keys.iter().zip(write.new).map(put).collect());
+        let changes = changes(write.keys, write.new);
         let session = self.session.take();
         let session = session.unwrap_or_else(|| self.view.clone().session());
         let witness = write.witness.then(Instant::now);
@@ -192,6 +226,13 @@ impl Store for CambiumStore {
         add("disk_syncs", disk.syncs);
         for (name, value) in self.db.counters().named() {
             add(&format!("counter_{name}"), value);
+        }
+        if self.measures_root {
+            // The first may begin the job of an interval, which reads; it has ended before the second.
+            self.lone_root(LONE_BATCHES)?;
+            let (reads, milliseconds) = self.lone_root(LONE_BATCHES + 1)?;
+            figures.insert("lone_root_device_reads".to_owned(), json!(reads));
+            figures.insert("lone_root_ms".to_owned(), json!(milliseconds));
         }
         Ok(figures)
     }

@@ -21,11 +21,13 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The kind of a store: Cambium's own for accounts and for entries under a binary trie, and peers.
+/// The kind of a store: Cambium's own for accounts, under `mpt` and `layered`, and for entries under a
+/// binary trie; and peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Cambium,
+    Layered,
     Binary,
     Nomt,
     Qmdb,
@@ -39,7 +41,7 @@ impl Kind {
     /// Returns whether the store is built in: each peer is a feature of this crate.
     pub(crate) const fn is_built(self) -> bool {
         match self {
-            Self::Cambium | Self::Binary => true,
+            Self::Cambium | Self::Layered | Self::Binary => true,
             Self::Nomt => cfg!(feature = "nomt"),
             Self::Qmdb => cfg!(feature = "qmdb"),
             Self::Firewood => cfg!(feature = "firewood"),
@@ -53,7 +55,7 @@ impl Kind {
     /// addition, for a check of the free space.
     pub(crate) const fn bytes_an_account(self) -> u64 {
         match self {
-            Self::Cambium | Self::Binary => 300,
+            Self::Cambium | Self::Layered | Self::Binary => 300,
             Self::Nomt => 500,
             Self::Qmdb => 500,
             Self::Firewood => 700,
@@ -71,7 +73,8 @@ impl Kind {
     /// Creates a store with the workload's first state.
     pub(crate) fn load(self, setup: &Setup) -> Result<(), Failure> {
         match self {
-            Self::Cambium => cambium::load(setup),
+            Self::Cambium => cambium::load(setup, None),
+            Self::Layered => cambium::load(setup, setup.merge_interval),
             Self::Binary => entries::load(setup),
             #[cfg(feature = "nomt")]
             Self::Nomt => nomt::load(setup),
@@ -93,7 +96,7 @@ impl Kind {
     /// Opens a store that [`Kind::load`] created.
     pub(crate) fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
         Ok(match self {
-            Self::Cambium => Box::new(CambiumStore::open(setup)?),
+            Self::Cambium | Self::Layered => Box::new(CambiumStore::open(setup)?),
             Self::Binary => Box::new(EntryStore::open(setup)?),
             #[cfg(feature = "nomt")]
             Self::Nomt => Box::new(nomt::NomtStore::open(setup)?),

@@ -16,6 +16,8 @@ pub(crate) struct Setup {
     pub(crate) workload: Workload,
     /// Memory of the process in bytes, including page cache.
     pub(crate) memory_bytes: u64,
+    /// Blocks of an interval of a store with the commitment `layered`, where one is measured.
+    pub(crate) merge_interval: Option<u64>,
 }
 
 /// An open store.

@@ -1,0 +1,199 @@
+//! The state before a block, as far as its witness has it, and the root after the block.
+
+use super::witness::{BlockWitness, StatelessError, StatelessRules, WitnessGap};
+use alloy_consensus::Header;
+use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256, map::HashMap};
+use cambium_evm::{StateRead, account_info};
+use cambium_primitives::{BlockNumber, Changes, Path};
+use cambium_state::bytecode;
+use cambium_trie::{
+    Alone, EMPTY_ROOT, LayeredParts, LayeredProof, LayeredRoots, LayeredUpdateError, Lookup,
+    Missing, NoResolve, PartialTrie, Stub, TrieError, UpdateError, UpperTrie, commit,
+};
+use revm::{DatabaseRef, bytecode::Bytecode, state::AccountInfo};
+use std::num::NonZeroU64;
+
+/// Why there is no root after a block.
+pub(super) enum RootFault {
+    /// The witness lacks something.
+    Gap(WitnessGap),
+    /// The changes don't fit the state.
+    Trie(TrieError),
+}
+
+impl From<LayeredUpdateError> for RootFault {
+    fn from(error: LayeredUpdateError) -> Self {
+        match error {
+            LayeredUpdateError::Gap(gap) => Self::Gap(gap.into()),
+            LayeredUpdateError::Trie(error) => Self::Trie(error),
+        }
+    }
+}
+
+/// The state trie, or the three tries of the commitment `layered`, as far as a witness has them.
+pub(super) enum WitnessTries {
+    Mpt(Box<PartialTrie>),
+    Layered(Box<LayeredParts>),
+}
+
+impl BlockWitness {
+    /// The parent's tries, whose root is `root`, and how many nodes are not linked from it.
+    pub(super) fn tries(
+        &self,
+        rules: &StatelessRules<'_>,
+        root: B256,
+    ) -> Result<(WitnessTries, usize), StatelessError> {
+        match (&self.layered, rules.merge_interval) {
+            (None, None) => {
+                let (trie, unused) = PartialTrie::from_witness(root, &self.witness.state)?;
+                Ok((WitnessTries::Mpt(Box::new(trie)), unused))
+            }
+            (Some(layered), Some(_)) => {
+                let bytes = layered.tries.clone();
+                let parts = LayeredProof { bytes }.parts(root)?;
+                // What is decoded is linked, but beside it there may be nodes.
+                Ok((
+                    WitnessTries::Layered(Box::new(parts)),
+                    self.witness.state.len(),
+                ))
+            }
+            (Some(_), None) => Err(StatelessError::OtherCommitment(
+                "the witness is of a chain with the commitment `layered`: give the number of blocks \
+                 of an interval",
+            )),
+            (None, Some(_)) => Err(StatelessError::OtherCommitment(
+                "the witness is not of a chain with the commitment `layered`",
+            )),
+        }
+    }
+
+    /// The state root after the changes of the block, and the root of the snapshot that it commits to if
+    /// that does not follow from the witness.
+    pub(super) fn root_after(
+        &self,
+        rules: &StatelessRules<'_>,
+        tries: &mut WitnessTries,
+        header: &Header,
+        changes: &Changes,
+    ) -> Result<(B256, Option<B256>), RootFault> {
+        let parts = match tries {
+            WitnessTries::Mpt(trie) => {
+                let applied = trie.apply(changes.accounts(), &mut NoResolve);
+                applied.map_err(|error| match error {
+                    UpdateError::Resolve(missing) => RootFault::Gap(missing.into()),
+                    UpdateError::Trie(error) => RootFault::Trie(error),
+                })?;
+                commit(&mut [&mut **trie], &mut Default::default());
+                return Ok((trie.state_root().unwrap_or_default(), None));
+            }
+            WitnessTries::Layered(parts) => parts,
+        };
+        let net = parts.net_changes(changes)?;
+        let before = parts.roots();
+        let is_first = |blocks: NonZeroU64| {
+            let above = header.number.saturating_sub(1);
+            above > 0 && above.is_multiple_of(blocks.get())
+        };
+        if !rules.merge_interval.is_some_and(is_first) {
+            let delta = parts.merge(&net)?;
+            return Ok((LayeredRoots { delta, ..before }.root(), None));
+        }
+        // The delta becomes the intermediate trie, and the snapshot takes in the intermediate one.
+        let mut delta = UpperTrie::new();
+        delta.apply(&net).map_err(RootFault::Trie)?;
+        let claimed = match before.intermediate {
+            EMPTY_ROOT => None,
+            _ => Some(
+                self.layered
+                    .as_ref()
+                    .and_then(|layered| layered.next_snapshot),
+            ),
+        };
+        let claimed = claimed.map(|root| root.ok_or(RootFault::Gap(WitnessGap::Snapshot)));
+        let claimed = claimed.transpose()?;
+        let roots = LayeredRoots {
+            delta: delta.hash(&Alone),
+            intermediate: before.delta,
+            snapshot: claimed.unwrap_or(before.snapshot),
+        };
+        Ok((roots.root(), claimed))
+    }
+}
+
+/// The part of a block's pre-state that its witness contains.
+pub(super) struct WitnessState {
+    pub(super) tries: WitnessTries,
+    pub(super) codes: HashMap<B256, Bytes>,
+    pub(super) hashes: HashMap<BlockNumber, B256>,
+}
+
+fn missing(stub: &Stub, path: &Path, depth: usize) -> WitnessGap {
+    Missing {
+        path: path.prefix(depth),
+        node: stub.node,
+    }
+    .into()
+}
+
+impl DatabaseRef for WitnessState {
+    type Error = WitnessGap;
+
+    fn basic_ref(&self, address: Address) -> Result<Option<AccountInfo>, WitnessGap> {
+        let hash = keccak256(address);
+        let path = Path::account(&hash);
+        let trie = match &self.tries {
+            WitnessTries::Mpt(trie) => trie,
+            WitnessTries::Layered(parts) => return Ok(parts.account(&hash)?.map(account_info)),
+        };
+        match trie.lookup(&path) {
+            Lookup::Account(account) => Ok(Some(account_info(account))),
+            Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
+            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(None),
+        }
+    }
+
+    fn code_by_hash_ref(&self, hash: B256) -> Result<Bytecode, WitnessGap> {
+        if hash == KECCAK256_EMPTY {
+            return Ok(Bytecode::default());
+        }
+        let code = self.codes.get(&hash).ok_or(WitnessGap::Code(hash))?;
+        Ok(bytecode(code.clone()))
+    }
+
+    fn storage_ref(&self, address: Address, index: U256) -> Result<U256, WitnessGap> {
+        let (account, slot) = (keccak256(address), keccak256(index.to_be_bytes::<32>()));
+        let path = Path::slot(&account, &slot);
+        let trie = match &self.tries {
+            WitnessTries::Mpt(trie) => trie,
+            WitnessTries::Layered(parts) => return Ok(parts.slot(&account, &slot)?),
+        };
+        match trie.lookup(&path) {
+            Lookup::Slot(value) => Ok(value),
+            Lookup::Stub { stub, depth } => Err(missing(stub, &path, depth)),
+            Lookup::Absent | Lookup::Account(_) | Lookup::Entry(_) => Ok(U256::ZERO),
+        }
+    }
+
+    fn block_hash_ref(&self, number: u64) -> Result<B256, WitnessGap> {
+        self.hashes
+            .get(&number)
+            .copied()
+            .ok_or(WitnessGap::Header(number))
+    }
+}
+
+impl StateRead for WitnessState {
+    fn has_storage(&self, address: Address) -> Result<bool, WitnessGap> {
+        let hash = keccak256(address);
+        let account = Path::account(&hash);
+        let trie = match &self.tries {
+            WitnessTries::Mpt(trie) => trie,
+            WitnessTries::Layered(parts) => return Ok(parts.has_storage(&hash)?),
+        };
+        match trie.lookup(&account) {
+            Lookup::Stub { stub, depth } => Err(missing(stub, &account, depth)),
+            Lookup::Account(_) => Ok(trie.find(&account).is_some()),
+            Lookup::Absent | Lookup::Slot(_) | Lookup::Entry(_) => Ok(false),
+        }
+    }
+}

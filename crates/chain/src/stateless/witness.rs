@@ -1,0 +1,192 @@
+//! Witnesses, and the rules, results and errors of executing them.
+
+use crate::{BlockFault, ChainSpec, Fork};
+use alloy_consensus::Header;
+use alloy_primitives::{B256, Bytes, U256};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_trie::{LayeredGap, LayeredProofError, Missing, Witness, WitnessError};
+use revm::database_interface::DBErrorMarker;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
+
+/// Default of [`StatelessRules::gas_limit_max`]: far more gas than real blocks have, which takes
+/// minutes to execute, not hours.
+pub const STATELESS_GAS_LIMIT_MAX: u64 = 1_000_000_000;
+
+/// A block with its execution witness. [`BlockWitness::from_json`] also reads the formats of other
+/// clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockWitness {
+    /// RLP of the block.
+    pub block: Bytes,
+    /// The witness, as in `debug_executionWitness`. Of a chain with the commitment `layered` it has no
+    /// nodes.
+    pub witness: Witness,
+    /// What there is in place of nodes under the commitment `layered`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layered: Option<LayeredWitness>,
+}
+
+/// The state of the parent under the commitment `layered`, as far as a block needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LayeredWitness {
+    /// Parts of the parent's three tries, encoded as a [`LayeredProof`].
+    pub tries: Bytes,
+    /// Of the first block of an interval: the root of the snapshot on which the interval stands. It is
+    /// claimed, see [`StatelessReport::snapshot_root`].
+    pub next_snapshot: Option<B256>,
+}
+
+/// What the verifier trusts. None of it comes from the witness.
+#[derive(Clone, Copy, Debug)]
+pub struct StatelessRules<'a> {
+    /// Fork rules of the block's chain.
+    pub spec: &'a ChainSpec,
+    /// Hash of the parent, if the verifier knows it. Without it, execution shows only that the
+    /// block follows from the parent in its header, which may not exist.
+    pub parent: Option<B256>,
+    /// Total difficulty of the parent, if the verifier knows it. Without it, a child of a
+    /// proof-of-work block counts as past the merge if its own difficulty is zero.
+    pub parent_total_difficulty: Option<U256>,
+    /// Maximum gas limit of a block: others are not executed.
+    pub gas_limit_max: u64,
+    /// Blocks of an interval, if the chain has the commitment `layered`. Blocks are counted from block 0.
+    pub merge_interval: Option<NonZeroU64>,
+}
+
+impl<'a> StatelessRules<'a> {
+    /// The rules of a chain, without knowledge of the parent.
+    pub const fn of(spec: &'a ChainSpec) -> Self {
+        Self {
+            spec,
+            parent: None,
+            parent_total_difficulty: None,
+            gas_limit_max: STATELESS_GAS_LIMIT_MAX,
+            merge_interval: None,
+        }
+    }
+
+    pub(super) fn is_post_merge(&self, header: &Header, parent: &Header) -> bool {
+        let number = header.number;
+        let Some(terminal) = self.spec.terminal_total_difficulty else {
+            return self.spec.is_post_merge(number, U256::ZERO);
+        };
+        match self.parent_total_difficulty {
+            Some(difficulty) => self.spec.is_post_merge(number, difficulty),
+            // A chain never returns to proof of work.
+            None => {
+                let parent_is_post_merge = parent.difficulty.is_zero() && parent.number > 0;
+                terminal.is_zero() || parent_is_post_merge || header.difficulty.is_zero()
+            }
+        }
+    }
+}
+
+/// Result of stateless execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatelessReport {
+    /// The block.
+    pub id: BlockId,
+    /// The parent.
+    pub parent: BlockId,
+    /// Chain id of the fork rules.
+    pub chain_id: u64,
+    /// Fork whose rules apply to the block.
+    pub fork: Fork,
+    /// State root before the block, from the parent's header.
+    pub pre_root: B256,
+    /// State root after the block, which was computed and equals that in the header.
+    pub state_root: B256,
+    /// Number of transactions.
+    pub transactions: usize,
+    /// Gas used, which was computed and equals that in the header.
+    pub gas_used: u64,
+    /// Whether the receipts root was verified. False before Byzantium, when receipts contain state
+    /// roots in mid-block, for which a witness has no nodes.
+    pub receipts_checked: bool,
+    /// Number of nodes in the witness that are not linked from the state root.
+    pub unused_nodes: usize,
+    /// Under the commitment `layered`, of the first block of an interval: the root of the snapshot to
+    /// which the block's state root commits. That it is the root of the state one interval earlier is
+    /// *not* proved: a whole interval of changes leads there. `None` for other blocks, and where it
+    /// follows from the witness.
+    pub snapshot_root: Option<B256>,
+}
+
+/// Why stateless execution of a block failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StatelessError {
+    /// The bytes of the block do not encode one.
+    #[error("{0}")]
+    Block(String),
+    /// The block's parent is not the expected one.
+    #[error("the block's parent is {got}, expected {expected}")]
+    OtherParent {
+        /// Parent hash in the block's header.
+        got: B256,
+        /// [`StatelessRules::parent`].
+        expected: B256,
+    },
+    /// The block's gas limit exceeds that of the verifier.
+    #[error("the block's gas limit is {got}, over the verifier's limit of {max}")]
+    GasLimit {
+        /// Gas limit of the block.
+        got: u64,
+        /// [`StatelessRules::gas_limit_max`].
+        max: u64,
+    },
+    /// A header in the witness is malformed.
+    #[error("header {index} of the witness is malformed: {source}")]
+    Header {
+        /// Index of the header in the witness, from 0.
+        index: usize,
+        /// The error of decoding it.
+        source: alloy_rlp::Error,
+    },
+    /// The witness lacks the parent's header.
+    #[error("the witness lacks the parent's header, {0}")]
+    NoParent(B256),
+    /// The trie nodes of the witness are malformed or inconsistent.
+    #[error("the witness's state: {0}")]
+    State(#[from] WitnessError),
+    /// The proof of the three tries is malformed, or of another state than the parent's.
+    #[error("the witness's state: {0}")]
+    Layered(#[from] LayeredProofError),
+    /// The witness is of a chain with another commitment than the verifier's.
+    #[error("{0}")]
+    OtherCommitment(&'static str),
+    /// The witness lacks something that the block reads or changes.
+    #[error("the witness lacks {0}")]
+    Lacks(WitnessGap),
+    /// The block is invalid.
+    #[error("block {id} is invalid: {fault}")]
+    Invalid {
+        /// The block.
+        id: BlockId,
+        /// Why it is invalid.
+        fault: Box<BlockFault>,
+    },
+}
+
+/// Data that a witness lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WitnessGap {
+    /// A trie node.
+    #[error("a trie node: {0}")]
+    Node(#[from] Missing),
+    /// A node of one of three tries.
+    #[error("{0}")]
+    Layered(#[from] LayeredGap),
+    /// The root of the snapshot on which a new interval stands.
+    #[error("the root of the interval's snapshot")]
+    Snapshot,
+    /// A contract code, by its hash.
+    #[error("the code {0}")]
+    Code(B256),
+    /// The header of an earlier block.
+    #[error("the header of block {0}")]
+    Header(BlockNumber),
+}
+
+impl DBErrorMarker for WitnessGap {}

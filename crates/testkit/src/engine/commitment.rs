@@ -1,0 +1,94 @@
+//! The commitment of the database under test, and the model of its roots.
+
+use crate::{LayeredBlock, Model, layered_model_root};
+use alloy_primitives::B256;
+use cambium_keccak::Batch;
+use cambium_primitives::Path;
+use cambium_state::{LeafKind, Options};
+use cambium_trie::{Commitment, NoResolve, PartialTrie, commit};
+
+/// What a database under test commits to, and by what: all cases of the suite run with each.
+#[derive(Clone, Copy, Debug)]
+pub enum TestedCommitment {
+    /// Accounts and slots, under `mpt`.
+    Mpt,
+    /// Accounts and slots, under `layered`.
+    Layered {
+        /// Blocks of an interval.
+        interval: u64,
+    },
+    /// Entries of a key-value database, under `mpt` or a binary commitment.
+    Entries(Commitment),
+}
+
+impl TestedCommitment {
+    /// The commitment of a database with these options.
+    pub(crate) const fn of(options: &Options) -> Self {
+        match (options.leaves, options.merge_interval_blocks) {
+            (LeafKind::Entries, _) => Self::Entries(options.commitment),
+            (_, Some(interval)) => Self::Layered { interval },
+            _ => Self::Mpt,
+        }
+    }
+
+    /// `options` for a database of this commitment.
+    pub(super) const fn options(self, options: Options) -> Options {
+        match self {
+            Self::Mpt => options,
+            Self::Layered { interval } => Options {
+                merge_interval_blocks: Some(interval),
+                ..options
+            },
+            Self::Entries(commitment) => Options {
+                commitment,
+                leaves: LeafKind::Entries,
+                ..options
+            },
+        }
+    }
+
+    /// What the database's leaves are.
+    pub(super) const fn leaves(self) -> LeafKind {
+        match self {
+            Self::Entries(_) => LeafKind::Entries,
+            _ => LeafKind::Accounts,
+        }
+    }
+
+    /// Number of newest blocks that a root depends on, besides the states before and after.
+    pub(super) const fn blocks(self) -> u64 {
+        match self {
+            Self::Layered { interval } => 2 * interval,
+            _ => 0,
+        }
+    }
+
+    /// The root of a first state.
+    pub(crate) fn first_root(self, first: &Model) -> B256 {
+        self.root(0, &[], first)
+    }
+
+    /// The root of the state `state` after the last of `blocks`, the newest [`Self::blocks`] of a
+    /// chain, which has the height `height` above the first state.
+    pub(super) fn root(self, height: u64, blocks: &[LayeredBlock<'_>], state: &Model) -> B256 {
+        match self {
+            Self::Mpt => state.root(),
+            Self::Layered { interval } => layered_model_root(interval, height, blocks, state),
+            Self::Entries(commitment) => entries_root(commitment, state),
+        }
+    }
+}
+
+/// The root of a trie that is built from nothing. `crates/trie/tests/entries.rs` compares such tries
+/// with those of nomt-core and alloy-trie.
+fn entries_root(commitment: Commitment, state: &Model) -> B256 {
+    let mut trie = PartialTrie::new(Path::EMPTY).committed_by(commitment);
+    let entries = state.entries().iter();
+    let entries: Vec<_> = entries
+        .map(|(key, value)| crate::random::entry_change(*key, Some(value.clone())))
+        .collect();
+    let applied = trie.apply(&entries, &mut NoResolve);
+    applied.expect("a trie with nothing blinded");
+    commit(&mut [&mut trie], &mut Batch::new());
+    trie.state_root().expect("a hashed trie")
+}
