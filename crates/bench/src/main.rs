@@ -8,9 +8,11 @@ mod report;
 mod cgroup;
 mod system;
 mod state;
+mod geth;
 mod import;
 mod bal;
 mod history;
+mod bindings;
 
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, process::ExitCode};
@@ -36,6 +38,19 @@ enum Benchmark {
     BalChild {
         /// The task as JSON
         task: String,
+    },
+    /// Reads and writes of a key-value store from Rust, C and Python
+    Bindings {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        args: bindings::BindingsArgs,
+    },
+    /// The program of `bindings` in Rust, in a process of its own
+    #[command(hide = true)]
+    BindingsChild {
+        /// Number of entries
+        entries: u64,
     },
     /// Values of accounts at old blocks, and what it takes to keep them
     History {
@@ -107,6 +122,11 @@ fn run(benchmark: &Benchmark) -> Result<ExitCode, Box<dyn Error>> {
         Benchmark::Bal { common, args } => (bal::run(args, common.quick)?, common.json),
         Benchmark::BalChild { task } => {
             bal::child(task).map_err(|error| error as Box<dyn Error>)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Benchmark::Bindings { common, args } => (bindings::run(args, common.quick)?, common.json),
+        Benchmark::BindingsChild { entries } => {
+            bindings::child(*entries)?;
             return Ok(ExitCode::SUCCESS);
         }
         Benchmark::History { common, args } => (history::run(args, common.quick)?, common.json),

@@ -50,8 +50,12 @@
 //! States of old blocks are near the head restored from the block log ([`Db::view_at`]), and at any
 //! distance read from a history ([`History`]).
 //!
+//! A [`ChainReader`] reads states and proofs of a chain that another process writes.
+//!
 //! [`verify_account_proof`] verifies proofs and [`BlockWitness::execute`] verifies witnesses, both
 //! without a database.
+
+mod reader;
 
 pub use alloy_primitives::{Address, B256, Bytes, KECCAK256_EMPTY, U256, keccak256};
 pub use cambium_chain::{
@@ -93,6 +97,7 @@ pub use cambium_trie::{
     StorageKey, StorageProof, TrieError, UpdateError, VerifiedAccount, Witness, WitnessError,
     verify_account_proof,
 };
+pub use reader::{ChainReader, existing_disk};
 pub use revm;
 
 /// Compiles the examples in the README.

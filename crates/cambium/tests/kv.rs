@@ -88,8 +88,28 @@ fn values_are_put_read_and_deleted() {
     let file = stored.write("value", "from a file");
     stored.run(&["put", "carol", &format!("@{file}")]).done();
     assert_eq!(stored.say(&["get", "carol"]).done().stdout, "from a file\n");
+    // One that is too long for its leaf, and one that is too long for any store.
+    let long = "long ".repeat(200_000);
+    let file = stored.write("long", &long);
+    stored.run(&["put", "dave", &format!("@{file}")]).done();
+    assert_eq!(
+        stored.say(&["get", "dave"]).done().stdout,
+        long.clone() + "\n"
+    );
+    let listed = stored.run(&["list"]).done().json();
+    assert!(
+        listed["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|it| it["value"] == hex(&long))
+    );
+    let file = stored.write("too-long", &"x".repeat((16 << 20) + 1));
+    stored
+        .run(&["put", "erin", &format!("@{file}")])
+        .fails(1, &["too-long", "at most 16777216"]);
     let deleted = stored.run(&["delete", "alice", "nobody"]).done().json();
-    assert_eq!(deleted["number"], 3);
+    assert_eq!(deleted["number"], 4);
     assert_eq!(stored.say(&["get", "alice"]).done().stdout, "(none)\n");
     // Older commits, by number and by root.
     assert_eq!(
@@ -103,6 +123,37 @@ fn values_are_put_read_and_deleted() {
     );
     let at = stored.run(&["root", "--commit", "1"]).done().json();
     assert_eq!(at["root"], put["root"]);
+}
+
+#[test]
+fn a_rotten_value_is_named_by_whoever_reads_it() {
+    let stored = Stored::new("binary-blake3");
+    let file = stored.write("value", &"value ".repeat(10_000));
+    stored
+        .run(&["put", "alice", &format!("@{file}"), "bob", "100"])
+        .done();
+    let store = stored.path("store");
+    let check = || cambium(["db", "check", "--json", "-d", store.to_str().unwrap()]);
+    let segment = store.join("values/00000001.val");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[30_000] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let name = keccak256("alice").to_string();
+    stored
+        .run(&["get", "alice"])
+        .fails(4, &["00000001.val", &name, "backup"]);
+    stored.run(&["get", "bob"]).done();
+    let found = check().json();
+    assert_eq!(found["sound"], false, "{found}");
+    assert_eq!(found["values"], 1);
+    let damage = found["damage"][0].as_str().unwrap();
+    assert!(
+        damage.contains("00000001.val") && damage.contains(&name),
+        "{damage}"
+    );
+    stored.run(&["put", "alice", &format!("@{file}")]).done();
+    stored.run(&["get", "alice"]).done();
+    assert_eq!(check().json()["sound"], true);
 }
 
 #[test]

@@ -14,8 +14,11 @@ use crate::{
 };
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, BlockId, BlockNumber, Changes, Path, SlotValue};
-use cambium_state::{StateTrie, View, account_info};
-use cambium_trie::{EMPTY_ROOT, ExtractedRange, LeafRange, PartialTrie, ProofTargets};
+use cambium_state::{StateError, StateTrie, View, account_info};
+use cambium_trie::{
+    AccountProof, EMPTY_ROOT, ExtractedRange, LeafRange, NoResolve, PartialTrie, ProofTargets,
+    StorageKey, TrieError, UpdateError,
+};
 use revm::{
     DatabaseRef, bytecode::Bytecode, database_interface::DBErrorMarker, state::AccountInfo,
 };
@@ -234,6 +237,31 @@ impl HistoryView {
         nodes.read_paths_ahead(keys);
         let mut trie = nodes.root()?;
         trie.extract(keys, &mut nodes).map_err(trie_error)
+    }
+
+    /// Proves the values, or the absence, of the account at `address` and of some of its slots, as
+    /// `eth_getProof` does (EIP-1186).
+    ///
+    /// # Errors
+    ///
+    /// As [`HistoryView::extract`].
+    pub fn prove_account(
+        &self,
+        address: Address,
+        slots: &[StorageKey],
+    ) -> Result<AccountProof, HistoryError> {
+        let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
+        let targets = ProofTargets::new(vec![(keccak256(address), paths)]);
+        // The extracted trie has all nodes of the proof, so there is nothing to resolve.
+        self.extract(&targets)?
+            .prove_account(address, slots, &mut NoResolve)
+            .map_err(|error| {
+                let error = match error {
+                    UpdateError::Trie(error) => error,
+                    UpdateError::Resolve(missing) => TrieError::NoNode { path: missing.path },
+                };
+                StateError::Trie(error).into()
+            })
     }
 
     /// Extracts the nodes on the paths to `keys`, and all nodes that applying `changes` needs.

@@ -2,11 +2,10 @@
 
 use crate::{error::KvError, range::KeyRange};
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::INLINE_VALUE_BYTES_MAX;
 use std::collections::BTreeMap;
 
 /// Largest value, in bytes.
-pub const VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX;
+pub const VALUE_BYTES_MAX: usize = cambium_primitives::VALUE_BYTES_MAX;
 
 /// Puts and deletions that are written together. Of several for one key the last counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

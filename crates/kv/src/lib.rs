@@ -1,7 +1,7 @@
 //! An authenticated key-value store with serializable transactions.
 //!
-//! Keys have 32 bytes, values up to [`VALUE_BYTES_MAX`], which is 512 for now. Each commit has a root
-//! that commits to all entries.
+//! Keys have 32 bytes, values up to [`VALUE_BYTES_MAX`], 16 MiB. Each commit has a root that commits to
+//! all entries.
 //! A [`Transaction`] reads one snapshot and keeps its writes to itself until it is committed. It is
 //! committed only if everything that it read, absent keys and ranges included, is still so.
 //!
@@ -78,4 +78,4 @@ pub use reads::ReadTarget;
 pub use recent::{Conflict, ConflictWriter};
 pub use shared::Commit;
 pub use store::{GroupCommit, GroupPrepared, Store, StoreLoader};
-pub use transaction::{Entries, Transaction};
+pub use transaction::{Cursor, Entries, Transaction};

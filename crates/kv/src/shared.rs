@@ -18,7 +18,7 @@ use crate::{
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
 use alloy_primitives::{B256, Bytes, Keccak256};
-use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue};
+use cambium_primitives::{AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes};
 use cambium_state::{BlockMeta, Db, Recovery, Sealed, View};
 use parking_lot::{Mutex, MutexGuard};
 use std::{collections::BTreeMap, sync::Arc};
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
 /// What a transaction asks to be committed.
 pub(crate) struct Work {
     pub(crate) snapshot: View,
+    /// Whether the snapshot was a prepared commit when the transaction began.
+    pub(crate) on_prepared: bool,
     pub(crate) reads: ReadSet,
     pub(crate) writes: WriteBatch,
 }
@@ -136,13 +138,13 @@ impl Committing<'_> {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut read = Vec::new();
         for (position, work) in group.into_iter().enumerate() {
+            if work.writes.is_empty() {
+                outcomes.push(self.validate_reader(&work, &parent));
+                continue;
+            }
             let reads = work.reads.sorted();
-            // A transaction that writes nothing is valid where it began.
-            let done = match work.writes.is_empty() {
-                true => Ok(()),
-                false => self.validate(&work.snapshot, &reads, &parent, &writers),
-            };
-            if done.is_ok() && !work.writes.is_empty() {
+            let done = self.validate(&work.snapshot, &reads, &parent, &writers);
+            if done.is_ok() {
                 writers.add(position, &work.writes);
                 writes.append(work.writes);
                 read.extend_from_slice(reads.keys());
@@ -161,10 +163,11 @@ impl Committing<'_> {
         Ok(PreparedGroup { prepared, outcomes })
     }
 
-    /// A group is built on the newest commit, unless one of its transactions began on a prepared one.
+    /// A group is built on the newest commit, unless one of its writers began on a prepared one.
     fn parent_of(&self, group: &[Work]) -> Result<Parent, KvError> {
         let db = &self.shared.db;
-        let snapshots = group.iter().map(|work| &work.snapshot);
+        let writers = group.iter().filter(|work| !work.writes.is_empty());
+        let snapshots = writers.map(|work| &work.snapshot);
         for view in snapshots.filter(|view| !self.recent.knows(view.block())) {
             let block = view.block();
             // What was rolled back is committed: on another branch.
@@ -173,6 +176,17 @@ impl Committing<'_> {
             }
         }
         Ok(Parent::Newest(db.view()?))
+    }
+
+    /// A transaction that writes nothing is valid where it began, unless that was never committed.
+    fn validate_reader(&self, work: &Work, parent: &Parent) -> Result<(), KvError> {
+        let block = work.snapshot.block();
+        let is_parent = matches!(parent, Parent::Prepared(view) if view.block() == block);
+        let is_valid = !work.on_prepared || is_parent || self.recent.knows(block);
+        match is_valid || self.shared.db.has(block)? {
+            true => Ok(()),
+            false => Err(KvError::SnapshotNotCommitted(block)),
+        }
     }
 
     /// Checks that a transaction would read the same if it ran now, after the earlier winners of its
@@ -226,10 +240,11 @@ impl Committing<'_> {
     ) -> Result<PreparedCommit, KvError> {
         let db = &self.shared.db;
         let (parent, keys) = (view.block(), writes.keys());
+        let session = view.session();
         let mut changes = Vec::with_capacity(writes.len());
         for (path, value) in writes {
             let account = match value {
-                Some(value) => AccountUpdate::Entry(EntryValue::Inline(value)),
+                Some(value) => AccountUpdate::Entry(session.value(&path, value)?),
                 None => AccountUpdate::Delete,
             };
             changes.push(AccountDiff {
@@ -239,7 +254,7 @@ impl Committing<'_> {
                 slots: Vec::new(),
             });
         }
-        let (session, changes) = (view.session(), Changes::new(changes));
+        let changes = Changes::new(changes);
         let mut witness = None;
         if let Some(mut read) = read {
             read.sort_unstable();

@@ -9,7 +9,7 @@ use crate::{
     transaction::Transaction,
 };
 use alloy_primitives::{B256, Bytes};
-use cambium_primitives::{BlockNumber, EntryValue};
+use cambium_primitives::BlockNumber;
 use cambium_state::{
     CheckProgress, CheckReport, Db, LeafKind, Loader, Recovery, StateError, Stats, View,
 };
@@ -150,7 +150,7 @@ impl Store {
     ///
     /// None today.
     pub fn begin(&self) -> Result<Transaction, KvError> {
-        Ok(self.begin_with(self.shared.db.view()?))
+        Ok(self.begin_with(self.shared.db.view()?, false))
     }
 
     /// Begins a transaction at an older commit: to read what was there, or to write if nothing that
@@ -160,7 +160,7 @@ impl Store {
     ///
     /// [`KvError::State`] if there is no such commit, or if it is not kept.
     pub fn begin_at(&self, number: BlockNumber) -> Result<Transaction, KvError> {
-        Ok(self.begin_with(self.shared.db.view_at(number)?))
+        Ok(self.begin_with(self.shared.db.view_at(number)?, false))
     }
 
     /// Begins a transaction on a prepared commit, whether or not it is committed by then.
@@ -170,7 +170,7 @@ impl Store {
     /// [`KvError::OtherStore`], and [`KvError::State`] if what it is built on was dropped.
     pub fn begin_on(&self, prepared: &Prepared) -> Result<Transaction, KvError> {
         check_store(&self.shared, &prepared.shared, || prepared.id())?;
-        Ok(self.begin_with(prepared.view()?))
+        Ok(self.begin_with(prepared.view()?, true))
     }
 
     /// Finds the newest commit with this root. It looks back from the newest one, as far as commits are
@@ -224,8 +224,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`KvError::OtherStore`] before anything is done, and [`KvError::State`] if the disk fails. That
-    /// a transaction lost is its own outcome, and no error.
+    /// [`KvError::OtherStore`] before anything is done, [`KvError::NotNext`] if a transaction with
+    /// writes began on a prepared commit that is not committed, and [`KvError::State`] if the disk
+    /// fails. That a transaction lost is its own outcome, and no error.
     pub fn commit_all(&self, transactions: Vec<Transaction>) -> Result<GroupCommit, KvError> {
         let works = self.works(transactions)?;
         let mut committing = self.shared.committing();
@@ -308,8 +309,8 @@ impl Store {
             .collect())
     }
 
-    fn begin_with(&self, view: View) -> Transaction {
-        Transaction::new(self.shared.clone(), view)
+    fn begin_with(&self, view: View, on_prepared: bool) -> Transaction {
+        Transaction::new(self.shared.clone(), view, on_prepared)
     }
 }
 
@@ -354,7 +355,8 @@ impl StoreLoader {
     pub fn put(&mut self, key: B256, value: impl Into<Bytes>) -> Result<(), KvError> {
         let value = value.into();
         check_value(&key, &value)?;
-        Ok(self.loader.entry(key, &EntryValue::Inline(value))?)
+        let value = self.loader.value(&key, value)?;
+        Ok(self.loader.entry(key, &value)?)
     }
 
     /// Writes everything, as commit 0.

@@ -10,7 +10,7 @@
 //! A commit succeeds only if everything that the transaction read would read the same at the newest
 //! commit. So committed transactions are *serializable* in the order of their commits: each acts
 //! as if it had run alone, at the moment of its commit. A transaction without writes acts as if it
-//! had run at its snapshot, and never fails.
+//! had run at its snapshot, and never fails for what others write.
 
 use crate::{
     batch::WriteBatch,
@@ -22,11 +22,11 @@ use crate::{
     shared::{Commit, MakeWitness, Shared, Work},
 };
 use alloy_primitives::{B256, Bytes};
+use cambium_primitives::BlockId;
 use cambium_state::View;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    iter::Peekable,
     num::NonZeroUsize,
     ops::{ControlFlow, RangeBounds},
     sync::Arc,
@@ -38,15 +38,17 @@ use std::{
 pub struct Transaction {
     pub(crate) shared: Arc<Shared>,
     snapshot: View,
+    on_prepared: bool,
     reads: Mutex<ReadSet>,
     writes: WriteBatch,
 }
 
 impl Transaction {
-    pub(crate) fn new(shared: Arc<Shared>, snapshot: View) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, snapshot: View, on_prepared: bool) -> Self {
         Self {
             shared,
             snapshot,
+            on_prepared,
             reads: Mutex::new(ReadSet::default()),
             writes: WriteBatch::new(),
         }
@@ -105,7 +107,16 @@ impl Transaction {
     /// writes among them. As far as the iteration gets, the range counts as read: an entry that
     /// another transaction adds there before the commit is a conflict.
     pub fn range(&self, bounds: impl RangeBounds<B256>) -> Entries<'_> {
-        Entries::new(self, KeyRange::within(bounds))
+        Entries {
+            transaction: self,
+            cursor: self.cursor(bounds),
+        }
+    }
+
+    /// Begins an iteration as [`Transaction::range`] does, which does not borrow the transaction: what
+    /// is written ahead of the cursor meanwhile is visited, too.
+    pub fn cursor(&self, bounds: impl RangeBounds<B256>) -> Cursor {
+        Cursor::new(self.snapshot.block(), KeyRange::within(bounds))
     }
 
     /// Sets the value at `key`. The empty value is a value.
@@ -182,8 +193,9 @@ impl Transaction {
     /// [`KvError::Conflict`] if what it read was written since its snapshot, and
     /// [`KvError::SnapshotTooOld`] if that is not known any more: it can be run again. In both cases
     /// nothing was written. [`KvError::NotNext`] if it began on a prepared commit that is not
-    /// committed, and [`KvError::SnapshotNotCommitted`] if its snapshot was rolled back. After a
-    /// failed write or sync ([`KvError::State`]) the store refuses further commits.
+    /// committed, and [`KvError::SnapshotNotCommitted`] if that was dropped, or if its snapshot was
+    /// rolled back. One without writes fails only if it began on a prepared commit that is not
+    /// committed. After a failed write or sync ([`KvError::State`]) the store refuses further commits.
     pub fn commit(self) -> Result<Commit, KvError> {
         let (shared, snapshot) = (self.shared.clone(), self.snapshot());
         let mut committing = shared.committing();
@@ -214,6 +226,9 @@ impl Transaction {
     }
 
     fn prepared(self, make_witness: MakeWitness) -> Result<Option<Prepared>, KvError> {
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
         let shared = self.shared.clone();
         let works = vec![self.into_work()];
         let group = shared.committing().prepare(works, make_witness)?;
@@ -227,6 +242,7 @@ impl Transaction {
     pub(crate) fn into_work(self) -> Work {
         Work {
             snapshot: self.snapshot,
+            on_prepared: self.on_prepared,
             reads: self.reads.into_inner(),
             writes: self.writes,
         }
@@ -238,15 +254,30 @@ const BATCH: (usize, usize) = (16, 1024);
 /// A batch ends when its values have this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a transaction writes in a range.
-type OwnWrites<'a> = Box<dyn Iterator<Item = (&'a B256, &'a Option<Bytes>)> + Send + 'a>;
-
 /// Entries of a transaction in the order of their keys: see [`Transaction::range`].
 pub struct Entries<'a> {
     transaction: &'a Transaction,
+    cursor: Cursor,
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<(B256, Bytes), KvError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.cursor.next(self.transaction).transpose()
+    }
+}
+
+impl std::iter::FusedIterator for Entries<'_> {}
+
+/// A position in a range of a transaction's entries: see [`Transaction::cursor`].
+pub struct Cursor {
+    /// The snapshot of the transaction.
+    snapshot: BlockId,
     /// `None` if there are no keys in the range, and once all are visited.
     range: Option<KeyRange>,
-    own: Peekable<OwnWrites<'a>>,
+    /// Where to read on in the transaction's own writes; `None` if there is nothing left.
+    own_next: Option<B256>,
     /// Entries of the snapshot that were read and not visited yet.
     below: VecDeque<(B256, Bytes)>,
     /// Where to read on in the snapshot; `None` if there is nothing left.
@@ -254,30 +285,66 @@ pub struct Entries<'a> {
     batch: usize,
 }
 
-impl<'a> Entries<'a> {
-    fn new(transaction: &'a Transaction, range: Option<KeyRange>) -> Self {
-        let own: Box<dyn Iterator<Item = _> + Send> = match range {
-            Some(range) => Box::new(transaction.writes.range(range)),
-            None => Box::new(std::iter::empty()),
-        };
+impl Cursor {
+    fn new(snapshot: BlockId, range: Option<KeyRange>) -> Self {
+        let from = range.map(|range| range.from());
         Self {
-            transaction,
+            snapshot,
             range,
-            own: own.peekable(),
+            own_next: from,
             below: VecDeque::new(),
-            below_next: range.map(|range| range.from()),
+            below_next: from,
             batch: BATCH.0,
         }
     }
 
+    /// The commit whose entries it visits, beside the writes of the transaction.
+    pub const fn snapshot(&self) -> BlockId {
+        self.snapshot
+    }
+
+    /// Moves to the next entry and returns it; `None` if there are no more. Up to there the range counts
+    /// as read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`]. There are no more entries after an error.
+    ///
+    /// # Panics
+    ///
+    /// If `transaction` has another snapshot than the one that made the cursor.
+    pub fn next(&mut self, transaction: &Transaction) -> Result<Option<(B256, Bytes)>, KvError> {
+        assert_eq!(
+            self.snapshot,
+            transaction.snapshot.block(),
+            "a cursor of another snapshot"
+        );
+        let Some(range) = self.range else {
+            return Ok(None);
+        };
+        let next = self.merged(transaction, range);
+        let read = match &next {
+            Ok(Some((key, _))) => KeyRange::new(range.from(), *key),
+            Ok(None) => Some(range),
+            Err(_) => None,
+        };
+        if let Some(read) = read {
+            transaction.reads.lock().add_range(read);
+        }
+        if !matches!(next, Ok(Some(_))) {
+            self.range = None;
+        }
+        next
+    }
+
     /// Reads the next entries of the snapshot, unless there are some.
-    fn fill(&mut self, range: KeyRange) -> Result<(), KvError> {
+    fn fill(&mut self, snapshot: &View, range: KeyRange) -> Result<(), KvError> {
         let Some(from) = self.below_next.filter(|_| self.below.is_empty()) else {
             return Ok(());
         };
         let (mut bytes, mut last) = (0, None);
         let (batch, below) = (self.batch, &mut self.below);
-        self.transaction.snapshot.each_entry(&from, |key, value| {
+        snapshot.each_entry(&from, |key, value| {
             if !range.contains(&key) {
                 return ControlFlow::Break(());
             }
@@ -297,49 +364,33 @@ impl<'a> Entries<'a> {
     }
 
     /// The next entry, of the transaction's own writes or of the snapshot; deletions are skipped.
-    fn merged(&mut self, range: KeyRange) -> Result<Option<(B256, Bytes)>, KvError> {
+    fn merged(
+        &mut self,
+        transaction: &Transaction,
+        range: KeyRange,
+    ) -> Result<Option<(B256, Bytes)>, KvError> {
         loop {
-            self.fill(range)?;
+            self.fill(&transaction.snapshot, range)?;
             let below = self.below.front().map(|(key, _)| *key);
-            let own = self.own.peek().map(|(key, _)| **key);
-            let is_own = match (own, below) {
-                (None, None) => return Ok(None),
-                (None, Some(_)) => false,
-                (Some(_), None) => true,
-                (Some(own), Some(below)) => own <= below,
+            let own = self
+                .own_next
+                .filter(|_| !transaction.writes.is_empty())
+                .and_then(|next| KeyRange::new(next, range.through()))
+                .and_then(|rest| transaction.writes.range(rest).next());
+            let Some((key, own)) = own.filter(|(key, _)| below.is_none_or(|below| **key <= below))
+            else {
+                let next = self.below.pop_front();
+                // A write behind the cursor is not visited, whenever it is made.
+                self.own_next = next.as_ref().and_then(|(key, _)| successor(key));
+                return Ok(next);
             };
-            if !is_own {
-                return Ok(self.below.pop_front());
-            }
-            if own == below {
+            if below == Some(*key) {
                 self.below.pop_front();
             }
-            if let Some((key, Some(value))) = self.own.next() {
+            self.own_next = successor(key);
+            if let Some(value) = own {
                 return Ok(Some((*key, value.clone())));
             }
         }
     }
 }
-
-impl Iterator for Entries<'_> {
-    type Item = Result<(B256, Bytes), KvError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let range = self.range?;
-        let next = self.merged(range);
-        let read = match &next {
-            Ok(Some((key, _))) => KeyRange::new(range.from(), *key),
-            Ok(None) => Some(range),
-            Err(_) => None,
-        };
-        if let Some(read) = read {
-            self.transaction.reads.lock().add_range(read);
-        }
-        if !matches!(next, Ok(Some(_))) {
-            self.range = None;
-        }
-        next.transpose()
-    }
-}
-
-impl std::iter::FusedIterator for Entries<'_> {}

@@ -4,7 +4,7 @@
 mod support;
 
 use alloy_primitives::{B256, Bytes};
-use cambium_kv::{KeyRange, KvError, Store, Transaction, VALUE_BYTES_MAX, WriteBatch};
+use cambium_kv::{KeyRange, KvError, Store, Transaction, WriteBatch};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -97,11 +97,7 @@ impl Histories<'_> {
             _ => {
                 let unique = self.values.fetch_add(1, Ordering::Relaxed);
                 // Some are stored apart from their leaves.
-                let size = if rng.percent(5) {
-                    600.min(VALUE_BYTES_MAX)
-                } else {
-                    8
-                };
+                let size = if rng.percent(5) { 600 } else { 8 };
                 let mut bytes = unique.to_be_bytes().to_vec();
                 bytes.resize(size, 0x11);
                 let value = Bytes::from(bytes);

@@ -65,6 +65,8 @@ pub struct CheckReport {
     pub pages: u64,
     /// Number of codes whose bytes have the right hash.
     pub codes: u64,
+    /// Number of long values of a key-value database whose bytes were read.
+    pub values: u64,
     /// Number of canonical blocks read from the log.
     pub blocks: u64,
     /// Descriptions of the damage, each with the file or the path: at most the first

@@ -71,7 +71,7 @@ pub use pages::{
 pub use read::{
     ahead::AheadReader,
     batch::{CHUNK_KEYS, PARALLEL_KEYS_MIN},
-    snapshot::Snapshot,
+    snapshot::{Entries, Slots, Snapshot},
 };
 pub use rebuild::rebuild;
 pub use reclaim::Reclaimer;

@@ -48,7 +48,8 @@
 //! | `options` | memory budget, retention of old blocks, sizes of files |
 //! | `form` | commitment and kind of leaves, in the manifest |
 //! | `health` | fail-stop after a failed write or sync |
-//! | `store` | pages, parts of the index and codes, with their caches |
+//! | `values` | values stored apart from their leaves: pins, accounting, cleaning, removal |
+//! | `store` | pages, parts of the index, codes and values, with their caches |
 //! | `log` | the block log: records, positions of blocks, block index, retention |
 //! | `layers` | blocks above the base: their values by key, and the tree that they form |
 //! | `tries` | the tries of these blocks, in shards, which compute state roots |
@@ -63,6 +64,7 @@ mod layered;
 mod options;
 mod form;
 mod health;
+mod values;
 mod store;
 mod log;
 mod layers;
@@ -81,7 +83,7 @@ pub use cambium_snapshot::{
     CheckProgress, CheckReport, CounterValues, Latency, LoadProgress, PagePin, RootLoader,
     StateError, bytecode, pool::lower_priority,
 };
-pub use cambium_store::{BackupSizes, StoreError};
+pub use cambium_store::{BackupSizes, StoreError, ValueStats};
 pub use db::{
     backup::{BackupPart, BackupReport, backup, backup_with},
     create::{Loaded, Loader},

@@ -1,7 +1,7 @@
 //! Options with which a database is opened: memory, retention of old blocks, and sizes of files.
 
 use cambium_snapshot::StateError;
-use cambium_store::{LogOptions, SegmentOptions};
+use cambium_store::{LogOptions, SegmentOptions, ValueOptions};
 use cambium_trie::Commitment;
 
 /// Upper limit of [`FileSizes::segments_max`].
@@ -17,9 +17,10 @@ pub struct Options {
     /// back, blocks that [`Options::keep_blocks`] has removed stay unavailable.
     pub unfinalized_blocks: usize,
     /// Number of blocks below the highest head so far that the head can go back to; a few hundred
-    /// more can be read. Older blocks leave the block log in whole files, with their changes and
-    /// access lists. `None` keeps all blocks. The branches of the newest heights are kept even if
-    /// this number is smaller.
+    /// more can be read, unless it is a key-value database. Older blocks leave the block log in whole
+    /// files, with their changes and access lists. `None` keeps all blocks, and with them every value
+    /// of a key-value database that was ever replaced, since a view of an old block may read it. The
+    /// branches of the newest heights are kept even if this number is smaller.
     pub keep_blocks: Option<u64>,
     /// Share of [`Options::memory_bytes`] for the index, in bytes; `None` for a quarter. The lower
     /// levels of a larger index stay on disk, and a cold read then takes two device reads.
@@ -70,6 +71,10 @@ pub struct FileSizes {
     /// Number of blocks whose records are kept below the oldest block of [`Options::keep_blocks`].
     /// Executing a block on that one needs the hashes of 256 ancestors, and the ommers of some.
     pub log_spare_blocks: u64,
+    /// Size at which another segment of long values begins, in bytes, at most 2 GiB. A longer value
+    /// has a segment of its own. A merge begins when as many bytes of values were written since the
+    /// one before, because only merges find out what can be removed.
+    pub value_segment_bytes_max: u64,
 }
 
 impl Default for FileSizes {
@@ -82,6 +87,7 @@ impl Default for FileSizes {
             log_file_bytes_max: log.file_bytes_max,
             log_extend_bytes: log.extend_bytes,
             log_spare_blocks: 256,
+            value_segment_bytes_max: ValueOptions::default().segment_bytes_max,
         }
     }
 }
@@ -93,6 +99,13 @@ impl FileSizes {
             segment_bytes_max: self.segment_bytes_max,
             buffer_bytes: self.segment_buffer_bytes,
             segments_max: self.segments_max,
+        }
+    }
+
+    /// The store's options for value segments.
+    pub(crate) const fn values(&self) -> ValueOptions {
+        ValueOptions {
+            segment_bytes_max: self.value_segment_bytes_max,
         }
     }
 
@@ -148,6 +161,11 @@ impl Options {
                 0..=1 << 31,
             ),
             ("log_extend_bytes", files.log_extend_bytes, 0..=1 << 31),
+            (
+                "value_segment_bytes_max",
+                files.value_segment_bytes_max,
+                0..=1 << 31,
+            ),
         ];
         match refused
             .iter()

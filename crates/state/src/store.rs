@@ -1,11 +1,11 @@
-//! The files below the layers: pages, parts of the index, contract codes, and what may be
-//! reclaimed.
+//! The files below the layers: pages, parts of the index, contract codes, long values, and what may
+//! be reclaimed.
 
-use crate::health::Health;
+use crate::{health::Health, values::LongValues};
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{B256, Bytes, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, AccountUpdate, Changes, StoredValue};
+use cambium_primitives::{Account, AccountUpdate, Changes, EntryValue, StoredValue};
 use cambium_snapshot::{CodeCache, Counters, Pages, PartCache, Reclaimer, StateError};
 use cambium_store::{Codes, StoreError};
 use parking_lot::Mutex;
@@ -20,17 +20,55 @@ pub(crate) struct Store {
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
     pub(crate) code_cache: CodeCache,
+    /// Values that are too long for their leaves; `None` if the leaves are accounts.
+    pub(crate) values: Option<LongValues>,
     /// Retired pages and lent files. While it is locked, only locks of `pages` are taken.
     pub(crate) reclaim: Mutex<Reclaimer>,
 }
 
 impl Store {
-    /// Reads a value that is stored apart from its leaf.
-    pub(crate) fn stored_value(&self, stored: &StoredValue) -> Result<Bytes, StateError> {
-        Err(StateError::MissingValue {
+    /// The stored values of the database, of which `stored` is said to be one.
+    pub(crate) fn values_with(&self, stored: &StoredValue) -> Result<&LongValues, StateError> {
+        self.values.as_ref().ok_or(StateError::MissingValue {
             hash: stored.hash,
             place: stored.place.get(),
         })
+    }
+
+    /// Returns the bytes of the value at `key`, read from where it is stored if it is not in its
+    /// leaf.
+    pub(crate) fn whole_value(&self, key: &B256, value: EntryValue) -> Result<Bytes, StateError> {
+        match value {
+            EntryValue::Inline(bytes) => Ok(bytes),
+            EntryValue::Stored(stored) => self.values_with(&stored)?.read(key, &stored),
+        }
+    }
+
+    /// Does the same as [`Store::whole_value`] for many keys, with all reads in flight at once.
+    pub(crate) fn whole_values(
+        &self,
+        keys: &[B256],
+        values: Vec<Option<EntryValue>>,
+    ) -> Result<Vec<Option<Bytes>>, StateError> {
+        let stored = keys
+            .iter()
+            .zip(&values)
+            .filter_map(|(key, value)| match value {
+                Some(EntryValue::Stored(stored)) => Some((*key, *stored)),
+                _ => None,
+            });
+        let stored: Vec<_> = stored.collect();
+        let read = match stored.first() {
+            Some((_, first)) => self.values_with(first)?.read_batch(&stored),
+            None => Vec::new(),
+        };
+        let mut read = read.into_iter();
+        let whole = |value: Option<EntryValue>| match value {
+            None => Ok(None),
+            Some(EntryValue::Inline(bytes)) => Ok(Some(bytes)),
+            Some(EntryValue::Stored(_)) => read.next().transpose(),
+        };
+        values.into_iter().map(whole).collect()
     }
 
     /// Stores a block's code. A failed write poisons the engine.

@@ -9,7 +9,7 @@
 //! log/00000001.log ...   BlockLog       state changes of each block; a commit is one append and sync
 //! segments/00000001.seg  Segments       leaf pages, appended by merges, never overwritten
 //! codes.dat              Codes          contract code by hash
-//! values/00000001.val    Values         long values, by place (not used yet)
+//! values/00000001.val    Values         values that are too long for their leaves, by place
 //! readers/00000007-...   ReaderLock     one file per reader process, naming the checkpoint it reads
 //! blocks.idx             BlockIndex     canonical block number -> log position; rebuilt from the log
 //! checkpoint-00000007    Checkpoint     everything else needed to open; the last two are kept, with

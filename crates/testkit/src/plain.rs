@@ -4,7 +4,7 @@ use crate::Random;
 use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_primitives::{Account, AccountDiff, AccountUpdate, BlockId, Changes};
 use cambium_state::{BlockMeta, Db, Disk, FileSizes, Loader, Options, Sealed, StateError, View};
-use cambium_store::lock_data_dir;
+use cambium_store::{StoreError, lock_data_dir};
 use std::{sync::Arc, thread, time::Duration};
 
 /// File sizes so small that files begin, are cleaned and go hundreds of times in a run.
@@ -15,6 +15,7 @@ pub const TINY_FILES: FileSizes = FileSizes {
     log_file_bytes_max: 64 << 10,
     log_extend_bytes: 16 << 10,
     log_spare_blocks: 4,
+    value_segment_bytes_max: 64 << 10,
 };
 
 /// Returns options with [`TINY_FILES`] and enough memory for small tests.
@@ -142,9 +143,10 @@ pub fn commit(db: &Db, changes: Vec<AccountDiff>, codes: Vec<(B256, Bytes)>) -> 
     root
 }
 
-/// Waits until the threads of a dropped database have let go of it.
+/// Waits until the threads of a dropped database have let go of it. Returns at once if the disk fails,
+/// as one does that has lost power: nobody can lock it any more.
 pub fn wait_until_closed(disk: &dyn Disk) {
-    while lock_data_dir(disk).is_err() {
+    while let Err(StoreError::InUse { .. }) = lock_data_dir(disk) {
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -57,7 +57,7 @@ fn counted(db: &Db, work: impl FnOnce()) -> CounterValues {
         page_reads_merge page_reads_proof page_reads_check page_reads_buffered index_reads block_index_reads node_hashes roots
         blocks_committed log_syncs merges merge_parts pages_written pages_split pages_joined
         pages_moved page_bytes_moved pages_dead page_bytes_written checkpoint_bytes_written log_bytes_written
-        block_index_bytes_written code_bytes_written
+        block_index_bytes_written code_bytes_written value_bytes_written values_moved value_bytes_moved
     }
     added
 }

@@ -51,10 +51,12 @@ fn used(manifest: &str) -> BTreeSet<String> {
                 .strip_prefix("[dependencies.")
                 .and_then(|rest| rest.strip_suffix(']'))
         };
-        uses.extend(
-            name.and_then(|name| name.strip_prefix("cambium-"))
-                .map(str::to_owned),
-        );
+        // The facade is called `cambium`.
+        let own = |name: &'_ str| match name.strip_prefix("cambium-") {
+            None if name == "cambium" => Some(name.to_owned()),
+            rest => rest.map(str::to_owned),
+        };
+        uses.extend(name.and_then(own));
     }
     uses
 }
@@ -140,9 +142,11 @@ fn rows_that_list_too_little_or_too_much_are_found() {
 #[test]
 fn manifests_and_rows_are_read_whole() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\ncambium-a.workspace = true\n\
+                    cambium = { path = \"../cambium\" }\n\
                     cambium-b = { workspace = true }\nserde = \"1\"\n[dependencies.cambium-c]\n\
                     path = \"c\"\n[dev-dependencies]\ncambium-d.workspace = true\n";
-    assert_eq!(used(manifest), ["a", "b", "c"].map(str::to_owned).into());
+    let expected = ["a", "b", "c", "cambium"];
+    assert_eq!(used(manifest), expected.map(str::to_owned).into());
     let text = "# X\n\n## Crates\n\n| crate | for | uses |\n|---|---|---|\n| `x` | all | `a`, `b` |\n\
                 | `a` | - | - |\n\n## More\n\n| `y` | z | `w` |\n";
     let table = documented(text);

@@ -344,6 +344,11 @@ const _: () = assert!(size_of::<AccountNode>() <= 100);
 const _: () = assert!(size_of::<StorageNode>() <= 100);
 const _: () = assert!(size_of::<EntryNode>() <= 120);
 
+/// Whether a value is stored apart from its leaf.
+const fn is_stored(value: &EntryValue) -> bool {
+    matches!(value, EntryValue::Stored(_))
+}
+
 /// Bytes of a value that is part of its leaf.
 fn inline_bytes(value: &EntryValue) -> usize {
     match value {
@@ -364,6 +369,8 @@ pub(crate) struct Arena {
     pub(crate) entries: Slab<EntryNode>,
     /// Bytes of inline values of entries.
     value_bytes: usize,
+    /// Number of entries whose values are stored apart from their leaves.
+    stored_values: usize,
 }
 
 impl Arena {
@@ -377,6 +384,7 @@ impl Arena {
             stubs: Slab::new(),
             entries: Slab::new(),
             value_bytes: 0,
+            stored_values: 0,
         }
     }
 
@@ -389,6 +397,11 @@ impl Arena {
             + self.stubs.memory_bytes()
             + self.entries.memory_bytes()
             + self.value_bytes
+    }
+
+    /// Returns whether there are entries whose values are stored apart from their leaves.
+    pub(crate) const fn has_stored_values(&self) -> bool {
+        self.stored_values > 0
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {
@@ -505,6 +518,7 @@ impl Arena {
 
     pub(crate) fn add_entry(&mut self, depth: usize, key: Key, value: EntryValue) -> Link {
         self.value_bytes += inline_bytes(&value);
+        self.stored_values += usize::from(is_stored(&value));
         let node = EntryNode {
             key,
             memo: NodeRef::UNKNOWN,
@@ -519,6 +533,8 @@ impl Arena {
         let node = &mut self.entries[index];
         self.value_bytes -= inline_bytes(&node.value);
         self.value_bytes += inline_bytes(&value);
+        self.stored_values -= usize::from(is_stored(&node.value));
+        self.stored_values += usize::from(is_stored(&value));
         node.value = value;
     }
 

@@ -180,6 +180,12 @@ impl PartialTrie {
         size_of::<Self>() + self.arena.memory_bytes()
     }
 
+    /// Returns whether some expanded entry has a value that is stored apart from its leaf. References
+    /// of nodes do not tell where such a value is.
+    pub fn has_stored_values(&self) -> bool {
+        self.arena.has_stored_values()
+    }
+
     /// Frees memory that is reserved for future nodes.
     pub fn shrink_to_fit(&mut self) {
         self.arena.shrink_to_fit();

@@ -12,7 +12,8 @@ use cambium_state::{Db, Options, StdDisk};
 use cambium_trie::{Lookup, ProofTargets};
 use std::{process, sync::Arc};
 
-/// Memory of the trie from which the nodes of imported blocks are made, in bytes.
+/// Memory of the trie from which the nodes of imported blocks are made, in bytes. The cache of pages has
+/// less by as much meanwhile: a process may use no more memory while it imports.
 const IMPORT_TRIE_BYTES: u64 = 16 << 20;
 
 /// A database and its history.
@@ -20,10 +21,8 @@ pub(super) struct Histories {
     db: Db,
     history: History,
     has_nodes: bool,
-    /// The blocks that were made.
-    blocks: u64,
     /// Follows the blocks that are imported, if there are any.
-    follower: Option<Follower>,
+    _follower: Option<Follower>,
     /// What all views share stays as long as there is one.
     _view: HistoryView,
 }
@@ -36,10 +35,13 @@ impl Histories {
             ..Options::default()
         };
         let (db, _) = Db::open(disk.clone(), options)?;
-        let options = HistoryOptions {
+        let mut options = HistoryOptions {
             trie_bytes: IMPORT_TRIE_BYTES,
             ..plan.history_options()
         };
+        if to_import {
+            options.cache_bytes = options.cache_bytes.saturating_sub(IMPORT_TRIE_BYTES);
+        }
         let history = match to_import {
             false => History::open_read_only(disk, &db, options)?,
             true => History::open(disk, &db, options)?,
@@ -53,21 +55,9 @@ impl Histories {
             db,
             history,
             has_nodes,
-            blocks: plan.blocks,
-            follower,
+            _follower: follower,
             _view: view,
         })
-    }
-}
-
-impl Drop for Histories {
-    /// Takes back what was imported.
-    fn drop(&mut self) {
-        if self.follower.take().is_some()
-            && let Err(error) = self.db.unwind(self.blocks)
-        {
-            eprintln!("the imported blocks stay: {error}");
-        }
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) struct Made {
     pub(super) elapsed: Duration,
 }
 
+/// Memory of the engine that takes imported blocks back, in bytes.
+const REOPEN_BYTES: u64 = 1 << 30;
+
 impl Plan {
     fn options(&self) -> Options {
         Options {
@@ -97,9 +100,21 @@ impl Plan {
         self.accounts.div_ceil(EXTRACTED as u64)
     }
 
-    /// Opens the database again. `elapsed` is what making it took.
+    /// Opens the database again, and takes back blocks that were imported while it was read. `elapsed` is
+    /// what making it took.
     pub(super) fn reopen(&self, elapsed: Duration) -> Result<Made, Failure> {
         let disk = Arc::new(StdDisk::new(self.database_dir()));
+        let roomy = Options {
+            // Whatever was merged meanwhile is gone back over.
+            memory_bytes: REOPEN_BYTES,
+            ..Options::default()
+        };
+        let (db, _) = Db::open(disk.clone(), roomy)?;
+        if db.head().number > self.blocks {
+            db.unwind(self.blocks)?;
+            db.flush(0)?;
+        }
+        drop(db);
         let (db, _) = Db::open(disk, self.options())?;
         Ok(Made { db, elapsed })
     }

@@ -22,11 +22,12 @@ mod leveldb;
 mod mdbx;
 mod kind;
 mod reads;
+mod geth;
 
 use self::{
     kind::Kind,
     plan::{Failure, Plan, make_empty},
-    reads::read_in_process,
+    reads::read_in_processes,
 };
 use crate::report::{Notes, Report, Target, data_dir};
 use clap::{Args, ValueEnum};
@@ -68,8 +69,11 @@ pub(crate) struct HistoryArgs {
     #[arg(long, default_value_t = 512)]
     trie_memory: u64,
     /// Memory of a process that reads in MiB, page cache included
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 160)]
     process_memory: u64,
+    /// Memory of geth in MiB, page cache included
+    #[arg(long, default_value_t = 512)]
+    geth_memory: u64,
     /// Numbers of threads that read, besides one
     #[arg(long, value_delimiter = ',', default_value = "16")]
     threads: Vec<u64>,
@@ -92,6 +96,11 @@ enum Peer {
     Leveldb,
     /// Branches and accounts with their former values by block, as op-reth keeps them for proofs
     Mdbx,
+    /// geth's archive of a chain of its own, over JSON-RPC. It is built once from its module
+    /// github.com/ethereum/go-ethereum, through the Go module proxy, and needs Go, and 8 GB of memory for each
+    /// million of --accounts
+    Geth,
+    /// LevelDB and MDBX
     All,
 }
 
@@ -119,7 +128,8 @@ impl HistoryArgs {
     }
 
     fn has_peer(&self, peer: Peer) -> bool {
-        self.peers.contains(&peer) || self.peers.contains(&Peer::All)
+        let is_of_all = matches!(peer, Peer::Leveldb | Peer::Mdbx);
+        self.peers.contains(&peer) || is_of_all && self.peers.contains(&Peer::All)
     }
 
     fn kinds(&self) -> impl Iterator<Item = Kind> {
@@ -151,10 +161,16 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         false => None,
     };
     let mut read = |kind: Kind, mut built: Map<String, Value>, report: &mut Report| {
-        let (read, errors) = read_in_process(&plan, kind, &threads, &mut notes)?;
         built.insert("history".to_owned(), json!(kind.name()));
-        built.extend(read);
-        report.errors.extend(errors);
+        // The others are measured all the same.
+        match read_in_processes(&plan, kind, &threads, &mut built, &mut notes) {
+            Ok(errors) => report.errors.extend(errors),
+            Err(error) => report.errors.push(format!(
+                "{}: the process that reads may use {} MiB (--process-memory): {error}",
+                kind.name(),
+                plan.process_memory >> 20,
+            )),
+        }
         report.results.push(built.clone());
         Ok::<_, Failure>(built)
     };
@@ -180,6 +196,17 @@ fn measure(args: &HistoryArgs, quick: bool) -> Result<Report, Failure> {
         read(Kind::Mdbx, of_peer, &mut report)?;
     }
     drop(made);
+    if args.has_peer(Peer::Geth) {
+        let memory = args.geth_memory << 20;
+        let (of_peer, errors) = geth::measure(&plan, memory, &threads, &mut notes)?;
+        notes.add(format!(
+            "{}: a chain of its own, of payments; round trips of JSON-RPC over its socket; {} MiB",
+            geth::NAME,
+            args.geth_memory
+        ));
+        report.errors.extend(errors);
+        report.results.push(of_peer);
+    }
     report.notes = notes.into_lines();
     fs::remove_dir_all(&plan.dir)?;
     Ok(report)

@@ -29,10 +29,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(1_800);
 struct Task {
     plan: Plan,
     kind: Kind,
-    /// Numbers of threads that read, one after another.
-    threads: Vec<u64>,
+    part: Part,
     /// The cgroup that the process joins first.
     cgroup: Option<PathBuf>,
+}
+
+/// What one process does. Memory that a process has freed and not returned counts, so the next part has
+/// a new one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Part {
+    /// Reads, with these numbers of threads one after another.
+    Reads(Vec<u64>),
+    /// Reads with one thread while blocks are imported.
+    Importing,
 }
 
 /// What a process tells.
@@ -50,21 +59,47 @@ struct Reads {
     errors: Vec<String>,
 }
 
-/// Reads in a process of its own. Returns figures, and what was wrong.
-pub(super) fn read_in_process(
+/// Reads in processes of their own. Adds to figures, and returns what was wrong.
+pub(super) fn read_in_processes(
     plan: &Plan,
     kind: Kind,
     threads: &[u64],
+    figures: &mut Map<String, Value>,
     notes: &mut Notes,
-) -> Result<(Map<String, Value>, Vec<String>), Failure> {
+) -> Result<Vec<String>, Failure> {
+    let reads = Part::Reads(threads.to_vec());
+    let mut errors = read_in_process(plan, kind, reads, figures, notes)?;
+    if plan.imported > 0 {
+        errors.extend(read_in_process(
+            plan,
+            kind,
+            Part::Importing,
+            figures,
+            notes,
+        )?);
+    }
+    Ok(errors)
+}
+
+fn read_in_process(
+    plan: &Plan,
+    kind: Kind,
+    part: Part,
+    figures: &mut Map<String, Value>,
+    notes: &mut Notes,
+) -> Result<Vec<String>, Failure> {
     if let Err(error) = system::drop_caches() {
         notes.add(format!("caches are not dropped ({error})"));
     }
     let group = Cgroup::or_note(kind.name(), plan.process_memory, notes);
+    let peak = match part {
+        Part::Reads(_) => "cgroup_peak_mib",
+        Part::Importing => "importing_cgroup_peak_mib",
+    };
     let task = Task {
         plan: plan.clone(),
         kind,
-        threads: threads.to_vec(),
+        part,
         cgroup: group.as_ref().map(Cgroup::members),
     };
     let process = Process {
@@ -77,14 +112,12 @@ pub(super) fn read_in_process(
         read = Some(event);
         Next::GoOn
     })?;
-    let ReadAll {
-        mut figures,
-        errors,
-    } = read.ok_or("the child told nothing")?;
-    if let Some(peak) = group.as_ref().and_then(Cgroup::peak_bytes) {
-        figures.insert("cgroup_peak_mib".to_owned(), json!(peak >> 20));
+    let read = read.ok_or("the child told nothing")?;
+    figures.extend(read.figures);
+    if let Some(bytes) = group.as_ref().and_then(Cgroup::peak_bytes) {
+        figures.insert(peak.to_owned(), json!(bytes >> 20));
     }
-    Ok((figures, errors))
+    Ok(read.errors)
 }
 
 /// Executes the request of a parent.
@@ -92,40 +125,47 @@ pub(crate) fn child(task: &str) -> Result<(), Failure> {
     let task: Task = serde_json::from_str(task)?;
     // What it takes to check the reads is not part of the limit.
     let (truth, roots) = (Truth::new(&task.plan), task.plan.roots()?);
+    let nonce = |index, number| truth.nonce(index, number);
     if let Some(members) = &task.cgroup {
         cgroup::join(members)?;
     }
-    let mut states = task.kind.open(&task.plan, false)?;
+    let is_importing = matches!(task.part, Part::Importing);
+    let states = task.kind.open(&task.plan, is_importing)?;
     let (mut figures, mut errors) = (Map::new(), Vec::new());
     let mut add = |(of_these, wrong): (Map<String, Value>, Vec<String>), prefix: &str| {
         errors.extend(wrong);
         let named = |(name, value)| (format!("{prefix}{name}"), value);
         figures.extend(of_these.into_iter().map(named));
     };
-    for count in &task.threads {
-        let prefix = match count {
-            1 => String::new(),
-            count => format!("{count}_threads_"),
-        };
-        let read = read_with(&*states, &task.plan, *count, &truth, &roots)?;
-        add(read, &prefix);
-    }
-    if task.plan.imported > 0 {
-        drop(states);
-        states = task.kind.open(&task.plan, true)?;
-        let read = read_while_importing(&*states, &task.plan, &truth, &roots)?;
-        add(read, "importing_");
+    match &task.part {
+        Part::Reads(threads) => {
+            for count in threads {
+                let prefix = match count {
+                    1 => String::new(),
+                    count => format!("{count}_threads_"),
+                };
+                let read = read_with(&*states, &task.plan, *count, &nonce, &roots)?;
+                add(read, &prefix);
+            }
+        }
+        Part::Importing => {
+            let read = read_while_importing(&*states, &task.plan, &nonce, &roots)?;
+            add(read, "importing_");
+        }
     }
     drop(states);
     tell(&ReadAll { figures, errors })
 }
 
+/// The nonce of an account after a block, as it should be.
+type Nonce<'a> = &'a (dyn Fn(u64, u64) -> u64 + Sync);
+
 /// Reads with a number of threads. Each has its own part of the reads.
-fn read_with(
+pub(super) fn read_with(
     states: &dyn OldStates,
     plan: &Plan,
     threads: u64,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let (io, before) = (Io::now(&plan.dir), states.history_reads());
@@ -137,7 +177,7 @@ fn read_with(
                 scope.spawn(move || {
                     let reads = plan.reads(threads).skip(thread as usize);
                     let reads = reads.step_by(threads as usize);
-                    read_some(states, reads, truth, roots)
+                    read_some(states, reads, nonce, roots)
                 })
             })
             .collect();
@@ -192,7 +232,7 @@ fn read_with(
 fn read_while_importing(
     states: &dyn OldStates,
     plan: &Plan,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<(Map<String, Value>, Vec<String>), Failure> {
     let is_over = AtomicBool::new(false);
@@ -214,7 +254,7 @@ fn read_while_importing(
             }
             Ok((count, slowest))
         });
-        let read = read_with(states, plan, 1, truth, roots);
+        let read = read_with(states, plan, 1, nonce, roots);
         let elapsed = start.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let imported = importing.join();
@@ -233,7 +273,7 @@ fn read_while_importing(
 fn read_some(
     states: &dyn OldStates,
     reads: impl Iterator<Item = (u64, u64)>,
-    truth: &Truth,
+    nonce: Nonce<'_>,
     roots: &[B256],
 ) -> Result<Reads, Failure> {
     let mut all = Reads::default();
@@ -246,10 +286,10 @@ fn read_some(
         if found.root.is_some_and(|found| found != root) {
             all.errors.push(format!("the root at block {number}"));
         }
-        let nonce = truth.nonce(index, number);
-        if found.nonce != Some(nonce) {
+        let expected = nonce(index, number);
+        if found.nonce != Some(expected) {
             all.errors.push(format!(
-                "account {index} at block {number}: {:?}, not {nonce}",
+                "account {index} at block {number}: {:?}, not {expected}",
                 found.nonce
             ));
         }

@@ -52,6 +52,7 @@ fn stats_table(stats: &Stats, genesis: BlockId, chain_id: Option<u64>) -> Table 
         )
         .row("unreadable pages", count(stats.unreadable_pages as u64))
         .row("contract codes", count(stats.codes as u64))
+        .row("long values", values(stats))
         .row("input and output", &stats.disk)
         .section("In memory")
         .row("index", index(stats))
@@ -108,6 +109,9 @@ fn stats_json(
         "segment_live_ratio": live_share(stats),
         "segments_by_live": stats.segments_by_live,
         "codes": stats.codes,
+        "value_segments": stats.values.segments,
+        "value_bytes": stats.values.bytes,
+        "value_live_bytes": stats.values.live_bytes,
         "disk": {
             "batch_reads": stats.disk.batch_reads,
             "no_uring_because": stats.disk.no_uring_because,
@@ -163,6 +167,16 @@ fn segments(stats: &Stats) -> String {
     format!("{} ({size}){sparse}", count(stats.segments as u64))
 }
 
+/// Size of the values that are stored apart from their leaves, and of the segments that hold them.
+fn values(stats: &Stats) -> String {
+    let values = &stats.values;
+    let (live, all) = (bytes(values.live_bytes), bytes(values.bytes));
+    format!(
+        "{live} in {} segments ({all})",
+        count(values.segments as u64)
+    )
+}
+
 pub(crate) fn check(args: &CheckArgs, out: &Output) -> Result<Report, Failure> {
     if args.history {
         return history::check(&args.db, out);
@@ -194,8 +208,10 @@ fn checked(report: &CheckReport) -> Report {
     let table = Table::default()
         .row("accounts in pages", count(report.accounts))
         .row("slots in pages", count(report.slots))
+        .row("entries in pages", count(report.entries))
         .row("pages", count(report.pages))
         .row("codes", count(report.codes))
+        .row("long values", count(report.values))
         .row("blocks", count(report.blocks));
     let mut text = if sound {
         "The database is sound: all roots match the stored data.".to_owned()
@@ -218,8 +234,10 @@ fn checked(report: &CheckReport) -> Report {
             "sound": sound,
             "accounts": report.accounts,
             "slots": report.slots,
+            "entries": report.entries,
             "pages": report.pages,
             "codes": report.codes,
+            "values": report.values,
             "blocks": report.blocks,
             "damage": report.damage,
             "more_damage": report.more_damage,

@@ -6,7 +6,7 @@ use super::{
     error::Failure,
     import,
     output::{Output, Report, Table, bytes, count},
-    proof::{account_proof, stateless_table},
+    proof::stateless_table,
     workload::{Generated, How, generate},
 };
 use alloy_primitives::utils::format_ether;
@@ -104,8 +104,8 @@ fn prove_balances(workload: &Workload, chain: &Chain, out: &Output) -> Result<Va
     out.say("3. Prove a sender's balances against the state root.")?;
     let (address, view) = (workload.address(0), HistoryView::from(chain.db().view()?));
     let token_slot = StorageKey::from(token_balance_slot(&address));
-    let tokens = account_proof(&view, TOKEN, &[token_slot])?;
-    let ether = account_proof(&view, address, &[])?;
+    let tokens = view.prove_account(TOKEN, &[token_slot])?;
+    let ether = view.prove_account(address, &[])?;
     let root = view.state_root()?;
     let verify = |proof| {
         let verified = verify_account_proof(root, proof);

@@ -169,6 +169,7 @@ fn written(counters: &CounterValues) -> Option<String> {
         ("checkpoints", counters.checkpoint_bytes_written),
         ("block index", counters.block_index_bytes_written),
         ("codes", counters.code_bytes_written),
+        ("values", counters.value_bytes_written),
     ];
     Some(format!("{}: {}", bytes(all), parts(&causes, bytes)))
 }

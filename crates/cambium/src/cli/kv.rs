@@ -27,6 +27,9 @@ use std::{
     path::Path,
 };
 
+/// Bytes of values after which a file of entries is committed, and a list ends: values may be long.
+const BYTES_AT_ONCE: usize = 64 << 20;
+
 pub(crate) fn run(command: &KvCommand, out: &Output) -> Result<Report, Failure> {
     match command {
         KvCommand::Init(args) => init(args),
@@ -178,9 +181,13 @@ fn list(args: &KvListArgs, out: &Output) -> Result<Report, Failure> {
     let range = range_of(&args.range)?;
     let (_store, transaction) = begin(&args.at, out)?;
     let mut found = transaction.range(range.from()..=range.through());
-    let mut entries = Vec::new();
-    for entry in found.by_ref().take(args.range.limit.get()) {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    while entries.len() < args.range.limit.get()
+        && bytes < BYTES_AT_ONCE
+        && let Some(entry) = found.next()
+    {
         let (key, value) = entry?;
+        bytes += value.len();
         entries.push((key, Some(value)));
     }
     let next = found.next().transpose()?.map(|(key, _)| key);
@@ -299,7 +306,7 @@ fn roll_back(args: &KvRollbackArgs, out: &Output) -> Result<Report, Failure> {
 fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
     let (name, reader) = open_lines(&args.file)?;
     let store = open_to_write(&args.store, out)?;
-    let (mut batch, mut lines) = (WriteBatch::new(), 0);
+    let (mut batch, mut lines, mut bytes) = (WriteBatch::new(), 0, 0);
     let (mut commits, mut entries, mut deleted) = (0u64, 0u64, 0u64);
     for (at, line) in (1..).zip(reader.lines()) {
         let bad = |why: String| Failure::BadLine {
@@ -315,6 +322,7 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
             Some((key, value)) => {
                 let key = parse_key(key).map_err(bad)?;
                 let value = parse_value(value).map_err(bad)?;
+                bytes += value.len();
                 batch
                     .put(key, value)
                     .map_err(|error| bad(error.to_string()))?;
@@ -326,9 +334,9 @@ fn load(args: &KvLoadArgs, out: &Output) -> Result<Report, Failure> {
             }
         }
         lines += 1;
-        if lines == args.batch.get() {
+        if lines == args.batch.get() || bytes >= BYTES_AT_ONCE {
             store.write(std::mem::take(&mut batch))?;
-            (lines, commits) = (0, commits + 1);
+            (lines, bytes, commits) = (0, 0, commits + 1);
         }
     }
     if !batch.is_empty() {

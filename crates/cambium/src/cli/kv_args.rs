@@ -1,9 +1,12 @@
 //! Arguments of the commands on a key-value store.
 
 use super::db_args::DbArgs;
-use cambium::{B256, keccak256, kv::Commitment};
+use cambium::{
+    B256, keccak256,
+    kv::{Commitment, VALUE_BYTES_MAX},
+};
 use clap::{Args as ClapArgs, Subcommand, builder::PossibleValuesParser};
-use std::{fs, num::NonZeroUsize, path::PathBuf};
+use std::{fs::File, io::Read, num::NonZeroUsize, path::PathBuf};
 
 pub(crate) const KV_HELP: &str = "\
 Keys:
@@ -12,7 +15,7 @@ Keys:
 
 Values:
   0x and hexadecimal digits     bytes
-  @FILE                         the content of a file
+  @FILE                         the content of a file, 16 MiB at most
   anything else                 the text itself
 
 Each put, delete and load is a commit: durable when the command returns, with a number and a root. An
@@ -26,7 +29,8 @@ To get started:
 
 const LOAD_HELP: &str = "\
 Each line has a key, a tab or a space, and a value: the rest of the line. A line with a key alone deletes
-its entry. Empty lines are skipped. If a line can't be read, the commits before it stay.
+its entry. Empty lines are skipped. If a line can't be read, the commits before it stay. Values of 64 MiB
+together make a commit of their own, however few lines they are.
 
 With --json: commits, entries, deleted, number, hash and root.";
 
@@ -241,7 +245,24 @@ pub(crate) fn parse_value(text: &str) -> Result<Vec<u8>, String> {
     }
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
-        Some(file) => fs::read(file).map_err(|error| format!("{file}: can't be read: {error}")),
+        Some(file) => read_value(file).map_err(|error| format!("{file}: {error}")),
+    }
+}
+
+/// Reads a value from a file. A file that is too long for a value is not read.
+fn read_value(file: &str) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("can't be read: {error}");
+    let mut value = Vec::new();
+    let file = File::open(file).map_err(failed)?;
+    let most = VALUE_BYTES_MAX as u64;
+    file.take(most + 1)
+        .read_to_end(&mut value)
+        .map_err(failed)?;
+    match value.len() as u64 > most {
+        true => Err(format!(
+            "has more than {most} bytes, and values have at most {most}"
+        )),
+        false => Ok(value),
     }
 }
 

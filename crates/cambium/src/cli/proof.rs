@@ -10,9 +10,8 @@ use super::{
     proved,
 };
 use cambium::{
-    AccountProof, Address, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, HistoryView,
-    NoResolve, ProofTargets, StateError, StatelessReport, StatelessRules, StorageKey, U256,
-    keccak256, verify_account_proof,
+    AccountProof, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, StateError,
+    StatelessReport, StatelessRules, verify_account_proof,
 };
 use serde_json::{json, value::RawValue};
 use std::{
@@ -27,31 +26,10 @@ pub(crate) fn prove(args: &ProveArgs, out: &Output) -> Result<Report, Failure> {
         return layered_proof::prove(args, &db, out);
     }
     let view = history::proving_view(&args.state.db, &db, args.state.block, out)?;
-    let proof = account_proof(&view, args.address, &args.slots)?;
+    let proof = view.prove_account(args.address, &args.slots)?;
     let (block, root) = (view.block(), view.state_root()?);
     out.note(format_args!("the state root of block {block} is {root}"));
     Ok(Report::of_json(json!(proof)))
-}
-
-pub(crate) fn account_proof(
-    view: &HistoryView,
-    address: Address,
-    slots: &[StorageKey],
-) -> Result<AccountProof, Failure> {
-    let paths = slots.iter().map(|key| keccak256(key.slot)).collect();
-    let keys = ProofTargets::new(vec![(keccak256(address), paths)]);
-    // The extracted trie has all nodes of the proof, so there is nothing to resolve.
-    let mut trie = view.extract(&keys)?;
-    trie.prove_account(address, slots, &mut NoResolve)
-        .map_err(|error| {
-            let error = match error {
-                cambium::UpdateError::Trie(error) => error,
-                cambium::UpdateError::Resolve(missing) => {
-                    cambium::TrieError::NoNode { path: missing.path }
-                }
-            };
-            cambium::StateError::Trie(error).into()
-        })
 }
 
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {

@@ -38,6 +38,7 @@ pub(crate) fn tiny_files() -> FileSizes {
         log_file_bytes_max: 64 << 10,
         log_extend_bytes: 16 << 10,
         log_spare_blocks: 4,
+        value_segment_bytes_max: 64 << 10,
     }
 }
 

@@ -145,6 +145,10 @@ counters! {
         pages_moved,
         /// Bytes of pages moved unchanged out of segments with much dead space.
         page_bytes_moved,
+        /// Long values that blocks have moved out of segments with much dead space.
+        values_moved,
+        /// Bytes of long values that blocks have moved out of segments with much dead space.
+        value_bytes_moved,
         /// Pages that merges made unreachable from the newest snapshot.
         pages_dead,
         /// Bytes written to checkpoints.
@@ -181,6 +185,8 @@ counters! {
         block_index_bytes_written,
         /// Bytes written to the code file.
         code_bytes_written,
+        /// Bytes written to value segments: values that are stored apart from their leaves.
+        value_bytes_written,
         /// Disk reads for all causes, single or in a batch, since the disk was opened.
         disk_reads,
         /// Bytes read from the disk. Direct reads count whole blocks.
@@ -209,7 +215,7 @@ impl CounterValues {
         all.saturating_sub(self.page_reads_buffered + self.pages_read_together)
     }
 
-    /// Bytes written, for all causes: log, pages, checkpoints, block index and codes. The manifest
+    /// Bytes written, for all causes: log, pages, checkpoints, block index, codes and values. The manifest
     /// and the loader's spill files are not included.
     pub const fn bytes_written(&self) -> u64 {
         self.log_bytes_written
@@ -217,5 +223,6 @@ impl CounterValues {
             + self.checkpoint_bytes_written
             + self.block_index_bytes_written
             + self.code_bytes_written
+            + self.value_bytes_written
     }
 }

@@ -34,6 +34,17 @@ pub enum StateError {
         /// Where the leaf says that it is.
         place: u64,
     },
+    /// A value that is too long to be part of its leaf.
+    #[error(
+        "the value of key {key} has {len} bytes, which is too long for a leaf: `Session::value` and \
+         `Loader::value` store it apart"
+    )]
+    LongValue {
+        /// Key of the entry.
+        key: B256,
+        /// Length of the value in bytes.
+        len: usize,
+    },
     /// Options outside their limits.
     #[error("invalid options: {0}")]
     BadOptions(String),

@@ -24,7 +24,7 @@ use crate::{
 };
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, Account, Path, SlotValue};
+use cambium_primitives::{ACCOUNT_NIBBLES, Account, EntryValue, Path, SlotValue};
 use cambium_store::{Page, PageAddr, PageBuilder, leaf_size_bytes};
 use cambium_trie::{Link, Lookup, NodeKind, NodeRef, NodeView, PartialTrie, Place, Stub};
 use rustc_hash::FxBuildHasher;
@@ -157,7 +157,7 @@ impl<'a> Merger<'a> {
     /// Merges the subtrie of the dirty trie at `link`, whose path is `path`, where the old index has
     /// `old`. Edits the index there only if the outcome is [`Outcome::Resident`].
     fn node(&mut self, link: Link, old: OldNode, path: &Path) -> Result<Outcome, StateError> {
-        if let Some(before) = self.same_as_before(link, old, path) {
+        if let Some(before) = self.same_as_before(link, old, path)? {
             return Ok(before);
         }
         match self.trie.visit(link) {
@@ -221,11 +221,56 @@ impl<'a> Merger<'a> {
     /// Returns the old subtrie at `path` if it is equal to the dirty trie's at `link`: pages that the
     /// dirty trie has expanded for a block which is not in the merge, or for a change to the same
     /// values, stay what they are.
-    fn same_as_before(&self, link: Link, old: OldNode, path: &Path) -> Option<Outcome> {
-        let before = old.exactly_at(path)?;
-        let is_same = !link.is_stub()
-            && self.trie.cached_ref(link)? == self.index.old().as_stub(before)?.node;
-        is_same.then(|| self.before(before))
+    fn same_as_before(
+        &mut self,
+        link: Link,
+        old: OldNode,
+        path: &Path,
+    ) -> Result<Option<Outcome>, StateError> {
+        let Some(before) = old.exactly_at(path).filter(|_| !link.is_stub()) else {
+            return Ok(None);
+        };
+        let new = self.trie.cached_ref(link);
+        let old = self.index.old().as_stub(before);
+        let is_same = new.is_some() && new == old.map(|old| old.node);
+        // A leaf commits to the hash of its value, and not to where that is stored.
+        let is_same =
+            is_same && (!self.trie.has_stored_values() || self.are_stored_alike(link, path)?);
+        Ok(is_same.then(|| self.before(before)))
+    }
+
+    /// Whether the expanded entries of the subtrie at `link`, which is equal to the old one at `path`,
+    /// have their values where the old pages say. A damaged page says nothing: it stays as it is.
+    fn are_stored_alike(&mut self, link: Link, path: &Path) -> Result<bool, StateError> {
+        match self.trie.visit(link) {
+            NodeView::Branch { children } => {
+                for (nibble, child) in (0u8..).zip(children) {
+                    if !self.are_stored_alike(*child, &path.child(nibble))? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            NodeView::Extension { path: part, child } => {
+                self.are_stored_alike(child, &path.join(&part))
+            }
+            NodeView::Entry { key, value, .. } if matches!(value, EntryValue::Stored(_)) => {
+                let leaf = Path::account(&key);
+                match self.old_pages.over(&leaf) {
+                    Err(error) if error.is_damage() => Ok(true),
+                    page => {
+                        let mut encoded = Vec::with_capacity(value.encoded_len());
+                        value.encode_to(&mut encoded);
+                        Ok(page?.get(&leaf) == Some(&encoded[..]))
+                    }
+                }
+            }
+            NodeView::Empty
+            | NodeView::Stub(_)
+            | NodeView::Entry { .. }
+            | NodeView::Account { .. }
+            | NodeView::Slot { .. } => Ok(true),
+        }
     }
 
     /// The node of the old index at `link`, unchanged.

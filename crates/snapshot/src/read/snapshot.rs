@@ -1,4 +1,4 @@
-//! The snapshot, and iteration over the slots of an account in it.
+//! The snapshot, and iteration over its entries, and over the slots of an account.
 
 use crate::{
     base::{
@@ -10,9 +10,9 @@ use crate::{
     pages::{Pages, ReadCause},
 };
 use alloy_primitives::{B256, U256};
-use cambium_primitives::{BlockId, EntryValue, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, BlockId, EntryValue, Path};
 use cambium_trie::{LeafValue, Link, NodeView, SHARDS, Stub};
-use std::sync::Arc;
+use std::{sync::Arc, vec};
 
 /// The state at one block, on disk: an index over leaf pages, and the pages. It is immutable; a
 /// merge makes a new one.
@@ -38,40 +38,18 @@ impl Snapshot {
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn slots(&self, account: &B256) -> Result<Slots<'_>, StateError> {
         let path = Path::account(account);
-        let mut slots = Slots {
-            snapshot: self,
-            account: path,
-            held: HeldParts::default(),
-            todo: Vec::new(),
-            read: Vec::new().into_iter(),
-        };
-        if let IndexLookup::Page { stub, depth } = self.index.look_up(&path, &mut slots.held)? {
-            slots.read_page(&stub, &path.prefix(depth))?;
-            return Ok(slots);
+        let mut leaves = Leaves::new(self, path, path);
+        if let IndexLookup::Page { stub, depth } = self.index.look_up(&path, &mut leaves.held)? {
+            leaves.read_page(&stub, &path.prefix(depth))?;
+        } else {
+            let storage = self.index.node_at(&path, &mut leaves.held)?;
+            let storage = storage.filter(|node| node.depth == path.len());
+            let root = storage.map(|node| (node.trie, node.link, path));
+            leaves.todo.extend(root);
         }
-        let storage = self.index.node_at(&path, &mut slots.held)?;
-        let storage = storage.filter(|node| node.depth == path.len());
-        slots
-            .todo
-            .extend(storage.map(|node| (node.trie, node.link, path)));
-        Ok(slots)
+        Ok(Slots(leaves))
     }
-}
 
-/// Fallible iterator over entries: see [`Snapshot::entries`].
-pub struct Entries<'a> {
-    snapshot: &'a Snapshot,
-    from: Path,
-    held: HeldParts,
-    /// Stack of nodes of the index still to visit, with their paths.
-    todo: Vec<(TrieRef<'a>, Link, Path)>,
-    /// Next shard to visit.
-    shard: usize,
-    /// Remaining entries of the page that was read last.
-    read: std::vec::IntoIter<(B256, EntryValue)>,
-}
-
-impl Snapshot {
     /// Iterates over the entries of a key-value database from key `from` on, in the order of their
     /// keys. Reads one page at a time.
     ///
@@ -81,14 +59,17 @@ impl Snapshot {
     pub fn entries(&self, from: &B256) -> Result<Entries<'_>, StateError> {
         let from = Path::account(from);
         Ok(Entries {
-            snapshot: self,
-            from,
-            held: HeldParts::default(),
-            todo: Vec::new(),
             shard: shard_of(&from),
-            read: Vec::new().into_iter(),
+            leaves: Leaves::new(self, from, Path::EMPTY),
         })
     }
+}
+
+/// Fallible iterator over entries: see [`Snapshot::entries`].
+pub struct Entries<'a> {
+    leaves: Leaves<'a>,
+    /// Next shard to visit.
+    shard: usize,
 }
 
 impl Entries<'_> {
@@ -99,113 +80,85 @@ impl Entries<'_> {
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn next(&mut self) -> Result<Option<(B256, EntryValue)>, StateError> {
         loop {
-            if let Some(entry) = self.read.next() {
-                return Ok(Some(entry));
+            while let Some((key, value)) = self.leaves.next()? {
+                if let (Some(key), LeafValue::Entry(value)) = (key.account_part(), value) {
+                    return Ok(Some((key, value)));
+                }
             }
-            let Some((trie, link, at)) = self.todo.pop() else {
-                if self.shard == SHARDS {
-                    return Ok(None);
-                }
-                let top = self.snapshot.index.top(self.shard);
-                let root = (TrieRef::Resident(top), top.root(), shard_prefix(self.shard));
-                self.todo.push(root);
-                self.shard += 1;
-                continue;
-            };
-            // Whole subtries before the first key are passed over.
-            if at < self.from.prefix(at.len()) {
-                continue;
+            if self.shard == SHARDS {
+                return Ok(None);
             }
-            match trie.visit(link) {
-                NodeView::Stub(stub) => {
-                    match self.snapshot.index.part_at(stub, &at, &mut self.held)? {
-                        Some(part) => self.todo.push((part.trie, part.link, at)),
-                        None => self.read_page(stub, &at)?,
-                    }
-                }
-                NodeView::Branch { children } => {
-                    let nibbles = children.iter().zip(0u8..16).rev();
-                    let there = nibbles.filter(|(child, _)| !child.is_empty());
-                    let there =
-                        there.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble)));
-                    self.todo.extend(there);
-                }
-                NodeView::Extension { path, child } => {
-                    self.todo.push((trie.clone(), child, at.join(&path)));
-                }
-                NodeView::Entry { key, value, .. } if Path::account(&key) >= self.from => {
-                    return Ok(Some((key, value.clone())));
-                }
-                NodeView::Entry { .. }
-                | NodeView::Slot { .. }
-                | NodeView::Account { .. }
-                | NodeView::Empty => {}
-            }
+            let top = self.leaves.snapshot.index.top(self.shard);
+            let root = (TrieRef::Resident(top), top.root(), shard_prefix(self.shard));
+            self.leaves.todo.push(root);
+            self.shard += 1;
         }
-    }
-
-    fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
-        let page = self.snapshot.pages.read(stub, prefix, ReadCause::Value)?;
-        let mut read = Vec::new();
-        for (leaf, bytes) in page.leaves().filter(|(leaf, _)| *leaf >= self.from) {
-            if let (Some(key), LeafValue::Entry(value)) =
-                (leaf.account_part(), decode_leaf(&leaf, bytes)?)
-            {
-                read.push((key, value));
-            }
-        }
-        self.read = read.into_iter();
-        Ok(())
     }
 }
 
 /// Fallible iterator over the slots of an account: see [`Snapshot::slots`].
-pub struct Slots<'a> {
-    snapshot: &'a Snapshot,
-    account: Path,
-    held: HeldParts,
-    /// Stack of nodes of the index still to visit, with their paths.
-    todo: Vec<(TrieRef<'a>, Link, Path)>,
-    /// Remaining slots of the page that was read last.
-    read: std::vec::IntoIter<(B256, U256)>,
-}
+pub struct Slots<'a>(Leaves<'a>);
 
 impl Slots<'_> {
-    fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
-        let page = self.snapshot.pages.read(stub, prefix, ReadCause::Value)?;
-        let leaves = page.leaves();
-        let mut read = Vec::new();
-        for (leaf, bytes) in leaves.filter(|(leaf, _)| is_under(leaf, &self.account)) {
-            if let (Some(slot), LeafValue::Slot(value)) =
-                (leaf.slot_part(), decode_leaf(&leaf, bytes)?)
-            {
-                read.push((slot, value));
-            }
-        }
-        self.read = read.into_iter();
-        Ok(())
-    }
-
     /// Returns the next slot, by keccak(slot), with its value. `None` at the end.
     ///
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
     pub fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+        while let Some((path, value)) = self.0.next()? {
+            if let (Some(slot), LeafValue::Slot(value)) = (path.slot_part(), value) {
+                return Ok(Some((slot, value)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Leaves of some subtries, in the order of their paths.
+struct Leaves<'a> {
+    snapshot: &'a Snapshot,
+    /// Leaves before this path are passed over, and whole subtries of them.
+    from: Path,
+    /// Pages may have leaves outside this subtrie, which are passed over.
+    within: Path,
+    held: HeldParts,
+    /// Stack of nodes of the index still to visit, with their paths.
+    todo: Vec<(TrieRef<'a>, Link, Path)>,
+    /// Remaining leaves of the page that was read last.
+    read: vec::IntoIter<(Path, LeafValue)>,
+}
+
+impl<'a> Leaves<'a> {
+    fn new(snapshot: &'a Snapshot, from: Path, within: Path) -> Self {
+        Self {
+            snapshot,
+            from,
+            within,
+            held: HeldParts::default(),
+            todo: Vec::new(),
+            read: Vec::new().into_iter(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<(Path, LeafValue)>, StateError> {
         loop {
-            if let Some(slot) = self.read.next() {
-                return Ok(Some(slot));
+            if let Some(leaf) = self.read.next() {
+                return Ok(Some(leaf));
             }
             let Some((trie, link, at)) = self.todo.pop() else {
                 return Ok(None);
             };
-            match trie.visit(link) {
+            if at < self.from.prefix(at.len().min(self.from.len())) {
+                continue;
+            }
+            let (path, value) = match trie.visit(link) {
                 NodeView::Stub(stub) => {
-                    let part = self.snapshot.index.part_at(stub, &at, &mut self.held)?;
-                    match part {
+                    match self.snapshot.index.part_at(stub, &at, &mut self.held)? {
                         Some(part) => self.todo.push((part.trie, part.link, at)),
                         None => self.read_page(stub, &at)?,
                     }
+                    continue;
                 }
                 NodeView::Branch { children } => {
                     let nibbles = children.iter().zip(0u8..16).rev();
@@ -213,13 +166,34 @@ impl Slots<'_> {
                     let there =
                         there.map(|(child, nibble)| (trie.clone(), *child, at.child(nibble)));
                     self.todo.extend(there);
+                    continue;
                 }
                 NodeView::Extension { path, child } => {
                     self.todo.push((trie.clone(), child, at.join(&path)));
+                    continue;
                 }
-                NodeView::Slot { key, value, .. } => return Ok(Some((key, value))),
-                NodeView::Account { .. } | NodeView::Entry { .. } | NodeView::Empty => {}
+                NodeView::Entry { key, value, .. } => {
+                    (Path::account(&key), LeafValue::Entry(value.clone()))
+                }
+                NodeView::Slot { key, value, .. } => (
+                    at.prefix(ACCOUNT_NIBBLES).join(&Path::account(&key)),
+                    LeafValue::Slot(value),
+                ),
+                NodeView::Account { .. } | NodeView::Empty => continue,
+            };
+            if path >= self.from {
+                return Ok(Some((path, value)));
             }
         }
+    }
+
+    fn read_page(&mut self, stub: &Stub, prefix: &Path) -> Result<(), StateError> {
+        let page = self.snapshot.pages.read(stub, prefix, ReadCause::Value)?;
+        let is_wanted = |path: &Path| *path >= self.from && is_under(path, &self.within);
+        let leaves = page.leaves().filter(|(path, _)| is_wanted(path));
+        let decoded = leaves.map(|(path, bytes)| Ok((path, decode_leaf(&path, bytes)?)));
+        let decoded: Result<Vec<_>, StateError> = decoded.collect();
+        self.read = decoded?.into_iter();
+        Ok(())
     }
 }

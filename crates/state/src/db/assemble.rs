@@ -15,6 +15,7 @@ use crate::{
     options::Options,
     store::Store,
     tries::{base::Base, delta::Delta},
+    values::LongValues,
 };
 use cambium_disk::Disk;
 use cambium_primitives::BlockId;
@@ -37,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) pages: Arc<Pages>,
     pub(crate) parts: Arc<PartCache>,
     pub(crate) codes: Codes,
+    /// `None` if the leaves are accounts.
+    pub(crate) values: Option<LongValues>,
     pub(crate) log: BlockLog,
     pub(crate) blocks: Blocks,
     /// Pages that only the checkpoint before the newest names.
@@ -104,6 +107,7 @@ impl Parts {
                 pages,
                 parts: self.parts,
                 codes: self.codes,
+                values: self.values,
                 code_cache: CodeCache::new(code_cache_bytes_max(memory), counters.clone()),
                 counters,
             },

@@ -209,11 +209,12 @@ fn copy_database(
     }
     checkpoints.sort_unstable();
     checkpoints.dedup();
+    let values = &db.inner.store.values;
     let of = BackupSource {
         checkpoints: &checkpoints,
         rebuilt: &**rebuilt,
         segments: &db.inner.store.pages.segments,
-        values: None,
+        values: values.as_ref().map(|values| &values.segments),
         log_start,
         log_end: db.inner.journal.log.end(),
     };

@@ -4,18 +4,24 @@
 //!   each page   its leaves hash to the index's reference, and to the references cached in the page
 //!   each shard  its pages' references hash to its root, and the roots to the state root
 //!   each code   its bytes have its hash, and the codes of all accounts are there
+//!   each value  that is stored apart from its leaf: its bytes have its hash
 //!   each block  its record is whole, and follows the one before it
 //! ```
 
-use crate::db::handle::Db;
+use crate::{db::handle::Db, values::LongValues};
 use alloy_primitives::B256;
+use cambium_primitives::{EntryValue, StoredValue};
 use cambium_snapshot::{CheckProgress, CheckReport, StateError, check_codes, check_state};
+use std::ops::ControlFlow;
+
+/// Bytes of values that are read in one batch; the last value may exceed them.
+const VALUE_BYTES_AT_ONCE: usize = 8 << 20;
 
 impl Db {
-    /// Reads every page, code and block, hashes the state from its leaves, and compares the root of
-    /// the snapshot, and the root of the head by the blocks above the snapshot. Damage is reported,
-    /// not repaired. The whole database is read, with little memory; blocks can be committed
-    /// meanwhile.
+    /// Reads every page, code, block and long value of the head's state, hashes the state from its
+    /// leaves, and compares the root of the snapshot, and the root of the head by the blocks above the
+    /// snapshot. Damage is reported, not repaired. The whole database is read, with little memory;
+    /// blocks can be committed meanwhile.
     ///
     /// # Errors
     ///
@@ -31,11 +37,61 @@ impl Db {
         check_state(&snapshot, codes, &mut report, progress);
         self.check_head(&mut report);
         check_codes(codes, &mut report, progress);
+        self.check_values(&mut report);
         self.check_blocks(&mut report, progress);
         if !report.damage.is_empty() {
             self.check_not_behind()?;
         }
         Ok(report)
+    }
+
+    /// Reads every value of the head's state that is stored apart from its leaf, and compares its hash.
+    /// Values that only older blocks have are verified when they are read.
+    fn check_values(&self, report: &mut CheckReport) {
+        let Some(values) = &self.inner.store.values else {
+            return;
+        };
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let visited = self.view().and_then(|view| {
+            view.each_value(&B256::ZERO, |key, value| {
+                if let EntryValue::Stored(stored) = value {
+                    bytes += stored.len as usize;
+                    batch.push((key, stored));
+                }
+                if bytes > VALUE_BYTES_AT_ONCE {
+                    self.check_batch(values, &batch, report);
+                    batch.clear();
+                    bytes = 0;
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        });
+        self.check_batch(values, &batch, report);
+        if let Err(error) = visited {
+            let what = "the values of entries from there on were not checked";
+            report.damage(format!("{error}; {what}"));
+        }
+    }
+
+    /// Reads values, and compares their hashes.
+    fn check_batch(
+        &self,
+        values: &LongValues,
+        batch: &[(B256, StoredValue)],
+        report: &mut CheckReport,
+    ) {
+        let commitment = self.inner.options.commitment;
+        for ((key, stored), read) in batch.iter().zip(values.read_batch(batch)) {
+            report.values += 1;
+            match read {
+                Ok(value) if commitment.value_hash(&value) == stored.hash => {}
+                Ok(_) => report.damage(format!(
+                    "the value of key {key} has another hash than {}: put it again",
+                    stored.hash
+                )),
+                Err(error) => report.damage(error),
+            }
+        }
     }
 
     /// Checks the head's root, from the snapshot and the changes of the blocks above it.

@@ -7,6 +7,7 @@ impl Db {
     /// Counts of the engine's work since the database was opened.
     pub fn counters(&self) -> CounterValues {
         let inner = &self.inner;
+        let values = inner.store.values.as_ref();
         let disk = inner.store.disk.stats();
         CounterValues {
             page_reads_buffered: inner.store.pages.segments.reads_buffered(),
@@ -16,6 +17,7 @@ impl Db {
             log_bytes_written: inner.journal.log.bytes_written(),
             block_index_bytes_written: inner.journal.blocks.index().bytes_written(),
             code_bytes_written: inner.store.codes.bytes_written(),
+            value_bytes_written: values.map_or(0, |values| values.segments.bytes_written()),
             disk_reads: disk.reads,
             disk_bytes_read: disk.bytes_read,
             disk_batches: disk.batches,

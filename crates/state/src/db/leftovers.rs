@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Directories of the store, and the endings of its files there, whose names begin with a number of
 /// at least eight digits.
-const DIRS: [(&str, &str); 2] = [("segments", ".seg"), ("log", ".log")];
+const DIRS: [(&str, &str); 3] = [("segments", ".seg"), ("log", ".log"), ("values", ".val")];
 
 /// Rejects a directory that holds a database, whole or damaged.
 pub(crate) fn refuse_database(disk: &Arc<dyn Disk>) -> Result<(), StateError> {

@@ -31,7 +31,8 @@ use crate::{
         blocks::Blocks,
         log_state::{LayeredRoots, LogState, Meta, ReadCheckpoint},
     },
-    options::Options,
+    options::{LeafKind, Options},
+    values::LongValues,
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
@@ -147,6 +148,11 @@ impl Db {
         let sizes = options.files.log(salt);
         let (block_log, torn) = open_log(&disk, sizes, &meta.log)?;
         let kept = meta.log.kept;
+        let (values, damage) = open_values(&disk, &options, salt, &meta.log)?;
+        if let (Access::Reader(_), Some(values)) = (&access, &values) {
+            values.segments.allow_truncation();
+        }
+        notes.extend(damage);
         // A reader may see a record that is being written.
         if may_rebuild.is_none() {
             notes.extend(torn);
@@ -172,6 +178,7 @@ impl Db {
             counters,
             parts,
             codes,
+            values,
             log: block_log,
             blocks,
             retired: named.retired,
@@ -217,6 +224,25 @@ fn fitting_index(
             checkpoint::write_whole(writer, meta, table, manifest, &named.retired)
         }
     }
+}
+
+/// Opens the value segments of a database of entries, as its checkpoint lists them. The log must be
+/// open: its records refer to values that were there before. Also returns notes about damage.
+fn open_values(
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+    salt: u64,
+    state: &LogState,
+) -> Result<(Option<LongValues>, Vec<String>), StateError> {
+    if options.leaves == LeafKind::Accounts {
+        return Ok((None, Vec::new()));
+    }
+    let sizes = options.files.values();
+    let (values, found) = LongValues::open(disk.clone(), salt, sizes, &state.values)?;
+    let kept_from = state.kept.number.saturating_add(1);
+    values.segments.check_kept(kept_from)?;
+    let notes = found.damage.iter().map(ToString::to_string).collect();
+    Ok((Some(values), notes))
 }
 
 /// Opens the block log at the positions in a checkpoint. Returns a note if its end was torn.

@@ -138,6 +138,10 @@ impl Db {
                 Ok(_) => break,
             }
         }
+        if let Some(values) = &inner.store.values {
+            // The records refer to values that were there before.
+            values.segments.refresh()?;
+        }
         let mut replay = Replay::new(inner, Unsettled::default(), Vec::new());
         replay.run(from)?;
         let recovery = replay.finish()?;
@@ -151,6 +155,9 @@ impl Db {
         if self.is_read_only() {
             self.inner.journal.blocks.index().check_anchor()?;
             self.inner.store.pages.segments.check_truncation()?;
+            if let Some(values) = &self.inner.store.values {
+                values.segments.check_truncation()?;
+            }
             if self
                 .inner
                 .journal

@@ -33,6 +33,9 @@ impl Engine {
     /// Makes the files ready for writing. Everything is open and was checked.
     pub(crate) fn settle(&self, unsettled: &mut Unsettled) -> Result<(), StateError> {
         if self.journal.is_read_only() {
+            if let Some(values) = &self.store.values {
+                values.segments.refresh()?;
+            }
             // A reader's codes stay in memory.
             return self.settle_codes(unsettled);
         }
@@ -43,6 +46,9 @@ impl Engine {
         quarantine(&*self.store.disk, &std::mem::take(&mut unsettled.aside))?;
         self.store.pages.segments.settle()?;
         self.settle_codes(unsettled)?;
+        if let Some(values) = &self.store.values {
+            values.segments.settle()?;
+        }
         self.journal.log.settle()?;
         create_readers_dir(&*self.store.disk);
         Ok(())

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use alloy_primitives::keccak256;
-use cambium_primitives::BlockId;
+use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
 use cambium_store::{LogPosition, Record};
 use std::sync::Arc;
@@ -128,6 +128,7 @@ impl<'a> Replay<'a> {
         self.recovery.replayed_blocks += 1;
         if inner.journal.blocks.position_of(id)?.is_none() {
             if !inner.journal.blocks.is_parent_known(id.number, &parent)? {
+                self.keep_values(id, &block.changes, &block.reverts);
                 inner.journal.blocks.insert_orphan(known);
                 return Ok(());
             }
@@ -137,11 +138,21 @@ impl<'a> Replay<'a> {
             let below = current.tree.by_hash(&parent).cloned();
             if let Some(below) = below.filter(|below| below.block.number + 1 == id.number) {
                 current.add(&below, &block.meta, block.changes, block.reverts);
+            } else {
+                drop(current);
+                self.keep_values(id, &block.changes, &block.reverts);
             }
         }
         match block.head {
             true => self.follow(id, position),
             false => Ok(()),
+        }
+    }
+
+    /// Keeps the values of a block that has no layer, for as long as it is kept.
+    fn keep_values(&self, block: BlockId, changes: &Changes, reverts: &Changes) {
+        if let Some(values) = &self.inner.store.values {
+            values.keep_for(changes, reverts, block.number);
         }
     }
 

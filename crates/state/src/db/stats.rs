@@ -4,6 +4,7 @@ use crate::{db::handle::Db, tries::base::Intermediate};
 use cambium_disk::DiskDescription;
 use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::StateError;
+use cambium_store::ValueStats;
 use cambium_trie::SHARDS;
 
 /// Sizes and counts of an open database. Sizes are in bytes.
@@ -59,6 +60,8 @@ pub struct Stats {
     pub segments_by_live: [usize; 10],
     /// Number of contract codes.
     pub codes: usize,
+    /// Segments of values that are stored apart from their leaves.
+    pub values: ValueStats,
     /// How the disk reads and writes.
     pub disk: DiskDescription,
 }
@@ -96,6 +99,7 @@ impl Db {
             let reclaim = self.inner.store.reclaim.lock();
             (reclaim.held_snapshots(), reclaim.lent.bytes())
         };
+        let values = self.inner.store.values.as_ref();
         let segments = self.inner.store.pages.segments.live();
         let mut segments_by_live = [0; 10];
         for segment in &segments {
@@ -132,6 +136,7 @@ impl Db {
             reader_held_bytes,
             segments_by_live,
             codes: self.inner.store.codes.count(),
+            values: values.map(|it| it.segments.stats()).unwrap_or_default(),
             disk: self.inner.store.disk.describe(),
         })
     }

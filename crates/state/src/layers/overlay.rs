@@ -18,7 +18,8 @@ use cambium_snapshot::MergedChange;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -94,12 +95,18 @@ impl Storage {
     }
 }
 
+/// An entry that a layer wrote, or deleted.
+pub(crate) type EntryAbove = (B256, Option<EntryValue>);
+
 /// The part of the map behind one lock, by account.
 type Shard = B256Map<Entry>;
 
 /// The values of many layers, by key.
 pub(crate) struct Overlay {
     shards: Box<[RwLock<Shard>]>,
+    /// Keys of all entries in the shards, in order, and of accounts that a layer deleted. Locked after a
+    /// shard, never before one.
+    keys: RwLock<BTreeSet<B256>>,
     bytes: AtomicUsize,
 }
 
@@ -114,6 +121,7 @@ impl Overlay {
     pub(crate) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            keys: RwLock::default(),
             bytes: AtomicUsize::new(0),
         }
     }
@@ -146,8 +154,12 @@ impl Overlay {
                 }
                 AccountUpdate::Entry(value) => {
                     entry.leaf.push((layer, Some(Leaf::Entry(value.clone()))));
+                    self.keys.write().insert(change.path);
                 }
-                AccountUpdate::Delete => entry.leaf.push((layer, None)),
+                AccountUpdate::Delete => {
+                    entry.leaf.push((layer, None));
+                    self.keys.write().insert(change.path);
+                }
             }
             if change.wipe || !change.slots.is_empty() {
                 let storage = entry.storage.get_or_insert_default();
@@ -189,6 +201,9 @@ impl Overlay {
                     entry.storage = None;
                 }
             }
+            if entry.leaf.is_empty() && !matches!(change.account, AccountUpdate::Keep) {
+                self.keys.write().remove(&change.path);
+            }
             if entry.leaf.is_empty() && entry.storage.is_none() {
                 shard.remove(&change.path);
             }
@@ -225,29 +240,22 @@ impl Overlay {
         })
     }
 
-    /// The entries from key `from` on that visible layers wrote, in the order of their keys; deleted
-    /// ones are `None`.
+    /// The entries among the first `count` keys from `from` on, as the newest visible layers left them,
+    /// in the order of their keys; deleted ones are `None`. Returns the last of these keys as well, or
+    /// `None` if there are no further ones.
     pub(crate) fn entries_from(
         &self,
-        from: &B256,
+        from: Bound<B256>,
+        count: usize,
         seen: &AncestorSet,
-    ) -> BTreeMap<B256, Option<EntryValue>> {
-        let mut found = BTreeMap::new();
-        if self.is_empty() {
-            return found;
-        }
-        for shard in &self.shards {
-            for (key, entry) in shard.read().iter().filter(|(key, _)| *key >= from) {
-                match newest(&entry.leaf, seen) {
-                    Some((_, Some(Leaf::Entry(value)))) => {
-                        found.insert(*key, Some(value.clone()));
-                    }
-                    Some((_, None)) => _ = found.insert(*key, None),
-                    Some((_, Some(Leaf::Account(_)))) | None => {}
-                }
-            }
-        }
-        found
+    ) -> (Vec<EntryAbove>, Option<B256>) {
+        let range = (from, Bound::Unbounded);
+        let keys: Vec<_> = self.keys.read().range(range).take(count).copied().collect();
+        let last = (keys.len() == count)
+            .then(|| keys.last().copied())
+            .flatten();
+        let visible = |key: B256| Some((key, self.entry(&key, seen)?));
+        (keys.into_iter().filter_map(visible).collect(), last)
     }
 
     /// The slot as the newest visible layer left it, wipes of the account's storage included;
@@ -400,6 +408,58 @@ mod tests {
         assert_eq!(read(&ancestors(2, &[])), Some(U256::from(20)));
         assert_eq!(read(&ancestors(3, &[2])), Some(U256::from(30)));
         assert_eq!(read(&ancestors(4, &[2, 3])), Some(U256::from(10)));
+    }
+
+    #[test]
+    fn entries_are_listed_in_pieces_in_the_order_of_keys_as_far_as_a_view_sees_them() {
+        let overlay = Overlay::new();
+        let key = |byte| B256::repeat_byte(byte);
+        let change = |byte, value: Option<u8>| AccountDiff {
+            path: key(byte),
+            account: match value {
+                Some(value) => AccountUpdate::Entry(EntryValue::Inline(vec![value].into())),
+                None => AccountUpdate::Delete,
+            },
+            wipe: false,
+            slots: vec![],
+        };
+        let first = Changes::new((1..=9).map(|byte| change(byte, Some(byte))).collect());
+        let second = Changes::new(vec![
+            change(2, None),
+            change(3, Some(30)),
+            change(10, Some(1)),
+        ]);
+        overlay.insert(LayerId(1), &first, 0);
+        overlay.insert(LayerId(2), &second, 0);
+        let all = |newest, count| {
+            let (mut from, mut all) = (Bound::Unbounded, Vec::new());
+            loop {
+                let (found, last) = overlay.entries_from(from, count, &ancestors(newest, &[]));
+                all.extend(found);
+                match last {
+                    Some(last) => from = Bound::Excluded(last),
+                    None => return all,
+                }
+            }
+        };
+        let listed = |byte, value: Option<u8>| {
+            let value = value.map(|value| EntryValue::Inline(vec![value].into()));
+            (key(byte), value)
+        };
+        let of_first: Vec<_> = (1..=9).map(|byte| listed(byte, Some(byte))).collect();
+        let mut of_both = of_first.clone();
+        of_both[1].1 = None;
+        of_both[2] = listed(3, Some(30));
+        of_both.push(listed(10, Some(1)));
+        for count in [1, 2, 3, 5, 9, 10, 100] {
+            assert_eq!(all(1, count), of_first, "pieces of {count}");
+            assert_eq!(all(2, count), of_both, "pieces of {count}");
+        }
+        overlay.remove(LayerId(2), &second, 0);
+        assert_eq!(all(2, 3), of_first);
+        assert_eq!(overlay.keys.read().len(), 9);
+        overlay.remove(LayerId(1), &first, 0);
+        assert!(overlay.keys.read().is_empty());
     }
 
     #[test]

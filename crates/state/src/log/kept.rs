@@ -61,4 +61,9 @@ impl Keeping {
             highest: BTreeMap::new(),
         }
     }
+
+    /// What the newest checkpoint keeps.
+    pub(crate) const fn newest(&self) -> Kept {
+        self.newest
+    }
 }

@@ -13,6 +13,8 @@ use cambium_store::{Checkpoint, LogPosition};
 const RECENT: &str = "recent";
 /// Name of the section with the retention.
 const KEPT: &str = "kept";
+/// Name of the section with the table of value segments.
+const VALUES: &str = "values";
 /// Name of the section with the roots of the `layered` commitment.
 const LAYERED: &str = "layered";
 /// Size of one root in that section.
@@ -37,6 +39,9 @@ pub(crate) struct LogState {
     pub(crate) recent: Vec<RecentBlock>,
     /// From where on blocks are kept.
     pub(crate) kept: Kept,
+    /// The table of value segments, as [`Values::encode_table`](cambium_store::Values::encode_table)
+    /// returned it. Empty in a database of accounts.
+    pub(crate) values: Vec<u8>,
     /// Roots of the `layered` commitment, if the chain has that.
     pub(crate) layered: Option<LayeredRoots>,
 }
@@ -60,6 +65,7 @@ pub(crate) struct LayeredRoots {
 /// | `kept` | 0 | 8 | the lowest block that can be the head again, little-endian; no section if all blocks are kept |
 /// | | 8 | 8 | the lowest canonical block whose record is in the log, little-endian |
 /// | | 16 | 8 | position from which on the log is complete, little-endian |
+/// | `values` | 0 | | table of value segments; no section in a database of accounts |
 /// | `layered` | 0 | 32 | root in the header of the checkpoint's block; no section under other commitments |
 /// | | 32 | 1-10 | number of roots of snapshots, LEB128 |
 /// | | | each 72 | number (8, little-endian) and hash of the block, root of its state's trie |
@@ -91,6 +97,9 @@ impl AboveSnapshot for LogState {
             let words = [number, lowest, position.to_u64()];
             sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
         }
+        if !self.values.is_empty() {
+            sections.push((VALUES, self.values.clone()));
+        }
         if let Some(layered) = &self.layered {
             let mut bytes = layered.state_root.to_vec();
             put_varint(&mut bytes, layered.snapshots.len() as u64);
@@ -115,6 +124,11 @@ impl AboveSnapshot for LogState {
             None => Kept::ALL,
             Some(_) => parse_section(checkpoint, KEPT, read_kept)?,
         };
+        let all = |reader: &mut Reader<'_>| Ok(reader.take(reader.remaining())?.to_vec());
+        let values = match checkpoint.section_len(VALUES) {
+            None => Vec::new(),
+            Some(_) => parse_section(checkpoint, VALUES, all)?,
+        };
         let Kept {
             number,
             lowest,
@@ -134,6 +148,7 @@ impl AboveSnapshot for LogState {
             replay,
             recent,
             kept,
+            values,
             layered,
         })
     }

@@ -268,6 +268,7 @@ impl Engine {
                     }
                 }
                 None => {
+                    self.check_values_kept(fork)?;
                     if !self.fold_down(fork, root, &mut fold, &mut allowance)? {
                         // Either the base has moved meanwhile, or the block is not an ancestor of
                         // it.
@@ -293,6 +294,15 @@ impl Engine {
             let state = self.past_state(base, meta, &fold.finish());
             self.past.put(&state);
             return Ok(self.past_view(state));
+        }
+    }
+
+    /// Fails with [`StateError::NotKept`] if values may be gone to which reverts down to `fork` refer.
+    /// Unlike the log, which has a few hundred blocks more, values go with the blocks that are kept.
+    fn check_values_kept(&self, fork: BlockId) -> Result<(), StateError> {
+        match self.store.values.is_some() && fork.number < self.journal.kept().number {
+            true => Err(self.journal.not_kept()),
+            false => Ok(()),
         }
     }
 

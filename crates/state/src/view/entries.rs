@@ -1,10 +1,19 @@
 //! Entries of a key-value database, read from a view: single ones, batches, and in order.
 
-use crate::view::state::View;
+use crate::{
+    layers::overlay::{AncestorSet, EntryAbove, Overlay},
+    view::{
+        merged::{Merged, Source},
+        state::View,
+    },
+};
 use alloy_primitives::{B256, Bytes};
 use cambium_primitives::EntryValue;
-use cambium_snapshot::{EntryKey, StateError};
-use std::ops::ControlFlow;
+use cambium_snapshot::{Entries, EntryKey, StateError};
+use std::{
+    ops::{Bound, ControlFlow},
+    vec,
+};
 
 impl View {
     /// Reads the value of the entry at `key`; `None` if there is none.
@@ -14,7 +23,8 @@ impl View {
     /// As [`View::account`].
     pub fn entry(&self, key: &B256) -> Result<Option<Bytes>, StateError> {
         let value = self.read(&EntryKey(*key))?;
-        value.map(|value| self.whole_value(value)).transpose()
+        let whole = |value| self.inner.store.whole_value(key, value);
+        value.map(whole).transpose()
     }
 
     /// Reads the values of many entries, with all device reads in flight at once. The result is in the
@@ -24,12 +34,13 @@ impl View {
     ///
     /// As [`View::account`].
     pub fn entries(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, StateError> {
-        let keys: Vec<_> = keys.iter().copied().map(EntryKey).collect();
-        self.whole_values(self.entry_values(&keys)?)
+        let read: Vec<_> = keys.iter().copied().map(EntryKey).collect();
+        let values = self.entry_values(&read)?;
+        self.inner.store.whole_values(keys, values)
     }
 
     /// Visits the entries from key `from` on, in the order of their keys, until `visit` breaks.
-    /// Besides the keys that layers above the snapshot wrote, one page is in memory at a time.
+    /// One page is in memory at a time, and up to a thousand keys of those that newer layers wrote.
     ///
     /// # Errors
     ///
@@ -39,56 +50,94 @@ impl View {
         from: &B256,
         mut visit: impl FnMut(B256, Bytes) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
-        let mut above = Default::default();
-        if let Some(middle) = &self.base.intermediate {
-            above = middle.overlay.entries_from(from, &middle.ancestors);
-        }
-        above.extend(self.overlay.entries_from(from, &self.layer.ancestors));
-        let mut above = above.into_iter().peekable();
-        let mut below = self.base.snapshot.entries(from)?;
-        let mut next_below = below.next()?;
-        loop {
-            let is_above_next = match (above.peek(), &next_below) {
-                (None, None) => return Ok(()),
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (Some((above, _)), Some((below, _))) => above <= below,
-            };
-            let (key, value) = match is_above_next {
-                true => {
-                    let (key, value) = above.next().expect("just peeked at");
-                    if next_below.as_ref().is_some_and(|(below, _)| *below == key) {
-                        next_below = below.next()?;
-                    }
-                    (key, value)
-                }
-                false => {
-                    let (key, value) = next_below.take().expect("just looked at");
-                    next_below = below.next()?;
-                    (key, Some(value))
-                }
-            };
+        self.each_value(from, |key, value| {
+            let value = self.inner.store.whole_value(&key, value)?;
+            Ok(visit(key, value))
+        })
+    }
+
+    /// Visits entries as [`View::each_entry`] does, without reading the values that are stored apart
+    /// from their leaves.
+    pub(crate) fn each_value(
+        &self,
+        from: &B256,
+        mut visit: impl FnMut(B256, EntryValue) -> Result<ControlFlow<()>, StateError>,
+    ) -> Result<(), StateError> {
+        let newest = EntriesAbove::new(&self.overlay, &self.layer.ancestors, *from);
+        let middle = self.base.intermediate.as_ref();
+        let middle = middle.map(|one| EntriesAbove::new(&one.overlay, &one.ancestors, *from));
+        let below = self.base.snapshot.entries(from)?;
+        let mut entries = Merged::new(newest, Merged::new(middle, below));
+        while let Some((key, value)) = entries.next()? {
             if let Some(value) = value
-                && visit(key, self.whole_value(value)?).is_break()
+                && visit(key, value)?.is_break()
             {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
+}
 
-    /// Returns the bytes of a value, read from where it is stored if it is not in its leaf.
-    pub(crate) fn whole_value(&self, value: EntryValue) -> Result<Bytes, StateError> {
-        match value {
-            EntryValue::Inline(bytes) => Ok(bytes),
-            EntryValue::Stored(stored) => self.inner.store.stored_value(&stored),
+/// Numbers of keys that are read from an overlay at once: few at first, for short scans.
+const KEYS_FIRST: usize = 16;
+const KEYS_MAX: usize = 1_024;
+
+/// The entries that visible layers wrote, from a key on; deleted ones are `None`.
+struct EntriesAbove<'a> {
+    overlay: &'a Overlay,
+    seen: &'a AncestorSet,
+    read: vec::IntoIter<EntryAbove>,
+    /// Where the next keys begin, if there may be further ones.
+    rest: Option<Bound<B256>>,
+    count: usize,
+}
+
+impl<'a> EntriesAbove<'a> {
+    fn new(overlay: &'a Overlay, seen: &'a AncestorSet, from: B256) -> Self {
+        Self {
+            overlay,
+            seen,
+            read: Vec::new().into_iter(),
+            rest: Some(Bound::Included(from)),
+            count: KEYS_FIRST,
         }
     }
+}
 
-    fn whole_values(
-        &self,
-        values: Vec<Option<EntryValue>>,
-    ) -> Result<Vec<Option<Bytes>>, StateError> {
-        let whole = |value: Option<EntryValue>| value.map(|one| self.whole_value(one)).transpose();
-        values.into_iter().map(whole).collect()
+impl Source for EntriesAbove<'_> {
+    type Value = Option<EntryValue>;
+
+    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
+        loop {
+            if let Some(entry) = self.read.next() {
+                return Ok(Some(entry));
+            }
+            let Some(from) = self.rest.take() else {
+                return Ok(None);
+            };
+            let (found, last) = self.overlay.entries_from(from, self.count, self.seen);
+            self.read = found.into_iter();
+            self.rest = last.map(Bound::Excluded);
+            self.count = KEYS_MAX.min(2 * self.count);
+        }
+    }
+}
+
+/// The layers that are being merged, if there are any.
+impl Source for Option<EntriesAbove<'_>> {
+    type Value = Option<EntryValue>;
+
+    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
+        self.as_mut().map_or(Ok(None), Source::next)
+    }
+}
+
+impl Source for Entries<'_> {
+    type Value = Option<EntryValue>;
+
+    fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
+        let entry = Entries::next(self)?;
+        Ok(entry.map(|(key, value)| (key, Some(value))))
     }
 }

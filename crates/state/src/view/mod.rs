@@ -1,5 +1,6 @@
 //! Views: reading the state at one block, key by key or in batches.
 
+mod merged;
 pub(crate) mod state;
 pub(crate) mod batch;
 pub(crate) mod entries;

@@ -5,16 +5,21 @@ use crate::{
     layers::{overlay::Overlay, tree::Layer},
     options::LeafKind,
     tries::base::Base,
+    view::merged::{Merged, Source},
 };
 use alloy_primitives::KECCAK256_EMPTY;
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use cambium_primitives::{
     Account, AccountDiff, AccountUpdate, BlockId, BlockNumber, Changes, EntryValue, Path,
 };
-use cambium_snapshot::{EntryKey, PagePin, StateError};
+use cambium_snapshot::{EntryKey, PagePin, Slots, StateError};
 use cambium_trie::TrieError;
 use revm::{bytecode::Bytecode, database_interface::DatabaseRef, state::AccountInfo};
-use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map},
+    ops::ControlFlow,
+    sync::Arc,
+};
 
 /// The state after a block. Clones are cheap, and threads may share a view.
 ///
@@ -125,36 +130,17 @@ impl View {
         mut visit: impl FnMut(B256, U256) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
         let (above, wiped) = self.slots_above(account);
-        let mut above = above.into_iter().peekable();
-        let mut below = match wiped {
+        let below = match wiped {
             true => None,
             false => Some(self.base.snapshot.slots(account)?),
         };
-        let mut next_below = match &mut below {
-            Some(below) => below.next()?,
-            None => None,
-        };
-        loop {
-            let is_above_next = match (above.peek(), &next_below) {
-                (None, None) => return Ok(()),
-                (Some(_), None) => true,
-                (None, Some(_)) => false,
-                (Some((above, _)), Some((below, _))) => above <= below,
-            };
-            let (slot, value) = match is_above_next {
-                true => above.next().expect("just peeked at"),
-                false => next_below.expect("just looked at"),
-            };
-            if next_below.is_some_and(|(below, _)| below == slot) {
-                next_below = match &mut below {
-                    Some(below) => below.next()?,
-                    None => None,
-                };
-            }
+        let mut slots = Merged::new(SlotsAbove(above.into_iter()), below);
+        while let Some((slot, value)) = slots.next()? {
             if !value.is_zero() && visit(slot, value).is_break() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// The slots that layers above the snapshot wrote, zeros included, and whether the account's
@@ -393,5 +379,25 @@ impl DatabaseRef for View {
 
     fn block_hash_ref(&self, number: u64) -> Result<B256, StateError> {
         Ok(self.block_hash(number)?.unwrap_or_default())
+    }
+}
+
+/// The slots of an account that layers above the snapshot wrote, zeros included.
+struct SlotsAbove(btree_map::IntoIter<B256, U256>);
+
+impl Source for SlotsAbove {
+    type Value = U256;
+
+    fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+        Ok(self.0.next())
+    }
+}
+
+/// The slots of an account in the snapshot, if no layer cleared them.
+impl Source for Option<Slots<'_>> {
+    type Value = U256;
+
+    fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+        self.as_mut().map_or(Ok(None), Slots::next)
     }
 }

@@ -43,6 +43,10 @@ impl Engine {
             return Ok(());
         };
         let start = Instant::now();
+        if let Some(values) = &self.store.values {
+            // Records refer to durable values only. Other commits need not wait for this.
+            self.health.poison(values.segments.sync())?;
+        }
         let moving = self.journal.head_moves.lock();
         let writer = self.journal.writer.lock();
         self.health.check()?;

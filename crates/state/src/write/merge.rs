@@ -25,10 +25,12 @@ use crate::{
         base::{Base, Intermediate},
         delta::{Delta, LockedDelta},
     },
+    values::{LongValues, lowest_segment},
 };
 use cambium_primitives::BlockId;
 use cambium_snapshot::{
-    Cleaning, Index, IndexWriter, RETRY_PAUSES, Snapshot, StateError, WrittenIndex, checkpoint,
+    Cleaning, Index, IndexWriter, RETRY_PAUSES, Reclaimer, Snapshot, StateError, WrittenIndex,
+    checkpoint,
     checkpoint::{CheckpointState, RetiredPages},
     merge, pool, retry_transient,
 };
@@ -61,7 +63,10 @@ struct Frozen {
 impl Engine {
     /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
+        let values = self.store.values.as_ref();
+        let value_bytes_max = self.options.files.value_segment_bytes_max;
         self.layers.bytes() > self.merging.limit.due()
+            || values.is_some_and(|values| values.bytes_since_merge() > value_bytes_max)
             || self.layers.current.read().tree.len() > LAYERS_MAX
     }
 
@@ -127,6 +132,11 @@ impl Engine {
         self.health.check()?;
         let head = self.layers.current.read().tree.head().block.number;
         self.journal.scan_old_files(head);
+        if let Some(values) = &self.store.values {
+            values.merge_begins();
+            // The checkpoint lists what is durable.
+            self.health.poison(values.segments.sync())?;
+        }
         let Some(frozen) = self.freeze(keep)? else {
             return Ok(());
         };
@@ -139,6 +149,8 @@ impl Engine {
         drop(old);
         self.run_merge(&base, &intermediate, log)?;
         drop((base, intermediate));
+        // Before the next merge can begin, whose checkpoint lists the segments that are there.
+        self.remove_values()?;
         self.merging.set(Phase::Finishing);
         Ok(self
             .journal
@@ -182,11 +194,12 @@ impl Engine {
             intermediate: Some(intermediate.clone()),
         });
         let new_delta = Delta::on(base.clone(), target.id, self.store.counters.clone())?;
-        let log = LogState {
+        let mut log = LogState {
             head: target_head.unwrap_or(in_memory),
             replay,
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
+            values: Vec::new(),
             layered: self.layered_roots(&target, in_memory),
         };
         // Views don't wait while layers are folded and the overlay is filled. If a layer is
@@ -211,6 +224,17 @@ impl Engine {
                 break std::mem::replace(&mut *current, new);
             }
         };
+        if let Some(values) = &self.store.values {
+            let way = old.tree.chain(target.id).collect();
+            self.merge_values(values, &old.tree, way);
+            let pinned_from = self.values_pinned_from(values);
+            log.values = values.plan_checkpoint(pinned_from);
+            // If all blocks are kept, their reverts need every value.
+            if self.options.keep_blocks.is_some() {
+                let (segments, unkept) = (&values.segments, log.kept.number);
+                values.cleaning.choose(segments, unkept, pinned_from);
+            }
+        }
         drop((writer, delta));
         self.merging.set(Phase::Merging(MergeJob {
             bytes,
@@ -222,6 +246,67 @@ impl Engine {
             log,
             old,
         }))
+    }
+
+    /// Counts the values that a merge of the layers on `way` brings into the state and replaces. `way`
+    /// leads from the target to the root of the tree `old`, and the current tree begins at the target.
+    /// Values of other layers that are gone are kept for as long as their blocks.
+    fn merge_values(&self, values: &LongValues, old: &Tree, way: Vec<&Arc<Layer>>) {
+        let root = old.root();
+        let merged: HashSet<_> = way.iter().map(|layer| layer.id).collect();
+        for layer in way.into_iter().rev().filter(|layer| layer.id != root.id) {
+            // The checkpoint before this one refers to what was replaced, also where the head is
+            // below its block by now.
+            let until = layer.block.number.max(root.block.number.saturating_add(1));
+            values.merge_block(&layer.changes, &layer.reverts, until);
+        }
+        let current = self.layers.current.read().tree.clone();
+        for layer in old.above_root() {
+            if !merged.contains(&layer.id) && current.by_hash(&layer.block.hash).is_none() {
+                values.keep_for(&layer.changes, &layer.reverts, layer.block.number);
+            }
+        }
+    }
+
+    /// The first segment to which layers, or blocks that have no layer yet, may refer.
+    fn values_pinned_from(&self, values: &LongValues) -> u32 {
+        let pinned = values.first_pinned();
+        let layers = self.layers.current.read().tree.above_root();
+        let segments = layers
+            .iter()
+            .filter_map(|layer| lowest_segment(&layer.changes));
+        segments.fold(pinned, u32::min)
+    }
+
+    /// Removes segments of values that nobody needs any more.
+    fn remove_values(&self) -> Result<(), StateError> {
+        let Some(values) = &self.store.values else {
+            return Ok(());
+        };
+        let removed = values.remove_unneeded(self.values_pinned_from(values))?;
+        let newest = {
+            let current = self.layers.current.read();
+            current.base.snapshot.index.files().sequence()
+        };
+        let mut reclaim = self.store.reclaim.lock();
+        for one in removed {
+            if let Some(file) = one.file {
+                reclaim.lent.add(newest, one.bytes, file);
+            }
+        }
+        self.settle_lent(&mut reclaim, newest);
+        Ok(())
+    }
+
+    /// Frees the space of removed files that no other process reads. If the readers are not known,
+    /// all files stay lent.
+    fn settle_lent(&self, reclaim: &mut Reclaimer, newest: u64) {
+        if !reclaim.lent.is_empty()
+            && let Ok(readers) = live_readers(&*self.store.disk)
+        {
+            let lag_max = self.options.reader_lag;
+            reclaim.lent.settle(&readers, newest, lag_max);
+        }
     }
 
     /// Locks the tries and moves them to the head's ancestor `keep` layers below it, then locks the
@@ -333,6 +418,9 @@ impl Engine {
                 delta.reset();
                 let old = std::mem::replace(&mut *current, new);
                 drop(current);
+                if let Some(values) = &self.store.values {
+                    self.merge_values(values, &old.tree, Vec::new());
+                }
                 self.layers.note_pinned(&old.overlay);
                 return Ok(());
             }
@@ -444,6 +532,10 @@ impl Engine {
         )?;
         self.store.counters.checkpoint_bytes_written.add(bytes);
         let newest = index.files().sequence();
+        if let Some(values) = &self.store.values {
+            let before = self.journal.keeping.lock().newest();
+            values.checkpoint_written(before.number, old);
+        }
         for one in self.journal.remove_unkept(kept)? {
             self.store
                 .reclaim
@@ -463,13 +555,7 @@ impl Engine {
                 reclaim.lent.add(newest, one.bytes, file);
             }
         }
-        // If the readers are not known, all files stay lent.
-        if !reclaim.lent.is_empty()
-            && let Ok(readers) = live_readers(&*self.store.disk)
-        {
-            let lag_max = self.options.reader_lag;
-            reclaim.lent.settle(&readers, newest, lag_max);
-        }
+        self.settle_lent(&mut reclaim, newest);
         Ok(index)
     }
 }

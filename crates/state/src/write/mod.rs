@@ -8,5 +8,6 @@ pub(crate) mod layered;
 pub(crate) mod seal;
 pub(crate) mod sealed;
 pub(crate) mod session;
+mod moves;
 pub(crate) mod commit;
 pub(crate) mod head;

@@ -5,6 +5,7 @@ use crate::{
     engine::parts::Engine,
     options::LeafKind,
     tries::delta::LockedDelta,
+    values::check_lengths,
     view::state::{Touched, View, entry_reverts},
 };
 use alloy_primitives::B256;
@@ -28,7 +29,7 @@ impl Engine {
             | (AccountUpdate::Put(_) | AccountUpdate::Keep, LeafKind::Accounts) => false,
         };
         match changes.accounts().iter().find(is_wrong) {
-            None => Ok(()),
+            None => check_lengths(changes),
             Some(change) => Err(StateError::WrongLeaf {
                 path: change.path,
                 leaves: match self.options.leaves {

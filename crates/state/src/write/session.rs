@@ -11,17 +11,21 @@
 use crate::write::sealed::Sealed;
 use crate::{
     log::records::{BlockMeta, BlockRecord, check_record},
+    values::{LongValues, ValuePin, is_long},
     view::{
         batch::{LayeredKey, ValueCacheUse},
         state::View,
     },
 };
 use alloy_primitives::{B256, Bytes, U256};
-use cambium_primitives::{Account, Changes};
+use cambium_primitives::{Account, Changes, EntryValue, StoredValue};
 use cambium_snapshot::{EntryKey, StateError, pool};
 use cambium_trie::{PartialTrie, ProofTargets};
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// Id of the next session, by which its uncommitted changes are known.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
@@ -33,6 +37,8 @@ pub struct Session {
     /// The changes up to the last intermediate root, and their reverts.
     applied: Changes,
     applied_reverts: Changes,
+    /// Keeps the values that the session has written, from the first one on.
+    pin: OnceLock<ValuePin>,
 }
 
 impl View {
@@ -50,6 +56,7 @@ impl Session {
             id,
             applied: Changes::default(),
             applied_reverts: Changes::default(),
+            pin: OnceLock::new(),
         }
     }
 
@@ -86,14 +93,13 @@ impl Session {
     ///
     /// As [`View::account`].
     pub fn entries(&self, keys: &[B256]) -> Result<Vec<Option<Bytes>>, StateError> {
-        let keys: Vec<_> = keys.iter().copied().map(EntryKey).collect();
-        let values = self.read(&keys)?.into_iter();
-        let whole = |value: Option<_>| value.map(|one| self.view.whole_value(one)).transpose();
-        values.map(whole).collect()
+        let read: Vec<_> = keys.iter().copied().map(EntryKey).collect();
+        let values = self.read(&read)?;
+        self.view.inner.store.whole_values(keys, values)
     }
 
     /// Reads keys in any order, and loads the trie nodes on the paths to them.
-    fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
+    pub(super) fn read<K: LayeredKey>(&self, keys: &[K]) -> Result<Vec<K::Value>, StateError> {
         if !self.applied.is_empty() || self.view.inner.layered.is_some() {
             // The tries are past the state before the block, or no root needs them.
             return self.view.read_all(keys, ValueCacheUse::ReadAndFill);
@@ -107,6 +113,47 @@ impl Session {
             ordered[at] = Some(value);
         }
         Ok(ordered.into_iter().flatten().collect())
+    }
+
+    /// Makes the value of an entry, for the changes of this block. Up to
+    /// [`INLINE_VALUE_BYTES_MAX`](cambium_primitives::INLINE_VALUE_BYTES_MAX) bytes are part of the
+    /// leaf. A longer value is written at once, and stays if the block becomes part of the database;
+    /// committing the block makes it durable. Threads may call this side by side.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongLeaf`] for a long value if the leaves are accounts,
+    /// [`StateError::ReadOnly`] for a long value in a reader, [`StateError::Store`] for a value of
+    /// more than 16 MiB, and if it can't be written, which poisons the engine.
+    pub fn value(&self, key: &B256, value: Bytes) -> Result<EntryValue, StateError> {
+        if !is_long(&value) {
+            return Ok(EntryValue::Inline(value));
+        }
+        let inner = &self.view.inner;
+        inner.health.check()?;
+        inner.journal.check_writable("given long values")?;
+        let Some(values) = &inner.store.values else {
+            let (path, leaves) = (*key, "accounts");
+            return Err(StateError::WrongLeaf { path, leaves });
+        };
+        let hash = inner.options.commitment.value_hash(&value);
+        self.pin_values(values);
+        let place = values.append(&inner.health, key, &value)?;
+        Ok(EntryValue::Stored(StoredValue {
+            hash,
+            len: value.len() as u32,
+            place,
+        }))
+    }
+
+    /// Keeps all values that are appended from now on, for as long as the session is not finished.
+    pub(super) fn pin_values(&self, values: &LongValues) {
+        self.pin.get_or_init(|| values.pin_newest());
+    }
+
+    /// Whether an intermediate root has changed `key`.
+    pub(super) fn has_changed(&self, key: &B256) -> bool {
+        self.applied.account(key).is_some()
     }
 
     /// Extracts the same partial trie as [`View::extract_for_changes`] from the state before the
@@ -154,16 +201,25 @@ impl Session {
     }
 
     /// Computes the state root from all changes of the block, including those of earlier calls of
-    /// [`Session::intermediate_root`]. `codes` are the created codes with their hashes.
+    /// [`Session::intermediate_root`]. `codes` are the created codes with their hashes. In a database
+    /// of entries the block may also move long values out of segments with much dead space: it puts
+    /// them again with the same bytes, which changes no root.
     ///
     /// # Errors
     ///
     /// [`StateError::WrongCode`] if a code has another hash, [`StateError::UnknownCode`] if the
-    /// code of a changed account is neither given nor in the database, and
+    /// code of a changed account is neither given nor in the database,
+    /// [`StateError::MissingValue`] if a stored value is not one of the database, and
     /// [`StateError::BadChanges`] if slots are changed of an account that doesn't exist.
     pub fn finish(self, changes: Changes, codes: Vec<(B256, Bytes)>) -> Result<Staged, StateError> {
-        self.view.inner.check_leaves(&changes)?;
-        self.view.inner.store.check_codes(&changes, &codes)?;
+        let inner = &self.view.inner;
+        inner.check_leaves(&changes)?;
+        inner.store.check_codes(&changes, &codes)?;
+        let changes = self.with_moved_values(changes)?;
+        let pin = match &inner.store.values {
+            Some(values) => values.pin_changes(&changes)?,
+            None => None,
+        };
         let Self {
             view,
             id,
@@ -190,6 +246,7 @@ impl Session {
             reverts,
             codes,
             root,
+            pin,
         })
     }
 }
@@ -202,6 +259,8 @@ pub struct Staged {
     reverts: Changes,
     codes: Vec<(B256, Bytes)>,
     root: B256,
+    /// Keeps the stored values of the changes, until there is a layer that does.
+    pin: Option<ValuePin>,
 }
 
 impl Staged {
@@ -210,7 +269,7 @@ impl Staged {
         self.root
     }
 
-    /// The changes of the block.
+    /// The changes of the block, with the values that it moves.
     pub const fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -249,6 +308,8 @@ impl Staged {
         let layer = inner.seal(&self.view, self.id, &meta, changes, reverts, record.len())?;
         // If an error follows, dropping it removes the layer.
         let sealed = Sealed::new(inner, layer, record);
+        // From here on the layer keeps them.
+        drop(self.pin);
         for (hash, code) in &codes {
             sealed
                 .inner

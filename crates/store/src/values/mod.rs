@@ -1,9 +1,10 @@
 //! Value segments: append-only files of the values that are too long for their leaves.
-//! The engine does not use them yet: no database has any.
 //!
 //! Leaves, log records, reverts and layers hold a reference of a value: its hash, its length and its
 //! *place* here. The value itself is written once, before the log record of the block that brings
-//! it, and no merge writes it again, until cleaning moves what is left of a sparse segment.
+//! it, and no merge writes it again. Cleaning puts what is left of a sparse segment again, as the
+//! next blocks do with values of their own: this crate lists the segments and their values
+//! ([`Values::sparse`], [`Values::scan`]), and the engine decides.
 //!
 //! ```text
 //!            append, append, ...  sync  | log record of the block, sync

@@ -72,6 +72,12 @@ impl Values {
         begun.into_iter().map(finish).collect()
     }
 
+    /// Returns whether a value of `len` bytes can be at `place`: it is within its segment. The value
+    /// itself is not read.
+    pub fn has_room(&self, place: NonZeroU64, len: u32) -> bool {
+        self.locate(place, len).is_ok()
+    }
+
     /// Finds the record of a value, and checks that it is within its segment.
     fn locate(&self, place: NonZeroU64, len: u32) -> Result<Located, StoreError> {
         let place = Place::from_word(place);

@@ -43,13 +43,21 @@ impl Values {
     pub fn scan(&self, segment: u32) -> Option<ValueScan<'_>> {
         let segment = Arc::clone(self.segments().get(&segment)?);
         segment.file()?;
-        Some(self.scan_from(segment, HEADER_BYTES))
+        Some(self.scan_at(segment, HEADER_BYTES))
+    }
+
+    /// Does the same as [`Values::scan`], from the value at `place` on.
+    pub fn scan_from(&self, place: NonZeroU64) -> Option<ValueScan<'_>> {
+        let place = Place::from_word(place);
+        let segment = Arc::clone(self.segments().get(&place.segment)?);
+        segment.file()?;
+        Some(self.scan_at(segment, place.offset.into()))
     }
 
     /// Returns the offset to which records follow each other from the offset `from` on. Their values
     /// may be torn all the same.
     pub(super) fn chain_end(&self, segment: &Arc<Segment>, from: u64) -> Result<u64, StoreError> {
-        let mut scan = self.scan_from(Arc::clone(segment), from);
+        let mut scan = self.scan_at(Arc::clone(segment), from);
         while let Some(head) = scan.head()?
             && let Some(frame) = scan.frame(&head)
         {
@@ -58,7 +66,7 @@ impl Values {
         Ok(scan.at)
     }
 
-    fn scan_from(&self, segment: Arc<Segment>, from: u64) -> ValueScan<'_> {
+    fn scan_at(&self, segment: Arc<Segment>, from: u64) -> ValueScan<'_> {
         let bytes = segment.bytes.load(Ordering::Acquire);
         ValueScan {
             values: self,

@@ -34,8 +34,9 @@ pub struct ValueOptions {
 impl Default for ValueOptions {
     fn default() -> Self {
         Self {
-            // Small, because dead space is reclaimed by whole segments.
-            segment_bytes_max: 64 << 20,
+            // Small enough that whole segments die, since dead space is reclaimed by segments, and
+            // large enough that a terabyte has few thousand files, which are open all the time.
+            segment_bytes_max: 256 << 20,
         }
     }
 }
@@ -49,6 +50,8 @@ pub struct ValuesRecovery {
     pub later_bytes: u64,
     /// Number of files of removed segments, which [`Values::settle`] removes again.
     pub removed_segments: usize,
+    /// The first segment to which blocks after the checkpoint may refer.
+    pub pinned_from: u32,
     /// Errors for headers that are damaged. The values are read without them.
     pub damage: Vec<StoreError>,
 }
@@ -129,7 +132,10 @@ impl Values {
         let last_row = table.rows.last().map_or(0, |row| row.number);
         let newest = found.last().copied().unwrap_or(0).max(last_row);
         let mut segments = SegmentMap::new();
-        let mut recovery = ValuesRecovery::default();
+        let mut recovery = ValuesRecovery {
+            pinned_from: table.pinned_from,
+            ..ValuesRecovery::default()
+        };
         for row in &table.rows {
             let is_pinned = row.number >= table.pinned_from;
             let Some(segment) = open_listed(&*disk, salt, row, is_pinned, newest)? else {
@@ -297,14 +303,17 @@ impl Values {
             return Ok(());
         }
         self.poison.guard(|| {
-            for (segment, end) in &unsynced {
+            for (segment, _) in &unsynced {
                 segment.open_file().sync()?;
+            }
+            if has_new_names {
+                self.disk.sync_dir(DIR)?;
+            }
+            // A checkpoint that lists durable bytes relies on the name as well.
+            for (segment, end) in &unsynced {
                 segment.synced_bytes.store(*end, Ordering::Release);
             }
-            match has_new_names {
-                true => Ok(self.disk.sync_dir(DIR)?),
-                false => Ok(()),
-            }
+            Ok(())
         })?;
         self.seal_full();
         Ok(())
@@ -352,6 +361,11 @@ impl Values {
     /// Returns the number of the segment that holds the value at `place`.
     pub const fn segment_of(place: NonZeroU64) -> u32 {
         Place::from_word(place).segment
+    }
+
+    /// Returns the size in bytes that a value of `len` bytes takes in its segment.
+    pub const fn stored_bytes(len: u32) -> u64 {
+        value_bytes(len)
     }
 
     /// Returns the bytes written since the values were opened.

@@ -46,8 +46,8 @@ impl Values {
 
     /// Counts a live value as dead: the state at the newest merge no longer refers to it, but the
     /// reverts of `block` do, which replaced it. A value that a merge brings and replaces at once
-    /// is first referred to and then released. Where a merge has moved the value to another place,
-    /// `block` is that of the merge: the previous checkpoint still refers to the old place.
+    /// is first referred to and then released. A block that moves a value replaces it by one with the
+    /// same bytes.
     pub fn release(&self, place: NonZeroU64, len: u32, block: BlockNumber) {
         self.change_needs(place, |needs| {
             needs.live_bytes = needs.live_bytes.saturating_sub(value_bytes(len));

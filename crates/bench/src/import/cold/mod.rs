@@ -22,6 +22,7 @@ mod sweep;
 mod geth;
 
 use crate::{
+    geth::Program,
     report::{Notes, Report, data_dir},
     state::stores::Failure,
 };
@@ -84,7 +85,7 @@ fn cases(
         given => given,
     };
     let accounts = if plan.quick { 200_000 } else { 10_000_000 };
-    let geth = args.has_geth.then(geth::Program::build);
+    let geth = args.has_geth.then(Program::build);
     let geth = geth.transpose()?;
     for kind in kinds {
         let params = kind.params(args.accounts.unwrap_or(accounts), plan.quick);
@@ -98,7 +99,7 @@ fn cases(
         if let Some(geth) = &geth {
             match geth.measure(plan, &setup, notes) {
                 Ok(figures) => {
-                    measured.peers.insert(geth::Program::name(), figures);
+                    measured.peers.insert(Program::name(), figures);
                 }
                 Err(error) => notes.add(format!("{}: no figures of geth: {error}", kind.name())),
             }

@@ -16,6 +16,7 @@ use crate::{
         records::{BlockMeta, BlockRecord, KIND_BLOCK},
     },
     options::Options,
+    values::LongValues,
 };
 use alloy_primitives::B256;
 use cambium_disk::Disk;
@@ -45,6 +46,7 @@ pub struct Loaded {
     /// The first checkpoint, which has the index and no metadata yet.
     pub(super) index: WrittenIndex,
     pub(super) codes: Codes,
+    pub(super) values: Option<LongValues>,
     pub(super) salt: u64,
     pub(super) root: B256,
 }
@@ -95,11 +97,19 @@ impl Loaded {
             parent: meta.parent,
             position,
         }];
+        let values = match &self.values {
+            Some(values) => {
+                values.segments.sync()?;
+                values.plan_checkpoint(values.first_pinned())
+            }
+            None => Vec::new(),
+        };
         let log_state = LogState {
             head: meta.id,
             replay,
             recent: recent.clone(),
             kept: Kept::ALL,
+            values,
             layered: intervals.map(|_| LayeredRoots {
                 state_root: meta.state_root,
                 snapshots: vec![(meta.id, self.root)],
@@ -136,6 +146,7 @@ impl Loaded {
             pages: self.pages,
             parts: self.parts,
             codes: self.codes,
+            values: self.values,
             log,
             blocks: Blocks::new(index, meta.id.number, Kept::ALL, meta.id, recent)?,
             retired: Vec::new(),

@@ -11,10 +11,11 @@ use crate::db::leftovers::{refuse_database, remove_unfinished};
 use crate::{
     db::{assemble, handle::Db},
     options::{LeafKind, Options},
+    values::{LongValues, check_length, is_long},
 };
-use alloy_primitives::{B256, U256, keccak256};
+use alloy_primitives::{B256, Bytes, U256, keccak256};
 use cambium_disk::Disk;
-use cambium_primitives::{Account, EntryValue};
+use cambium_primitives::{Account, EntryValue, StoredValue};
 use cambium_snapshot::{
     Counters, IndexWriter, LeafBuckets, LoadProgress, PartCache, RootLoader, StateError,
 };
@@ -43,6 +44,8 @@ pub struct Loader {
     buckets: LeafBuckets,
     /// Created when the first code is added.
     codes: Option<Codes>,
+    /// `None` if the leaves are accounts.
+    values: Option<LongValues>,
     salt: u64,
 }
 
@@ -60,13 +63,24 @@ impl Loader {
         let lock = lock_data_dir(&*disk)?;
         refuse_database(&disk)?;
         remove_unfinished(&*disk).map_err(StoreError::from)?;
+        let salt = Manifest::new_salt();
+        let values = match options.leaves {
+            LeafKind::Accounts => None,
+            LeafKind::Entries => {
+                let sizes = options.files.values();
+                let (values, _) = LongValues::open(disk.clone(), salt, sizes, &[])?;
+                values.segments.settle()?;
+                Some(values)
+            }
+        };
         Ok(Self {
             buckets: LeafBuckets::new(disk.clone(), options.memory_bytes, options.commitment),
             disk,
             lock,
             options,
             codes: None,
-            salt: Manifest::new_salt(),
+            values,
+            salt,
         })
     }
 
@@ -104,14 +118,47 @@ impl Loader {
         self.buckets.slots(&account, slots)
     }
 
+    /// Makes the value of an entry, for [`Loader::entry`]. Up to
+    /// [`INLINE_VALUE_BYTES_MAX`](cambium_primitives::INLINE_VALUE_BYTES_MAX) bytes are part of the
+    /// leaf; a longer value is written at once.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::WrongLeaf`] for a long value if the database is one of accounts, and
+    /// [`StateError::Store`] for a value of more than 16 MiB, and if it can't be written.
+    pub fn value(&self, key: &B256, value: Bytes) -> Result<EntryValue, StateError> {
+        match &self.values {
+            Some(values) if is_long(&value) => {
+                let hash = self.options.commitment.value_hash(&value);
+                Ok(EntryValue::Stored(StoredValue {
+                    hash,
+                    len: value.len() as u32,
+                    place: values.segments.append(key, &value)?,
+                }))
+            }
+            None if is_long(&value) => Err(StateError::WrongLeaf {
+                path: *key,
+                leaves: "accounts",
+            }),
+            _ => Ok(EntryValue::Inline(value)),
+        }
+    }
+
     /// Adds an entry of a key-value database ([`LeafKind::Entries`]), in any order of keys.
     /// [`Self::finish`] rejects keys that were added twice.
     ///
     /// # Errors
     ///
-    /// [`StateError::WrongLeaf`] if the database is one of accounts, and as [`Loader::account`].
+    /// [`StateError::WrongLeaf`] if the database is one of accounts, [`StateError::LongValue`] for an
+    /// inline value that is too long, [`StateError::MissingValue`] for a stored value that this
+    /// loader has not written, and as [`Loader::account`].
     pub fn entry(&mut self, key: B256, value: &EntryValue) -> Result<(), StateError> {
         self.check_leaf(key, LeafKind::Entries)?;
+        check_length(&key, value)?;
+        if let (Some(values), EntryValue::Stored(stored)) = (&self.values, value) {
+            values.check_place(stored)?;
+            values.segments.refer(stored.place, stored.len);
+        }
         self.buckets.entry(&key, value)
     }
 
@@ -180,6 +227,7 @@ impl Loader {
             parts,
             index: index.finish()?,
             codes,
+            values: self.values,
             salt: self.salt,
             root,
         })

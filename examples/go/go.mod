@@ -1,0 +1,3 @@
+module cambium.example/ledger
+
+go 1.21
