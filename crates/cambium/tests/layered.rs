@@ -313,7 +313,8 @@ fn wrong_witnesses_of_a_layered_chain_are_refused_with_what_is_wrong() {
     let nothing = forged(&inner, "/layered/tries", json!("0x"));
     stateless(&fixture, &nothing, "3").fails(5, &["malformed"]);
     // The interval is the verifier's, and so is the commitment.
-    stateless(&fixture, &inner, "7").fails(3, &["state"]);
+    stateless(&fixture, &inner, "7").fails(5, &["lacks the root of the interval's snapshot"]);
+    stateless(&fixture, &first, "4").fails(3, &["block 7", "state"]);
     let file = fixture.write("witness.json", inner.to_string().as_bytes());
     let genesis = fixture.genesis();
     cambium!["stateless", file, "--genesis", genesis].fails(5, &["`layered`"]);

@@ -7,7 +7,7 @@ use super::{
     args::ProveArgs,
     error::Failure,
     output::{Output, Report},
-    proof::report_values,
+    proved,
 };
 use cambium::{
     Account, Address, B256, Bytes, Db, LayeredProof, ProofTargets, StorageKey, U256, keccak256,
@@ -111,7 +111,7 @@ pub(crate) fn verify(proof: &LayeredAccountProof, root: B256) -> Result<Report, 
         ("snapshot_root", snapshot),
     ];
     let (account, slots) = (shown.account, &shown.slots);
-    Ok(report_values(root, proof.address, account, slots, &roots))
+    Ok(proved::report(root, proof.address, account, slots, &roots))
 }
 
 fn targets<'a>(address: Address, keys: impl Iterator<Item = &'a StorageKey>) -> ProofTargets {

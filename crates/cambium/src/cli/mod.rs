@@ -15,6 +15,7 @@ mod open;
 mod history;
 mod chain;
 mod bal;
+mod proved;
 mod layered_proof;
 mod proof;
 mod range;

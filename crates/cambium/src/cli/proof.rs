@@ -2,18 +2,18 @@
 
 use super::{
     args::{ProveArgs, RulesArgs, StatelessArgs, VerifyArgs, WitnessArgs, WitnessFormArg},
-    chain::balance,
     error::Failure,
     history,
     layered_proof::{self, LayeredAccountProof},
     open,
     output::{Output, Report, Table, count},
+    proved,
 };
 use cambium::{
-    Account, AccountProof, Address, B256, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError,
-    StateError, StatelessReport, StatelessRules, U256, verify_account_proof,
+    AccountProof, BlockWitness, Bytes, ChainSpec, Genesis, GenesisError, StateError,
+    StatelessReport, StatelessRules, verify_account_proof,
 };
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 use std::{
     fs,
     io::{self, Read},
@@ -69,49 +69,6 @@ enum AnyProof {
 #[derive(serde::Deserialize)]
 struct Kind {
     commitment: Option<serde::de::IgnoredAny>,
-}
-
-/// The report on a proof that holds. `roots` are printed beside the account.
-pub(crate) fn report_values(
-    root: B256,
-    address: Address,
-    account: Option<Account>,
-    slots: &[(B256, U256)],
-    roots: &[(&'static str, B256)],
-) -> Report {
-    let values: Vec<Value> = slots
-        .iter()
-        .map(|(slot, value)| json!({ "slot": slot, "value": value }))
-        .collect();
-    let fields = account.unwrap_or_default();
-    let mut json = json!({
-        "holds": true,
-        "root": root,
-        "address": address,
-        "exists": account.is_some(),
-        "nonce": fields.nonce,
-        "balance": fields.balance.to_string(),
-        "code_hash": fields.code_hash,
-        "slots": values,
-    });
-    let mut table = Table::default()
-        .row("state root", root)
-        .row("address", address);
-    table = match account {
-        None => table.row("account", "does not exist"),
-        Some(account) => table
-            .row("nonce", count(account.nonce))
-            .row("balance", balance(account.balance))
-            .row("code hash", account.code_hash),
-    };
-    for (name, root) in roots {
-        json[*name] = json!(root);
-        table = table.row(name.replace('_', " "), root);
-    }
-    for (slot, value) in slots {
-        table = table.row(format!("slot {slot}"), format!("{value:#x} ({value})"));
-    }
-    Report::new(format!("The proof holds.\n{table}"), json)
 }
 
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {

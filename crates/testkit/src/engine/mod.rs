@@ -10,10 +10,10 @@ mod commitment;
 mod first_state;
 mod driver;
 mod checks;
-mod entries;
 mod operations;
 mod mistakes;
 mod faults;
+mod entries;
 mod run;
 
 pub use commitment::TestedCommitment;

@@ -25,10 +25,12 @@ mod leaf;
 mod layer;
 mod compact;
 mod descent;
+mod roots;
 mod parts;
 mod proof;
 
 pub use layer::{UpperReverts, UpperTrie};
 pub use net::net_changes;
 pub use parts::{LayeredGap, LayeredParts, LayeredUpdateError};
-pub use proof::{LayeredProof, LayeredProofError, LayeredProver, LayeredRoots, layered_root};
+pub use proof::{LayeredProof, LayeredProofError, LayeredProver};
+pub use roots::{LayeredRoots, layered_root};

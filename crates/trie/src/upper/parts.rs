@@ -4,7 +4,7 @@ use super::{
     descent::{Descent, Hidden},
     layer::{MergeError, UpperTrie, each_slot},
     net::net_changes,
-    proof::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
+    roots::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
 };
 use crate::{
     arena::{Link, NodeId},

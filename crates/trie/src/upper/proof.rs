@@ -17,6 +17,7 @@ use super::{
     descent::{Descent, Hidden, hidden_by},
     layer::UpperTrie,
     parts::LayeredParts,
+    roots::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
 };
 use crate::{
     error::{Missing, UpdateError},
@@ -27,18 +28,7 @@ use crate::{
 };
 use alloc::vec::Vec;
 use alloy_primitives::{B256, Bytes};
-use cambium_keccak::keccak256;
 use cambium_primitives::{DecodeError, Path, Reader};
-
-/// Returns the root of the `layered` commitment, of the roots of its three tries:
-/// `keccak(delta ++ intermediate ++ snapshot)`.
-pub fn layered_root(delta: B256, intermediate: B256, snapshot: B256) -> B256 {
-    let mut roots = [0; 96];
-    for (at, root) in [delta, intermediate, snapshot].iter().enumerate() {
-        roots[32 * at..][..32].copy_from_slice(root.as_slice());
-    }
-    keccak256(&roots)
-}
 
 /// A proof of accounts and slots, present or absent, under the `layered` commitment: the encoded
 /// parts of the delta, the intermediate trie and the snapshot, one after the other.
@@ -46,24 +36,6 @@ pub fn layered_root(delta: B256, intermediate: B256, snapshot: B256) -> B256 {
 pub struct LayeredProof {
     /// The proof as it is transferred. `docs/COMMITMENTS.md` has its format.
     pub bytes: Bytes,
-}
-
-/// Roots of the three tries that a root of the `layered` commitment is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayeredRoots {
-    /// Root of the delta.
-    pub delta: B256,
-    /// Root of the intermediate trie.
-    pub intermediate: B256,
-    /// Root of the snapshot.
-    pub snapshot: B256,
-}
-
-impl LayeredRoots {
-    /// The root of all three: see [`layered_root`].
-    pub fn root(&self) -> B256 {
-        layered_root(self.delta, self.intermediate, self.snapshot)
-    }
 }
 
 /// Error of [`LayeredProof::verify`].
@@ -94,10 +66,6 @@ pub enum LayeredProofError {
     #[error("the proof has more than its targets need")]
     Surplus,
 }
-
-pub(super) const DELTA: &str = "delta";
-pub(super) const INTERMEDIATE: &str = "intermediate trie";
-pub(super) const SNAPSHOT: &str = "snapshot";
 
 fn incomplete(trie: &'static str) -> impl Fn(Hidden) -> LayeredProofError {
     move |Hidden { path, depth }| LayeredProofError::Incomplete { trie, path, depth }
