@@ -78,7 +78,7 @@ pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failur
         return Err(StateError::BadOptions(what.to_owned()).into());
     }
     let witness = chain.witness_on(args.block, |parent| {
-        let view = history::of_archive(&args.db, chain.db(), parent.number)?;
+        let view = history::of_archive(&args.db, chain.db(), parent.number, out)?;
         match view.filter(|view| view.block() == parent) {
             Some(view) => Ok(view),
             None => Ok(chain.db().view_of(parent)?.into()),
