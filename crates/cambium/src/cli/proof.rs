@@ -50,7 +50,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
         verify_account_proof(root, &proof).map_err(|error| Failure::proof(root, error))?;
     let storage_root = [("storage_root", verified.storage_root)];
     let (account, slots) = (verified.account, &verified.slots);
-    Ok(report_values(
+    Ok(proved::report(
         root,
         proof.address,
         account,
