@@ -55,7 +55,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// None before the first call of [`Entries::next`].
+    /// None before the first call of [`Entries::next_entry`].
     pub fn entries(&self, from: &B256) -> Result<Entries<'_>, StateError> {
         let from = Path::account(from);
         Ok(Entries {
@@ -78,7 +78,7 @@ impl Entries<'_> {
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
-    pub fn next(&mut self) -> Result<Option<(B256, EntryValue)>, StateError> {
+    pub fn next_entry(&mut self) -> Result<Option<(B256, EntryValue)>, StateError> {
         loop {
             while let Some((key, value)) = self.leaves.next()? {
                 if let (Some(key), LeafValue::Entry(value)) = (key.account_part(), value) {
@@ -105,7 +105,7 @@ impl Slots<'_> {
     /// # Errors
     ///
     /// [`StateError::Store`] or another error of damage if the index or a page can't be read.
-    pub fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
+    pub fn next_slot(&mut self) -> Result<Option<(B256, U256)>, StateError> {
         while let Some((path, value)) = self.0.next()? {
             if let (Some(slot), LeafValue::Slot(value)) = (path.slot_part(), value) {
                 return Ok(Some((slot, value)));

@@ -137,7 +137,7 @@ impl Source for Entries<'_> {
     type Value = Option<EntryValue>;
 
     fn next(&mut self) -> Result<Option<EntryAbove>, StateError> {
-        let entry = Entries::next(self)?;
+        let entry = self.next_entry()?;
         Ok(entry.map(|(key, value)| (key, Some(value))))
     }
 }

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_upper_source_counts_where_both_have_a_key() {
-        let list = |pairs: &[(u8, u8)]| List(pairs.to_vec().into_iter());
+        let list = |pairs: &[(u8, u8)]| List(Vec::from(pairs).into_iter());
         let merged = |upper: &[(u8, u8)], lower: &[(u8, u8)]| {
             let mut merged = Merged::new(list(upper), list(lower));
             let next = || merged.next().expect("lists do not fail");

@@ -398,6 +398,6 @@ impl Source for Option<Slots<'_>> {
     type Value = U256;
 
     fn next(&mut self) -> Result<Option<(B256, U256)>, StateError> {
-        self.as_mut().map_or(Ok(None), Slots::next)
+        self.as_mut().map_or(Ok(None), Slots::next_slot)
     }
 }
