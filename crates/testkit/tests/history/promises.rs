@@ -309,7 +309,7 @@ fn read_all(world: &World, view: &HistoryView) -> Result<(), HistoryError> {
         let expected = model.account(&at);
         assert_eq!(view.account(&at)?, expected.map(|one| one.account));
         let slots = expected.map(|one| one.slots.iter().map(|(k, v)| (*k, *v)).collect());
-        assert_eq!(view.slots(&at)?, slots.unwrap_or_else(Vec::new));
+        assert_eq!(view.slots(&at)?, slots.unwrap_or_default());
     }
     if !world.history.has_nodes() {
         return Ok(());
