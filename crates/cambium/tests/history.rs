@@ -440,6 +440,8 @@ fn a_damaged_history_is_named_and_harms_nothing_else() {
     import(&fixture, &db, &fixture.chain(), &["--history", "flat"]).fails(4, &words);
     let key = keys(&fixture).remove(0);
     assert_eq!(get(&db, &key, 30)["block_number"], 30, "by the block log");
+    let witness = cambium!("witness", "31", "--datadir", db).done();
+    assert!(witness.stderr.contains(&name), "{}", witness.stderr);
     fs::remove_dir_all(db.join("history")).expect("a folder");
     cambium!("history", "build", "--datadir", db).done();
     cambium!("db", "check", "--history", "--datadir", db).done();

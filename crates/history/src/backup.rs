@@ -16,7 +16,7 @@
 
 use crate::{
     HistoryError,
-    keeper::{HistoryOptions, canonical_ancestor, open_runs},
+    keeper::{HistoryOptions, canonical_ancestor, newest_canonical_in, open_runs},
     list::{DIR, RunList, run_name},
 };
 use cambium_disk::{Access, Disk, DiskFile};
@@ -111,9 +111,18 @@ impl BackupPart for HistoryPart<'_> {
         let (mut files, mut ignore) = (HeldFiles::new(), |_: &BackupSizes| {});
         let mut copier = FileCopier::new(&**self.from, &**self.to, &mut ignore);
         let mut attempt = 1;
-        while let Some(list) = RunList::read(&**self.from)? {
+        while let Some(mut list) = RunList::read(&**self.from)? {
             list.check_genesis(&**self.from, db.genesis().hash)?;
-            match hold(&**self.from, &mut copier, &list, &mut files) {
+            let mut held = hold(&**self.from, &mut copier, list.files(), &mut files);
+            if attempt == ATTEMPTS {
+                // It is one that waits and is gone, unless the runs are not there either. The copy makes it again.
+                for run in &list.waiting {
+                    _ = hold(&**self.from, &mut copier, [run.file], &mut files);
+                }
+                list.waiting.retain(|run| files.contains_key(&run.file));
+                held = hold(&**self.from, &mut copier, list.files(), &mut files);
+            }
+            match held {
                 // The other process has merged it meanwhile.
                 Err(HistoryError::Missing { .. }) if attempt < ATTEMPTS => attempt += 1,
                 held => {
@@ -145,7 +154,8 @@ impl BackupPart for HistoryPart<'_> {
             files,
             linked,
         } = held;
-        if let Some(fork) = newest_shared(db, copy, list.upto())? {
+        let shared = newest_shared(db, copy, list.upto())?;
+        if let Some(fork) = shared {
             if fork.number < list.first.number {
                 return self.remove_all_but(&files, &BTreeSet::new());
             }
@@ -169,7 +179,20 @@ impl BackupPart for HistoryPart<'_> {
             cache_bytes: 0,
             ..HistoryOptions::default()
         };
-        open_runs(self.to, &list, &no_memory)?;
+        let opened = open_runs(self.to, &list, &no_memory)?;
+        if shared.is_none() {
+            let known = newest_canonical_in(copy, &list, &opened.runs)?;
+            let gone: BTreeSet<_> = match known {
+                Some(fork) => list.cut(fork).iter().map(|run| run.file).collect(),
+                None => listed,
+            };
+            for file in gone {
+                self.to.remove(&run_name(file))?;
+            }
+            if known.is_none() {
+                return Ok(());
+            }
+        }
         list.write(&**self.to)?;
         self.copy = Some(HistoryCopy {
             first: list.first,
@@ -196,14 +219,14 @@ impl HistoryPart<'_> {
     }
 }
 
-/// Links or opens the files of a list that are not held yet.
+/// Links or opens the files of these numbers that are not held yet.
 fn hold(
     from: &dyn Disk,
     copier: &mut FileCopier<'_>,
-    list: &RunList,
+    numbers: impl IntoIterator<Item = u64>,
     files: &mut HeldFiles,
 ) -> Result<(), HistoryError> {
-    for file in list.files() {
+    for file in numbers {
         if files.contains_key(&file) {
             continue;
         }
@@ -228,8 +251,8 @@ fn hold(
 }
 
 /// The newest block below `upto`, or `upto` itself, that the copy's chain has. `db` is a reader of the
-/// original. `None` if it does not know the branch of `upto`: where it parts from the chain is found when
-/// the history is opened, then.
+/// original. `None` if it does not know the branch of `upto`: where it parts from the chain the files tell,
+/// then.
 fn newest_shared(mut db: Db, copy: &Db, upto: BlockId) -> Result<Option<BlockId>, HistoryError> {
     if copy.block_id(upto.number)? == Some(upto) {
         return Ok(Some(upto));

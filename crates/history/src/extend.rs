@@ -3,9 +3,10 @@
 
 use crate::{
     HistoryError,
-    keeper::{Keeper, canonical_ancestor, is_waypoint, newest_canonical_of},
+    keeper::{Keeper, canonical_ancestor, is_waypoint, newest_canonical_of, run_blocks_max},
     list::{ListedRun, RunList},
     memory_run::MemoryRun,
+    run::reader,
     runs::{LiveRun, Run, Runs},
     span::{Above, Keep, Limits, Span, Window},
     upkeep::FileRun,
@@ -82,6 +83,12 @@ impl Keeper {
         Ok(true)
     }
 
+    /// Whether a run that waits begins at a block.
+    pub(crate) fn has_waiting(&self, number: BlockNumber) -> bool {
+        let writer = self.writer.lock();
+        self.lock.is_some() && writer.list.waiting.iter().any(|run| run.first == number)
+    }
+
     /// Opens the runs that wait, as far as they have canonical blocks. Others leave the list, and so do those
     /// that can't be read: their blocks are made again.
     fn open_waiting(&self, db: &Db) -> Result<Vec<FileRun>, HistoryError> {
@@ -117,9 +124,16 @@ impl Keeper {
         Ok(open)
     }
 
-    /// Opens a run, whose last block is its newest canonical one. `None` if there is none.
+    /// Opens a run, whose last block is its newest canonical one. `None` if there is none. The pages of one that
+    /// was written before are read, once: whatever is wrong with it, it is not part of the history yet.
     fn open_canonical(&self, db: &Db, listed: &ListedRun) -> Result<Option<FileRun>, HistoryError> {
         let run = self.open_listed(listed)?;
+        let is_unread = self.unread_waiting.lock().contains(&listed.identity);
+        if is_unread {
+            reader::check(&run)?;
+            run.waypoints()?;
+            self.unread_waiting.lock().remove(&listed.identity);
+        }
         let fork = canonical_ancestor(db, listed.last)?;
         let last = match fork.filter(|fork| fork.number >= listed.first) {
             None => newest_canonical_of(db, listed, &run)?,
@@ -150,7 +164,8 @@ impl Keeper {
                 return Ok(made.bottom == low);
             }
             let (above, bottom) = (made.above(), made.bottom);
-            let mut span = Span::new(db, above, self.nodes, bottom, self.limits(threads));
+            let limits = self.limits(threads, above.present.view.block().number);
+            let mut span = Span::new(db, above, self.nodes, bottom, limits);
             let mut keep = |window, _: &Above| {
                 self.keep_window(db, made, window, upto)?;
                 Ok(Keep::GoOn(made.above()))
@@ -205,6 +220,10 @@ impl Keeper {
             });
         }
         for (run, ids) in made.memory {
+            let blocks = (writer.ids.len() + ids.len()) as u64;
+            if self.lock.is_some() && blocks > run_blocks_max(writer.list.keep_blocks) {
+                self.flush(&mut writer)?;
+            }
             writer.ids.extend_from_slice(&ids);
             let upto = ids.last().copied().unwrap_or(upto);
             self.add_recent(&mut writer, upto, run)?;
@@ -232,7 +251,7 @@ impl Keeper {
         }
         let present = self.present(db, upto)?;
         let above = Above { present, runs };
-        let limits = self.limits(rayon::current_num_threads());
+        let limits = self.limits(rayon::current_num_threads(), upto.number);
         let mut span = Span::new(db, above, self.nodes, first, limits);
         span.make(to.max(oldest_kept), goes_on, &mut |window, above| {
             let Window { run, ids, parent } = window;
@@ -269,9 +288,14 @@ impl Keeper {
         Ok(true)
     }
 
-    fn limits(&self, threads: usize) -> Limits {
+    /// `upto` is the newest block that the history is going to have.
+    fn limits(&self, threads: usize, upto: BlockNumber) -> Limits {
+        let keep_blocks = self.writer.lock().list.keep_blocks;
+        let oldest_kept = keep_blocks.map(|keep| upto.saturating_sub(keep.get()));
         Limits {
             entries_bytes: self.recent_bytes_max() / WINDOWS_AT_ONCE,
+            blocks_max: run_blocks_max(keep_blocks),
+            few_above: oldest_kept.unwrap_or_default(),
             trie_bytes: usize::try_from(self.options.trie_bytes).unwrap_or(usize::MAX),
             threads,
         }

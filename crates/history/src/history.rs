@@ -388,6 +388,10 @@ impl History {
                 if upto.number >= head.number || db.block_id(head.number)? != Some(head) {
                     return Ok(upto);
                 }
+                // The oldest block comes last: that it is gone must not show after all others are made.
+                if !self.inner.has_waiting(upto.number + 1) {
+                    next_block(db, upto, head)?;
+                }
                 let mut is_wanted = true;
                 let mut goes_on = |at| {
                     is_wanted = goes_on(&CatchUp { upto, at, head });

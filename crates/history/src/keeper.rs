@@ -25,6 +25,7 @@ use cambium_state::{CommittedBlock, Db, StateError};
 use cambium_store::{Manifest, WritePace};
 use parking_lot::{Mutex, RwLock};
 use std::{
+    collections::BTreeSet,
     num::NonZeroU64,
     ops::RangeInclusive,
     sync::{
@@ -39,6 +40,11 @@ const WAYPOINT_DISTANCE: u64 = 64;
 const BUFFER_BYTES: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// Share of the memory for entries of the newest blocks.
 const RECENT_DIVISOR: u64 = 2;
+/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
+/// whole runs.
+const KEPT_RUNS: u64 = 4;
+/// Blocks that a run may have however few are kept: each file takes syncs.
+const RUN_BLOCKS_MIN: u64 = 32;
 
 /// Options with which a history is opened.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +92,8 @@ pub(crate) struct Keeper {
     /// Which nodes it has, if any.
     pub(crate) nodes: Option<WholeNodes>,
     failure: OnceLock<String>,
+    /// Identities of the waiting runs that another process has written, and whose pages nobody has read since.
+    pub(crate) unread_waiting: Mutex<BTreeSet<u64>>,
     pub(crate) reads: Arc<PageReads>,
     pub(crate) written: AtomicU64,
     pub(crate) pace: Arc<WritePace>,
@@ -106,7 +114,7 @@ pub(crate) struct Writer {
 
 /// Runs that are open, and what they read with.
 pub(crate) struct OpenedRuns {
-    runs: Vec<LiveRun>,
+    pub(crate) runs: Vec<LiveRun>,
     reads: Arc<PageReads>,
 }
 
@@ -201,6 +209,7 @@ impl Keeper {
             growing_down: Mutex::default(),
             merging: Mutex::default(),
             nodes: list.nodes,
+            unread_waiting: Mutex::new(list.waiting.iter().map(|run| run.identity).collect()),
             writer: Mutex::new(Writer {
                 list,
                 ids: Vec::new(),
@@ -284,7 +293,7 @@ impl Keeper {
         let run = MemoryRun::of_block(id.number, &block.changes, &block.reverts);
         let mut writer = self.writer.lock();
         // What could not be written before.
-        if self.is_full() {
+        if self.is_full(&writer) {
             self.flush(&mut writer)?;
         }
         writer.ids.push(id);
@@ -316,15 +325,18 @@ impl Keeper {
             ..Runs::clone(&before)
         };
         *self.runs.write() = Arc::new(runs);
-        match self.is_full() {
+        match self.is_full(writer) {
             true => self.flush(writer),
             false => Ok(()),
         }
     }
 
     /// Whether the entries in memory are to be written to a file.
-    fn is_full(&self) -> bool {
-        self.lock.is_some() && self.runs.read().memory_bytes() >= self.recent_bytes_max()
+    fn is_full(&self, writer: &Writer) -> bool {
+        let blocks = writer.ids.len() as u64;
+        self.lock.is_some()
+            && (self.runs.read().memory_bytes() >= self.recent_bytes_max()
+                || blocks >= run_blocks_max(writer.list.keep_blocks))
     }
 
     /// Writes all entries in memory to a file. If that fails, they stay in memory.
@@ -472,17 +484,7 @@ impl Keeper {
             return Ok(fork);
         }
         let runs = self.runs.read().clone();
-        for (listed, live) in writer.list.runs.iter().zip(&runs.files).rev() {
-            if let Run::File(run) = &live.run
-                && let Some(id) = newest_canonical_of(db, listed, run)?
-            {
-                return Ok(id);
-            }
-        }
-        match is_canonical(&first)? {
-            true => Ok(first),
-            false => Err(HistoryError::Abandoned { first }),
-        }
+        newest_canonical_in(db, &writer.list, &runs.files)?.ok_or(HistoryError::Abandoned { first })
     }
 
     /// Opens a run of the list that was not opened with it.
@@ -507,6 +509,24 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// The newest block of a list's runs that is canonical, of those whose hashes their files have, or the block at
+/// which the list begins. `None` if not even that is canonical.
+pub(crate) fn newest_canonical_in(
+    db: &Db,
+    list: &RunList,
+    files: &[LiveRun],
+) -> Result<Option<BlockId>, HistoryError> {
+    for (listed, live) in list.runs.iter().zip(files).rev() {
+        if let Run::File(run) = &live.run
+            && let Some(id) = newest_canonical_of(db, listed, run)?
+        {
+            return Ok(Some(id));
+        }
+    }
+    let is_canonical = db.block_id(list.first.number)? == Some(list.first);
+    Ok(is_canonical.then_some(list.first))
 }
 
 /// The newest block of a run that is canonical, of those whose hashes it has.
@@ -548,6 +568,12 @@ fn memory_of(run: &LiveRun) -> u64 {
         Run::File(run) => run.memory_bytes(),
         Run::Memory(_) => 0,
     }
+}
+
+/// Largest number of blocks of a run of a history that keeps so many blocks; `None` keeps all.
+pub(crate) fn run_blocks_max(keep_blocks: Option<NonZeroU64>) -> u64 {
+    let part = |keep: NonZeroU64| (keep.get() / KEPT_RUNS).max(RUN_BLOCKS_MIN);
+    keep_blocks.map_or(u64::MAX, part)
 }
 
 pub(crate) const fn is_waypoint(id: &BlockId) -> bool {

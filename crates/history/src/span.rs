@@ -33,6 +33,10 @@ pub(crate) struct Span<'a> {
 pub(crate) struct Limits {
     /// Entries of a window, in bytes. Two windows are in memory at once.
     pub(crate) entries_bytes: usize,
+    /// Blocks of a window whose newest block is above `few_above`.
+    pub(crate) blocks_max: u64,
+    /// Blocks up to this one leave the history as soon as all are there.
+    pub(crate) few_above: BlockNumber,
     /// The trie that is taken back, in bytes. A larger one is begun anew, from what has been made.
     pub(crate) trie_bytes: usize,
     /// Threads that share the trie, at most.
@@ -172,11 +176,18 @@ impl<'a> Span<'a> {
         let mut ids = Vec::new();
         let mut at = self.bottom;
         let mut next = self.block(at.number)?;
-        let is_full = |entries: &MemoryRun, nodes: &Option<&mut RewoundTrie<'_>>| {
-            let trie_bytes = nodes.as_ref().map_or(0, |nodes| nodes.memory_bytes());
-            entries.bytes() >= self.limits.entries_bytes || trie_bytes >= self.limits.trie_bytes
+        let blocks_max = match self.bottom.number > self.limits.few_above {
+            true => self.limits.blocks_max,
+            false => u64::MAX,
         };
-        while at.number > low && (ids.is_empty() || !is_full(&entries, &nodes)) {
+        let is_full =
+            |ids: &[BlockId], entries: &MemoryRun, nodes: &Option<&mut RewoundTrie<'_>>| {
+                let trie_bytes = nodes.as_ref().map_or(0, |nodes| nodes.memory_bytes());
+                ids.len() as u64 >= blocks_max
+                    || entries.bytes() >= self.limits.entries_bytes
+                    || trie_bytes >= self.limits.trie_bytes
+            };
+        while at.number > low && (ids.is_empty() || !is_full(&ids, &entries, &nodes)) {
             let Some(block) = next.take().filter(|block| block.meta.id == at) else {
                 return Ok(Outcome::End);
             };

@@ -2,7 +2,7 @@
 
 use crate::{
     HistoryError,
-    keeper::{Keeper, Writer},
+    keeper::{Keeper, Writer, run_blocks_max},
     list::ListedRun,
     runs::{LiveRun, Run, Runs},
 };
@@ -12,9 +12,6 @@ use std::{num::NonZeroU64, ops::Range, sync::Arc};
 const MERGE_RATIO: u64 = 3;
 /// Largest sum of the files that are merged, in bytes.
 const MERGED_BYTES_MAX: u64 = 1 << 40;
-/// A history of limited length has runs of at most this part of it: what is no longer kept leaves by
-/// whole runs.
-const KEPT_RUNS: u64 = 4;
 
 impl Keeper {
     /// Merges files as long as any are due.
@@ -178,8 +175,7 @@ pub(crate) struct FileRun {
 /// The runs to merge, if any are due in a history of that length.
 fn due(runs: &[FileRun], keep_blocks: Option<NonZeroU64>) -> Option<Range<usize>> {
     let sizes: Vec<_> = runs.iter().map(|run| RunSize::of(&run.live)).collect();
-    let blocks_max = keep_blocks.map(|keep| keep.get() / KEPT_RUNS);
-    due_for_merge(&sizes, blocks_max.unwrap_or(u64::MAX))
+    due_for_merge(&sizes, run_blocks_max(keep_blocks))
 }
 
 /// The size of a run in a file.

@@ -272,12 +272,14 @@ pub(crate) fn view(args: &StateArgs, db: &Db, out: &Output) -> Result<HistoryVie
     }
 }
 
-/// The state at a block from the history, if there is one that proves it.
+/// The state at a block from the history, if there is one that proves it. A history that can't be read is
+/// noted.
 pub(crate) fn of_archive(
     args: &DbArgs,
     db: &Db,
     number: u64,
-) -> Result<Option<HistoryView>, HistoryError> {
+    out: &Output,
+) -> Result<Option<HistoryView>, StateError> {
     let disk = open::disk_to_read(args).map_err(|_| HistoryError::NoNodes);
     let history = disk.and_then(|disk| History::open_read_only(disk, db, options(args, None)));
     let view = history.and_then(|history| match history.has_nodes() {
@@ -285,11 +287,14 @@ pub(crate) fn of_archive(
         false => Ok(None),
     });
     match view {
+        Ok(view) => return Ok(view),
+        Err(HistoryError::State(error)) => return Err(error),
         Err(
             HistoryError::NoHistory { .. } | HistoryError::NotKept { .. } | HistoryError::NoNodes,
-        ) => Ok(None),
-        view => view,
+        ) => {}
+        Err(error) => out.note(&error),
     }
+    Ok(None)
 }
 
 /// The state to prove: at the head, from an archive, or else restored from the block log.
@@ -302,13 +307,10 @@ pub(crate) fn proving_view(
     let Some(number) = number else {
         return Ok(db.view()?.into());
     };
-    match of_archive(args, db, number) {
-        Ok(Some(view)) => return Ok(view),
-        Ok(None) => {}
-        Err(HistoryError::State(error)) => return Err(error.into()),
-        Err(error) => out.note(&error),
+    match of_archive(args, db, number, out)? {
+        Some(view) => Ok(view),
+        None => Ok(db.view_at(number)?.into()),
     }
-    Ok(db.view_at(number)?.into())
 }
 
 /// The state root of a view's block; `None` if the block has left the log.

@@ -94,7 +94,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
 pub(crate) fn witness(args: &WitnessArgs, out: &Output) -> Result<Report, Failure> {
     let chain = open::chain_to_read(&args.db, out)?;
     let witness = chain.witness_on(args.block, |parent| {
-        let view = history::of_archive(&args.db, chain.db(), parent.number)?;
+        let view = history::of_archive(&args.db, chain.db(), parent.number, out)?;
         match view.filter(|view| view.block() == parent) {
             Some(view) => Ok(view),
             None => Ok(chain.db().view_of(parent)?.into()),

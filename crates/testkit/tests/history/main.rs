@@ -9,6 +9,7 @@ mod interrupted;
 mod limits;
 mod long_chain;
 mod odd_paths;
+mod promises;
 mod public_chains;
 mod ranges;
 mod states;
