@@ -2,9 +2,9 @@
 
 use crate::world::*;
 use cambium_history::{
-    History, HistoryError, HistoryOptions, HistoryView, WholeNodes, backup_with_history,
+    Follower, History, HistoryError, HistoryOptions, HistoryView, WholeNodes, backup_with_history,
 };
-use cambium_state::{Db, Disk, FaultyDisk, FileSizes, Options, StateError, StoreError};
+use cambium_state::{Db, Disk, Fault, FaultyDisk, FileSizes, Options, StateError, StoreError};
 use cambium_testkit::{
     Random, TINY_FILES,
     plain::{self, path},
@@ -14,6 +14,8 @@ use cambium_trie::{LeafRange, ProofTargets};
 use std::{
     num::{NonZeroU64, NonZeroUsize},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 const KINDS: [Option<WholeNodes>; 2] = [
@@ -159,6 +161,64 @@ fn a_history_of_the_newest_blocks_has_no_more_than_a_part_above_them() {
             let numbers = (first..=head).step_by(23);
             numbers.for_each(|number| world.compare(number));
         }
+    }
+}
+
+/// Waits until something is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn the_log_keeps_what_a_stopped_history_needs_though_its_newest_block_leaves_the_chain() {
+    for nodes in KINDS {
+        let mut world = World::of(630, few(100), nodes, LITTLE);
+        let follower = Follower::start(world.history.clone(), world.db.clone());
+        for at in 0..160 {
+            world.block();
+            if at % 4 == 0 {
+                world.db.flush(0).unwrap();
+            }
+        }
+        // An archive is followed as far as its layers are merged.
+        world.db.flush(0).unwrap();
+        let head = world.db.head();
+        wait_until("following", || world.history.blocks().1 == head);
+        // Its list can't be written any more.
+        world.history.flush().unwrap();
+        world
+            .disk
+            .inject(Fault::FailedWrite, "history/runs.list", u32::MAX);
+        world.block();
+        world.db.flush(0).unwrap();
+        wait_until("a failure", || {
+            let caught_up = world.history.catch_up(&world.db, &mut |_| true);
+            caught_up.and_then(|_| world.history.flush()).is_err()
+        });
+        // The follower notices, and ends.
+        thread::sleep(Duration::from_millis(200));
+        world.disk.clear_faults();
+        let durable = world.history.durable().number;
+        world.db.unwind(durable - 20).unwrap();
+        for _ in 0..240 {
+            world.block();
+            world.db.flush(0).unwrap();
+        }
+        drop(follower);
+        let world = world.reopen(false);
+        world
+            .history
+            .catch_up(&world.db, &mut |_| true)
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(world.history.blocks().1, world.db.head());
+        let head = world.db.head().number;
+        (0..=head)
+            .step_by(9)
+            .for_each(|number| world.compare(number));
     }
 }
 
