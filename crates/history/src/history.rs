@@ -4,7 +4,9 @@ use crate::{
     HistoryError, WholeNodes,
     entry::entries_of,
     extend::READER_BYTES_MAX,
-    keeper::{HistoryOptions, Keeper, OpenedRuns, open_runs},
+    keeper::{
+        HistoryOptions, Keeper, OpenedRuns, WAYPOINT_DISTANCE, canonical_ancestor, open_runs,
+    },
     list::{DIR, RunList, file_of},
     run::reader,
     runs::Run,
@@ -250,10 +252,21 @@ impl History {
     /// Keeps the blocks in the log that are not in files, as long as anybody follows.
     pub(crate) fn keep_log(&self, db: &Db) {
         let followers = self.inner.followers.lock();
-        db.keep_log_above(match *followers {
-            0 => BlockNumber::MAX,
-            _ => self.durable().number,
-        });
+        if *followers == 0 {
+            return db.keep_log_above(BlockNumber::MAX);
+        }
+        let durable = self.durable();
+        // From here on the database itself keeps more when the chain leaves that block.
+        db.keep_log_above(durable.number);
+        if db
+            .block_id(durable.number)
+            .is_ok_and(|id| id != Some(durable))
+        {
+            let fork = canonical_ancestor(db, durable).ok().flatten();
+            let first = self.blocks().0.number;
+            let known = |fork: BlockId| fork.number.saturating_sub(WAYPOINT_DISTANCE);
+            db.keep_log_above(fork.map_or(first, known));
+        }
     }
 
     /// Counts one more who follows, and keeps the log for all of them.

@@ -35,7 +35,7 @@ use std::{
 };
 
 /// Every so many blocks a run has the hash of one, by which a fork is found.
-const WAYPOINT_DISTANCE: u64 = 64;
+pub(crate) const WAYPOINT_DISTANCE: u64 = 64;
 /// Least and largest number of bytes that are read or written at once.
 const BUFFER_BYTES: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// Share of the memory for entries of the newest blocks.

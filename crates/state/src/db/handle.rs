@@ -196,7 +196,9 @@ impl Db {
 
     /// Keeps the blocks above `number` in the block log, whatever [`Options::keep_blocks`] says:
     /// somebody is still going to read them. Each call replaces the number of the one before. Blocks
-    /// that have left the log don't come back.
+    /// that have left the log don't come back. If the head moves to a branch that leaves the chain
+    /// below `number`, the blocks above the fork are kept, and 64 below it: whoever reads them may
+    /// not know the hash of each block.
     pub fn keep_log_above(&self, number: BlockNumber) {
         let kept_above = &self.inner.journal.kept_above;
         kept_above.store(number, Ordering::Relaxed);

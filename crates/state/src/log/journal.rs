@@ -19,6 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// that this adds to a merge, however long the log is.
 const FILES_AT_ONCE: usize = 16;
 
+/// Blocks below a fork that are kept for whoever reads the log, and knows the hash of one block out of so
+/// many.
+const KEPT_BELOW_FORK: u64 = 64;
+
 /// The block log of an open database. A block is durable once its record is in the synced log.
 pub(crate) struct Journal {
     pub(crate) options: Options,
@@ -164,6 +168,16 @@ impl Journal {
         spare
             .min(self.intervals.map_or(u64::MAX, snapshot))
             .max(self.genesis.number)
+    }
+
+    /// Goes on keeping what whoever reads the log needs when blocks from `changed` on have left the chain.
+    /// The caller has locked `writer`.
+    pub(crate) fn keep_from_fork(&self, changed: BlockNumber) {
+        let fork = changed.saturating_sub(1 + KEPT_BELOW_FORK);
+        let lower = |above| (above != BlockNumber::MAX).then(|| fork.min(above));
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        // Nobody reads it if there is no number.
+        _ = self.kept_above.fetch_update(set, get, lower);
     }
 
     /// Plans what a merge that does `base_move`, with the head at `head`, keeps of the log. The

@@ -171,7 +171,9 @@ impl Engine {
                     .filter(|block| on_top.contains(&block.id))
                     .map(|block| (block.id.number, block.entry()));
                 chain.extend(on_top);
-                self.journal.blocks.set_head(chain);
+                if let Some(changed) = self.journal.blocks.set_head(chain) {
+                    self.journal.keep_from_fork(changed);
+                }
             }
         }
     }

@@ -19,7 +19,10 @@ use cambium_primitives::{BlockId, BlockNumber};
 use cambium_snapshot::StateError;
 use cambium_store::{BlockEntry, BlockIndex, LogPosition};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
 
 /// Most recent blocks for each of the newest heights, on average. Only a chain made to fill memory
 /// has more.
@@ -387,9 +390,16 @@ impl Blocks {
         }
     }
 
-    /// Makes the last block of `chain`, which [`Blocks::chain_of`] returned, the head.
-    pub(crate) fn set_head(&self, chain: Chain) {
-        self.state.write().head_chain = chain;
+    /// Makes the last block of `chain`, which [`Blocks::chain_of`] returned, the head. Returns the lowest
+    /// number that may have another canonical block than before, or none any more.
+    pub(crate) fn set_head(&self, chain: Chain) -> Option<BlockNumber> {
+        let state = &mut *self.state.write();
+        let before = mem::replace(&mut state.head_chain, chain);
+        let after = &state.head_chain;
+        let hash = |chain: &Chain, number| chain.get(number).map(|entry| entry.hash);
+        let numbers = before.keys().chain(after.keys());
+        let changed = numbers.filter(|number| hash(&before, number) != hash(after, number));
+        changed.min().copied()
     }
 
     /// Plans the move of the base to `to`, with the recent blocks of `range`.
