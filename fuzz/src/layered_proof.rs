@@ -98,7 +98,7 @@ fn flipped(honest: &[u8], input: &mut Input<'_>) -> Vec<u8> {
 fn replaced(honest: &[u8], world: &World, input: &mut Input<'_>) -> Vec<u8> {
     let other = match input.below(2) {
         0 => world.prove(&read_targets(input)),
-        _ => World::new(1 + input.u8()).prove(&read_targets(input)),
+        _ => World::new(1 + input.u8() % u8::MAX).prove(&read_targets(input)),
     };
     let mut bytes = honest.to_vec();
     for _ in 0..=input.below(2) {
