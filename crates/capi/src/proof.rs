@@ -135,7 +135,7 @@ pub struct CambiumRangeSummary {
 /// An entry of a range: to read, or to verify.
 #[repr(C)]
 pub struct CambiumEntry {
-    /// The key.
+    /// The key of the entry, at which ranges begin and end.
     pub key: [u8; 32],
     /// The value. Not null.
     pub value: CambiumBytes,

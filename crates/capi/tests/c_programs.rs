@@ -4,10 +4,8 @@
 
 mod support;
 
-use cambium::{
-    Account, AccountDiff, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes, Loader, Options,
-    StdDisk, U256, keccak256,
-};
+use cambium::{StdDisk, U256};
+use cambium_testkit::plain::two_blocks;
 use std::{path::Path, process::Command, sync::Arc};
 use support::{c_compiler, compile, project, run, skip};
 
@@ -65,51 +63,13 @@ fn the_example_has_at_most_a_hundred_lines_and_runs_as_it_says() {
     }
 }
 
-/// Makes the database of a chain of two blocks, with one account that has a slot and a code. Its nonce
-/// is 7, and 8 after the second block.
-fn chain(directory: &Path) {
-    let disk = Arc::new(StdDisk::new(directory.join("chain")));
-    let mut loader = Loader::new(disk, Options::default()).expect("a loader");
-    let code = Bytes::from_static(&[0x60, 0x00]);
-    let account = Account {
-        nonce: 7,
-        balance: U256::from(1000),
-        code_hash: keccak256(&code),
-    };
-    let slot = (keccak256([0; 32]), U256::from(5));
-    let path = keccak256([0xa1; 20]);
-    loader.account(path, &account, [slot]).expect("an account");
-    loader.code(account.code_hash, &code).expect("a code");
-    let loaded = loader.finish(&mut |_| {}).expect("a state");
-    let meta = |number: u64, parent, state_root| BlockMeta {
-        id: BlockId::new(number, keccak256(number.to_be_bytes())),
-        parent,
-        state_root,
-        body: Bytes::new(),
-    };
-    let first = meta(0, B256::ZERO, loaded.root());
-    let db = loaded.create(first.clone(), vec![]).expect("a database");
-    let spent = Account {
-        nonce: 8,
-        ..account
-    };
-    let change = AccountDiff {
-        path,
-        account: AccountUpdate::Put(spent),
-        wipe: false,
-        slots: vec![],
-    };
-    let session = db.view().expect("a view").session();
-    let staged = session.finish(Changes::new(vec![change]), vec![]);
-    let staged = staged.expect("a root");
-    let second = meta(1, first.id.hash, staged.root());
-    let sealed = staged.seal(second).expect("a block");
-    sealed.commit().expect("a commit");
-}
-
 #[test]
 fn every_function_does_what_the_header_says_and_refuses_what_is_wrong() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/all.c");
+    let chain = |directory: &Path| {
+        let disk = StdDisk::new(directory.join("chain"));
+        two_blocks(Arc::new(disk), U256::from(1000));
+    };
     for text in run_all(&source, chain) {
         assert_eq!(text, "all is well\n");
     }

@@ -93,8 +93,6 @@ impl Follower {
         let following = {
             let (history, db, signal) = (history.clone(), db.clone(), signal.clone());
             thread::spawn(move || {
-                // Whoever reads meanwhile has the processor first.
-                lower_priority();
                 let mut held = None;
                 signal.repeat(|| {
                     let caught_up = history.follow(&db, &mut |_| !signal.is_over());

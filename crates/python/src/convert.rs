@@ -72,6 +72,16 @@ pub(crate) fn bytes_or_none<'py>(
     value.map(|value| PyBytes::new(py, value.as_ref()))
 }
 
+/// `bytes` of a value, or else the default, whatever it is.
+pub(crate) fn bytes_or(
+    py: Python<'_>,
+    value: Option<impl AsRef<[u8]>>,
+    default: Option<Py<PyAny>>,
+) -> Option<Py<PyAny>> {
+    let bytes = bytes_or_none(py, value);
+    bytes.map(|bytes| bytes.into_any().unbind()).or(default)
+}
+
 /// The commitment of a name.
 pub(crate) fn commitment_of(name: &str) -> PyResult<Commitment> {
     let known = [

@@ -44,7 +44,7 @@ impl RangeProof {
         self.0.next.is_some()
     }
 
-    /// The proof, encoded.
+    /// The encoded proof of the entries listed here, and that there are none between them.
     #[getter]
     fn proof<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.proof.encode())

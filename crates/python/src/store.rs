@@ -2,7 +2,7 @@
 
 use crate::{
     commit::Commit,
-    convert::{bytes_or_none, commitment_of, key},
+    convert::{bytes_or, bytes_or_none, commitment_of, key},
     errors::Failure,
     transaction::{Transaction, batch_of},
 };
@@ -36,6 +36,13 @@ fn options(
         conflict_window_bytes,
         ..KvOptions::default()
     }
+}
+
+fn committed_by(commitment: &str, options: KvOptions) -> PyResult<KvOptions> {
+    Ok(KvOptions {
+        commitment: commitment_of(commitment)?,
+        ..options
+    })
 }
 
 impl Store {
@@ -81,10 +88,8 @@ impl Store {
         keep_commits: Option<u64>,
         conflict_window_bytes: Option<u64>,
     ) -> PyResult<Self> {
-        let options = KvOptions {
-            commitment: commitment_of(commitment)?,
-            ..options(memory_bytes, keep_commits, conflict_window_bytes)
-        };
+        let options = options(memory_bytes, keep_commits, conflict_window_bytes);
+        let options = committed_by(commitment, options)?;
         Self::opened(py, || Ok(cambium_kv::Store::create(&*path, options)?))
     }
 
@@ -98,10 +103,8 @@ impl Store {
         keep_commits: Option<u64>,
         conflict_window_bytes: Option<u64>,
     ) -> PyResult<Self> {
-        let options = KvOptions {
-            commitment: commitment_of(commitment)?,
-            ..options(memory_bytes, keep_commits, conflict_window_bytes)
-        };
+        let options = options(memory_bytes, keep_commits, conflict_window_bytes);
+        let options = committed_by(commitment, options)?;
         let disk = Arc::new(FaultyDisk::new(1));
         Self::opened(py, || Ok(cambium_kv::Store::create(disk, options)?))
     }
@@ -134,7 +137,7 @@ impl Store {
         Ok(self.with(py, |store| Ok(store.commitment().name().to_string()))?)
     }
 
-    /// The newest commit.
+    /// The number and root of the newest commit, from which transactions begin.
     #[getter]
     fn newest(&self, py: Python<'_>) -> PyResult<Commit> {
         Ok(self.with(py, |store| Ok(store.newest()?.into()))?)
@@ -171,10 +174,7 @@ impl Store {
         key: &[u8],
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        Ok(match self.value(py, key)? {
-            Some(value) => Some(PyBytes::new(py, &value).into_any().unbind()),
-            None => default,
-        })
+        Ok(bytes_or(py, self.value(py, key)?, default))
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Bound<'py, PyBytes>> {

@@ -2,7 +2,7 @@
 
 use crate::{
     commit::Commit,
-    convert::{bytes_or_none, key, keys, range},
+    convert::{bytes_or, bytes_or_none, key, keys, range},
     errors::Failure,
     proof::RangeProof,
 };
@@ -104,10 +104,7 @@ impl Transaction {
         key: &[u8],
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        Ok(match self.value(py, key)? {
-            Some(value) => Some(PyBytes::new(py, &value).into_any().unbind()),
-            None => default,
-        })
+        Ok(bytes_or(py, self.value(py, key)?, default))
     }
 
     /// The values at keys, in their order, None where there is none: with all reads of the disk in

@@ -1,10 +1,8 @@
 //! Runs the tests in Python: makes a package of the module that cargo has built, and of the files
 //! beside it, as maturin would.
 
-use cambium::{
-    Account, AccountDiff, AccountUpdate, B256, BlockId, BlockMeta, Bytes, Changes, Loader, Options,
-    StdDisk, U256, keccak256,
-};
+use cambium::{StdDisk, U256};
+use cambium_testkit::plain::two_blocks;
 use std::{
     env, fs,
     io::Write,
@@ -40,48 +38,6 @@ fn package(directory: &Path) {
     fs::copy(library(), package.join("_native.abi3.so")).expect("copy the module");
 }
 
-/// Makes the database of a chain of two blocks, with one account that has a slot and a code. Its nonce
-/// is 7, and 8 after the second block.
-fn chain(directory: &Path) {
-    let disk = Arc::new(StdDisk::new(directory));
-    let mut loader = Loader::new(disk, Options::default()).expect("a loader");
-    let code = Bytes::from_static(&[0x60, 0x00]);
-    let account = Account {
-        nonce: 7,
-        balance: U256::from(1) << 200,
-        code_hash: keccak256(&code),
-    };
-    let slot = (keccak256([0; 32]), U256::from(5));
-    let path = keccak256([0xa1; 20]);
-    loader.account(path, &account, [slot]).expect("an account");
-    loader.code(account.code_hash, &code).expect("a code");
-    let loaded = loader.finish(&mut |_| {}).expect("a state");
-    let meta = |number: u64, parent, state_root| BlockMeta {
-        id: BlockId::new(number, keccak256(number.to_be_bytes())),
-        parent,
-        state_root,
-        body: Bytes::new(),
-    };
-    let first = meta(0, B256::ZERO, loaded.root());
-    let db = loaded.create(first.clone(), vec![]).expect("a database");
-    let spent = Account {
-        nonce: 8,
-        ..account
-    };
-    let change = AccountDiff {
-        path,
-        account: AccountUpdate::Put(spent),
-        wipe: false,
-        slots: vec![],
-    };
-    let session = db.view().expect("a view").session();
-    let staged = session.finish(Changes::new(vec![change]), vec![]);
-    let staged = staged.expect("a root");
-    let second = meta(1, first.id.hash, staged.root());
-    let sealed = staged.seal(second).expect("a block");
-    sealed.commit().expect("a commit");
-}
-
 /// The interpreter: `PYTHON`, or `python3`; `None` unless it can load the module.
 fn python() -> Option<String> {
     let python = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -104,7 +60,10 @@ fn the_tests_in_python_pass() {
     let directory = tempfile::tempdir().expect("a directory");
     package(directory.path());
     let chain_directory = directory.path().join("chain");
-    chain(&chain_directory);
+    two_blocks(
+        Arc::new(StdDisk::new(&*chain_directory)),
+        U256::from(1) << 200,
+    );
     let output = Command::new(python)
         .current_dir(directory.path())
         .env("PYTHONPATH", directory.path())

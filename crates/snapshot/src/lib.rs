@@ -64,7 +64,7 @@ pub use index::{
     TouchedNodes, TrieRef, WrittenIndex, damaged_section, parse_section,
 };
 pub use load::{LeafBuckets, LoadProgress, RootLoader, remove_spilled};
-pub use merge::{Cleaning, Merged, MergedShard, NamedPage, merge, named_pages, places};
+pub use merge::{Cleaning, Merged, MergedShard, NamedPage, emptiest, merge, named_pages, places};
 pub use pages::{
     PagePin, Pages, PlacedPage, PrefetchedPages, RETRY_PAUSES, ReadCause, retry_transient,
 };

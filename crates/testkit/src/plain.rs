@@ -150,3 +150,48 @@ pub fn wait_until_closed(disk: &dyn Disk) {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Makes the database of a chain of two blocks. Its account, at the address of 20 bytes `0xa1`, has this
+/// balance, a code of two bytes and 5 in slot 0. Its nonce is 7, and 8 after the second block.
+///
+/// # Panics
+///
+/// If the disk fails.
+pub fn two_blocks(disk: Arc<dyn Disk>, balance: U256) {
+    let mut loader = Loader::new(disk, Options::default()).expect("a loader");
+    let code = Bytes::from_static(&[0x60, 0x00]);
+    let account = Account {
+        nonce: 7,
+        balance,
+        code_hash: keccak256(&code),
+    };
+    let slot = (keccak256([0; 32]), U256::from(5));
+    let path = keccak256([0xa1; 20]);
+    loader.account(path, &account, [slot]).expect("an account");
+    loader.code(account.code_hash, &code).expect("a code");
+    let loaded = loader.finish(&mut |_| {}).expect("a state");
+    let meta = |number: u64, parent, state_root| BlockMeta {
+        id: BlockId::new(number, keccak256(number.to_be_bytes())),
+        parent,
+        state_root,
+        body: Bytes::new(),
+    };
+    let first = meta(0, B256::ZERO, loaded.root());
+    let db = loaded.create(first.clone(), vec![]).expect("a database");
+    let spent = Account {
+        nonce: 8,
+        ..account
+    };
+    let change = AccountDiff {
+        path,
+        account: AccountUpdate::Put(spent),
+        wipe: false,
+        slots: vec![],
+    };
+    let session = db.view().expect("a view").session();
+    let staged = session.finish(Changes::new(vec![change]), vec![]);
+    let staged = staged.expect("a root");
+    let second = meta(1, first.id.hash, staged.root());
+    let sealed = staged.seal(second).expect("a block");
+    sealed.commit().expect("a commit");
+}

@@ -25,7 +25,7 @@ pub(crate) struct LayeredAccountProof {
     /// The account; null if it does not exist.
     account: Option<Fields>,
     storage: Vec<Slot>,
-    /// See [`LayeredProof`].
+    /// The encoding of a [`LayeredProof`] of the account and its slots, in hex.
     proof: Bytes,
 }
 

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// The project's directory.
+/// The directory of the checkout, above `crates`.
 pub(crate) fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

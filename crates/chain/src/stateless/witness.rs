@@ -86,9 +86,9 @@ impl<'a> StatelessRules<'a> {
 /// Result of stateless execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatelessReport {
-    /// The block.
+    /// Number and hash of the block that was executed.
     pub id: BlockId,
-    /// The parent.
+    /// The block on whose state it was executed, and whose root the witness has.
     pub parent: BlockId,
     /// Chain id of the fork rules.
     pub chain_id: u64,
@@ -162,7 +162,7 @@ pub enum StatelessError {
     /// The block is invalid.
     #[error("block {id} is invalid: {fault}")]
     Invalid {
-        /// The block.
+        /// Number and hash of the invalid block.
         id: BlockId,
         /// Why it is invalid.
         fault: Box<BlockFault>,

@@ -173,12 +173,19 @@ fn victims(
             Some((*live, segment.bytes.saturating_sub(*live), segment.segment))
         })
         .collect();
-    let live_all: u64 = live.values().sum();
-    let mut dead_all: u64 = candidates.iter().map(|(_, dead, _)| dead).sum();
-    let dead_max = (live_all as f64 * DEAD_PER_LIVE) as u64;
     candidates.sort_by(|a, b| (a.0 as f64 / a.1 as f64).total_cmp(&(b.0 as f64 / b.1 as f64)));
+    let sparse = candidates.into_iter();
+    let sparse = sparse.map(|(_, dead, segment)| (segment, dead));
+    emptiest(sparse.collect(), live.values().sum())
+}
+
+/// Returns the first of `sparse`, which are segments with their dead bytes, emptiest first: as many as
+/// bring the dead bytes of all down to their limit beside `live_bytes`.
+pub fn emptiest<T>(sparse: Vec<(T, u64)>, live_bytes: u64) -> Vec<T> {
+    let mut dead_all: u64 = sparse.iter().map(|(_, dead)| dead).sum();
+    let dead_max = (live_bytes as f64 * DEAD_PER_LIVE) as u64;
     let mut victims = Vec::new();
-    for (_, dead, segment) in candidates {
+    for (segment, dead) in sparse {
         if dead_all <= dead_max || dead == 0 {
             break;
         }
@@ -191,6 +198,16 @@ fn victims(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_emptiest_segments_are_victims_until_dead_space_is_down_to_its_limit() {
+        // 180 dead bytes; 100 live bytes allow for 90, and 200 for 180.
+        let victims = |live_bytes| emptiest(vec![(1, 90), (2, 60), (3, 30)], live_bytes);
+        assert_eq!(victims(100), [1]);
+        assert_eq!(victims(99), [1, 2]);
+        assert_eq!(victims(200), [0; 0]);
+        assert_eq!(victims(0), [1, 2, 3]);
+    }
 
     fn segment(segment: u32, bytes: u64) -> SegmentStats {
         SegmentStats {

@@ -25,7 +25,7 @@ mod walk;
 mod named;
 mod clean;
 
-pub use clean::Cleaning;
+pub use clean::{Cleaning, emptiest};
 pub use named::{NamedPage, named_pages};
 pub use result::{Merged, MergedShard, places};
 

@@ -36,7 +36,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::prove_layered`].
+    /// [`StateError::NotUnderMpt`] under another commitment, and otherwise as [`View::prove_layered`].
     pub fn layered_witness(
         &self,
         targets: &ProofTargets,
@@ -67,7 +67,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// As [`View::prove_layered`].
+    /// [`StateError::NotUnderMpt`] under another commitment, and an error of damage or of the disk if the
+    /// root has to be computed and the state can't be read.
     pub fn next_snapshot_root(&self) -> Result<Option<B256>, StateError> {
         let what = StateError::NotUnderMpt("the root of a snapshot");
         let layered = self.inner.layered.as_ref().ok_or(what)?;

@@ -31,6 +31,7 @@
 
 use alloy_primitives::B256;
 use cambium_primitives::{BlockNumber, StoredValue, VALUE_BYTES_MAX};
+use cambium_snapshot::emptiest;
 use cambium_store::Values;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
@@ -38,8 +39,6 @@ use std::{
     num::NonZeroU64,
 };
 
-/// Limit of dead bytes, as a fraction of the live bytes, as for pages.
-const DEAD_PER_LIVE: f64 = 0.9;
 /// Bytes that a block may move beside those that it puts.
 const CREDIT_BYTES: u64 = 64 << 10;
 /// Most credit: enough for the longest value.
@@ -184,45 +183,5 @@ impl Victims {
             self.queue.pop_front();
             self.next = None;
         }
-    }
-}
-
-/// The victims among `sparse`, each with its dead bytes, the emptiest first: as many as bring the
-/// dead bytes of all down to their limit.
-fn emptiest(sparse: Vec<(Victim, u64)>, live_bytes: u64) -> Vec<Victim> {
-    let mut dead_all: u64 = sparse.iter().map(|(_, dead)| dead).sum();
-    let dead_max = (live_bytes as f64 * DEAD_PER_LIVE) as u64;
-    let mut victims = Vec::new();
-    for (victim, dead) in sparse {
-        if dead_all <= dead_max || dead == 0 {
-            break;
-        }
-        victims.push(victim);
-        dead_all -= dead;
-    }
-    victims
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_emptiest_segments_are_victims_until_dead_space_is_down_to_its_limit() {
-        let victim = |number, live_bytes| Victim { number, live_bytes };
-        let sparse = vec![
-            (victim(1, 10), 90),
-            (victim(2, 40), 60),
-            (victim(3, 70), 30),
-        ];
-        // 180 dead bytes; 100 live bytes allow for 90, and 200 for 180.
-        let numbers = |live| {
-            let victims = emptiest(sparse.clone(), live).into_iter();
-            victims.map(|one| one.number).collect::<Vec<_>>()
-        };
-        assert_eq!(numbers(100), [1]);
-        assert_eq!(numbers(99), [1, 2]);
-        assert_eq!(numbers(200), [0; 0]);
-        assert_eq!(numbers(0), [1, 2, 3]);
     }
 }
