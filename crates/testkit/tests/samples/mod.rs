@@ -7,6 +7,9 @@ use std::{fs, io, os::unix::fs::MetadataExt, path::Path, time::Duration};
 /// A file takes whole pages of the disk.
 const PAGE_BYTES: u64 = 4096;
 
+/// One figure of a sample.
+type Figure = fn(&Sample) -> u64;
+
 /// Figures by name.
 pub(crate) struct Sample {
     seconds: f64,
@@ -158,13 +161,13 @@ pub(crate) fn assert_flat(samples: &[Sample], span: Duration, log_bytes_ahead: u
             }
         }
     }
-    let rate = |samples: &[Sample], of: fn(&Sample) -> u64| {
+    let rate = |samples: &[Sample], of: Figure| {
         let (first, last) = (&samples[0], &samples[samples.len() - 1]);
         (of(last) as f64 - of(first) as f64) / (last.blocks - first.blocks) as f64
     };
     let blocks =
         |samples: &[Sample]| (samples[samples.len() - 1].blocks - samples[0].blocks) as f64;
-    let growing: [(&str, fn(&Sample) -> u64, u64); 2] = [
+    let growing: [(_, Figure, _); 2] = [
         ("log", |sample| sample.log_bytes, log_bytes_ahead),
         ("blocks.idx", |sample| sample.block_index_bytes, PAGE_BYTES),
     ];
