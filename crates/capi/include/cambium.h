@@ -228,7 +228,7 @@ typedef struct {
  */
 typedef struct {
   /**
-   * The key.
+   * The key of the entry, at which ranges begin and end.
    */
   uint8_t key[32];
   /**
