@@ -289,7 +289,7 @@ impl Followed {
                     self.history.catch_up(db, &mut |_| true).unwrap();
                 }
             }
-            if random.percent(50) {
+            if random.percent(75) {
                 self.history.flush().unwrap();
                 self.history.merge().unwrap();
             }
@@ -330,8 +330,7 @@ fn a_history_is_copied_with_its_database_whatever_goes_meanwhile() {
         });
         let cut = cut.into_inner();
         say(&format!("beside each of {calls} calls, {cut} times behind"));
-        // How often depends on the threads: 10 to 17 times were seen.
-        assert!(calls > 60 && cut > 3, "{calls}, {cut}");
+        assert!(calls > 60 && cut > 10, "{calls} calls, {cut} times behind");
     }
 }
 

@@ -1,11 +1,9 @@
 //! What a database takes, sampled again and again, and whether it grows.
 
+use cambium_disk::BLOCK_BYTES;
 use cambium_state::Db;
 use cambium_testkit::say;
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path, time::Duration};
-
-/// A file takes whole pages of the disk.
-const PAGE_BYTES: u64 = 4096;
 
 /// One figure of a sample.
 type Figure = fn(&Sample) -> u64;
@@ -161,18 +159,21 @@ pub(crate) fn assert_flat(samples: &[Sample], span: Duration, log_bytes_ahead: u
             }
         }
     }
-    let rate = |samples: &[Sample], of: Figure| {
-        let (first, last) = (&samples[0], &samples[samples.len() - 1]);
-        (of(last) as f64 - of(first) as f64) / (last.blocks - first.blocks) as f64
+    let growth = |samples: &[Sample], of: Figure| {
+        of(&samples[samples.len() - 1]) as f64 - of(&samples[0]) as f64
     };
-    let blocks =
-        |samples: &[Sample]| (samples[samples.len() - 1].blocks - samples[0].blocks) as f64;
+    let blocks = |samples| growth(samples, |sample| sample.blocks);
     let growing: [(_, Figure, _); 2] = [
         ("log", |sample| sample.log_bytes, log_bytes_ahead),
-        ("blocks.idx", |sample| sample.block_index_bytes, PAGE_BYTES),
+        (
+            "blocks.idx",
+            |sample| sample.block_index_bytes,
+            BLOCK_BYTES as u64,
+        ),
     ];
     for (name, of, ahead) in growing {
-        let (before, after) = (rate(middle, of), rate(last, of));
+        let rate = |samples| growth(samples, of) / blocks(samples);
+        let (before, after) = (rate(middle), rate(last));
         told += &format!("\n  {name:>11} {before:>12.1} -> {after:>12.1} bytes a block");
         let of_steps = |samples| ahead as f64 / blocks(samples);
         let most = (before + of_steps(middle)) * (1.0 + allowance(is_long)) + of_steps(last);
