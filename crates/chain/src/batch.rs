@@ -1,8 +1,8 @@
 //! Execution of several blocks at once, by their access lists.
 
 use crate::{
-    Chain, ChainError, ExecutedBlock, PreparedBlock, reads::TimedReads, stored::KnownBlock,
-    validate_header,
+    Chain, ChainError, ExecutedBlock, PreparedBlock, execute::How, reads::TimedReads,
+    stored::KnownBlock, validate_header,
 };
 use alloy_consensus::Header;
 use alloy_primitives::B256;
@@ -84,7 +84,11 @@ impl Chain {
         let reads = TimedReads::new(view);
         let mut told = Duration::ZERO;
         execute_batch(&inputs, &reads, threads, |index, outcome, elapsed| {
-            match self.execute_with(blocks[index], *tip, outcome) {
+            let how = How {
+                outcome,
+                ..How::default()
+            };
+            match self.execute_with(blocks[index], *tip, how) {
                 Ok(mut executed) => {
                     // Reads for later blocks since the last one count, too.
                     let spent = reads.spent();

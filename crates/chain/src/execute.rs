@@ -44,10 +44,13 @@ impl std::ops::AddAssign for Timings {
     }
 }
 
-/// A block that is valid and sealed, but not durable yet.
+/// A block that is valid and sealed, but not durable yet. Dropping it removes it, and the blocks that
+/// are built on it.
 pub struct ExecutedBlock {
     pub(crate) sealed: Sealed,
     pub(crate) becomes_head: bool,
+    /// What execution has given, if it is kept.
+    pub(crate) outcome: Option<Outcome>,
     pub(crate) transactions: u64,
     pub(crate) gas: u64,
     /// Whether it came with an access list.
@@ -60,9 +63,65 @@ pub struct ExecutedBlock {
     pub(crate) timings: Timings,
 }
 
+impl ExecutedBlock {
+    /// Number and hash of the block.
+    pub fn id(&self) -> BlockId {
+        self.sealed.id()
+    }
+
+    /// Whether the block becomes the head by the rules of the chain: before the merge if its total
+    /// difficulty is the highest, after it always.
+    pub const fn becomes_head(&self) -> bool {
+        self.becomes_head
+    }
+
+    /// Receipts, requests, access list, gas and state changes. `None` if the block's access list was
+    /// applied instead of executing it.
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// The state after the block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if a block below it was dropped.
+    pub fn view(&self) -> Result<View, StateError> {
+        self.sealed.view()
+    }
+
+    /// Makes the block durable and the head.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sealed::commit`].
+    pub fn commit(self) -> Result<BlockId, StateError> {
+        Ok(self.sealed.commit()?.id())
+    }
+
+    /// Makes the block durable. The head stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sealed::commit_side_branch`].
+    pub fn commit_side_branch(self) -> Result<BlockId, StateError> {
+        Ok(self.sealed.commit_side_branch()?.id())
+    }
+}
+
+/// What is known of a block before its execution, and what is kept afterwards.
+#[derive(Default)]
+pub(crate) struct How {
+    /// The block's outcome, if it has been executed already, by its access list.
+    pub(crate) outcome: Option<Outcome>,
+    /// Whether [`ExecutedBlock::outcome`] is wanted. Such a block is always executed.
+    pub(crate) keeps_outcome: bool,
+}
+
 /// The result of a block, whose state root equals that in its header.
 struct Done {
     staged: Staged,
+    outcome: Option<Outcome>,
     /// The access list of execution, if it was recorded.
     access_list: Option<AccessList>,
     counts: ExecutionCounts,
@@ -85,7 +144,7 @@ impl Chain {
         if self.read_ahead() > 0 {
             self.prefetch_known_keys(&prepared);
         }
-        let executed = self.execute_with(&prepared, self.db().head(), None)?;
+        let executed = self.execute_with(&prepared, self.db().head(), How::default())?;
         let id = executed.sealed.id();
         if executed.becomes_head {
             executed.sealed.commit()?;
@@ -96,7 +155,7 @@ impl Chain {
     }
 
     /// Validates and executes a block on its parent, on any branch, and seals it. `tip` is the head
-    /// once all blocks executed before are committed.
+    /// once all blocks executed before are committed. [`Chain::insert`] makes the block durable as well.
     ///
     /// # Errors
     ///
@@ -106,16 +165,19 @@ impl Chain {
         prepared: PreparedBlock,
         tip: BlockId,
     ) -> Result<ExecutedBlock, ChainError> {
-        self.execute_with(&prepared, tip, None)
+        let how = How {
+            keeps_outcome: !self.is_applying(),
+            ..How::default()
+        };
+        self.execute_with(&prepared, tip, how)
     }
 
-    /// As [`execute`](Self::execute). `outcome` is the block's outcome if it has been executed
-    /// already, by its access list.
+    /// As [`execute`](Self::execute).
     pub(crate) fn execute_with(
         &self,
         prepared: &PreparedBlock,
         tip: BlockId,
-        outcome: Option<Outcome>,
+        how: How,
     ) -> Result<ExecutedBlock, ChainError> {
         let PreparedBlock {
             id,
@@ -149,11 +211,15 @@ impl Chain {
         };
         let mut input = self.spec().input(block, &[], post_merge);
         input.access_list = given;
-        let applied = self.apply(&input, &view)?;
+        let applied = match how.keeps_outcome {
+            true => None,
+            false => self.apply(&input, &view)?,
+        };
         let is_applied = applied.is_some();
-        let is_batched = !is_applied && outcome.is_some();
+        let is_batched = !is_applied && how.outcome.is_some();
         let Done {
             staged,
+            outcome,
             access_list,
             counts,
             mut timings,
@@ -168,7 +234,7 @@ impl Chain {
                     }
                 };
                 input.senders = &recovered;
-                self.run(id, input, view, outcome)?
+                self.run(id, input, view, how)?
             }
         };
         let start = Instant::now();
@@ -184,6 +250,7 @@ impl Chain {
         Ok(ExecutedBlock {
             sealed,
             becomes_head,
+            outcome,
             transactions: block.body.transactions.len() as u64,
             gas: block.header.gas_used,
             is_listed: given.is_some(),
@@ -200,7 +267,7 @@ impl Chain {
         id: BlockId,
         mut input: BlockInput<'_>,
         view: View,
-        known: Option<Outcome>,
+        how: How,
     ) -> Result<Done, ChainError> {
         let start = Instant::now();
         let (header, given) = (input.header, input.access_list);
@@ -218,7 +285,7 @@ impl Chain {
             counts: Some(&mut counts),
             ..Hooks::default()
         };
-        let outcome = match known {
+        let outcome = match how.outcome {
             Some(outcome) => {
                 counts.parallel += input.transactions.len() as u64;
                 Ok(outcome)
@@ -231,6 +298,7 @@ impl Chain {
         let (execute, hidden) = (start.elapsed(), early.elapsed);
 
         let start = Instant::now();
+        let kept = how.keeps_outcome.then(|| outcome.clone());
         let Outcome {
             changes,
             codes,
@@ -244,6 +312,7 @@ impl Chain {
         verify_state_root(header, staged.root()).map_err(|error| invalid(error.into()))?;
         Ok(Done {
             staged,
+            outcome: kept,
             access_list,
             counts,
             timings: Timings {
@@ -275,6 +344,7 @@ impl Chain {
         }
         Ok(Some(Done {
             staged,
+            outcome: None,
             access_list: None,
             counts: ExecutionCounts::default(),
             timings: Timings {

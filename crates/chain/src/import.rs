@@ -14,7 +14,7 @@
 
 use crate::{
     Chain, ChainError, ExecutedBlock, FileError, PreparedBlock, RawBlock, Timings,
-    ahead::ReadingAhead, prepare::OnTheirWay,
+    ahead::ReadingAhead, execute::How, prepare::OnTheirWay,
 };
 use alloy_primitives::B256;
 use cambium_evm::ExecutionCounts;
@@ -372,7 +372,7 @@ impl Chain {
                     }
                     Step::New(block) => {
                         let id = block.id;
-                        let executed = self.execute_with(&block, tip, None)?;
+                        let executed = self.execute_with(&block, tip, How::default())?;
                         // With it go the pages that it needed.
                         drop(block);
                         let becomes_head = executed.becomes_head;
@@ -410,7 +410,7 @@ impl Chain {
                 continue;
             }
             let block = left.remove(0);
-            let executed = self.execute_with(block, *tip, None)?;
+            let executed = self.execute_with(block, *tip, How::default())?;
             if executed.becomes_head {
                 *tip = block.id;
             }

@@ -20,6 +20,7 @@ mod prepare;
 mod ahead;
 mod execute;
 mod batch;
+mod insert;
 mod import;
 mod dry_run;
 mod access_list;
@@ -33,7 +34,7 @@ pub use body::{
 };
 pub use cambium_evm::{
     AccessListSizes, Block, BlockExecutor, ExecutionCounts, ExecutorKind, OPTIMISTIC_THREADS_MIN,
-    Transaction,
+    Outcome, Receipt, Transaction,
 };
 pub use chain::{BATCH_MAX, Chain, READ_AHEAD_DEFAULT};
 pub use dry_run::{DryRun, DryRunError};
@@ -48,6 +49,7 @@ pub use genesis::{Genesis, GenesisAccount, GenesisError, GenesisPart};
 pub use header::{DAO_EXTRA_DATA, HeaderError, validate_header};
 pub use import::{ImportProgress, ImportSummary};
 pub use init::InitProgress;
+pub use insert::InsertedBlock;
 pub use json::brief_json_error;
 pub use prepare::PreparedBlock;
 pub use reads::TimedReads;

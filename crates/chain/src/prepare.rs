@@ -37,6 +37,29 @@ pub struct PreparedBlock {
     pub(crate) pin: Arc<PagePin>,
 }
 
+impl PreparedBlock {
+    /// Number and hash of the block.
+    pub const fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// The decoded block.
+    pub const fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// The block's encoding.
+    pub const fn rlp(&self) -> &Bytes {
+        &self.rlp
+    }
+
+    /// The sender of each transaction. `None` if a signature is invalid, which executing the block
+    /// reports, or if the block's access list is going to be applied, which needs no senders.
+    pub fn senders(&self) -> Option<&[Address]> {
+        self.senders.as_ref()?.as_ref().ok().map(Vec::as_slice)
+    }
+}
+
 /// A block whose header has been validated.
 #[derive(Clone, Debug)]
 pub(crate) struct Announced {

@@ -96,6 +96,35 @@ pub enum StateError {
         /// The block that it was executed on.
         parent: BlockId,
     },
+    /// A block that was to become safe or finalized is not on the chain of the head.
+    #[error("the {what} block {block} is not an ancestor of the head {head}")]
+    NotAnAncestor {
+        /// `safe` or `finalized`.
+        what: &'static str,
+        /// The block.
+        block: BlockId,
+        /// The block that was to become the head.
+        head: BlockId,
+    },
+    /// A block that was to become safe is below the finalized one.
+    #[error("the safe block {safe} is below the finalized block {finalized}, which is safe itself")]
+    SafeBelowFinalized {
+        /// The block that was to become safe.
+        safe: BlockId,
+        /// The finalized block.
+        finalized: BlockId,
+    },
+    /// A block that was to become canonical, or finalized, would undo the finalized block.
+    #[error(
+        "block {block} does not descend from the finalized block {finalized}: to undo that one, set \
+         the head to one of its ancestors first"
+    )]
+    NotOnFinalized {
+        /// The rejected block.
+        block: BlockId,
+        /// The finalized block.
+        finalized: BlockId,
+    },
     /// The block to seal is already sealed or committed.
     #[error("block {0} is already in the database and can't be sealed again")]
     BlockExists(BlockId),

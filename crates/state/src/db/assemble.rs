@@ -124,6 +124,7 @@ impl Parts {
                 keeping: Mutex::new(Keeping::new(self.kept)),
                 replaying: Mutex::new(None),
                 target_head: Mutex::new(None),
+                finality: Mutex::default(),
                 kept_above: AtomicU64::new(u64::MAX),
             },
             layers: Layers::new(base, tree, delta),

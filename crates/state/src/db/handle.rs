@@ -3,7 +3,7 @@
 use crate::engine::parts::Engine;
 use crate::write::sealed::Sealed;
 use crate::{
-    log::records::BlockMeta,
+    log::{finality::Finality, records::BlockMeta},
     options::Options,
     view::{ahead::ReadAhead, state::View},
 };
@@ -216,7 +216,8 @@ impl Db {
     }
 
     /// Makes a committed block the head: unwinds to any depth that is kept, or switches to another
-    /// branch. The move is durable when this returns. If the changes between exceed the memory for
+    /// branch. The move is durable when this returns. Safe and finalized blocks from which the new
+    /// head does not descend are forgotten. If the changes between exceed the memory for
     /// them, the head goes there in steps, and intermediate blocks are the head meanwhile.
     ///
     /// # Errors
@@ -225,6 +226,32 @@ impl Db {
     /// the log does not keep the blocks between.
     pub fn set_head(&self, id: BlockId) -> Result<BlockId, StateError> {
         self.inner.set_head(id)
+    }
+
+    /// Makes a committed block the head, and says which of its ancestors, itself included, are safe
+    /// and finalized. `None` leaves the block that there is, as far as it is still canonical; a
+    /// finalized block is safe, too. All of it is one record of the log: durable when this returns.
+    ///
+    /// Branches that do not descend from the finalized block are freed: nothing can be built on them
+    /// any more, and their blocks that are not committed yet are dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Db::set_head`]; [`StateError::NotAnAncestor`] and [`StateError::SafeBelowFinalized`]
+    /// if the three blocks are not on one chain in this order; and [`StateError::NotOnFinalized`] if
+    /// the finalized block would be undone. Only [`Db::set_head`] and [`Db::unwind`] can do that.
+    pub fn set_canonical(
+        &self,
+        head: BlockId,
+        safe: Option<BlockId>,
+        finalized: Option<BlockId>,
+    ) -> Result<(), StateError> {
+        self.inner.set_canonical(head, Finality { safe, finalized })
+    }
+
+    /// The safe and the finalized block.
+    pub fn finality(&self) -> Finality {
+        *self.inner.journal.finality.lock()
     }
 
     /// Moves the head back to the canonical block at `to`.

@@ -188,6 +188,7 @@ impl Db {
             layered,
         }
         .assemble()?;
+        *inner.journal.finality.lock() = log_state.finality;
         let start = (log_state.head, log_state.replay);
         let recovery = replay_from(&inner, sequence, start, aside, notes)?;
         inner.check_upper_memory()?;

@@ -10,6 +10,7 @@ use crate::{
     engine::parts::Engine,
     log::{
         blocks::RecentBlock,
+        finality::{CanonicalRecord, KIND_CANONICAL},
         records::{BlockRecord, KIND_BLOCK, KIND_HEAD, decode_new_head, describe},
     },
 };
@@ -57,13 +58,21 @@ impl<'a> Replay<'a> {
             match record.kind {
                 KIND_BLOCK => self.block(position, &record)?,
                 KIND_HEAD => match decode_new_head(&record.payload) {
-                    Ok(head) => self.head(position, head)?,
+                    Ok(head) => {
+                        self.head(position, head)?;
+                    }
+                    Err(error) => self.skip(position, &error.to_string()),
+                },
+                KIND_CANONICAL => match CanonicalRecord::decode(&record.payload) {
+                    Ok(record) => self.canonical(position, record)?,
                     Err(error) => self.skip(position, &error.to_string()),
                 },
                 kind => self.skip(position, &format!("it is of the unknown kind {kind}")),
             }
         }
         *self.inner.journal.replaying.lock() = None;
+        // A repair may have taken the head back.
+        self.inner.journal.forget_uncanonical();
         Ok(())
     }
 
@@ -156,16 +165,30 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Applies a record that moves the head.
-    fn head(&mut self, position: LogPosition, head: BlockId) -> Result<(), StateError> {
+    /// Applies a record that moves the head and says which blocks are safe and finalized.
+    fn canonical(
+        &mut self,
+        position: LogPosition,
+        record: CanonicalRecord,
+    ) -> Result<(), StateError> {
+        if self.head(position, record.head)? {
+            *self.inner.journal.finality.lock() = record.finality;
+            self.inner.free_branches()?;
+        }
+        Ok(())
+    }
+
+    /// Applies a record that moves the head. Returns false if its block is not there.
+    fn head(&mut self, position: LogPosition, head: BlockId) -> Result<bool, StateError> {
         if self.inner.journal.blocks.position_of(head)?.is_none() {
             self.skip(
                 position,
                 &format!("it makes block {head} the head, which is not in the log"),
             );
-            return Ok(());
+            return Ok(false);
         }
-        self.follow(head, position)
+        self.follow(head, position)?;
+        Ok(true)
     }
 
     /// Makes a block the head, as the record at `position` says.

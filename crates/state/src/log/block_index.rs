@@ -2,6 +2,7 @@
 //! checkpoint and all ancestors of it, and is rebuilt from the log where it does not.
 
 use crate::log::{
+    finality::{CanonicalRecord, KIND_CANONICAL},
     log_state::Meta,
     records::{BlockHead, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, KIND_HEAD, decode_new_head},
 };
@@ -188,6 +189,11 @@ impl<'a> IndexRebuild<'a> {
                 }
                 KIND_HEAD => {
                     if let Ok(id) = decode_new_head(&record.payload) {
+                        self.set_tip(id)?;
+                    }
+                }
+                KIND_CANONICAL => {
+                    if let Ok(id) = CanonicalRecord::decode_head(&record.payload) {
                         self.set_tip(id)?;
                     }
                 }

@@ -3,6 +3,7 @@
 use super::{
     access::{Access, ReadAccess},
     blocks::{BaseMove, Blocks},
+    finality::Finality,
     kept::{Keeping, Kept},
     records::{BlockMeta, BlockRecord, CHECKED_HEAD_BYTES, KIND_BLOCK, describe},
 };
@@ -45,6 +46,9 @@ pub(crate) struct Journal {
     /// The head that the log names, while the head in memory is still moving down to it. Read and
     /// changed only under `writer`, or before anybody else has the database.
     pub(crate) target_head: Mutex<Option<BlockId>>,
+    /// The safe and finalized blocks. Changed only under `writer`, or before anybody else has the
+    /// database.
+    pub(crate) finality: Mutex<Finality>,
     /// Blocks above this one are kept, whatever the options say.
     pub(crate) kept_above: AtomicU64,
     /// Dropped last: it holds the lock of the directory.
@@ -178,6 +182,18 @@ impl Journal {
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
         // Nobody reads it if there is no number.
         _ = self.kept_above.fetch_update(set, get, lower);
+    }
+
+    /// Forgets safe and finalized blocks that are not canonical any more.
+    pub(crate) fn forget_uncanonical(&self) {
+        self.finality
+            .lock()
+            .retain(|block| match self.blocks.canonical(block.number) {
+                Ok(entry) => entry.is_some_and(|entry| entry.hash == block.hash),
+                // Too old: nothing has changed there.
+                Err(StateError::NotKept { .. }) => true,
+                Err(_) => false,
+            });
     }
 
     /// Plans what a merge that does `base_move`, with the head at `head`, keeps of the log. The

@@ -1,7 +1,7 @@
 //! The part of a checkpoint that describes the block log: the head, the recent blocks, and where
 //! replay and retention begin.
 
-use crate::log::{blocks::RecentBlock, kept::Kept};
+use crate::log::{blocks::RecentBlock, finality::Finality, kept::Kept};
 use alloy_primitives::B256;
 use cambium_primitives::{BlockId, DecodeError, Reader, put_varint};
 use cambium_snapshot::{
@@ -19,6 +19,8 @@ const VALUES: &str = "values";
 const LAYERED: &str = "layered";
 /// Size of one root in that section.
 const ROOT_BYTES: usize = 72;
+/// Name of the section with the safe and finalized blocks.
+const FINALITY: &str = "finality";
 /// Size of one block in the section of recent blocks.
 const RECENT_BYTES: usize = 80;
 
@@ -39,6 +41,8 @@ pub(crate) struct LogState {
     pub(crate) recent: Vec<RecentBlock>,
     /// From where on blocks are kept.
     pub(crate) kept: Kept,
+    /// The safe and finalized blocks.
+    pub(crate) finality: Finality,
     /// The table of value segments, as [`Values::encode_table`](cambium_store::Values::encode_table)
     /// returned it. Empty in a database of accounts.
     pub(crate) values: Vec<u8>,
@@ -65,6 +69,7 @@ pub(crate) struct LayeredRoots {
 /// | `kept` | 0 | 8 | the lowest block that can be the head again, little-endian; no section if all blocks are kept |
 /// | | 8 | 8 | the lowest canonical block whose record is in the log, little-endian |
 /// | | 16 | 8 | position from which on the log is complete, little-endian |
+/// | `finality` | 0 | | safe and finalized blocks, as [`Finality::encode_to`] encodes them; no section if there are none |
 /// | `values` | 0 | | table of value segments; no section in a database of accounts |
 /// | `layered` | 0 | 32 | root in the header of the checkpoint's block; no section under other commitments |
 /// | | 32 | 1-10 | number of roots of snapshots, LEB128 |
@@ -97,6 +102,11 @@ impl AboveSnapshot for LogState {
             let words = [number, lowest, position.to_u64()];
             sections.push((KEPT, words.map(u64::to_le_bytes).concat()));
         }
+        if self.finality != Finality::default() {
+            let mut bytes = Vec::new();
+            self.finality.encode_to(&mut bytes);
+            sections.push((FINALITY, bytes));
+        }
         if !self.values.is_empty() {
             sections.push((VALUES, self.values.clone()));
         }
@@ -124,6 +134,10 @@ impl AboveSnapshot for LogState {
             None => Kept::ALL,
             Some(_) => parse_section(checkpoint, KEPT, read_kept)?,
         };
+        let finality = match checkpoint.section_len(FINALITY) {
+            None => Finality::default(),
+            Some(_) => parse_section(checkpoint, FINALITY, Finality::take)?,
+        };
         let all = |reader: &mut Reader<'_>| Ok(reader.take(reader.remaining())?.to_vec());
         let values = match checkpoint.section_len(VALUES) {
             None => Vec::new(),
@@ -148,6 +162,7 @@ impl AboveSnapshot for LogState {
             replay,
             recent,
             kept,
+            finality,
             values,
             layered,
         })

@@ -2,6 +2,7 @@
 //! it keeps.
 
 pub(crate) mod records;
+pub(crate) mod finality;
 pub(crate) mod kept;
 pub(crate) mod blocks;
 pub(crate) mod log_state;

@@ -146,6 +146,7 @@ impl Engine {
                 next = BlockId::new(next.number.saturating_sub(1), block.parent());
             }
         }
+        self.check_finalized(next)?;
         Ok(HeadMove::Along(self.journal.blocks.chain_of(next)?, on_top))
     }
 
@@ -173,6 +174,7 @@ impl Engine {
                 chain.extend(on_top);
                 if let Some(changed) = self.journal.blocks.set_head(chain) {
                     self.journal.keep_from_fork(changed);
+                    self.journal.forget_uncanonical();
                 }
             }
         }

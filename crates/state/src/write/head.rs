@@ -1,8 +1,12 @@
-//! Moving the head to any committed block, however far below the base its branch begins.
+//! Moving the head to any committed block, however far below the base its branch begins; and which
+//! blocks are safe and finalized.
 
 use crate::{
     engine::parts::Engine,
-    log::records::{KIND_HEAD, encode_new_head},
+    log::{
+        finality::{CanonicalRecord, Finality, KIND_CANONICAL},
+        records::{KIND_HEAD, encode_new_head},
+    },
     past::restore::Branch,
     write::commit::HeadMove,
 };
@@ -12,8 +16,24 @@ use std::sync::Arc;
 
 impl Engine {
     /// Makes a committed block the head. If it is far below the base, the head gets there in steps:
-    /// see [`Engine::descend_to`].
+    /// see [`Engine::descend_to`]. Safe and finalized blocks that it does not descend from are
+    /// forgotten.
     pub(crate) fn set_head(self: &Arc<Self>, id: BlockId) -> Result<BlockId, StateError> {
+        self.make_head(id, None)?;
+        Ok(id)
+    }
+
+    /// Makes a committed block the head, and `asked` the safe and the finalized block: see
+    /// [`Db::set_canonical`](crate::Db::set_canonical).
+    pub(crate) fn set_canonical(
+        self: &Arc<Self>,
+        head: BlockId,
+        asked: Finality,
+    ) -> Result<(), StateError> {
+        self.make_head(head, Some(asked))
+    }
+
+    fn make_head(self: &Arc<Self>, id: BlockId, asked: Option<Finality>) -> Result<(), StateError> {
         self.health.check()?;
         self.journal.check_writable("made the head")?;
         let moving = self.journal.head_moves.lock();
@@ -24,6 +44,14 @@ impl Engine {
         }
         // A head that the log names must be reachable, so this is checked first.
         self.check_kept(id)?;
+        let finality = match asked {
+            Some(asked) => Some(self.finality_after(id, asked)?),
+            None => None,
+        };
+        let is_same = |finality| finality == *self.journal.finality.lock();
+        if finality.is_some_and(is_same) && id == self.head() {
+            return Ok(());
+        }
         let is_far = match self.layer_of(id) {
             Ok(_) => false,
             Err(StateError::TooFar { .. }) => true,
@@ -34,20 +62,99 @@ impl Engine {
             // Set before a merge can start and write another head into its checkpoint.
             *self.journal.target_head.lock() = Some(id);
         }
-        self.health
-            .poison(self.journal.log.append(KIND_HEAD, &[&encode_new_head(id)]))?;
+        let log = &self.journal.log;
+        let appended = match finality {
+            None => log.append(KIND_HEAD, &[&encode_new_head(id)]),
+            Some(finality) => {
+                let record = CanonicalRecord { head: id, finality };
+                log.append(KIND_CANONICAL, &[&record.encode()])
+            }
+        };
+        self.health.poison(appended)?;
         self.sync_log()?;
-        if !is_far {
-            self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
-            drop(writer);
-        } else {
+        let writer = if is_far {
             drop(writer);
             // The log already names the new head, so a failure can't restore the old one.
             self.health.poison(self.descend_to(id))?;
+            self.journal.writer.lock()
+        } else {
+            self.move_head_to(id, HeadMove::Along(chain, Vec::new()), &[]);
+            writer
+        };
+        if let Some(finality) = finality {
+            *self.journal.finality.lock() = finality;
+        }
+        drop(writer);
+        if finality.is_some() {
+            self.health.poison(self.free_branches())?;
         }
         drop(moving);
         self.merge_if_due();
-        Ok(id)
+        Ok(())
+    }
+
+    fn head(&self) -> BlockId {
+        self.layers.current.read().tree.head().block
+    }
+
+    /// The safe and finalized blocks after `head` has become the head and `asked` was asked for. What
+    /// is not asked for stays, as far as it is canonical then.
+    fn finality_after(&self, head: BlockId, asked: Finality) -> Result<Finality, StateError> {
+        let is_ancestor = |block: BlockId| -> Result<bool, StateError> {
+            let hash = match block.number <= head.number {
+                true => self.journal.blocks.ancestor_hash(head, block.number)?,
+                false => None,
+            };
+            Ok(hash == Some(block.hash))
+        };
+        for (what, block) in [("safe", asked.safe), ("finalized", asked.finalized)] {
+            if let Some(block) = block
+                && !is_ancestor(block)?
+            {
+                return Err(StateError::NotAnAncestor { what, block, head });
+            }
+        }
+        let known = *self.journal.finality.lock();
+        if let Some(finalized) = known.finalized {
+            let newest = asked.finalized.unwrap_or(finalized);
+            if newest.number < finalized.number || !is_ancestor(finalized)? {
+                let block = if newest.number < finalized.number {
+                    newest
+                } else {
+                    head
+                };
+                return Err(StateError::NotOnFinalized { block, finalized });
+            }
+        }
+        let finalized = asked.finalized.or(known.finalized);
+        let safe = match (asked.safe, known.safe) {
+            (Some(safe), _) => Some(safe),
+            (None, Some(safe)) if is_ancestor(safe)? => Some(safe),
+            (None, _) => None,
+        };
+        // A finalized block is safe.
+        let is_below = |safe: &BlockId| finalized.is_some_and(|block| safe.number < block.number);
+        if let (Some(safe), Some(finalized)) = (asked.safe.filter(is_below), finalized) {
+            return Err(StateError::SafeBelowFinalized { safe, finalized });
+        }
+        let safe = safe.filter(|safe| !is_below(safe)).or(finalized);
+        Ok(Finality { safe, finalized })
+    }
+
+    /// Fails with [`StateError::NotOnFinalized`] if the chain up to `block`, which is committed, does
+    /// not have the finalized block.
+    pub(crate) fn check_finalized(&self, block: BlockId) -> Result<(), StateError> {
+        let Some(finalized) = self.journal.finality.lock().finalized else {
+            return Ok(());
+        };
+        let hash = match finalized.number <= block.number {
+            true => self.journal.blocks.ancestor_hash(block, finalized.number)?,
+            false => None,
+        };
+        match hash == Some(finalized.hash) {
+            true => Ok(()),
+            false => Err(StateError::NotOnFinalized { block, finalized }),
+        }
     }
 
     /// Moves the head in memory to `id`, which the log already names as the head. Its branch leaves

@@ -199,6 +199,7 @@ impl Engine {
             replay,
             recent: base_move.recent(),
             kept: self.journal.plan_kept(&base_move, in_memory),
+            finality: *self.journal.finality.lock(),
             values: Vec::new(),
             layered: self.layered_roots(&target, in_memory),
         };

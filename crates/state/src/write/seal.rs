@@ -2,14 +2,14 @@
 
 use crate::{
     engine::{layers::Current, parts::Engine},
-    layered::parts::Layered,
+    layered::parts::{Layered, LockedUppers},
     layers::{overlay::size_of_changes, tree::Layer},
     log::records::{BlockMeta, check_record},
     view::state::View,
 };
 use cambium_primitives::{BlockId, Changes};
 use cambium_snapshot::StateError;
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 impl Engine {
     /// Adds a layer once there is memory for it. Before anything is kept, this checks the block's
@@ -121,12 +121,45 @@ impl Engine {
         }
     }
 
-    /// Removes a block that was sealed and not committed, and all blocks on it.
-    pub(crate) fn drop_sealed(&self, layer: &Arc<Layer>) {
-        let mut uppers = self.layered.as_ref().map(Layered::lock);
+    /// Frees the branches that do not descend from the finalized block, if there is one.
+    pub(crate) fn free_branches(&self) -> Result<(), StateError> {
+        let Some(finalized) = self.journal.finality.lock().finalized else {
+            return Ok(());
+        };
+        self.journal.blocks.forget_branches(finalized)?;
+        let uppers = self.layered.as_ref().map(Layered::lock);
         let mut delta = self.layers.delta.lock();
         let mut current = self.layers.current.write();
-        let Current { tree, overlay, .. } = &mut *current;
+        let tree = &current.tree;
+        // Everything above the base descends from a finalized block at or below it.
+        let Some(layer) = tree.by_hash(&finalized.hash) else {
+            return Ok(());
+        };
+        let mut stay: HashSet<_> = tree.chain(layer.id).map(|layer| layer.id).collect();
+        stay.extend(tree.descendants(layer.id));
+        let mut lost = tree.above_root();
+        lost.retain(|layer| !stay.contains(&layer.id));
+        if lost.iter().any(|layer| layer.id == delta.at()) {
+            let head = tree.head().id;
+            let path = delta.path_to(tree, head);
+            // After an error the tries are at the base.
+            let _ = delta.move_along(&path, head);
+        }
+        if let Some(values) = &self.store.values {
+            for layer in &lost {
+                values.keep_for(&layer.changes, &layer.reverts, layer.block.number);
+            }
+        }
+        self.take_out(&mut current, uppers, &lost, |_| 1);
+        Ok(())
+    }
+
+    /// Removes a block that was sealed and not committed, and all blocks on it.
+    pub(crate) fn drop_sealed(&self, layer: &Arc<Layer>) {
+        let uppers = self.layered.as_ref().map(Layered::lock);
+        let mut delta = self.layers.delta.lock();
+        let mut current = self.layers.current.write();
+        let tree = &current.tree;
         // A merge may have replaced its layer, or a dropped block below may have removed it.
         let found = match layer.is_dropped() {
             true => None,
@@ -134,37 +167,54 @@ impl Engine {
                 .get(layer.id)
                 .or_else(|| tree.by_hash(&layer.block.hash)),
         };
-        let found = match found {
-            Some(found) if found.block == layer.block => found.clone(),
+        let (found, parent) = match found {
+            Some(found) if found.block == layer.block => (found.id, found.parent),
             _ => return,
         };
         if self.journal.blocks.recent(&layer.block.hash).is_some() {
             return;
         }
-        let lost = tree.descendants(found.id);
+        let lost = tree.descendants(found);
         if lost.contains(&delta.at()) {
-            let path = delta.path_to(tree, found.parent);
+            let path = delta.path_to(tree, parent);
             // After an error the tries are at the base.
-            let _ = delta.move_along(&path, found.parent);
+            let _ = delta.move_along(&path, parent);
         }
-        let mut gone = Vec::with_capacity(lost.len());
-        for id in lost.into_iter().rev() {
-            gone.extend(tree.get(id).cloned());
-            tree.remove(id);
+        let lost: Vec<_> = lost
+            .iter()
+            .filter_map(|id| tree.get(*id).cloned())
+            .collect();
+        // References in `lost`, and in the `Sealed` that is being dropped.
+        let held = |lost: &Arc<Layer>| 1 + usize::from(Arc::ptr_eq(lost, layer));
+        self.take_out(&mut current, uppers, &lost, held);
+    }
+
+    /// Takes layers out of the tree: parents before their children in `lost`, with everything that is
+    /// built on them. The caller holds `held` references to each.
+    fn take_out(
+        &self,
+        current: &mut Current,
+        mut uppers: Option<LockedUppers<'_>>,
+        lost: &[Arc<Layer>],
+        held: impl Fn(&Arc<Layer>) -> usize,
+    ) {
+        if lost.is_empty() {
+            return;
         }
-        drop(found);
-        let mut held = 0;
-        for lost in &gone {
-            lost.mark_dropped();
+        let Current { tree, overlay, .. } = current;
+        for layer in lost.iter().rev() {
+            tree.remove(layer.id);
+        }
+        let mut others = 0;
+        for layer in lost {
+            layer.mark_dropped();
             if let Some(uppers) = &mut uppers {
-                uppers.forget(lost.block.hash);
+                uppers.forget(layer.block.hash);
             }
-            // References in `gone`, and in the `Sealed` that is being dropped.
-            let expected = 1 + usize::from(Arc::ptr_eq(lost, layer));
-            held += Arc::strong_count(lost).saturating_sub(expected);
+            others += Arc::strong_count(layer).saturating_sub(held(layer));
         }
-        match held {
-            0 => gone.iter().for_each(|layer| layer.take_out_of(overlay)),
+        match others {
+            0 => lost.iter().for_each(|layer| layer.take_out_of(overlay)),
             // A view may hold them, and must not change.
             _ => {
                 let old = std::mem::replace(overlay, Arc::new(tree.overlay()));

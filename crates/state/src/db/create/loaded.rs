@@ -11,6 +11,7 @@ use crate::{
     log::{
         access::Access,
         blocks::{Blocks, RecentBlock},
+        finality::Finality,
         kept::Kept,
         log_state::{LayeredRoots, LogState},
         records::{BlockMeta, BlockRecord, KIND_BLOCK},
@@ -109,6 +110,7 @@ impl Loaded {
             replay,
             recent: recent.clone(),
             kept: Kept::ALL,
+            finality: Finality::default(),
             values,
             layered: intervals.map(|_| LayeredRoots {
                 state_root: meta.state_root,

@@ -20,7 +20,7 @@ use cambium_snapshot::StateError;
 use cambium_store::{BlockEntry, BlockIndex, LogPosition};
 use parking_lot::RwLock;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     mem,
 };
 
@@ -460,6 +460,32 @@ impl Blocks {
             recent,
             orphans,
         })
+    }
+
+    /// Forgets the recent blocks and orphans that neither descend from the canonical block `finalized`
+    /// nor are its ancestors: nothing can be built on them any more.
+    pub(crate) fn forget_branches(&self, finalized: BlockId) -> Result<(), StateError> {
+        let state = &mut *self.state.write();
+        let mut blocks: Vec<_> = state.recent.values().copied().collect();
+        blocks.sort_unstable_by_key(|block| block.id.number);
+        let mut kept: HashSet<B256> = [finalized.hash].into();
+        for block in blocks {
+            let RecentBlock { id, parent, .. } = block;
+            let is_kept = match id.number <= finalized.number {
+                true => self.canonical_in(state, id.number)? == Some(block.entry()),
+                false => kept.contains(&parent),
+            };
+            if is_kept {
+                kept.insert(id.hash);
+            }
+        }
+        state.recent.retain(|hash, _| kept.contains(hash));
+        let is_above = |block: &RecentBlock| block.id.number > finalized.number;
+        for orphans in state.orphans.values_mut() {
+            orphans.retain(is_above);
+        }
+        state.orphans.retain(|_, orphans| !orphans.is_empty());
+        Ok(())
     }
 
     /// Whether a block can be built upon after the move `plan`.

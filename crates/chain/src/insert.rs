@@ -1,0 +1,188 @@
+//! Inserting blocks without making them the head, and choosing the head: what a consensus client asks
+//! for with `engine_newPayload` and `engine_forkchoiceUpdated`.
+//!
+//! ```text
+//!   insert          validated, executed, durable on a branch of its own     the head stays
+//!   set_canonical   head, safe, finalized: one record of the log            branches are freed
+//! ```
+
+use crate::{
+    BlockFault, Chain, ChainError, PreparedBlock, error::execution_error, execute::How,
+    reads::TimedReads, stored::StoredBlock, verify_outcome,
+};
+use alloy_primitives::{B256, Bytes};
+use cambium_evm::{Executor, Hooks, Outcome};
+use cambium_primitives::{BlockId, BlockNumber};
+use cambium_state::{StateError, View};
+
+/// Canonical blocks that [`Chain::set_canonical`] looks at to find one by its hash.
+const SEARCHED_MAX: BlockNumber = 100_000;
+
+/// A valid block that the database has: see [`Chain::insert`]. It says what the block did and is not
+/// needed for anything else: dropping it removes nothing.
+#[derive(Clone, Debug)]
+pub struct InsertedBlock {
+    /// The block.
+    pub id: BlockId,
+    /// Its parent's hash.
+    pub parent: B256,
+    /// The state root after it, which is that in its header.
+    pub state_root: B256,
+    /// Receipts, requests, access list, gas and state changes of its execution. `None` if the
+    /// database had the block already: [`Chain::outcome_of`] executes it again.
+    pub outcome: Option<Outcome>,
+}
+
+impl Chain {
+    /// Validates and executes a block on its parent, on any branch, and stores it. The head stays
+    /// where it is, whatever the block: [`Chain::set_canonical`] moves it.
+    ///
+    /// The block is durable when this returns. From then on it can be read
+    /// ([`Db::view_of`](cambium_state::Db::view_of)) and built upon, as long as it is one of the newest
+    /// [`Options::unfinalized_blocks`](cambium_state::Options::unfinalized_blocks) heights or becomes
+    /// canonical, and no block of another branch is finalized.
+    ///
+    /// `rlp` is the block's encoding, and `access_list` that of its access list, if it came with one.
+    ///
+    /// # Errors
+    ///
+    /// [`ChainError::NotABlock`] and [`ChainError::Block`] if the block is invalid or its parent is
+    /// unknown: nothing is stored then. [`ChainError::State`] if the database fails.
+    pub fn insert(
+        &self,
+        rlp: Bytes,
+        access_list: Option<&[u8]>,
+    ) -> Result<InsertedBlock, ChainError> {
+        self.insert_prepared(&self.prepare(rlp, access_list)?)
+    }
+
+    /// Does the same as [`Chain::insert`] for a block that [`Chain::prepare`] has decoded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::insert`].
+    pub fn insert_prepared(&self, prepared: &PreparedBlock) -> Result<InsertedBlock, ChainError> {
+        let id = prepared.id();
+        let header = &prepared.block().header;
+        let inserted = |outcome| InsertedBlock {
+            id,
+            parent: header.parent_hash,
+            state_root: header.state_root,
+            outcome,
+        };
+        if self.has(id)? {
+            return Ok(inserted(None));
+        }
+        let how = How {
+            outcome: None,
+            keeps_outcome: true,
+        };
+        let executed = match self.execute_with(prepared, self.db().head(), how) {
+            // Somebody else has inserted it meanwhile.
+            Err(ChainError::State(StateError::BlockExists(other))) if self.has(other)? => {
+                return Ok(inserted(None));
+            }
+            executed => executed?,
+        };
+        executed.sealed.commit_side_branch()?;
+        Ok(inserted(executed.outcome))
+    }
+
+    /// Makes a block in the database the head, and says which of its ancestors, itself included, are
+    /// safe and finalized. `None` leaves the block that there is, as far as it is still canonical; a
+    /// finalized block is safe, too. Durable when this returns.
+    ///
+    /// Branches that do not descend from the finalized block are freed, and nothing can be built on
+    /// them any more. [`Chain::import`] and [`Chain::import_block`] still make each valid block the head,
+    /// and fail with [`StateError::NotOnFinalized`] for one that would undo the finalized block.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] for a block that is not in the database, and the other errors of
+    /// [`Db::set_canonical`](cambium_state::Db::set_canonical): nothing is changed then.
+    pub fn set_canonical(
+        &self,
+        head: B256,
+        safe: Option<B256>,
+        finalized: Option<B256>,
+    ) -> Result<(), ChainError> {
+        let head = match self.db().find(&head) {
+            Some(head) => head,
+            None => self.canonical_block(self.db().head(), head)?,
+        };
+        let below = |hash: Option<B256>| {
+            let find = |hash| self.canonical_block(head, hash);
+            hash.map(find).transpose()
+        };
+        let (safe, finalized) = (below(safe)?, below(finalized)?);
+        Ok(self.db().set_canonical(head, safe, finalized)?)
+    }
+
+    /// Finds a block by its hash: one of the newest heights on any branch, or an ancestor of the
+    /// canonical chain at or below `from`.
+    fn canonical_block(&self, from: BlockId, hash: B256) -> Result<BlockId, ChainError> {
+        let finality = self.db().finality();
+        let known = [Some(from), finality.safe, finality.finalized];
+        if let Some(known) = known.into_iter().flatten().find(|block| block.hash == hash) {
+            return Ok(known);
+        }
+        if let Some(found) = self.db().find(&hash) {
+            return Ok(found);
+        }
+        let genesis = self.db().genesis().number;
+        let lowest = finality.finalized.map_or(genesis, |block| block.number);
+        let lowest = lowest.max(from.number.saturating_sub(SEARCHED_MAX));
+        for number in (lowest..=from.number).rev() {
+            match self.db().block_id(number)? {
+                Some(block) if block.hash == hash => return Ok(block),
+                _ => {}
+            }
+        }
+        Err(StateError::UnknownBlock(hash).into())
+    }
+
+    /// Executes a block of the database again on its parent's state: for its receipts and whatever else
+    /// is not stored, or if its access list was applied instead of executing it. The outcome is
+    /// verified against the header.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::UnknownBlock`] if there is no such block, and the errors of
+    /// [`Db::view_of`](cambium_state::Db::view_of) if its parent's state can't be read.
+    pub fn outcome_of(&self, id: BlockId) -> Result<Outcome, ChainError> {
+        let meta = self.db().block_by_id(id)?;
+        let stored = StoredBlock::read(meta.ok_or(StateError::UnknownBlock(id.hash))?)?;
+        let block = stored.block()?;
+        let header = &block.header;
+        let invalid = |fault: BlockFault| ChainError::invalid(id, fault);
+        let view = self.db().view_of(self.parent_of(header))?;
+        let before = stored.total_difficulty.saturating_sub(header.difficulty);
+        let post_merge = self.spec().is_post_merge(header.number, before);
+        let senders = self.senders(&block);
+        let senders = senders.map_err(|error| invalid(error.into()))?;
+        let input = self.spec().input(&block, &senders, post_merge);
+        let mut session = view.clone().session();
+        let mut roots = |changes: &_| session.intermediate_root(changes);
+        let hooks = Hooks {
+            roots: Some(&mut roots),
+            ..Hooks::default()
+        };
+        let reads = TimedReads::new(view);
+        let outcome = self.executor().execute(&input, &reads, hooks);
+        let outcome = outcome.map_err(|error| execution_error(id, error))?;
+        let verified = verify_outcome(header, &outcome, None);
+        let _ = verified.map_err(|error| invalid(error.into()))?;
+        Ok(outcome)
+    }
+
+    /// The state after the newest block that [`Chain::set_canonical`] has called finalized; `None` if
+    /// there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Db::view_of`](cambium_state::Db::view_of).
+    pub fn finalized_view(&self) -> Result<Option<View>, ChainError> {
+        let view = |block| self.db().view_of(block);
+        Ok(self.db().finality().finalized.map(view).transpose()?)
+    }
+}
