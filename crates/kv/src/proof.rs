@@ -13,8 +13,8 @@ use cambium_primitives::{AccountUpdate, Changes};
 use cambium_state::{StateError, View};
 use cambium_trie::{
     Commitment, EntryProof, EntryProofError, EntryWrite, LeafRange, Missing, NoResolve,
-    PartialTrie, ProofTargets, ProvedUpdate, TrieError, UpdateError, ValueCommitment,
-    verify_entries, verify_entry_range, verify_entry_update,
+    ProofTargets, ProvedUpdate, TrieError, UpdateError, ValueCommitment, verify_entries,
+    verify_entry_range, verify_entry_update,
 };
 use std::num::NonZeroUsize;
 
@@ -180,32 +180,29 @@ pub(crate) fn prove_range(
     })
 }
 
-/// Makes the witness of a commit from the part of the trie that its reads and changes need.
+/// Makes the witness of a commit from the proof of its reads and changes.
 pub(crate) fn witness_of(
-    mut part: PartialTrie,
+    proof: EntryProof,
     commitment: Commitment,
     reads: Vec<B256>,
     changes: &Changes,
-) -> Result<CommitWitness, StateError> {
-    let proof = part
-        .prove_entry_update(&reads, changes.accounts(), &mut NoResolve)
-        .map_err(update_error)?;
+) -> CommitWitness {
     let write = |update: &AccountUpdate| match update {
         AccountUpdate::Entry(value) => Some(ValueCommitment::of_entry(commitment, value)),
         _ => None,
     };
     let writes = changes.accounts().iter();
-    Ok(CommitWitness {
+    CommitWitness {
         reads,
         writes: writes
             .map(|change| (change.path, write(&change.account)))
             .collect(),
         proof,
-    })
+    }
 }
 
 /// The proof targets at keys.
-pub(crate) fn targets(keys: &[B256]) -> ProofTargets {
+fn targets(keys: &[B256]) -> ProofTargets {
     ProofTargets::new(keys.iter().map(|key| (*key, Vec::new())).collect())
 }
 

@@ -13,7 +13,7 @@
 use crate::{
     batch::WriteBatch,
     error::KvError,
-    proof::{CommitWitness, targets, witness_of},
+    proof::{CommitWitness, witness_of},
     reads::{ReadSet, SortedReads},
     recent::{Conflict, ConflictWriter, NoWindow, RecentCommits},
 };
@@ -259,9 +259,9 @@ impl Committing<'_> {
         if let Some(mut read) = read {
             read.sort_unstable();
             read.dedup();
-            let part = session.extract_for_changes(&targets(&read), &changes)?;
+            let proof = session.prove_entry_update(&read, &changes)?;
             let commitment = db.options().commitment;
-            witness = Some(witness_of(part, commitment, read, &changes)?);
+            witness = Some(witness_of(proof, commitment, read, &changes));
         }
         let staged = session.finish(changes, vec![])?;
         let root = staged.root();

@@ -12,7 +12,7 @@ use crate::{
 use alloc::{boxed::Box, vec::Vec};
 use alloy_primitives::B256;
 use cambium_keccak::Batch;
-use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, Path};
+use cambium_primitives::{ACCOUNT_NIBBLES, AccountDiff, AccountUpdate, Path};
 
 /// Proof targets: paths of accounts, each with paths of its slots, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,6 +119,12 @@ pub(crate) fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Ite
     names
         .chunk_by(move |a, b| nibble(a.key(), depth) == nibble(b.key(), depth))
         .map(move |group| (nibble(group[0].key(), depth), group))
+}
+
+/// Whether a change removes leaves.
+fn deletes(change: &AccountDiff) -> bool {
+    let is_gone = change.account == AccountUpdate::Delete;
+    is_gone || change.wipe || change.slots.iter().any(|(_, value)| value.is_zero())
 }
 
 impl PartialTrie {
@@ -242,6 +248,35 @@ impl PartialTrie {
         Ok(link)
     }
 
+    /// Loads the absent subtries on the paths of `keys`, and hashes all nodes beside them.
+    fn load_hashed<R: Resolve>(
+        &mut self,
+        keys: &ProofTargets,
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        self.load(keys, resolver)?;
+        let mut on_the_way = Vec::new();
+        self.list_names(self.root, self.base.len(), &keys.0, &mut on_the_way);
+        let mut batch = Batch::new();
+        self.hash_nodes([self.root], &mut batch);
+        self.hash_to_graft(&on_the_way, &mut batch);
+        Ok(())
+    }
+
+    /// Loads and hashes everything that a proof of `keys`, sorted and unique, needs of a binary trie.
+    pub(crate) fn load_entries<R: Resolve>(
+        &mut self,
+        keys: &[B256],
+        resolver: &mut R,
+    ) -> Result<(), UpdateError<R::Error>> {
+        let targets = ProofTargets(keys.iter().map(|key| (*key, Vec::new())).collect());
+        self.load_hashed(&targets, resolver)?;
+        for path in lone_leaves(self, keys) {
+            self.load_node(&path, resolver)?;
+        }
+        Ok(())
+    }
+
     /// Returns a new trie with the same root and only the nodes on the paths of `keys`. All other
     /// nodes are blinded, without a place. In a binary trie, a lone leaf that stands for a subtrie on the
     /// path of an absent key is on its path. Loads absent subtries.
@@ -254,12 +289,7 @@ impl PartialTrie {
         keys: &ProofTargets,
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
-        self.load(keys, resolver)?;
-        let mut on_the_way = Vec::new();
-        self.list_names(self.root, self.base.len(), &keys.0, &mut on_the_way);
-        let mut batch = Batch::new();
-        self.hash_nodes([self.root], &mut batch);
-        self.hash_to_graft(&on_the_way, &mut batch);
+        self.load_hashed(keys, resolver)?;
         let mut extract = Self::new(self.base).committed_by(self.commitment);
         extract.root = if keys.0.is_empty() {
             extract.stub_of(self, self.root)?
@@ -294,6 +324,11 @@ impl PartialTrie {
     ) -> Result<Self, UpdateError<R::Error>> {
         let keys = keys.clone().and(&ProofTargets::of_changes(changes));
         let mut extract = self.extract(&keys, resolver)?;
+        // What is put needs the nodes on its path. The kind of a binary trie's node is in its hash.
+        let is_binary = matches!(self.commitment, Commitment::Binary(_));
+        if is_binary || !changes.iter().any(deletes) {
+            return Ok(extract);
+        }
         let mut rehearsal = extract.clone();
         rehearsal.forget_kinds(rehearsal.root);
         let mut recorder = Recorder {

@@ -86,7 +86,7 @@ mod upper;
 mod proof_json;
 
 pub use arena::Link;
-pub use binary_proof::{BinaryProof, BinaryProofError};
+pub use binary_proof::{BinaryProof, BinaryProofError, ProofPart};
 pub use commitment::{Commitment, CommitmentName};
 pub use entry_proof::{
     ENTRY_PROOF_BYTES_MAX, EntryProof, EntryProofError, EntryWrite, ProvedRange, ProvedUpdate,

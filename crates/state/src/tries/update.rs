@@ -10,8 +10,8 @@ use cambium_snapshot::{
     shard_prefix, update_error,
 };
 use cambium_trie::{
-    Alone, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve, SHARDS, Spread,
-    TopLevelsError,
+    Alone, EntryProof, Link, Lookup, NodeKind, NodeView, PartialTrie, ProofTargets, Resolve,
+    SHARDS, Spread, TopLevelsError,
 };
 use rayon::prelude::*;
 use std::{ops::Range, time::Instant};
@@ -193,18 +193,56 @@ impl TrieShards {
                 whole.replace_by_stub(&path, None)?;
             }
         }
-        for (shard, part) in parts.iter().flatten() {
-            let path = shard_prefix(*shard);
+        for (shard, part) in parts.into_iter().flatten() {
+            let path = shard_prefix(shard);
             let places = (whole.find(&path.prefix(1)), whole.find_or_stub(&path));
             let (Some(parent), Some((stub, _))) = places else {
                 let what = "a branch above it in the top levels";
                 return Err(StateError::Broken { path, what });
             };
-            let copy = whole.graft_subtrie(part, part.root());
+            let copy = whole.graft_subtrie(&part, part.root());
             whole.free(stub);
             whole.set_child(parent, path.nibble(1), copy);
         }
         Ok(Some(whole))
+    }
+
+    /// Proves entries of a binary trie by their sorted keys, each shard on its own. Missing nodes are
+    /// loaded, and hashed where necessary.
+    ///
+    /// `None` under another commitment, or if a look-up may end in another shard than its key's, because
+    /// the state is small: see [`PartialTrie::prove_entry_part`].
+    pub(crate) fn prove_entries(
+        &mut self,
+        keys: &[B256],
+        base: &Base,
+    ) -> Result<Option<EntryProof>, StateError> {
+        let task = |(number, shards): Part<'_>| {
+            let first = number * SHARDS_PER_READER;
+            let mut resolver = Resolver::new(base, ReadCause::Proof);
+            let mut parts = Vec::new();
+            for (at, DirtyShard { trie, .. }) in shards.iter_mut().enumerate() {
+                let shard = first + at;
+                let own = range_of(keys, shard..shard + 1, |key| key[0].into());
+                if own.is_empty() {
+                    continue;
+                }
+                let part = trie.prove_entry_part(own, &mut resolver);
+                let Some(part) = part.map_err(update_error)? else {
+                    return Ok(None);
+                };
+                parts.push(part);
+            }
+            hold(shards, first, resolver.taken());
+            Ok::<_, StateError>(Some(parts))
+        };
+        let tasks = self.par_parts(SHARDS_PER_READER);
+        let parts = pool::install(|| tasks.map(task).collect::<Result<Vec<_>, _>>())?;
+        let Some(parts) = parts.into_iter().collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let parts = parts.into_iter().flatten().collect();
+        Ok(Some(self.top_levels.join_entry_parts(keys, parts)?))
     }
 
     /// The shards in groups of `shards`.
