@@ -77,13 +77,11 @@ fn make(
     out: &Output,
 ) -> Result<Chain, Failure> {
     let bar = out.bar(1, INIT_BAR);
+    let options = open::options_to_write(args);
     let made = Chain::init(
         open::disk(&args.db.datadir),
         genesis,
-        Options {
-            merge_interval_blocks: merge_interval,
-            ..open::options_to_write(args)
-        },
+        merge_interval.map_or(options, |blocks| options.layered(blocks)),
         &mut init_progress(&bar),
     );
     bar.finish_and_clear();

@@ -43,7 +43,7 @@ impl PartialTrie {
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         self.check_base()?;
         match self.commitment {
-            Commitment::Mpt => {
+            Commitment::Mpt | Commitment::Layered => {
                 let part = self.extract(&targets(keys.iter().copied()), resolver)?;
                 Ok(part.entry_proof([])?)
             }
@@ -147,7 +147,7 @@ impl PartialTrie {
     ) -> Result<EntryProof, UpdateError<R::Error>> {
         let keys = reads.iter().copied();
         match self.commitment {
-            Commitment::Mpt => {
+            Commitment::Mpt | Commitment::Layered => {
                 self.check_base()?;
                 let part = self.extract_for_changes(&targets(keys), writes, resolver)?;
                 Ok(part.entry_proof([])?)
