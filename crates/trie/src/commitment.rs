@@ -12,7 +12,7 @@ use core::fmt;
 
 /// Root of `layered` of an empty database: of three tries without leaves.
 const LAYERED_EMPTY_ROOT: B256 =
-    b256!("0x0000000000000000000000000000000000000000000000000000000000000000");
+    b256!("878d8d2744e81c36704988e733ac2a73ac69a801d402e673219af4208f7489fe");
 
 /// What the root of a database commits to, and how nodes are hashed.
 #[derive(Clone, Copy, Default)]

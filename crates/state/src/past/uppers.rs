@@ -58,7 +58,7 @@ impl View {
         }
         let part = match targets.accounts().is_empty() {
             true => blinded(self.inner.snapshot_root(snapshot)?),
-            false => self.inner.view_of(snapshot)?.extract_state(&targets)?,
+            false => self.inner.trie_view_of(snapshot)?.extract_state(&targets)?,
         };
         Ok(prover.finish(&part))
     }
@@ -80,7 +80,7 @@ impl View {
         let targets = prover.snapshot_targets();
         let part = match targets.accounts().is_empty() {
             true => blinded(self.inner.snapshot_root(snapshot)?),
-            false => self.inner.view_of(snapshot)?.extract_state(&targets)?,
+            false => self.inner.trie_view_of(snapshot)?.extract_state(&targets)?,
         };
         Ok(prover.finish(&part))
     }
@@ -125,7 +125,7 @@ impl View {
             (prover, snapshot)
         })?;
         let range = LeafRange::accounts(first, end);
-        let snapshot = self.inner.view_of(snapshot)?;
+        let snapshot = self.inner.trie_view_of(snapshot)?;
         let part = snapshot.extract_state_range(&range, NonZeroUsize::MAX)?;
         Ok(ProvedRange {
             proof: prover.finish(&part.trie),
