@@ -10,7 +10,9 @@ use cambium_kv::{
     verify_commit, verify_layered_commit, verify_range,
 };
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
-use support::{Rng, all, key, options, options_of, root_after, root_of, store_with, tiny_files};
+use support::{
+    Rng, all, key, open, options, options_of, root_after, root_of, store_with, tiny_files,
+};
 
 type Entries = BTreeMap<B256, Bytes>;
 
@@ -245,7 +247,7 @@ fn roots_are_the_same_whatever_files_and_memory_a_store_has() {
         }
         if rng.percent(1) {
             drop(one);
-            one = Store::open(disk.clone(), tiny).unwrap();
+            one = open(&disk, tiny);
         }
     }
     let values = disk

@@ -8,7 +8,7 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{Commit, Commitment, KvError, KvOptions, Prepared, Store, Transaction};
 use std::{collections::BTreeMap, sync::Arc};
-use support::{Rng, all, all_options, options_of, root_after, tiny_files};
+use support::{Rng, all, all_options, open, options_of, root_after, tiny_files};
 
 type Entries = BTreeMap<B256, Bytes>;
 
@@ -212,7 +212,7 @@ fn a_store_does_what_maps_do() {
             if rng.percent(10) {
                 drop(store);
                 // An existing store keeps its commitment, whatever the options say.
-                store = Store::open(disk.clone(), kv_options(options_of(Commitment::Mpt))).unwrap();
+                store = open(&disk, kv_options(options_of(Commitment::Mpt)));
                 let interval = store.merge_interval().map(|interval| interval.get());
                 assert_eq!(store.commitment(), options.commitment);
                 assert_eq!(interval, options.merge_interval_commits);

@@ -7,12 +7,13 @@ use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_keccak::Batch;
 use cambium_kv::{
-    Blake3, Commit, CommitWitness, Commitment, FileSizes, KvOptions, ProvedUpdate, Sha256, Store,
-    Transaction, VerifyError, verify_commit, verify_layered_commit,
+    Blake3, Commit, CommitWitness, Commitment, FileSizes, KvError, KvOptions, ProvedUpdate, Sha256,
+    StateError, Store, Transaction, VerifyError, verify_commit, verify_layered_commit,
 };
 use cambium_primitives::{AccountDiff, AccountUpdate, EntryValue, Path};
+use cambium_state::StoreError;
 use cambium_trie::{Alone, NoResolve, PartialTrie, UpperTrie, commit, layered_root};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
 /// A key by a number. Keys of consecutive numbers are far apart, and in their order.
 pub(crate) fn key(number: u8) -> B256 {
@@ -75,6 +76,18 @@ pub(crate) fn all_options() -> Vec<KvOptions> {
     let mut all = commitments().map(options_of).to_vec();
     all.extend(intervals);
     all
+}
+
+/// Opens a store that was just dropped: it is closed once its merges and roots in the background have ended.
+pub(crate) fn open(disk: &Arc<FaultyDisk>, options: KvOptions) -> Store {
+    loop {
+        match Store::open(disk.clone(), options) {
+            Err(KvError::State(StateError::Store(StoreError::InUse { .. }))) => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.expect("a sound store"),
+        }
+    }
 }
 
 /// Verifies the witness of the commit after `before`.
