@@ -22,9 +22,11 @@ fn key(rng: &mut Rng) -> B256 {
 }
 
 fn value(rng: &mut Rng) -> Bytes {
-    let len = match rng.below(6) {
+    let len = match rng.below(8) {
         0 => 0,
         1 => 300,
+        // Stored apart from its leaf.
+        2 => 513 + rng.below(3000),
         _ => rng.below(60),
     };
     (0..len).map(|_| rng.below(256) as u8).collect()
@@ -72,21 +74,21 @@ impl Model {
 }
 
 /// Reads and writes at random, in a transaction and in its model.
-fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) {
+fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) -> Result<(), KvError> {
     for _ in 0..rng.below(12) {
         let at = key(rng);
         match rng.below(8) {
-            0 | 1 => assert_eq!(transaction.get(&at).unwrap(), model.get(&at).cloned()),
+            0 | 1 => assert_eq!(transaction.get(&at)?, model.get(&at).cloned()),
             2 => {
                 let keys = [at, key(rng), at];
                 let expected = keys.map(|key| model.get(&key).cloned());
-                assert_eq!(transaction.get_many(&keys).unwrap(), expected);
+                assert_eq!(transaction.get_many(&keys)?, expected);
             }
             3 => {
                 let take = rng.below(20) as usize;
                 let end = key(rng).max(at);
                 let found = transaction.range(at..end).take(take);
-                let found: Vec<_> = found.collect::<Result<_, _>>().unwrap();
+                let found: Vec<_> = found.collect::<Result<_, _>>()?;
                 let expected = model.range(at..end).take(take);
                 assert!(found.iter().map(|(key, value)| (key, value)).eq(expected));
             }
@@ -94,18 +96,19 @@ fn work(transaction: &mut Transaction, model: &mut Entries, rng: &mut Rng) {
                 transaction.delete(at);
                 model.remove(&at);
             }
-            5 => transaction.warm_up(&[at, key(rng)]).unwrap(),
+            5 => transaction.warm_up(&[at, key(rng)])?,
             _ => {
                 let value = value(rng);
-                transaction.put(at, value.clone()).unwrap();
+                transaction.put(at, value.clone())?;
                 model.insert(at, value);
             }
         }
     }
     // One that writes nothing makes no commit.
     let (at, value) = (key(rng), value(rng));
-    transaction.put(at, value.clone()).unwrap();
+    transaction.put(at, value.clone())?;
     model.insert(at, value);
+    Ok(())
 }
 
 /// What became of one step.
@@ -141,7 +144,7 @@ fn prepare_chain(store: &Store, model: &Model, rng: &mut Rng) -> Result<Chain, K
             Some(parent) => store.begin_on(parent)?,
             None => store.begin()?,
         };
-        work(&mut transaction, &mut entries, rng);
+        work(&mut transaction, &mut entries, rng)?;
         let next = match rng.percent(30) {
             true => transaction.prepare_with_witness()?,
             false => transaction.prepare()?,

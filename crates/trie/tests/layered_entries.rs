@@ -31,7 +31,7 @@ fn roots_are_those_of_three_maps_at_every_commit_and_after_every_rollback() {
                 history.states.pop();
             } else {
                 let newest = history.newest();
-                if newest > 0 && newest % history.interval == 0 && !reverts.is_empty() {
+                if newest > 0 && newest.is_multiple_of(history.interval) && !reverts.is_empty() {
                     (intermediate, delta) = (delta.clone(), delta.new_like());
                     reverts.clear();
                 }

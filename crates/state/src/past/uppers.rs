@@ -25,8 +25,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`StateError::NotUnderMpt`] if the chain has another commitment, and the errors of
-    /// [`Db::view_of`](crate::Db::view_of).
+    /// [`StateError::NotUnderMpt`] if the chain has another commitment, [`StateError::WrongLeaf`] if the
+    /// leaves are entries, and the errors of [`Db::view_of`](crate::Db::view_of).
     pub fn prove_layered(&self, targets: &ProofTargets) -> Result<LayeredProof, StateError> {
         self.layered_witness(targets, &[])
     }
@@ -45,6 +45,13 @@ impl View {
     ) -> Result<LayeredProof, StateError> {
         let what = StateError::NotUnderMpt("a proof of three tries");
         let layered = self.inner.layered.as_ref().ok_or(what)?;
+        if self.inner.options.leaves == LeafKind::Entries {
+            let targets = targets.accounts().first();
+            return Err(StateError::WrongLeaf {
+                path: targets.map(|(path, _)| *path).unwrap_or_default(),
+                leaves: "entries",
+            });
+        }
         let (prover, snapshot) = self.upper_parts(layered, targets, without_slots)?;
         let mut targets = prover.snapshot_targets();
         if !prover.whole().is_empty() {

@@ -1,6 +1,7 @@
 //! Why a proof of entries is refused.
 
 use crate::{binary_proof::BinaryProofError, error::TrieError, multiproof::MultiProofError};
+use alloc::boxed::Box;
 use alloy_primitives::B256;
 
 /// Error of verifying an [`EntryProof`](crate::EntryProof).
@@ -23,7 +24,7 @@ pub enum EntryProofError {
         /// Which of the three tries.
         trie: &'static str,
         /// What is wrong with its nodes.
-        source: MultiProofError,
+        source: Box<MultiProofError>,
     },
     /// The roots of the three tries of `layered` are those of another database.
     #[error("the proof has the root {got}, and {expected} is expected")]

@@ -10,7 +10,7 @@
 
 use super::{
     error::EntryProofError,
-    layers::Layers,
+    layers::{Layers, in_layer},
     mpt::change,
     proof::EntryProof,
     verify::{EntryWrite, check_writes, of_another},
@@ -124,10 +124,9 @@ pub fn verify_layered_update(
         (false, Some(_)) => return Err(EntryProofError::SurplusClaim { number }),
     };
     delta.merge(&net).map_err(|error| match error {
-        MergeError::Hidden { path, depth } => EntryProofError::Layer {
-            trie: DELTA,
-            source: MultiProofError::Incomplete { path, depth },
-        },
+        MergeError::Hidden { path, depth } => {
+            in_layer(DELTA, MultiProofError::Incomplete { path, depth })
+        }
         MergeError::Trie(error) => EntryProofError::Trie(error),
     })?;
     let roots = LayeredRoots {

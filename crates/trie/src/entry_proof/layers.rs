@@ -19,7 +19,7 @@ use crate::{
     upper::{DELTA, INTERMEDIATE, LayeredRoots, SNAPSHOT},
     value_commitment::ValueCommitment,
 };
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use alloy_primitives::B256;
 use cambium_primitives::EntryValue;
 
@@ -51,9 +51,15 @@ impl Found {
 /// Says in which trie an error is.
 fn within(trie: &'static str) -> impl Fn(EntryProofError) -> EntryProofError {
     move |error| match error {
-        EntryProofError::Mpt(source) => EntryProofError::Layer { trie, source },
+        EntryProofError::Mpt(source) => in_layer(trie, source),
         error => error,
     }
+}
+
+/// The error for nodes of one of the three tries.
+pub(super) fn in_layer(trie: &'static str, source: MultiProofError) -> EntryProofError {
+    let source = Box::new(source);
+    EntryProofError::Layer { trie, source }
 }
 
 impl<'a> Layers<'a> {
@@ -64,7 +70,7 @@ impl<'a> Layers<'a> {
             return Err(EntryProofError::WrongRoot { expected, got });
         }
         let in_trie = |trie, nodes: Result<Nodes<'a>, MultiProofError>| {
-            nodes.map_err(|source| EntryProofError::Layer { trie, source })
+            nodes.map_err(|source| in_layer(trie, source))
         };
         let delta = Nodes::of_upper(roots.delta, &proof.delta);
         let intermediate = Nodes::of_upper(roots.intermediate, &proof.intermediate);
