@@ -63,16 +63,11 @@ struct Frozen {
 impl Engine {
     /// Whether the layers that are not being merged take enough memory for a merge.
     fn is_merge_due(&self) -> bool {
-        self.layers.bytes() > self.merging.limit.due()
-            || self.is_value_merge_due()
-            || self.layers.current.read().tree.len() > LAYERS_MAX
-    }
-
-    /// Whether enough bytes of long values were written since the newest merge began for another one.
-    pub(super) fn is_value_merge_due(&self) -> bool {
         let values = self.store.values.as_ref();
-        let bytes_max = self.options.files.value_segment_bytes_max;
-        values.is_some_and(|values| values.bytes_since_merge() > bytes_max)
+        let value_bytes_max = self.options.files.value_segment_bytes_max;
+        self.layers.bytes() > self.merging.limit.due()
+            || values.is_some_and(|values| values.bytes_since_merge() > value_bytes_max)
+            || self.layers.current.read().tree.len() > LAYERS_MAX
     }
 
     /// Starts a merge if one is due and none is under way.

@@ -10,10 +10,6 @@
 //! share of the room than the share of the merge that is done. Blocks that arrive faster than they
 //! can be merged are thus slowed down evenly, in proportion to their size. As soon as the memory of
 //! the merged layers is free, nobody waits any more, whatever remains of the merge.
-//!
-//! Long values take little memory and much disk, and only merges find out which files can go. So a
-//! block also waits while a merge is under way and as many bytes of values as are due for the next
-//! one were written since it began.
 
 use crate::engine::{
     merging::{MergeJob, Phase},
@@ -47,9 +43,7 @@ impl Engine {
             self.health.check()?;
             let mut state = self.merging.state();
             match state.phase {
-                Phase::Merging(job)
-                    if self.is_too_far_ahead(&job, bytes) || self.is_value_merge_due() =>
-                {
+                Phase::Merging(job) if self.is_too_far_ahead(&job, bytes) => {
                     if waited {
                         // At full speed, since a caller waits.
                         self.store.pages.segments.pace().set_gentle(false);
@@ -57,7 +51,7 @@ impl Engine {
                     waited = true;
                     self.merging.wait(&mut state, LOOK);
                 }
-                Phase::Freezing if self.is_full(bytes) || self.is_value_merge_due() => {
+                Phase::Freezing if self.is_full(bytes) => {
                     waited = true;
                     self.merging.wait(&mut state, LOOK);
                 }
