@@ -121,10 +121,18 @@ pub(crate) fn by_nibble<N: Name>(names: &[N], depth: usize) -> impl Iterator<Ite
         .map(move |group| (nibble(group[0].key(), depth), group))
 }
 
-/// Whether a change removes leaves.
-fn deletes(change: &AccountDiff) -> bool {
-    let is_gone = change.account == AccountUpdate::Delete;
-    is_gone || change.wipe || change.slots.iter().any(|(_, value)| value.is_zero())
+/// Whether applying a change, which always fits, needs no other nodes than those on its paths.
+fn stays_on_its_paths(commitment: Commitment, change: &AccountDiff) -> bool {
+    let is_binary = matches!(commitment, Commitment::Binary(_));
+    let removes = change.wipe || change.slots.iter().any(|(_, value)| value.is_zero());
+    match &change.account {
+        AccountUpdate::Entry(_) => change.slots.is_empty(),
+        AccountUpdate::Put(_) => !is_binary && !removes,
+        // The kind of a binary trie's node is in its hash, so what remains beside is known.
+        AccountUpdate::Delete => is_binary && change.slots.is_empty(),
+        // There may be no such account.
+        AccountUpdate::Keep => false,
+    }
 }
 
 impl PartialTrie {
@@ -322,11 +330,14 @@ impl PartialTrie {
         changes: &[AccountDiff],
         resolver: &mut R,
     ) -> Result<Self, UpdateError<R::Error>> {
+        self.check_changes(changes)?;
         let keys = keys.clone().and(&ProofTargets::of_changes(changes));
         let mut extract = self.extract(&keys, resolver)?;
-        // What is put needs the nodes on its path. The kind of a binary trie's node is in its hash.
-        let is_binary = matches!(self.commitment, Commitment::Binary(_));
-        if is_binary || !changes.iter().any(deletes) {
+        let commitment = self.commitment;
+        if changes
+            .iter()
+            .all(|change| stays_on_its_paths(commitment, change))
+        {
             return Ok(extract);
         }
         let mut rehearsal = extract.clone();

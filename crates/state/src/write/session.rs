@@ -188,7 +188,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`View::extract_for_changes`].
+    /// As [`View::extract_for_changes`], and [`StateError::WrongLeaf`] for changes of accounts.
     pub fn prove_entry_update(
         &self,
         reads: &[B256],
@@ -196,6 +196,7 @@ impl Session {
     ) -> Result<EntryProof, StateError> {
         let inner = &self.view.inner;
         inner.refuse_layered("a witness of nodes")?;
+        inner.check_leaves(changes)?;
         if let Commitment::Binary(_) = inner.options.commitment {
             // The proof of all keys is enough for the update.
             let changed = changes.accounts().iter().map(|change| change.path);

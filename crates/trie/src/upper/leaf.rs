@@ -17,7 +17,7 @@ use cambium_primitives::{ACCOUNT_NIBBLES, Account, AccountDiff, AccountUpdate, E
 /// Which leaves an upper trie has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpperKind {
-    /// Accounts and slots.
+    /// Leaves are accounts, with slots below them.
     Accounts,
     /// Entries of a key-value database.
     Entries,
@@ -26,7 +26,7 @@ pub(crate) enum UpperKind {
 /// A leaf of an upper trie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leaf {
-    /// An account's.
+    /// What a layer does to an account, without its slots.
     Account(AccountLeaf),
     /// An entry's; `None` for a tombstone, which says that there is no such entry.
     Entry(Option<EntryValue>),
