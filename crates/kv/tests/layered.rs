@@ -6,8 +6,8 @@ mod support;
 use alloy_primitives::{B256, Bytes};
 use cambium_disk::FaultyDisk;
 use cambium_kv::{
-    Commitment, FileSizes, KeyRange, KvError, KvOptions, StateError, Store, VerifyError, verify,
-    verify_commit, verify_layered_commit, verify_range,
+    Commitment, FileSizes, KeyRange, KvError, KvOptions, StateError, Store, Transaction,
+    VerifyError, verify, verify_commit, verify_layered_commit, verify_range,
 };
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 use support::{
@@ -36,8 +36,12 @@ fn writes(rng: &mut Rng) -> Vec<(B256, Option<Bytes>)> {
     (0..1 + rng.below(6)).map(|_| write(rng)).collect()
 }
 
-fn write(store: &Store, entries: &mut Entries, writes: Vec<(B256, Option<Bytes>)>) -> B256 {
-    let mut transaction = store.begin().unwrap();
+/// Makes writes in a transaction and in a model.
+fn put_all(
+    transaction: &mut Transaction,
+    entries: &mut Entries,
+    writes: Vec<(B256, Option<Bytes>)>,
+) {
     for (key, value) in writes {
         match value {
             Some(value) => {
@@ -50,6 +54,11 @@ fn write(store: &Store, entries: &mut Entries, writes: Vec<(B256, Option<Bytes>)
             }
         }
     }
+}
+
+fn write(store: &Store, entries: &mut Entries, writes: Vec<(B256, Option<Bytes>)>) -> B256 {
+    let mut transaction = store.begin().unwrap();
+    put_all(&mut transaction, entries, writes);
     transaction.commit().unwrap().root
 }
 
@@ -65,18 +74,7 @@ fn a_follower_with_the_first_root_alone_gets_every_root_and_knows_which_snapshot
             let mut entries = states[states.len() - 1].clone();
             let asked = key(rng.below(40) as u8);
             transaction.get(&asked).unwrap();
-            for (key, value) in writes(&mut rng) {
-                match value {
-                    Some(value) => {
-                        transaction.put(key, value.clone()).unwrap();
-                        entries.insert(key, value);
-                    }
-                    None => {
-                        transaction.delete(key);
-                        entries.remove(&key);
-                    }
-                }
-            }
+            put_all(&mut transaction, &mut entries, writes(&mut rng));
             let prepared = transaction.prepare_with_witness().unwrap().unwrap();
             let witness = prepared.witness().unwrap().clone();
             let proved = verify_layered_commit(root, number, trusted, &witness).unwrap();

@@ -10,7 +10,7 @@ use super::{
 use alloy_primitives::utils::format_ether;
 use cambium::{
     AccessListWriter, B256, Chain, ChainError, ChainWriter, InitProgress, KECCAK256_EMPTY,
-    LoadProgress, Options, StateError, U256, keccak256,
+    LoadProgress, StateError, U256, keccak256,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
